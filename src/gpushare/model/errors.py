@@ -1,0 +1,34 @@
+"""The one root of what the model refuses."""
+
+
+class ModelError(ValueError):
+    """Input that the model refuses.
+
+    ``subject`` names the object at fault (``pod default/a``, ``node n1``), ``problem`` says what is
+    wrong and what to do; ``str()`` joins them.
+    """
+
+    def __init__(self, subject: str, problem: str) -> None:
+        super().__init__(f"{subject}: {problem}" if subject else problem)
+        self.subject = subject
+        self.problem = problem
+
+
+class InvalidQuantity(ModelError):
+    """A text that is no Kubernetes quantity, or none of the kind that is wanted."""
+
+
+class InvalidUnit(ModelError):
+    """A GPU memory unit other than those that the charts accept."""
+
+
+class InvalidRequest(ModelError):
+    """A pod whose GPU request can be met on no node, whatever is free."""
+
+
+class MalformedDevices(ModelError):
+    """A node whose GPU description or labels cannot be understood."""
+
+
+class MalformedAllocation(ModelError):
+    """A bound pod whose allocation annotations are broken or contradict each other."""

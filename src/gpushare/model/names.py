@@ -1,0 +1,60 @@
+"""Names that users type and old readers read: resources, labels, annotations, environment.
+
+They are those of the reference documentation (ACK), so that its manifests work as they stand.
+Names of our own live under ``gpushare.dev/``.
+"""
+
+from typing import Final
+
+SCHEDULER_NAME: Final = "ack-co-scheduler"
+DAEMON_SET_NAME: Final = "gpushare-device-plugin-ds"
+
+# --- resources -------------------------------------------------------------------------------
+GPU_MEM: Final = "aliyun.com/gpu-mem"
+"""GPU memory in units; a node's capacity is the sum over its GPUs."""
+GPU_CORE: Final = "aliyun.com/gpu-core.percentage"
+"""Compute in percent of one GPU; 100 per GPU, on ``core_mem`` nodes only."""
+GPU_COUNT: Final = "aliyun.com/gpu-count"
+"""Node capacity: number of GPUs. As a pod *label*: over how many GPUs the pod is spread."""
+GPU_WHOLE: Final = "aliyun.com/gpu"
+"""Whole GPUs, on ``topology`` nodes."""
+
+# --- node labels -----------------------------------------------------------------------------
+LABEL_MODE: Final = "ack.node.gpu.schedule"
+LABEL_PLACEMENT: Final = "ack.node.gpu.placement"
+LABEL_MAX_PODS: Final = "ack.node.gpu.max-pod"
+
+# --- pod labels ------------------------------------------------------------------------------
+LABEL_POD_GPU_COUNT: Final = "aliyun.com/gpu-count"
+LABEL_POD_PLACEMENT: Final = "ack.gpushare.placement"
+POD_PLACEMENT_WHOLE_DEVICE: Final = "require-whole-device"
+
+# --- namespace labels ------------------------------------------------------------------------
+LABEL_ADMISSION: Final = "gpushare.dev/admission"
+"""``disabled`` on a namespace: its pods keep the scheduler that they name."""
+
+# --- annotations on a bound pod, first generation ---------------------------------------------
+ANN_MEM_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
+ANN_MEM_POD: Final = "ALIYUN_COM_GPU_MEM_POD"
+ANN_MEM_DEVICE: Final = "ALIYUN_COM_GPU_MEM_DEV"
+ANN_MEM_ASSIGNED: Final = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+ANN_MEM_ASSUME_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+
+# --- second generation -----------------------------------------------------------------------
+ANN_ALLOCATION: Final = "scheduler.framework.gpushare.allocation"
+ANN_ASSIGNED: Final = "scheduler.framework.gpushare.assigned"
+ANN_ASSUME_TIME: Final = "scheduler.framework.gpushare.assume-time"
+ANN_CORE: Final = "gpushare.alibabacloud.com/core-percentage"
+
+# --- our own ---------------------------------------------------------------------------------
+ANN_SHARE: Final = "gpushare.dev/allocation"
+"""On a pod: MiB, units, compute and GPU UUID per GPU and container. The ledger reads this one first."""
+ANN_DEVICES: Final = "gpushare.dev/devices"
+"""On a node: its GPUs, mode and memory unit, as the node agent found them."""
+
+# --- environment of a container --------------------------------------------------------------
+ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+ENV_MEM_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
+ENV_MEM_POD: Final = "ALIYUN_COM_GPU_MEM_POD"
+ENV_MEM_CONTAINER: Final = "ALIYUN_COM_GPU_MEM_CONTAINER"
+ENV_MEM_DEVICE: Final = "ALIYUN_COM_GPU_MEM_DEV"

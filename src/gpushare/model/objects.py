@@ -1,0 +1,147 @@
+"""The Kubernetes objects that we read, reduced to the fields that we read.
+
+msgspec decodes JSON straight into these; unknown fields are skipped without being built, which is
+what makes a list of 50,000 pods cheap. Field names follow the API reference (core/v1).
+"""
+
+from typing import Any
+
+import msgspec
+
+from gpushare.model.quantity import type_of_quantity
+
+type_of_resources = dict[str, type_of_quantity]
+
+
+class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
+    """``metadata``: identity, labels, annotations. Time stamps are RFC 3339 texts as sent."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class ResourceRequirements(msgspec.Struct, rename="camel", gc=False):
+    """``resources`` of a container."""
+
+    limits: type_of_resources | None = None
+    requests: type_of_resources | None = None
+
+
+class Container(msgspec.Struct, rename="camel", gc=False):
+    """A container or init container; ``restart_policy`` ``Always`` on an init container makes it a sidecar."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel", gc=False):
+    """``spec`` of a pod."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+
+
+class PodStatus(msgspec.Struct, rename="camel", gc=False):
+    """``status`` of a pod; ``phase`` is Pending, Running, Succeeded, Failed or Unknown."""
+
+    phase: str = ""
+
+
+class Pod(msgspec.Struct, rename="camel", gc=False):
+    """A pod."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether every container has ended for good, so that what the pod held is free."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class NodeAddress(msgspec.Struct, gc=False):
+    """One of a node's addresses."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(msgspec.Struct, rename="camel", gc=False):
+    """``status`` of a node."""
+
+    capacity: type_of_resources | None = None
+    allocatable: type_of_resources | None = None
+    addresses: list[NodeAddress] | None = None
+
+
+class NodeSpec(msgspec.Struct, gc=False):
+    """``spec`` of a node."""
+
+    unschedulable: bool = False
+
+
+class Node(msgspec.Struct, gc=False):
+    """A node."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class ObjectReference(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """Points at one object, as events do."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    api_version: str = "v1"
+
+
+class ListMeta(
+    msgspec.Struct, rename={"resource_version": "resourceVersion", "continue_": "continue"}, gc=False
+):
+    """``metadata`` of a list."""
+
+    resource_version: str = ""
+    continue_: str = ""
+
+
+def pod_reference(pod: Pod) -> ObjectReference:
+    """A reference to ``pod``, for an event about it."""
+    return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+
+
+def node_reference(name: str) -> ObjectReference:
+    """A reference to a node; events about nodes carry the name as UID, as the kubelet's do."""
+    return ObjectReference("Node", name, "", name)
+
+
+def decode_pod(raw: bytes | dict[str, Any]) -> Pod:
+    """A ``Pod`` from JSON text or a parsed object; raises ``msgspec.ValidationError`` on a wrong shape."""
+    return msgspec.convert(raw, Pod) if isinstance(raw, dict) else _POD.decode(raw)
+
+
+def decode_node(raw: bytes | dict[str, Any]) -> Node:
+    """A ``Node`` from JSON text or a parsed object; raises ``msgspec.ValidationError`` on a wrong shape."""
+    return msgspec.convert(raw, Node) if isinstance(raw, dict) else _NODE.decode(raw)
+
+
+_POD = msgspec.json.Decoder(Pod)
+_NODE = msgspec.json.Decoder(Node)
