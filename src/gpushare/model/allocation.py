@@ -1,0 +1,61 @@
+"""What a pod was given, in MiB and GPU UUIDs, whatever the unit was at the time."""
+
+import msgspec
+
+from gpushare.model.device import Device, NodeDevices
+from gpushare.model.quantity import MemoryUnit, granted_mib
+from gpushare.model.request import ContainerRequest, Request
+
+
+class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of one GPU: ``units`` of the ``device_units`` that it had, worth ``mib`` MiB, and compute."""
+
+    uuid: str
+    index: int
+    mib: int
+    units: int
+    device_units: int = msgspec.field(name="of")
+    core_percent: int = msgspec.field(name="core", default=0)
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """What a pod holds on its node.
+
+    ``gpus`` is what the whole pod holds, a share per GPU, as Kubernetes counts init containers;
+    ``containers`` says by container name what each may use. ``unit`` is the memory unit of the time,
+    ``None`` where it is not known (records of other schedulers).
+    """
+
+    gpus: tuple[GpuShare, ...]
+    containers: dict[str, tuple[GpuShare, ...]]
+    unit: MemoryUnit | None = None
+
+    @property
+    def mib(self) -> int:
+        """MiB over all GPUs."""
+        return sum(share.mib for share in self.gpus)
+
+    @property
+    def units(self) -> int:
+        """Units over all GPUs, in the unit of the time."""
+        return sum(share.units for share in self.gpus)
+
+
+def share_of(device: Device, device_units: int, units: int, core_percent: int) -> GpuShare:
+    """``units`` of ``device``'s ``device_units``, with the MiB that they are worth."""
+    mib = granted_mib(device.total_mib, units, device_units)
+    return GpuShare(device.uuid, device.index, mib, units, device_units, core_percent)
+
+
+def allocate_on(node: NodeDevices, device: Device, request: Request) -> Allocation:
+    """The allocation that gives the whole of ``request`` on one ``device`` of ``node``."""
+    device_units = node.units_of(device)
+
+    def container_share(one: ContainerRequest) -> tuple[GpuShare, ...]:
+        return (share_of(device, device_units, one.memory_units, one.core_percent),)
+
+    return Allocation(
+        gpus=(share_of(device, device_units, request.memory_units, request.core_percent),),
+        containers={one.name: container_share(one) for one in request.containers},
+        unit=node.unit,
+    )

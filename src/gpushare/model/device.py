@@ -1,0 +1,250 @@
+"""What a node has: its GPUs, its mode, its memory unit, and how they are written on the node."""
+
+from enum import Enum
+from typing import Final, TypeVar
+
+import msgspec
+
+from gpushare.model import names
+from gpushare.model.errors import InvalidQuantity, InvalidUnit, MalformedDevices
+from gpushare.model.objects import Node
+from gpushare.model.quantity import MemoryUnit, parse_amount
+
+#: Pods per GPU that an isolation layer holds at most (spec §1, ``max-pod``).
+ISOLATED_POD_CAP: Final = 16
+
+#: More GPUs than any node has; a description with more is a mistake.
+MAX_DEVICES: Final = 128
+_MAX_MIB: Final = 1 << 30
+_E = TypeVar("_E", bound=Enum)
+
+
+class NodeMode(Enum):
+    """What a node's GPUs are used as: the value of the node label ``ack.node.gpu.schedule``."""
+
+    DEFAULT = "default"
+    SHARE = "share"
+    CGPU = "cgpu"
+    CORE_MEM = "core_mem"
+    MPS = "mps"
+    TOPOLOGY = "topology"
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the node advertises ``aliyun.com/gpu-mem``."""
+        return self not in (NodeMode.DEFAULT, NodeMode.TOPOLOGY)
+
+    @property
+    def gives_core(self) -> bool:
+        """Whether the node advertises ``aliyun.com/gpu-core.percentage``."""
+        return self is NodeMode.CORE_MEM
+
+    @property
+    def isolated(self) -> bool:
+        """Whether a container is held to its share (in MPS mode by NVIDIA's own server)."""
+        return self in (NodeMode.CGPU, NodeMode.CORE_MEM, NodeMode.MPS)
+
+
+class Placement(Enum):
+    """Which GPU of a node is filled first: the value of the node label ``ack.node.gpu.placement``."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
+class Device(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One GPU as NVML describes it. ``total_mib`` is the memory that NVML calls total."""
+
+    index: int
+    uuid: str
+    total_mib: int = msgspec.field(name="mib")
+    model: str = ""
+    healthy: bool = True
+    reason: str = ""
+    """Why it is not healthy, for people."""
+    pci_bus_id: str = msgspec.field(name="pci", default="")
+    numa_node: int = msgspec.field(name="numa", default=-1)
+
+
+class NodeDevices(msgspec.Struct, frozen=True):
+    """A node as the ledger sees it.
+
+    ``devices`` are ordered by index; ``max_pods`` caps the pods on each GPU (``None``: no cap);
+    ``refusal`` is a reason why nothing new may be placed here at present, empty when there is none.
+    """
+
+    name: str
+    mode: NodeMode
+    unit: MemoryUnit
+    devices: tuple[Device, ...]
+    placement: Placement = Placement.BINPACK
+    max_pods: int | None = None
+    refusal: str = ""
+
+    def units_of(self, device: Device) -> int:
+        """How many units ``device`` has in this node's unit."""
+        return self.unit.count_in(device.total_mib)
+
+    @property
+    def total_units(self) -> int:
+        """The node's ``aliyun.com/gpu-mem`` capacity."""
+        return sum(self.units_of(device) for device in self.devices)
+
+    def device_at(self, index: int) -> Device | None:
+        """The GPU that NVML numbers ``index``, if the node has it."""
+        return next((device for device in self.devices if device.index == index), None)
+
+
+class _Described(msgspec.Struct, frozen=True):
+    """The value of the annotation ``gpushare.dev/devices``."""
+
+    version: int
+    unit: str
+    mode: NodeMode
+    gpus: tuple[Device, ...]
+
+
+_DESCRIBED = msgspec.json.Decoder(_Described)
+_VERSION: Final = 1
+
+
+def devices_annotation(mode: NodeMode, unit: MemoryUnit, devices: tuple[Device, ...]) -> str:
+    """The value of ``gpushare.dev/devices`` that describes these GPUs (JSON, version 1)."""
+    return msgspec.json.encode(_Described(_VERSION, unit.setting, mode, devices)).decode()
+
+
+def mode_of(node: Node) -> NodeMode:
+    """The mode that the node's label asks for; raises ``MalformedDevices`` on an unknown value."""
+    return _label(node, names.LABEL_MODE, NodeMode, NodeMode.DEFAULT)
+
+
+def described_devices(node: Node) -> tuple[NodeMode, MemoryUnit, tuple[Device, ...]] | None:
+    """What the node agent wrote on ``node``, or ``None`` when it wrote nothing.
+
+    Raises ``MalformedDevices`` when the annotation cannot be understood.
+    """
+    text = (node.metadata.annotations or {}).get(names.ANN_DEVICES)
+    if text is None:
+        return None
+    subject = f"node {node.metadata.name}"
+    try:
+        described = _DESCRIBED.decode(text)
+        unit = MemoryUnit.parse(described.unit)
+    except (msgspec.DecodeError, InvalidUnit) as error:
+        raise MalformedDevices(
+            subject,
+            f"annotation {names.ANN_DEVICES} cannot be read ({error}); remove it, the node agent writes it anew",
+        ) from None
+    if described.version != _VERSION:
+        raise MalformedDevices(
+            subject,
+            f"annotation {names.ANN_DEVICES} has version {described.version}, this program reads {_VERSION}; "
+            "run node agents and scheduler of one release",
+        )
+    devices = tuple(sorted(described.gpus, key=lambda device: device.index))
+    _check_devices(devices, subject)
+    return described.mode, unit, devices
+
+
+def node_devices(
+    node: Node, *, isolated_cap: int = ISOLATED_POD_CAP, unit: MemoryUnit = MemoryUnit.GIB
+) -> NodeDevices | None:
+    """The node as the ledger sees it, or ``None`` when it has no GPU of ours.
+
+    The node agent's annotation is read where there is one. Where another agent runs (capacity, but no
+    annotation) the capacity is divided evenly over ``aliyun.com/gpu-count`` GPUs in ``unit``, as its
+    readers do. A label and an annotation of different modes mean that the node is switching: it takes
+    nothing new until they agree. Raises ``MalformedDevices``.
+    """
+    name = node.metadata.name
+    labelled = mode_of(node)
+    placement = _label(node, names.LABEL_PLACEMENT, Placement, Placement.BINPACK)
+    described = described_devices(node)
+    refusal = ""
+    if described is not None:
+        mode, unit, devices = described
+        if mode is not labelled:
+            refusal = f"node is switching from {mode.value} to {labelled.value}"
+    else:
+        devices = _foreign_devices(node, unit)
+        mode = labelled if labelled is not NodeMode.DEFAULT else NodeMode.SHARE
+        if not devices:
+            if not labelled.shares_memory:
+                return None
+            refusal = f"node is labelled {names.LABEL_MODE}={labelled.value} but reports no GPU yet"
+    if not devices and not refusal and not mode.shares_memory:
+        return None
+    if mode.shares_memory and not devices and not refusal:
+        refusal = f"node is labelled {names.LABEL_MODE}={mode.value} but has no GPU"
+    return NodeDevices(
+        name=name,
+        mode=mode,
+        unit=unit,
+        devices=devices,
+        placement=placement,
+        max_pods=_max_pods(node, mode, isolated_cap),
+        refusal=refusal,
+    )
+
+
+def _check_devices(devices: tuple[Device, ...], subject: str) -> None:
+    if len(devices) > MAX_DEVICES:
+        raise MalformedDevices(
+            subject, f"{len(devices)} GPUs are more than the {MAX_DEVICES} a node can have"
+        )
+    if len({device.index for device in devices}) < len(devices) or len({d.uuid for d in devices}) < len(
+        devices
+    ):
+        raise MalformedDevices(
+            subject, f"annotation {names.ANN_DEVICES} lists a GPU twice (same index or UUID)"
+        )
+    for device in devices:
+        if not 0 <= device.index < MAX_DEVICES or not 0 < device.total_mib < _MAX_MIB or not device.uuid:
+            raise MalformedDevices(
+                subject,
+                f"annotation {names.ANN_DEVICES}: GPU {device.index} has no UUID or a size out of range",
+            )
+
+
+def _foreign_devices(node: Node, unit: MemoryUnit) -> tuple[Device, ...]:
+    capacity = node.status.capacity or {}
+    subject = f"node {node.metadata.name}"
+    try:
+        total_units = parse_amount(capacity.get(names.GPU_MEM, 0), f"{names.GPU_MEM} in its capacity")
+        count = parse_amount(capacity.get(names.GPU_COUNT, 0), f"{names.GPU_COUNT} in its capacity")
+    except InvalidQuantity as error:
+        raise MalformedDevices(subject, str(error)) from None
+    if not total_units or not count:
+        return ()
+    if count > MAX_DEVICES or total_units // count * unit.mib >= _MAX_MIB:
+        raise MalformedDevices(subject, f"capacity of {count} GPUs with {total_units} units cannot be true")
+    size_mib = total_units // count * unit.mib
+    return tuple(
+        Device(index, f"{node.metadata.name}/{index}", size_mib) for index in range(count) if size_mib
+    )
+
+
+def _max_pods(node: Node, mode: NodeMode, isolated_cap: int) -> int | None:
+    text = (node.metadata.labels or {}).get(names.LABEL_MAX_PODS)
+    cap = isolated_cap if mode.isolated else None
+    if text is None:
+        return cap
+    if not text.isdecimal() or not int(text[:9]) > 0 or len(text) > 9:
+        raise MalformedDevices(
+            f"node {node.metadata.name}",
+            f"label {names.LABEL_MAX_PODS}={text} is not a number from 1; correct or remove it",
+        )
+    return int(text) if cap is None else min(int(text), cap)
+
+
+def _label(node: Node, label: str, values: type[_E], absent: _E) -> _E:
+    text = (node.metadata.labels or {}).get(label)
+    if text is None:
+        return absent
+    try:
+        return values(text)
+    except ValueError:
+        known = ", ".join(str(value.value) for value in values)
+        raise MalformedDevices(
+            f"node {node.metadata.name}", f"label {label}={text} is unknown; use one of {known}"
+        ) from None
