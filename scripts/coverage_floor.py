@@ -1,0 +1,46 @@
+"""Fails when branch coverage of a room is below its floor.
+
+Usage: ``python scripts/coverage_floor.py`` after a test run with ``--cov``; prints a line a room.
+"""
+
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import coverage
+
+#: Room → least percentage of lines and branches taken.
+FLOORS = {"model": 95.0, "ledger": 95.0, "scheduler": 95.0, "kube": 90.0, "nodeagent": 85.0, "inspect": 85.0}
+
+
+def percentages(report: dict[str, dict[str, dict[str, dict[str, int]]]]) -> dict[str, float]:
+    """Covered lines and branches in percent, by room."""
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for name, file in report["files"].items():
+        parts = Path(name).parts
+        room = parts[parts.index("gpushare") + 1] if "gpushare" in parts else ""
+        summary = file["summary"]
+        totals[room][0] += summary["covered_lines"] + summary["covered_branches"]
+        totals[room][1] += summary["num_statements"] + summary["num_branches"]
+    return {room: 100.0 * covered / (all_of or 1) for room, (covered, all_of) in totals.items()}
+
+
+def main() -> int:
+    """Print and compare; returns the exit code."""
+    measured = coverage.Coverage()
+    measured.load()
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        measured.json_report(outfile=out.name)
+        rooms = percentages(json.loads(Path(out.name).read_text()))
+    low = False
+    for room, floor in FLOORS.items():
+        percent = rooms.get(room, 0.0)
+        low |= percent < floor
+        print(f"coverage of {room + '/':<12} {percent:5.1f}%  (floor {floor:.0f}%){'  TOO LOW' if percent < floor else ''}")
+    return int(low)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

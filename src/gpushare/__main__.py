@@ -1,0 +1,38 @@
+"""The command line: ``gpushare ROLE …``. Each role imports only what it needs."""
+
+import importlib
+import sys
+from typing import Final
+
+from gpushare import __version__
+
+#: Role → (module with ``main(argv) -> int``, what it is).
+ROLES: Final = {
+    "scheduler": ("gpushare.scheduler.__main__", "the extender beside kube-scheduler"),
+    "node-agent": ("gpushare.nodeagent.__main__", "the device plugin of one node"),
+    "playground": ("gpushare.playground.__main__", "a whole cluster in one process tree, without a GPU"),
+    "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the role named first; returns its exit code, 2 when there is no such role."""
+    arguments = sys.argv[1:] if argv is None else argv
+    role = arguments[0] if arguments else "--help"
+    if role in ("-h", "--help"):
+        print("usage: gpushare ROLE [options]    (gpushare ROLE --help says more)\n")
+        for name, (_, text) in ROLES.items():
+            print(f"  {name:<12} {text}")
+        return 0 if arguments else 2
+    if role in ("-V", "--version"):
+        print(f"gpushare {__version__}")
+        return 0
+    if role not in ROLES:
+        print(f"gpushare: no role {role!r}; there are {', '.join(ROLES)}", file=sys.stderr)
+        return 2
+    code: int | None = importlib.import_module(ROLES[role][0]).main(arguments[1:])
+    return code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
