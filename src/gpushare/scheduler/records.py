@@ -1,0 +1,65 @@
+"""Pods as the scheduler keeps them: what a waiting one asks for, what a bound one holds."""
+
+from typing import Final
+
+import msgspec
+
+from gpushare.model import names
+from gpushare.model.allocation import Allocation
+from gpushare.model.errors import InvalidRequest, MalformedAllocation
+from gpushare.model.objects import ObjectReference, Pod
+from gpushare.model.request import Request, request_of
+from gpushare.model.wire import is_allocated, read_allocation
+
+_OLD_GENERATIONS: Final[tuple[str, ...]] = (
+    names.ANN_MEM_INDEX,
+    names.ANN_MEM_POD,
+    names.ANN_MEM_DEVICE,
+    names.ANN_ALLOCATION,
+    names.ANN_CORE,
+)
+
+
+class PodRecord(msgspec.Struct, frozen=True, gc=False):
+    """One pod that asks for, or holds, a part of a GPU.
+
+    ``node`` is empty while it waits. ``foreign`` holds the annotations of another scheduler, which can
+    be read only beside the node's devices. ``problem`` says why the pod cannot be placed or counted.
+    """
+
+    uid: str
+    pod: str
+    node: str
+    finished: bool
+    request: Request | None = None
+    allocation: Allocation | None = None
+    foreign: dict[str, str] | None = None
+    problem: str = ""
+
+    def reference(self) -> ObjectReference:
+        """This pod, for an event about it."""
+        namespace, _, name = self.pod.partition("/")
+        return ObjectReference("Pod", name, namespace, self.uid)
+
+
+def record_of(pod: Pod) -> PodRecord | None:
+    """The record of ``pod``, or ``None`` when it has nothing to do with GPUs of ours."""
+    meta = pod.metadata
+    node = pod.spec.node_name
+    if not node:
+        try:
+            request = request_of(pod)
+        except InvalidRequest as error:
+            return PodRecord(meta.uid, pod.key, "", pod.finished, problem=error.problem)
+        return None if request is None else PodRecord(meta.uid, pod.key, "", pod.finished, request)
+    annotations = meta.annotations or {}
+    if not is_allocated(annotations):
+        return None
+    if names.ANN_SHARE not in annotations:
+        foreign = {name: annotations[name] for name in _OLD_GENERATIONS if name in annotations}
+        return PodRecord(meta.uid, pod.key, node, pod.finished, foreign=foreign)
+    try:
+        allocation = read_allocation(annotations, None)
+    except MalformedAllocation as error:
+        return PodRecord(meta.uid, pod.key, node, pod.finished, problem=error.problem)
+    return PodRecord(meta.uid, pod.key, node, pod.finished, allocation=allocation)

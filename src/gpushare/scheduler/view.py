@@ -1,0 +1,168 @@
+"""Keeps the ledger true to the API server: what the informers see becomes nodes, holdings and waiting pods.
+
+Events of pods and nodes come over two watches, in any order between them. The ledger takes a holding
+before its node; what another scheduler wrote needs the node's devices to be understood, so it waits
+here until the node is known.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from gpushare.ledger import Ledger
+from gpushare.model.allocation import Allocation
+from gpushare.model.device import NodeDevices, NodeMode, node_devices
+from gpushare.model.errors import MalformedAllocation, MalformedDevices
+from gpushare.model.objects import Node, ObjectReference, node_reference
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.wire import read_allocation
+from gpushare.scheduler.records import PodRecord
+
+log = structlog.get_logger(__name__)
+
+REASON_INVALID_REQUEST: Final = "InvalidGPURequest"
+REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
+REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """A node as the ledger takes it, and what is wrong with it (empty: nothing)."""
+
+    devices: NodeDevices
+    problem: str
+
+
+class Recorder(Protocol):
+    """Where events for people go (``gpushare.kube.events.EventRecorder``)."""
+
+    def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
+        """Say ``note`` about ``regarding``; never blocks."""
+
+
+class NodeReader:
+    """Turns a ``Node`` into what the ledger takes, with this scheduler's settings."""
+
+    def __init__(self, *, unit: MemoryUnit, isolated_cap: int) -> None:
+        self._unit = unit
+        self._isolated_cap = isolated_cap
+
+    def read(self, node: Node) -> NodeRecord:
+        """The node for the ledger. One without GPUs, or that cannot be understood, has no devices."""
+        name = node.metadata.name
+        try:
+            devices = node_devices(node, isolated_cap=self._isolated_cap, unit=self._unit)
+        except MalformedDevices as error:
+            bare = NodeDevices(name, NodeMode.DEFAULT, self._unit, (), refusal=error.problem)
+            return NodeRecord(bare, error.problem)
+        return NodeRecord(devices or NodeDevices(name, NodeMode.DEFAULT, self._unit, ()), "")
+
+
+class ClusterView:
+    """The ledger, the pods that wait, and what could not be understood."""
+
+    def __init__(self, ledger: Ledger, events: Recorder, on_confirmed: Callable[[str], None]) -> None:
+        self.ledger = ledger
+        self.waiting: dict[str, PodRecord] = {}
+        """Pods without a node that ask for a GPU, by UID."""
+        self.malformed: dict[str, str] = {}
+        """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
+        self._events = events
+        self._on_confirmed = on_confirmed
+        self._unresolved: dict[str, dict[str, PodRecord]] = {}
+
+    # --- pods ---------------------------------------------------------------------------------
+
+    def upsert_pod(self, record: PodRecord) -> None:
+        """A pod was added or changed."""
+        if record.finished:
+            self.remove_pod(record)
+            return
+        if not record.node:
+            # A late event of a pod that we have bound meanwhile must not undo that.
+            self.waiting[record.uid] = record
+            if record.problem:
+                self._complain(record, REASON_INVALID_REQUEST, "Scheduling")
+            return
+        self.waiting.pop(record.uid, None)
+        allocation = record.allocation
+        if record.foreign is not None:
+            allocation = self._resolve(record)
+        elif record.problem:
+            self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting")
+        self._on_confirmed(record.uid)
+        if allocation is None:
+            # Nothing is known of what it holds. A reservation of ours for it would be of another node.
+            self.ledger.release(record.uid)
+        else:
+            self.malformed.pop(f"pod {record.pod}", None)
+            self.ledger.hold(record.uid, record.pod, record.node, allocation)
+
+    def remove_pod(self, record: PodRecord) -> None:
+        """A pod finished or is gone: what it held is free at once."""
+        self.waiting.pop(record.uid, None)
+        self.malformed.pop(f"pod {record.pod}", None)
+        self._forget_unresolved(record)
+        self.ledger.release(record.uid)
+        self._on_confirmed(record.uid)
+
+    def _resolve(self, record: PodRecord) -> Allocation | None:
+        assert record.foreign is not None
+        node = self.ledger.node(record.node)
+        # Kept also when it could be read: the node's devices may change, and with them the meaning.
+        self._unresolved.setdefault(record.node, {})[record.uid] = record
+        if node is None:
+            return None
+        try:
+            return read_allocation(record.foreign, node)
+        except MalformedAllocation as error:
+            self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting", error.problem)
+            return None
+
+    def _forget_unresolved(self, record: PodRecord) -> None:
+        waiting = self._unresolved.get(record.node)
+        if waiting is not None and waiting.pop(record.uid, None) is not None and not waiting:
+            del self._unresolved[record.node]
+
+    def _complain(self, record: PodRecord, reason: str, action: str, problem: str = "") -> None:
+        problem = problem or record.problem
+        subject = f"pod {record.pod}"
+        if self.malformed.get(subject) == problem:
+            return
+        self.malformed[subject] = problem
+        log.warning(
+            "pod cannot be counted" if record.node else "pod cannot be placed",
+            pod=record.pod,
+            problem=problem,
+        )
+        self._events.record(record.reference(), kind="Warning", reason=reason, action=action, note=problem)
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def upsert_node(self, record: NodeRecord) -> None:
+        """A node was added or changed."""
+        devices, problem = record.devices, record.problem
+        subject = f"node {devices.name}"
+        if not problem:
+            self.malformed.pop(subject, None)
+        elif self.malformed.get(subject) != problem:
+            self.malformed[subject] = problem
+            log.warning("node cannot be used", node=devices.name, problem=problem)
+            self._events.record(
+                node_reference(devices.name),
+                kind="Warning",
+                reason=REASON_MALFORMED_DEVICES,
+                action="Reading",
+                note=problem,
+            )
+        if devices == self.ledger.node(devices.name):
+            return  # heartbeats: most events of nodes change nothing for us
+        self.ledger.set_node(devices)
+        for pod in list(self._unresolved.get(devices.name, {}).values()):
+            self.upsert_pod(pod)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone. Its pods' holdings stay known until they are gone too."""
+        self.malformed.pop(f"node {name}", None)
+        self.ledger.remove_node(name)

@@ -1,0 +1,142 @@
+"""What kube-scheduler and an extender say to each other.
+
+Source: k8s.io/kube-scheduler ``extender/v1``. That package has no JSON tags, so keys are the Go names;
+schedulers before 1.15 sent lower-case ones, and Go reads either. We read both and write Go names.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from gpushare.model.objects import Pod
+
+#: A body above this size, in bytes, is refused: 5,000 full nodes of 40 KB are 200 MB.
+MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+
+
+class WireError(ValueError):
+    """A body that is not what the verb takes; ``str()`` says what is wrong with it."""
+
+
+class _NodeList(msgspec.Struct):
+    items: list[msgspec.Raw] = []
+
+
+class _Named(msgspec.Struct):
+    class Metadata(msgspec.Struct):
+        name: str
+
+    metadata: Metadata
+
+
+class ExtenderArgs(msgspec.Struct, rename="pascal"):
+    """The body of filter and prioritize: a pod and its candidate nodes, by name or in full."""
+
+    pod: Pod
+    nodes: _NodeList | None = None
+    node_names: list[str] | None = None
+
+    def names(self) -> list[str]:
+        """The candidate nodes' names, in the order sent."""
+        if self.node_names is not None:
+            return self.node_names
+        return [_NAMED.decode(item).metadata.name for item in self.nodes.items] if self.nodes else []
+
+
+class _LowerArgs(msgspec.Struct):
+    pod: Pod
+    nodes: _NodeList | None = None
+    nodenames: list[str] | None = None
+
+
+class BindingArgs(msgspec.Struct, frozen=True):
+    """The body of bind."""
+
+    namespace: str = msgspec.field(name="PodNamespace")
+    name: str = msgspec.field(name="PodName")
+    uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class _LowerBindingArgs(msgspec.Struct):
+    namespace: str = msgspec.field(name="podNamespace")
+    name: str = msgspec.field(name="podName")
+    uid: str = msgspec.field(name="podUID")
+    node: str = msgspec.field(name="node")
+
+
+_ARGS = msgspec.json.Decoder(ExtenderArgs)
+_LOWER_ARGS = msgspec.json.Decoder(_LowerArgs)
+_BINDING = msgspec.json.Decoder(BindingArgs)
+_LOWER_BINDING = msgspec.json.Decoder(_LowerBindingArgs)
+_NAMED = msgspec.json.Decoder(_Named)
+_ENCODER = msgspec.json.Encoder()
+
+
+def read_args(body: bytes) -> ExtenderArgs:
+    """Read a filter or prioritize body; raises ``WireError``."""
+    try:
+        return _ARGS.decode(body)
+    except msgspec.DecodeError as error:
+        try:
+            lower = _LOWER_ARGS.decode(body)
+        except msgspec.DecodeError:
+            raise WireError(f"not an ExtenderArgs object: {error}") from None
+        return ExtenderArgs(lower.pod, lower.nodes, lower.nodenames)
+
+
+def read_binding(body: bytes) -> BindingArgs:
+    """Read a bind body; raises ``WireError``."""
+    try:
+        return _BINDING.decode(body)
+    except msgspec.DecodeError as error:
+        try:
+            lower = _LOWER_BINDING.decode(body)
+        except msgspec.DecodeError:
+            raise WireError(f"not an ExtenderBindingArgs object: {error}") from None
+        return BindingArgs(lower.namespace, lower.name, lower.uid, lower.node)
+
+
+def filter_answer(
+    args: ExtenderArgs, fits: list[str], refused: dict[str, str], hopeless: dict[str, str]
+) -> bytes:
+    """``ExtenderFilterResult``: names where names were sent, full nodes where those were sent."""
+    answer: dict[str, Any] = {
+        "Nodes": None,
+        "NodeNames": fits,
+        "FailedNodes": refused,
+        "FailedAndUnresolvableNodes": hopeless,
+        "Error": "",
+    }
+    if args.node_names is None and args.nodes is not None:
+        kept = set(fits)
+        answer["Nodes"] = {
+            "metadata": {},
+            "items": [
+                item for item, name in zip(args.nodes.items, args.names(), strict=True) if name in kept
+            ],
+        }
+        answer["NodeNames"] = None
+    return _ENCODER.encode(answer)
+
+
+def filter_error(message: str) -> bytes:
+    """``ExtenderFilterResult`` that fails the pod's scheduling cycle with ``message``."""
+    return _ENCODER.encode({"Nodes": None, "NodeNames": None, "FailedNodes": None, "Error": message})
+
+
+def priorities(names: list[str], scores: list[int]) -> bytes:
+    """``HostPriorityList``: a score from 0 to 10 for each node."""
+    return _ENCODER.encode(
+        [{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)]
+    )
+
+
+def binding_answer(error: str) -> bytes:
+    """``ExtenderBindingResult``; an empty ``error`` means bound."""
+    return _ENCODER.encode({"Error": error})

@@ -1,0 +1,189 @@
+"""A node's GPUs are read as written, from ours or another agent's words, or refused by name."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.model.device import (
+    Device,
+    NodeMode,
+    Placement,
+    described_devices,
+    devices_annotation,
+    mode_of,
+    node_devices,
+)
+from gpushare.model.errors import MalformedDevices
+from gpushare.model.objects import Node, decode_node
+from gpushare.model.quantity import MemoryUnit
+
+T4 = Device(0, "GPU-a", 15360, "Tesla T4")
+
+
+def node(
+    labels: dict[str, str] | None = None,
+    annotation: str | None = None,
+    capacity: dict[str, Any] | None = None,
+) -> Node:
+    annotations = {} if annotation is None else {"gpushare.dev/devices": annotation}
+    return decode_node(
+        {
+            "metadata": {"name": "n1", "labels": labels or {}, "annotations": annotations},
+            "status": {"capacity": capacity or {}},
+        }
+    )
+
+
+devices = st.lists(
+    st.builds(
+        Device,
+        index=st.integers(0, 127),
+        uuid=st.text(min_size=1),
+        total_mib=st.integers(1, 1 << 20),
+        model=st.text(),
+        healthy=st.booleans(),
+        reason=st.text(),
+        pci_bus_id=st.text(),
+        numa_node=st.integers(-1, 8),
+    ),
+    max_size=8,
+    unique_by=(lambda device: device.index, lambda device: device.uuid),
+).map(lambda found: tuple(sorted(found, key=lambda device: device.index)))
+
+
+@given(mode=st.sampled_from(NodeMode), unit=st.sampled_from(MemoryUnit), found=devices)
+def test_what_the_node_agent_writes_is_read_back_the_same(
+    mode: NodeMode, unit: MemoryUnit, found: tuple[Device, ...]
+) -> None:
+    assert described_devices(node(annotation=devices_annotation(mode, unit, found))) == (mode, unit, found)
+
+
+def test_gpus_of_different_sizes_keep_their_own_units() -> None:
+    text = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4, Device(1, "GPU-b", 81920)))
+    read = node_devices(node({"ack.node.gpu.schedule": "share"}, text))
+    assert read is not None
+    assert [read.units_of(device) for device in read.devices] == [15, 80]
+    assert read.total_units == 95
+    assert read.device_at(1) == Device(1, "GPU-b", 81920)
+    assert read.device_at(2) is None
+
+
+def test_another_agents_node_is_divided_evenly_over_its_gpus() -> None:
+    read = node_devices(node(capacity={"aliyun.com/gpu-mem": "60", "aliyun.com/gpu-count": "4"}))
+    assert read is not None
+    assert read.mode is NodeMode.SHARE
+    assert [(device.uuid, device.total_mib) for device in read.devices] == [
+        (f"n1/{i}", 15360) for i in range(4)
+    ]
+
+
+def test_a_node_without_gpus_is_none_of_ours() -> None:
+    assert node_devices(node()) is None
+    assert node_devices(node({"ack.node.gpu.schedule": "topology"})) is None
+
+
+def test_capacity_zero_is_not_taken_for_having_no_gpus() -> None:
+    text = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,))
+    read = node_devices(node({"ack.node.gpu.schedule": "share"}, text, {"aliyun.com/gpu-mem": "0"}))
+    assert read is not None
+    assert read.total_units == 15
+
+
+@pytest.mark.parametrize(
+    ("spec", "refusal"),
+    [
+        (
+            node({"ack.node.gpu.schedule": "share"}),
+            "node is labelled ack.node.gpu.schedule=share but reports no GPU yet",
+        ),
+        (
+            node({"ack.node.gpu.schedule": "share"}, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, ())),
+            "node is labelled ack.node.gpu.schedule=share but has no GPU",
+        ),
+        (
+            node(
+                {"ack.node.gpu.schedule": "core_mem"},
+                devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,)),
+            ),
+            "node is switching from share to core_mem",
+        ),
+        (
+            node({}, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,))),
+            "node is switching from share to default",
+        ),
+    ],
+)
+def test_a_node_that_is_not_ready_for_pods_says_why(spec: Node, refusal: str) -> None:
+    read = node_devices(spec)
+    assert read is not None
+    assert read.refusal == refusal
+
+
+@pytest.mark.parametrize(
+    ("labels", "cap"),
+    [
+        ({"ack.node.gpu.schedule": "share"}, None),
+        ({"ack.node.gpu.schedule": "share", "ack.node.gpu.max-pod": "3"}, 3),
+        ({"ack.node.gpu.schedule": "cgpu"}, 16),
+        ({"ack.node.gpu.schedule": "cgpu", "ack.node.gpu.max-pod": "40"}, 16),
+        ({"ack.node.gpu.schedule": "core_mem", "ack.node.gpu.max-pod": "2"}, 2),
+    ],
+)
+def test_pods_per_gpu_are_capped_by_label_and_by_what_isolation_holds(
+    labels: dict[str, str], cap: int | None
+) -> None:
+    mode = NodeMode(labels["ack.node.gpu.schedule"])
+    read = node_devices(node(labels, devices_annotation(mode, MemoryUnit.GIB, (T4,))))
+    assert read is not None
+    assert read.max_pods == cap
+
+
+def test_placement_and_mode_come_from_labels() -> None:
+    text = devices_annotation(NodeMode.SHARE, MemoryUnit.MIB_128, (T4,))
+    read = node_devices(node({"ack.node.gpu.schedule": "share", "ack.node.gpu.placement": "spread"}, text))
+    assert read is not None
+    assert (read.placement, read.unit, read.total_units) == (Placement.SPREAD, MemoryUnit.MIB_128, 120)
+    assert mode_of(node()) is NodeMode.DEFAULT
+
+
+TWICE = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4, T4))
+HUGE = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (Device(0, "GPU-a", 1 << 40),))
+MANY = devices_annotation(
+    NodeMode.SHARE, MemoryUnit.GIB, tuple(Device(i, f"GPU-{i}", 1024) for i in range(129))
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (
+            node({"ack.node.gpu.schedule": "shared"}),
+            "label ack.node.gpu.schedule=shared is unknown; use one of default",
+        ),
+        (node({"ack.node.gpu.placement": "tight"}), "use one of binpack, spread"),
+        (node(annotation="{"), "cannot be read .*; remove it"),
+        (node(annotation='{"version":1,"unit":"3GiB","mode":"share","gpus":[]}'), "unknown GPU memory unit"),
+        (
+            node(annotation='{"version":2,"unit":"1GiB","mode":"share","gpus":[]}'),
+            "version 2, this program reads 1",
+        ),
+        (node(annotation=TWICE), "lists a GPU twice"),
+        (node(annotation=HUGE), "size out of range"),
+        (node(annotation=MANY), "129 GPUs are more than"),
+        (
+            node(
+                {"ack.node.gpu.schedule": "share", "ack.node.gpu.max-pod": "none"},
+                devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,)),
+            ),
+            "max-pod=none is not a number",
+        ),
+        (node(capacity={"aliyun.com/gpu-mem": "1.5", "aliyun.com/gpu-count": "1"}), "not a whole number"),
+        (node(capacity={"aliyun.com/gpu-mem": "99999999999", "aliyun.com/gpu-count": "1"}), "cannot be true"),
+    ],
+)
+def test_a_node_that_cannot_be_understood_is_refused_by_name(spec: Node, says: str) -> None:
+    with pytest.raises(MalformedDevices, match=says) as caught:
+        node_devices(spec)
+    assert caught.value.subject == "node n1"

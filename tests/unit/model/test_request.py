@@ -1,0 +1,141 @@
+"""A pod's request is counted as Kubernetes counts it; broken ones say what to change."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.model.errors import InvalidRequest
+from gpushare.model.objects import Pod, decode_pod
+from gpushare.model.request import ContainerKind, request_of
+
+MEM, CORE = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"
+
+
+def container(name: str, mem: Any = None, core: Any = None, *, restart: str | None = None) -> dict[str, Any]:
+    limits = {key: value for key, value in ((MEM, mem), (CORE, core)) if value is not None}
+    made: dict[str, Any] = {"name": name, "resources": {"limits": limits}}
+    if restart:
+        made["restartPolicy"] = restart
+    return made
+
+
+def pod(
+    *apps: dict[str, Any], init: tuple[dict[str, Any], ...] = (), labels: dict[str, str] | None = None
+) -> Pod:
+    return decode_pod(
+        {
+            "metadata": {"name": "a", "namespace": "default", "uid": "u", "labels": labels or {}},
+            "spec": {"containers": list(apps), "initContainers": list(init)},
+        }
+    )
+
+
+def test_a_pod_without_gpu_resources_is_none_of_ours() -> None:
+    assert request_of(pod({"name": "c"}, container("d"))) is None
+    assert request_of(pod(container("c", mem=0))) is None
+
+
+def test_limits_count_and_requests_where_only_they_are_set() -> None:
+    only_requests = {"name": "c", "resources": {"requests": {MEM: "4"}}}
+    both = {"name": "d", "resources": {"limits": {MEM: "3"}, "requests": {MEM: "3"}}}
+    request = request_of(pod(only_requests, both))
+    assert request is not None
+    assert request.memory_units == 7
+    assert [(one.name, one.index, one.memory_units) for one in request.containers] == [
+        ("c", 0, 4),
+        ("d", 1, 3),
+    ]
+
+
+def test_an_init_container_counts_only_where_it_asks_for_more_than_the_apps_together() -> None:
+    small = request_of(pod(container("a", 2), container("b", 2), init=(container("i", 3),)))
+    large = request_of(pod(container("a", 2), container("b", 2), init=(container("i", 9),)))
+    assert small is not None
+    assert large is not None
+    assert (small.memory_units, large.memory_units) == (4, 9)
+
+
+def test_a_native_sidecar_runs_beside_the_apps_and_the_init_containers_after_it() -> None:
+    sidecar = container("s", 2, restart="Always")
+    request = request_of(
+        pod(container("a", 3), init=(container("before", 4), sidecar, container("after", 4)))
+    )
+    assert request is not None
+    assert request.memory_units == 6  # sidecar 2 + the init container after it 4, above 2 + 3
+    assert [one.kind for one in request.containers] == [
+        ContainerKind.INIT,
+        ContainerKind.SIDECAR,
+        ContainerKind.INIT,
+        ContainerKind.APP,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (
+            pod(container("c", core=30)),
+            "container c asks for .*core.percentage without aliyun.com/gpu-mem; add",
+        ),
+        (pod(container("c", 2, 7)), "must be a multiple of 5 from 5 to 100: container c asks for 7"),
+        (pod(container("c", 2, 105)), "must be a multiple of 5 from 5 to 100: container c asks for 105"),
+        (pod(container("c", 2, 30), container("d", 2)), "different kinds .*only c asks"),
+        (pod(container("c", "1.5")), "container c asks for aliyun.com/gpu-mem: 1.5 is not a whole number"),
+        (pod(container("c", "-1")), "is negative"),
+        (pod(container("c", "1e30")), "larger than"),
+        (pod(container("c", "many")), "is not a quantity"),
+        (
+            pod(container("c", 4), labels={"aliyun.com/gpu-count": "2"}),
+            "gives a pod one GPU; remove the label",
+        ),
+        (
+            pod(container("c", 4), labels={"ack.gpushare.placement": "require-whole-device"}),
+            "not supported by this version",
+        ),
+    ],
+)
+def test_a_broken_request_names_the_pod_and_says_what_to_change(spec: Pod, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says) as caught:
+        request_of(spec)
+    assert caught.value.subject == "pod default/a"
+
+
+def test_one_gpu_asked_for_by_label_is_the_ordinary_case() -> None:
+    assert request_of(pod(container("c", 4), labels={"aliyun.com/gpu-count": "1"})) is not None
+
+
+class Kubernetes:
+    """The rule as k8s.io/component-helpers states it, step by step over init containers."""
+
+    @staticmethod
+    def effective(init: list[tuple[bool, int]], apps: list[int]) -> int:
+        running, init_peak, sidecars = sum(apps), 0, 0
+        for restartable, amount in init:
+            if restartable:
+                running += amount
+                sidecars += amount
+                init_peak = max(init_peak, sidecars)
+            else:
+                init_peak = max(init_peak, sidecars + amount)
+        return max(running, init_peak)
+
+
+@given(
+    init=st.lists(st.tuples(st.booleans(), st.integers(1, 20)), max_size=5),
+    apps=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+)
+def test_any_mixture_of_containers_is_counted_as_kubernetes_does(
+    init: list[tuple[bool, int]], apps: list[int]
+) -> None:
+    spec = pod(
+        *(container(f"a{n}", amount) for n, amount in enumerate(apps)),
+        init=tuple(
+            container(f"i{n}", amount, restart="Always" if sidecar else None)
+            for n, (sidecar, amount) in enumerate(init)
+        ),
+    )
+    request = request_of(spec)
+    assert request is not None
+    assert request.memory_units == Kubernetes.effective(init, apps)
