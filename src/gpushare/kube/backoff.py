@@ -1,0 +1,31 @@
+"""How long to wait before the next try."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+type_of_chance = Callable[[], float]
+chance: type_of_chance = random.SystemRandom().random
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Waits that double from ``first_s`` to ``most_s``, each cut by up to half at random.
+
+    The cut keeps a thousand node agents from coming back in the same moment.
+    """
+
+    first_s: float = 0.2
+    most_s: float = 30.0
+    chance: type_of_chance = field(default=chance)
+    tries: int = 0
+
+    def next_s(self, at_least_s: float = 0.0) -> float:
+        """The next wait in seconds, at least what the server asked for."""
+        whole = min(self.first_s * 2.0 ** min(self.tries, 32), self.most_s)
+        self.tries += 1
+        return max(whole * (1.0 - self.chance() / 2.0), at_least_s)
+
+    def reset(self) -> None:
+        """Begin again at ``first_s``."""
+        self.tries = 0

@@ -1,0 +1,142 @@
+"""Typed reads and writes of the few objects that we use, over a ``Session``.
+
+Every method raises ``ApiError``, ``Unreachable``, ``CredentialError``, ``InvalidName`` or ``MalformedAnswer``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from gpushare.kube.errors import MalformedAnswer
+from gpushare.kube.listing import list_pages
+from gpushare.kube.session import MERGE_PATCH, Session, segment
+from gpushare.model.objects import Node, Pod, decode_node, decode_pod
+
+T = TypeVar("T")
+
+
+class _BindingMeta(msgspec.Struct, gc=False):
+    name: str
+    namespace: str
+    uid: str
+    annotations: Mapping[str, str]
+
+
+class _Target(msgspec.Struct, gc=False, rename={"api_version": "apiVersion"}):
+    name: str
+    api_version: str = "v1"
+    kind: str = "Node"
+
+
+class _Binding(msgspec.Struct, gc=False, rename={"api_version": "apiVersion"}):
+    metadata: _BindingMeta
+    target: _Target
+    api_version: str = "v1"
+    kind: str = "Binding"
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Client:
+    """Reads and writes pods and nodes. ``timeout_s`` bounds each call, in seconds."""
+
+    def __init__(self, session: Session, *, timeout_s: float = 10.0) -> None:
+        self._session = session
+        self._timeout_s = timeout_s
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        """The pod as it is now; ``ApiError.not_found`` if there is none."""
+        return await self._get(_pod_path(namespace, name), decode_pod)
+
+    async def list_pods(
+        self, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
+    ) -> list[Pod]:
+        """All pods of a namespace, or of all of them, that the selectors choose."""
+        path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
+        return await self._list(path, decode_pod, field_selector, label_selector)
+
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Bind the pod of that UID to a node and annotate it, in one write.
+
+        ``ApiError.conflict``: the pod is bound already, or another has its name now. After ``Unreachable``
+        with ``sent`` other than ``False`` the pod may be bound: read it.
+        """
+        body = _encode(_Binding(_BindingMeta(name, namespace, uid, annotations), _Target(node)))
+        await self._session.request(
+            "POST", f"{_pod_path(namespace, name)}/binding", body=body, timeout_s=self._timeout_s
+        )
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        """Set annotations, or with ``None`` remove them; ``ApiError.conflict`` if the pod's UID is another."""
+        metadata: dict[str, object] = {"uid": uid, "annotations": annotations}
+        await self._merge(_pod_path(namespace, name), {"metadata": metadata})
+
+    async def get_node(self, name: str) -> Node:
+        """The node as it is now; ``ApiError.not_found`` if there is none."""
+        return await self._get(_node_path(name), decode_node)
+
+    async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
+        """All nodes that the selector chooses."""
+        return await self._list("/api/v1/nodes", decode_node, "", label_selector)
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of a node, or with ``None`` remove them."""
+        await self._merge(_node_path(name), {"metadata": {"annotations": annotations}})
+
+    async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
+        """Set extended resources in the node's status, or with ``None`` remove them.
+
+        Capacity and allocatable are both set: the kubelet would carry over the first to the second only with
+        its next status.
+        """
+        await self._merge(
+            f"{_node_path(name)}/status", {"status": {"capacity": resources, "allocatable": resources}}
+        )
+
+    async def _get(self, path: str, decode: Callable[[bytes], T]) -> T:
+        answer = await self._session.request("GET", path, timeout_s=self._timeout_s)
+        try:
+            return decode(answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error
+
+    async def _list(
+        self, path: str, decode: Callable[[bytes], T], field_selector: str, label_selector: str
+    ) -> list[T]:
+        params = {}
+        if field_selector:
+            params["fieldSelector"] = field_selector
+        if label_selector:
+            params["labelSelector"] = label_selector
+        found: list[T] = []
+        async for page in list_pages(self._session, path, params, timeout_s=self._timeout_s):
+            try:
+                found.extend(decode(bytes(item)) for item in page.items)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise MalformedAnswer(path, f"an item is not what was asked for ({error})") from error
+        return found
+
+    async def _merge(self, path: str, patch: object) -> None:
+        # Setting the same values twice is setting them once, so the server may ask us to come back.
+        await self._session.request(
+            "PATCH",
+            path,
+            body=_encode(patch),
+            content_type=MERGE_PATCH,
+            timeout_s=self._timeout_s,
+            idempotent=True,
+        )
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}"
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{segment(name)}"

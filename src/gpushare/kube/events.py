@@ -1,0 +1,252 @@
+"""Tells people what happened, through events.k8s.io/v1.
+
+``record`` only notes; ``run`` writes. The same news of the same object within some minutes is one Event whose
+``series`` counts; its count is written at growing distances, so that a pod that is refused every
+second costs a few writes a minute. All is bounded: what waits, what is remembered, how long a note is.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.kube.errors import ApiError, InvalidName, KubeError
+from gpushare.kube.session import MERGE_PATCH, Session, segment
+from gpushare.model.objects import ObjectReference
+
+logger = logging.getLogger(__name__)
+
+WAITING_LIMIT = 1000
+KNOWN_LIMIT = 2000
+SERIES_END_S = 360.0
+"""News that stay away this long are news again (as in Kubernetes' own recorder)."""
+NOTE_LIMIT_BYTES = 1024
+_SERIES_FIRST_S = 1.0
+_SERIES_MOST_S = 60.0
+_NAME_LIMIT = 253
+_WORD_LIMIT = 128
+_TURN_S = 1.0
+"""How long, at most, news wait behind counts that are not yet due."""
+
+type_of_kind = Literal["Normal", "Warning"]
+type_of_news = tuple[ObjectReference, str, str, str, str]
+
+
+@dataclass(slots=True)
+class _Known:
+    """An Event that we wrote or shall write. ``written`` is the count that the server knows; 0 before it exists."""
+
+    news: type_of_news
+    namespace: str
+    name: str
+    first_ns: int
+    last_ns: int
+    last_s: float
+    count: int = 1
+    written: int = 0
+    due_s: float = 0.0
+    pause_s: float = _SERIES_FIRST_S
+
+
+class EventRecorder:
+    """Writes Events in the name of ``controller`` (``gpushare.dev/scheduler``), ``instance`` (this process's pod)."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        controller: str,
+        instance: str,
+        clock: Clock = SYSTEM_CLOCK,
+        backoff: Backoff | None = None,
+        waiting_limit: int = WAITING_LIMIT,
+        known_limit: int = KNOWN_LIMIT,
+    ) -> None:
+        self._session = session
+        self._controller = controller
+        self._instance = instance[:_WORD_LIMIT]
+        self._clock = clock
+        self._backoff = backoff or Backoff()
+        self._waiting_limit = waiting_limit
+        self._known_limit = known_limit
+        self._known: OrderedDict[type_of_news, _Known] = OrderedDict()
+        self._waiting: OrderedDict[type_of_news, _Known] = OrderedDict()
+        self._woken = asyncio.Event()
+        self.written = 0
+        """Successful writes."""
+        self.dropped = 0
+        """News that were never written, for want of room or because the server refused them."""
+
+    @property
+    def waiting(self) -> int:
+        """How many Events wait to be written."""
+        return len(self._waiting)
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: type_of_kind,
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
+        """Note the news; never blocks, never raises. ``note`` is cut to 1024 bytes of UTF-8.
+
+        ``reason`` (``FailedBinding``) and ``action`` (``Binding``) are words for programs, at most 128 characters.
+        """
+        now_ns, now_s = self._clock.time_ns(), self._clock.monotonic()
+        news = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], _cut(note))
+        known = self._known.pop(news, None)
+        if known is not None and (known.written == 0 or now_s - known.last_s < SERIES_END_S):
+            known.count += 1
+            known.last_ns, known.last_s = now_ns, now_s
+        else:
+            name = f"{regarding.name[: _NAME_LIMIT - 17]}.{secrets.token_hex(8)}"
+            known = _Known(news, regarding.namespace or "default", name, now_ns, now_ns, now_s)
+        self._known[news] = known
+        if len(self._known) > self._known_limit:
+            self._known.popitem(last=False)
+        if news not in self._waiting and len(self._waiting) >= self._waiting_limit:
+            oldest, _ = self._waiting.popitem(last=False)
+            self._known.pop(oldest, None)
+            self.dropped += 1
+        self._waiting[news] = known
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Write what is noted until cancelled. Failures are logged and waited out, never raised."""
+        while True:
+            await self._woken.wait()
+            known = self._next_due()
+            if known is None:
+                await self._clock.sleep(_TURN_S)
+                continue
+            wait_s = await self._try(known)
+            if wait_s:
+                await self._clock.sleep(wait_s)
+
+    async def flush(self) -> None:
+        """Write all that waits now, counts included, trying each once; for the end of a process.
+
+        The caller sets the bound (``asyncio.timeout``).
+        """
+        for known in list(self._waiting.values()):
+            await self._try(known)
+
+    def _next_due(self) -> _Known | None:
+        now_s = self._clock.monotonic()
+        return next((known for known in self._waiting.values() if known.due_s <= now_s), None)
+
+    async def _try(self, known: _Known) -> float:
+        """Write one Event; the wait in seconds before the next write."""
+        count = known.count
+        try:
+            if known.written == 0:
+                await self._create(known)
+                count = 1
+            if count > 1:
+                await self._count(known, count)
+        except ApiError as error:
+            if error.not_found and known.written:
+                # The Event has outlived its time in the server; it is told again as a new one.
+                known.written = 0
+                known.name = f"{known.news[0].name[: _NAME_LIMIT - 17]}.{secrets.token_hex(8)}"
+                known.first_ns, known.count = known.last_ns, 1
+                return 0.0
+            if not error.passing and error.status != 401:
+                self._give_up(known, error)
+                return 0.0
+            return self._wait_out(error, error.retry_after_s or 0.0)
+        except InvalidName as error:
+            self._give_up(known, error)
+            return 0.0
+        except KubeError as error:
+            return self._wait_out(error, 0.0)
+        self._backoff.reset()
+        self.written += 1
+        known.written = count
+        known.due_s = self._clock.monotonic() + known.pause_s
+        known.pause_s = min(known.pause_s * 2.0, _SERIES_MOST_S)
+        if known.count == count:
+            self._forget_waiting(known)
+        return 0.0
+
+    async def _create(self, known: _Known) -> None:
+        regarding, kind, reason, action, note = known.news
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": known.name, "namespace": known.namespace},
+            "eventTime": _micro_time(known.first_ns),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": kind,
+            "reason": reason,
+            "action": action,
+            "note": note,
+            "regarding": regarding,
+        }
+        try:
+            await self._session.request("POST", _path(known.namespace), body=msgspec.json.encode(event))
+        except ApiError as error:
+            # The random name is ours alone: an earlier try, whose answer was lost, has written it.
+            if not error.conflict:
+                raise
+        known.written = 1
+
+    async def _count(self, known: _Known, count: int) -> None:
+        series = {"count": count, "lastObservedTime": _micro_time(known.last_ns)}
+        await self._session.request(
+            "PATCH",
+            f"{_path(known.namespace)}/{segment(known.name)}",
+            body=msgspec.json.encode({"series": series}),
+            content_type=MERGE_PATCH,
+            idempotent=True,
+        )
+
+    def _give_up(self, known: _Known, error: KubeError) -> None:
+        logger.error(
+            "event %s about %s %s is not written: %s",
+            known.news[2],
+            known.news[0].kind,
+            known.news[0].name,
+            error,
+        )
+        self.dropped += 1
+        self._known.pop(known.news, None)
+        self._forget_waiting(known)
+
+    def _wait_out(self, error: KubeError, at_least_s: float) -> float:
+        wait_s = self._backoff.next_s(at_least_s)
+        logger.warning("events wait %.1f s: %s", wait_s, error)
+        return wait_s
+
+    def _forget_waiting(self, known: _Known) -> None:
+        if self._waiting.get(known.news) is known:
+            del self._waiting[known.news]
+        if not self._waiting:
+            self._woken.clear()
+
+
+def _path(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{segment(namespace)}/events"
+
+
+def _micro_time(time_ns: int) -> str:
+    moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns // 1000 % 1_000_000:06d}Z"
+
+
+def _cut(note: str) -> str:
+    encoded = note.encode(errors="replace")
+    if len(encoded) <= NOTE_LIMIT_BYTES:
+        return note if len(note) == len(encoded) else encoded.decode()
+    return encoded[: NOTE_LIMIT_BYTES - 3].decode(errors="ignore") + "…"
