@@ -1,0 +1,148 @@
+"""The figures that fitting needs, for all nodes at once: arrays with a row per GPU and a column per node.
+
+GPU-major, because a request is compared GPU by GPU over all nodes and then joined over the few rows:
+runs of memory as long as the cluster. Columns are handed out and taken back; their number grows by
+doubling. Column 0 belongs to no node and takes nothing: it stands for the nodes that are not known.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gpushare.ledger.occupancy import SHUT, GpuBook, NodeBook
+from gpushare.model.device import Placement
+
+Ints = npt.NDArray[np.signedinteger[Any]]
+Places = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+#: The column of nodes that are not known.
+NO_NODE: Final = 0
+
+_GPU_PLANES: Final = {
+    "fit_units": (np.int32, SHUT),
+    "room_units": (np.int32, SHUT),
+    "free_core": (np.int32, SHUT),
+    "pods": (np.int32, 0),
+    "used_core": (np.int32, 0),
+    "units": (np.int32, 0),
+    "index": (np.int32, 0),
+    "used_mib": (np.int64, 0),
+    "total_mib": (np.int64, 0),
+}
+_NODE_LINES: Final = {
+    "unit_mib": (np.int32, 0),
+    "max_pods": (np.int32, 0),
+    "largest_units": (np.int32, 0),
+    "healthy_units": (np.int32, SHUT),
+    "unhealthy": (np.int32, 0),
+    "memory_pods": (np.int32, 0),
+    "core_pods": (np.int32, 0),
+    "spread": (np.int32, 0),
+}
+
+
+class Columns:
+    """Planes are (GPUs, nodes), lines are (nodes,). ``width`` columns are in use or were."""
+
+    fit_units: Ints
+    room_units: Ints
+    free_core: Ints
+    pods: Ints
+    used_core: Ints
+    units: Ints
+    index: Ints
+    used_mib: Ints
+    total_mib: Ints
+    unit_mib: Ints
+    max_pods: Ints
+    largest_units: Ints
+    """Units of the node's largest GPU."""
+    healthy_units: Ints
+    """Units of its largest healthy GPU, ``SHUT`` where none is healthy."""
+    unhealthy: Ints
+    """How many of its GPUs are not healthy."""
+    memory_pods: Ints
+    core_pods: Ints
+    spread: Ints
+    """1 where the node's placement is ``spread``."""
+
+    def __init__(self, nodes: int = 64, gpus: int = 1) -> None:
+        self._capacity = nodes
+        self._rows = gpus
+        self.width = NO_NODE + 1
+        self._returned: list[int] = []
+        for name, (dtype, empty) in _GPU_PLANES.items():
+            setattr(self, name, np.full((gpus, nodes), empty, dtype))
+        for name, (dtype, empty) in _NODE_LINES.items():
+            setattr(self, name, np.full(nodes, empty, dtype))
+
+    def take(self) -> int:
+        """An empty column for a node."""
+        if self._returned:
+            return self._returned.pop()
+        if self.width == self._capacity:
+            self._resize(self._rows, 2 * self._capacity)
+        self.width += 1
+        return self.width - 1
+
+    def give_back(self, column: int) -> None:
+        """Empty ``column`` and keep it for another node."""
+        self._empty(column)
+        self._returned.append(column)
+
+    def write_node(self, node: NodeBook) -> None:
+        """Copy all of a known node's figures."""
+        devices = node.devices
+        assert devices is not None
+        column = node.column
+        if len(node.present) > self._rows:
+            self._resize(len(node.present), self._capacity)
+        self._empty(column)
+        healthy = [gpu.units for gpu in node.present if gpu.device is not None and gpu.device.healthy]
+        self.unit_mib[column] = devices.unit.mib
+        self.max_pods[column] = devices.max_pods or 0
+        self.largest_units[column] = max((gpu.units for gpu in node.present), default=0)
+        self.healthy_units[column] = max(healthy, default=SHUT)
+        self.unhealthy[column] = len(node.present) - len(healthy)
+        self.spread[column] = devices.placement is Placement.SPREAD
+        for gpu in node.present:
+            assert gpu.device is not None
+            self.units[gpu.row, column] = gpu.units
+            self.index[gpu.row, column] = gpu.device.index
+            self.total_mib[gpu.row, column] = gpu.device.total_mib
+            self.write_gpu(column, gpu)
+        self.write_kinds(node)
+
+    def write_gpu(self, column: int, gpu: GpuBook) -> None:
+        """Copy the figures of one GPU that change with its pods."""
+        row = gpu.row
+        self.fit_units[row, column] = gpu.fit_units
+        self.room_units[row, column] = gpu.room_units
+        self.free_core[row, column] = gpu.free_core
+        self.pods[row, column] = len(gpu.pods)
+        self.used_core[row, column] = gpu.used_core
+        self.used_mib[row, column] = gpu.used_mib
+
+    def write_kinds(self, node: NodeBook) -> None:
+        """Copy how many pods of either kind the node has."""
+        self.memory_pods[node.column] = node.memory_pods
+        self.core_pods[node.column] = node.core_pods
+
+    def _empty(self, column: int) -> None:
+        for name, (_, empty) in _GPU_PLANES.items():
+            getattr(self, name)[:, column] = empty
+        for name, (_, empty) in _NODE_LINES.items():
+            getattr(self, name)[column] = empty
+
+    def _resize(self, rows: int, capacity: int) -> None:
+        for name, (dtype, empty) in _GPU_PLANES.items():
+            larger = np.full((rows, capacity), empty, dtype)
+            larger[: self._rows, : self._capacity] = getattr(self, name)
+            setattr(self, name, larger)
+        for name, (dtype, empty) in _NODE_LINES.items():
+            line = np.full(capacity, empty, dtype)
+            line[: self._capacity] = getattr(self, name)
+            setattr(self, name, line)
+        self._rows, self._capacity = rows, capacity

@@ -1,0 +1,297 @@
+"""The ledger: events from the API server and reservations go in, decisions and figures come out.
+
+Every change touches the books of one node and a few cells of the arrays, whatever the size of the
+cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the node or the GPU is not
+there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
+"""
+
+from collections.abc import Sequence
+from itertools import compress, repeat
+
+import numpy as np
+
+from gpushare.ledger.columns import NO_NODE, Columns, Places
+from gpushare.ledger.errors import Refused
+from gpushare.ledger.fitting import fitting, scores
+from gpushare.ledger.occupancy import GpuBook, NodeBook
+from gpushare.ledger.placement import choose
+from gpushare.ledger.reasons import standing_refusals, unhealthy_text
+from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
+from gpushare.ledger.refusals import Refusals
+from gpushare.model.allocation import Allocation, GpuShare, allocate_on
+from gpushare.model.device import NodeDevices, Placement
+from gpushare.model.request import Request
+
+
+class Ledger:
+    """Who holds what on which GPU. Not for several threads.
+
+    ``node_policy`` says whether nodes with the least left over score highest (binpack) or those with
+    the most (spread); on a node, its own placement decides.
+    """
+
+    def __init__(self, *, node_policy: Placement = Placement.BINPACK) -> None:
+        self._node_policy = node_policy
+        self._nodes: dict[str, NodeBook] = {}
+        self._column_of: dict[str, int] = {}
+        self._columns = Columns()
+        self._refusals = Refusals(self._columns)
+        self._held: dict[str, Held] = {}
+        self._reserved = 0
+        # GPUs that are not there, but of which pods hold a share.
+        self._absent: set[GpuBook] = set()
+
+    # --- nodes ------------------------------------------------------------------------------
+
+    def set_node(self, node: NodeDevices) -> None:
+        """Take ``node`` as it is now; what its pods hold stays, whatever has changed."""
+        book = self._book(node.name)
+        if book.devices == node:
+            return
+        if book.devices is None:
+            book.column = self._column_of[node.name] = self._columns.take()
+        standing = standing_refusals(node)
+        book.devices = node
+        book.shut = bool(standing[0])
+        self._lose_gpus(book)
+        for row, device in enumerate(node.devices):
+            gpu = book.gpu(device.uuid)
+            gpu.device, gpu.row, gpu.units = device, row, node.units_of(device)
+            gpu.refresh(node, shut=book.shut)
+            book.present.append(gpu)
+            self._absent.discard(gpu)
+        self._drop_unused_gpus(book)
+        self._columns.write_node(book)
+        self._refusals.set_node(book.column, standing, unhealthy_text(node.devices))
+
+    def remove_node(self, name: str) -> None:
+        """Forget the node; what its pods hold stays until it is released, should the node come back."""
+        book = self._nodes.get(name)
+        if book is None or book.devices is None:
+            return
+        self._columns.give_back(self._column_of.pop(name))
+        self._refusals.forget_node(book.column)
+        book.devices, book.column = None, NO_NODE
+        self._lose_gpus(book)
+        self._drop_unused_gpus(book)
+        self._drop_unused_node(book)
+
+    def node(self, name: str) -> NodeDevices | None:
+        """The node as it was last set, ``None`` if it is not known."""
+        book = self._nodes.get(name)
+        return None if book is None else book.devices
+
+    # --- what pods hold -----------------------------------------------------------------------
+
+    def reserve(self, uid: str, pod: str, request: Request, node: str) -> Allocation:
+        """Give ``request`` on the GPU of ``node`` that its placement prefers, until it is confirmed or released.
+
+        The same UID and node again give the same allocation; a reservation on another node is moved.
+        Raises ``Refused``, and changes nothing then, where it does not fit or the pod is bound elsewhere.
+        """
+        held = self._held.get(uid)
+        if held is not None:
+            if held.node == node:
+                return held.allocation
+            if held.confirmed:
+                raise Refused(node, f"pod {pod} already holds its share on node {held.node}", hopeless=True)
+        book = self._nodes.get(node)
+        if book is None or book.devices is None:
+            raise self._refused(request, node)
+        row = choose(book.devices.placement, book.candidates(request))
+        if row is None:
+            raise self._refused(request, node)
+        allocation = allocate_on(book.devices, book.devices.devices[row], request)
+        self._put(Held(uid, pod, node, allocation, confirmed=False))
+        return allocation
+
+    def hold(self, uid: str, pod: str, node: str, allocation: Allocation) -> None:
+        """Record what the API server says that the pod holds, in place of whatever it held here before.
+
+        It is recorded even where it does not fit: what others gave away is gone all the same.
+        """
+        held = self._held.get(uid)
+        if held is not None and held.node == node and held.allocation == allocation:
+            if not held.confirmed:
+                self._reserved -= 1
+                self._held[uid] = Held(uid, pod, node, held.allocation, confirmed=True)
+            return
+        self._put(Held(uid, pod, node, allocation, confirmed=True))
+
+    def release(self, uid: str) -> bool:
+        """Free what the pod holds, reserved or confirmed; false if it held nothing."""
+        held = self._held.pop(uid, None)
+        if held is None:
+            return False
+        self._reserved -= not held.confirmed
+        book = self._nodes[held.node]
+        self._count(book, held.allocation, -1)
+        for share in held.allocation.gpus:
+            gpu = book.gpus[share.uuid]
+            gpu.used_mib -= share.mib
+            gpu.used_core -= share.core_percent
+            gpu.pods.pop(uid, None)
+        # Only now: an allocation may name a GPU twice.
+        for share in held.allocation.gpus:
+            self._changed(book, share.uuid)
+        self._drop_unused_node(book)
+        return True
+
+    def held(self, uid: str) -> Held | None:
+        """What the pod holds, or ``None``."""
+        return self._held.get(uid)
+
+    # --- decisions ------------------------------------------------------------------------------
+
+    def filter(self, request: Request, nodes: Sequence[str]) -> Verdict:
+        """Which of ``nodes`` take ``request`` now, and for each of the others why not."""
+        at = self._places(nodes)
+        fits = fitting(self._columns, request)[at]
+        if fits.all():
+            return Verdict(list(nodes), {}, {})
+        names = list(compress(nodes, fits.tolist()))
+        others = ~fits
+        refused, hopeless = self._refusals.explain(
+            request, list(compress(nodes, others.tolist())), at[others]
+        )
+        return Verdict(names, refused, hopeless)
+
+    def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
+        """0 to 10 for each of ``nodes`` by the GPU that it would give; 0 where the request does not fit."""
+        return scores(self._columns, request, self._places(nodes), self._node_policy)
+
+    # --- figures --------------------------------------------------------------------------------
+
+    def usage(self, node: str) -> NodeUsage:
+        """What the node's GPUs have and what is held of them, and what is held of GPUs not there."""
+        book = self._nodes.get(node)
+        if book is None:
+            return NodeUsage(node, None, (), ())
+        pending = [
+            PendingShare(uid, share)
+            for uuid, gpu in book.gpus.items()
+            if gpu.device is None
+            for uid, share in self._shares(uuid, gpu)
+        ]
+        return NodeUsage(
+            node=node,
+            unit=None if book.devices is None else book.devices.unit,
+            gpus=tuple(self._gpu_usage(gpu) for gpu in book.present),
+            pending=tuple(sorted(pending, key=lambda one: (one.uid, one.share.uuid))),
+        )
+
+    def totals(self) -> Totals:
+        """The whole cluster in figures: sums over the arrays, nothing that grows with the number of pods."""
+        columns = self._columns
+        return Totals(
+            nodes=len(self._column_of),
+            gpus=int(np.count_nonzero(columns.total_mib)),
+            total_mib=int(columns.total_mib.sum()),
+            used_mib=int(columns.used_mib.sum()),
+            used_core=int(columns.used_core.sum()),
+            pods=len(self._held),
+            reserved=self._reserved,
+            pending=sum(len(gpu.pods) for gpu in self._absent),
+        )
+
+    # --- within -----------------------------------------------------------------------------------
+
+    def _places(self, nodes: Sequence[str]) -> Places:
+        return np.fromiter(map(self._column_of.get, nodes, repeat(NO_NODE)), np.intp, len(nodes))
+
+    def _refused(self, request: Request, node: str) -> Refused:
+        verdict = self.filter(request, (node,))
+        assert not verdict.fits, "books and arrays must agree"
+        hopeless = node in verdict.hopeless
+        return Refused(node, (verdict.hopeless if hopeless else verdict.refused)[node], hopeless=hopeless)
+
+    def _book(self, name: str) -> NodeBook:
+        book = self._nodes.get(name)
+        if book is None:
+            book = self._nodes[name] = NodeBook(name)
+        return book
+
+    def _put(self, held: Held) -> None:
+        self.release(held.uid)
+        self._held[held.uid] = held
+        self._reserved += not held.confirmed
+        book = self._book(held.node)
+        self._count(book, held.allocation, 1)
+        for share in held.allocation.gpus:
+            gpu = book.gpu(share.uuid)
+            gpu.used_mib += share.mib
+            gpu.used_core += share.core_percent
+            gpu.pods[held.uid] = None
+            self._changed(book, share.uuid)
+
+    def _count(self, book: NodeBook, allocation: Allocation, step: int) -> None:
+        if any(share.core_percent for share in allocation.gpus):
+            book.core_pods += step
+        else:
+            book.memory_pods += step
+        if book.devices is not None:
+            self._columns.write_kinds(book)
+
+    def _changed(self, book: NodeBook, uuid: str) -> None:
+        """Bring everything up to date that follows from what is held of a GPU."""
+        gpu = book.gpus.get(uuid)
+        if gpu is None:
+            return
+        if gpu.device is not None:
+            assert book.devices is not None
+            gpu.refresh(book.devices, shut=book.shut)
+            self._columns.write_gpu(book.column, gpu)
+        elif gpu.pods:
+            self._absent.add(gpu)
+        else:
+            self._absent.discard(gpu)
+            del book.gpus[uuid]
+
+    def _lose_gpus(self, book: NodeBook) -> None:
+        for gpu in book.present:
+            gpu.device = None
+            if gpu.pods:
+                self._absent.add(gpu)
+        book.present.clear()
+
+    def _drop_unused_gpus(self, book: NodeBook) -> None:
+        unused = [uuid for uuid, gpu in book.gpus.items() if gpu.device is None and not gpu.pods]
+        for uuid in unused:
+            del book.gpus[uuid]
+
+    def _drop_unused_node(self, book: NodeBook) -> None:
+        if book.devices is None and book.idle:
+            del self._nodes[book.name]
+
+    def _shares(self, uuid: str, gpu: GpuBook) -> list[tuple[str, GpuShare]]:
+        return [
+            (uid, share)
+            for uid in gpu.pods
+            for share in self._held[uid].allocation.gpus
+            if share.uuid == uuid
+        ]
+
+    def _gpu_usage(self, gpu: GpuBook) -> GpuUsage:
+        device = gpu.device
+        assert device is not None
+        exact_units, rest_mib = 0, 0
+        for _, share in self._shares(device.uuid, gpu):
+            if share.device_units == gpu.units:
+                exact_units += share.units
+            else:
+                rest_mib += share.mib
+        rest_units = -(-rest_mib * gpu.units // device.total_mib)  # rounded up
+        used_units = exact_units + rest_units
+        if gpu.used_mib <= device.total_mib:
+            used_units = min(used_units, gpu.units)
+        return GpuUsage(
+            uuid=device.uuid,
+            index=device.index,
+            healthy=device.healthy,
+            total_mib=device.total_mib,
+            used_mib=gpu.used_mib,
+            total_units=gpu.units,
+            used_units=used_units,
+            used_core=gpu.used_core,
+            pods=tuple(sorted(gpu.pods)),
+        )

@@ -1,0 +1,110 @@
+"""What is held on one node, GPU by GPU, in plain integers.
+
+These are the books; the arrays in ``columns`` are a copy of the figures that fitting needs. A GPU has
+its entry here as soon as it is there or somebody holds something of it, whichever comes first.
+"""
+
+from collections.abc import Iterator
+
+from gpushare.ledger.placement import Candidate
+from gpushare.model.device import Device, NodeDevices
+from gpushare.model.quantity import granted_mib
+from gpushare.model.request import Request
+
+#: Nothing fits: not even a request of 0 units.
+SHUT = -1
+
+
+class GpuBook:
+    """One GPU: ``device`` is ``None`` while the node does not have it, but pods hold a share of it.
+
+    ``room_units`` is the largest request that its free memory takes, ``SHUT`` where it is absent or
+    unhealthy; ``fit_units`` is the same, but ``SHUT`` too at the pod cap or where the node takes nothing
+    new; ``free_core`` is in percent, ``SHUT`` where the node gives no compute. ``refresh`` computes them.
+    """
+
+    __slots__ = (
+        "device",
+        "fit_units",
+        "free_core",
+        "pods",
+        "room_units",
+        "row",
+        "units",
+        "used_core",
+        "used_mib",
+    )
+
+    def __init__(self) -> None:
+        self.device: Device | None = None
+        self.row = 0
+        self.units = 0
+        self.used_mib = 0
+        self.used_core = 0
+        self.pods: dict[str, None] = {}
+        self.room_units = SHUT
+        self.fit_units = SHUT
+        self.free_core = SHUT
+
+    def refresh(self, node: NodeDevices, *, shut: bool) -> None:
+        """Compute what fits from what is held; ``shut`` says that the node takes nothing new."""
+        self.room_units = self.fit_units = self.free_core = SHUT
+        if self.device is None:
+            return
+        if node.mode.gives_core:
+            self.free_core = max(100 - self.used_core, 0)
+        if not self.device.healthy:
+            return
+        # The largest n with granted_mib(total, n, units) <= free, see model.quantity.
+        total_mib = self.device.total_mib
+        free_mib = max(total_mib - self.used_mib, 0)
+        self.room_units = ((free_mib + 1) * self.units - 1) // total_mib
+        if not shut and (node.max_pods is None or len(self.pods) < node.max_pods):
+            self.fit_units = self.room_units
+
+
+class NodeBook:
+    """One node: its GPUs by UUID, those present in order of index, and how many pods of which kind it has.
+
+    ``devices`` is ``None`` while the node is not known; ``column`` is its place in the arrays then.
+    ``shut`` says that the node takes nothing new, whatever is free.
+    """
+
+    __slots__ = ("column", "core_pods", "devices", "gpus", "memory_pods", "name", "present", "shut")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.devices: NodeDevices | None = None
+        self.column = 0
+        self.shut = True
+        self.gpus: dict[str, GpuBook] = {}
+        self.present: list[GpuBook] = []
+        self.memory_pods = 0
+        self.core_pods = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no pod holds anything here."""
+        return not self.memory_pods and not self.core_pods
+
+    def gpu(self, uuid: str) -> GpuBook:
+        """The entry of a GPU, a new one where there is none."""
+        book = self.gpus.get(uuid)
+        if book is None:
+            book = self.gpus[uuid] = GpuBook()
+        return book
+
+    def candidates(self, request: Request) -> Iterator[Candidate]:
+        """The GPUs that can take ``request`` now."""
+        if self.memory_pods if request.wants_core else self.core_pods:
+            return
+        for gpu in self.present:
+            if gpu.fit_units < request.memory_units or (
+                request.wants_core and gpu.free_core < request.core_percent
+            ):
+                continue
+            assert gpu.device is not None
+            total_mib = gpu.device.total_mib
+            free_mib = total_mib - gpu.used_mib
+            asked_mib = granted_mib(total_mib, request.memory_units, gpu.units)
+            yield Candidate(gpu.row, free_mib, free_mib - asked_mib, len(gpu.pods))

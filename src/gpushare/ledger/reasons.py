@@ -1,0 +1,121 @@
+"""Why a node does not take a request, in words: every text that a person reads about a refusal."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+from gpushare.model import names
+from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import Request
+
+UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
+_MOST_KEPT: Final = 20_000
+
+
+def memory_text(mib: int) -> str:
+    """``8 GiB`` or ``128 MiB``: GiB where it comes out even."""
+    return f"{mib >> 10} GiB" if mib % 1024 == 0 else f"{mib} MiB"
+
+
+def standing_refusals(node: NodeDevices) -> tuple[str, str]:
+    """Why ``node`` takes nothing new whatever is free: requests for memory, requests for compute too.
+
+    Empty where it does. No eviction changes any of these.
+    """
+    if node.refusal:
+        return node.refusal, node.refusal
+    if not node.mode.shares_memory:
+        return _shares_nothing(node.mode), _shares_nothing(node.mode)
+    if not node.devices:
+        return "node has no GPU", "node has no GPU"
+    return "", "" if node.mode.gives_core else _gives_no_core(node.mode)
+
+
+@cache
+def _shares_nothing(mode: NodeMode) -> str:
+    return f"node shares no GPU memory (it is in mode {mode.value}, label {names.LABEL_MODE})"
+
+
+@cache
+def _gives_no_core(mode: NodeMode) -> str:
+    return (
+        f"node gives out no compute (it is in mode {mode.value}; "
+        f"{names.GPU_CORE} needs label {names.LABEL_MODE}={NodeMode.CORE_MEM.value})"
+    )
+
+
+def unhealthy_text(devices: tuple[Device, ...]) -> str:
+    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are."""
+    return "; ".join(
+        f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
+        for device in devices
+        if not device.healthy
+    )
+
+
+def too_large(asked_mib: int, largest_units: int, unit: MemoryUnit) -> str:
+    """The request is larger than every GPU of the node."""
+    largest = memory_text(largest_units * unit.mib) if largest_units else f"less than {memory_text(unit.mib)}"
+    return f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
+
+
+def too_much_core(core_percent: int) -> str:
+    """The pod's containers together ask for more than one GPU's compute."""
+    return f"asks for {core_percent}% compute, one GPU has 100%"
+
+
+def only_unhealthy(asked_mib: int, note: str) -> str:
+    """Only GPUs that are not healthy are large enough."""
+    return f"no healthy GPU has {memory_text(asked_mib)} in all ({note})"
+
+
+def mixed(request: Request, others: int) -> str:
+    """The node holds pods of the other kind."""
+    there = "1 pod" if others == 1 else f"{others} pods"
+    if request.wants_core:
+        return f"node has {there} with GPU memory alone; a pod that asks for compute too cannot join them"
+    return f"node has {there} with GPU memory and compute; a pod that asks for memory alone cannot join them"
+
+
+def at_cap(max_pods: int) -> str:
+    """Every GPU with enough memory free is at the cap."""
+    there = "1 pod" if max_pods == 1 else f"{max_pods} pods"
+    return f"every GPU with room already has {there}, the most allowed"
+
+
+def no_room(asked_mib: int) -> str:
+    """How the refusal begins where memory is short; a ``largest_free`` part follows."""
+    return f"no single GPU has {memory_text(asked_mib)} free "
+
+
+def no_compute(asked_mib: int, core_percent: int) -> str:
+    """How the refusal begins where compute is short; a ``nearest`` part follows."""
+    return f"no single GPU has {memory_text(asked_mib)} and {core_percent}% compute free "
+
+
+def largest_free(free_mib: int, gpu: int) -> str:
+    """Which GPU has the most memory free."""
+    return f"(largest free: {memory_text(free_mib)} on GPU {gpu})" if free_mib else "(every GPU is full)"
+
+
+def nearest(free_mib: int, gpu: int, core_percent: int) -> str:
+    """Which GPU with enough memory has the most compute free."""
+    return f"(nearest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
+
+
+class Parts(dict[int, str]):
+    """Texts by a number that says all that is in them; kept between calls, since they recur.
+
+    A loop over thousands of nodes then costs a look-up and a concatenation each.
+    """
+
+    def __init__(self, write: Callable[[int], str]) -> None:
+        super().__init__()
+        self._write = write
+
+    def __missing__(self, key: int) -> str:
+        if len(self) >= _MOST_KEPT:
+            self.clear()
+        text = self[key] = self._write(key)
+        return text
