@@ -1,0 +1,28 @@
+"""What can go wrong with images."""
+
+
+class ImageError(Exception):
+    """The root. ``subject`` names the image or file, ``problem`` says what is wrong and what to do."""
+
+    def __init__(self, subject: str, problem: str) -> None:
+        super().__init__(f"{subject}: {problem}")
+        self.subject = subject
+        self.problem = problem
+
+
+class UnknownImage(ImageError):
+    """No described image answers to this name; ``known`` are those that exist."""
+
+    def __init__(self, reference: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            f'image "{reference}"',
+            "this playground pulls nothing and has no local program under that name; known images: "
+            + ", ".join(known)
+            + " (describe one of your own in a folder given by --images)",
+        )
+        self.reference = reference
+        self.known = known
+
+
+class MalformedImage(ImageError):
+    """A description that cannot be read; ``subject`` is its file."""

@@ -1,0 +1,24 @@
+"""Stands in for ``gpu-player``: keeps to its share and learns for ever."""
+
+import itertools
+import sys
+import time
+
+from gpushare.playground.images.programs.descent import Neuron
+from gpushare.playground.images.programs.sight import introduce
+
+
+def main() -> int:
+    """Say what is seen, then learn until stopped."""
+    introduce("gpu-player")
+    neuron = Neuron(seed=3)
+    for step in itertools.count():
+        neuron.step()
+        if step % 500 == 0:
+            print(f"step {step}: loss {neuron.loss:.3f}", flush=True)
+        time.sleep(0.05)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
