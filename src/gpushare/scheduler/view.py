@@ -6,7 +6,7 @@ here until the node is known.
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 import structlog
@@ -37,7 +37,15 @@ class NodeRecord(msgspec.Struct, frozen=True):
 class Recorder(Protocol):
     """Where events for people go (``gpushare.kube.events.EventRecorder``)."""
 
-    def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
         """Say ``note`` about ``regarding``; never blocks."""
 
 

@@ -1,0 +1,129 @@
+"""``gpushare scheduler``: the command line of the extender."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from gpushare.kube.access import load_access
+from gpushare.kube.errors import KubeconfigError
+from gpushare.model.device import Placement
+from gpushare.model.errors import InvalidUnit
+from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.bind import RESERVATION_TTL_S
+from gpushare.scheduler.process import Settings, serve
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpushare scheduler",
+        description="Scheduler extender: finds one GPU for each pod that asks for aliyun.com/gpu-mem.",
+    )
+    parser.add_argument(
+        "--kubeconfig", help="kubeconfig file (default: $KUBECONFIG, the pod's account, ~/.kube/config)"
+    )
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    parser.add_argument(
+        "--listen", default="127.0.0.1:9451", metavar="HOST:PORT", help="default %(default)s; port 0: any"
+    )
+    parser.add_argument("--port-file", type=Path, help="write the port here once it is known")
+    parser.add_argument(
+        "--unit", default="1GiB", help="unit of nodes whose agent does not say its own: 1GiB or 128MiB"
+    )
+    parser.add_argument(
+        "--isolated-max-pods",
+        type=int,
+        default=16,
+        help="pods per GPU on isolated nodes (default %(default)s)",
+    )
+    parser.add_argument(
+        "--node-policy",
+        choices=[one.value for one in Placement],
+        default="binpack",
+        help="default %(default)s",
+    )
+    parser.add_argument(
+        "--reservation-ttl",
+        type=float,
+        default=RESERVATION_TTL_S,
+        metavar="SECONDS",
+        help="default %(default)s",
+    )
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    return parser
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    host, colon, port = options.listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"--listen {options.listen}: write HOST:PORT, such as 127.0.0.1:9451")
+    if options.isolated_max_pods < 1:
+        raise ValueError(f"--isolated-max-pods {options.isolated_max_pods}: at least 1")
+    if not 0 < options.reservation_ttl <= 3600:
+        raise ValueError(f"--reservation-ttl {options.reservation_ttl}: above 0 and at most 3600 seconds")
+    return Settings(
+        host=host.strip("[]"),
+        port=int(port),
+        port_file=options.port_file,
+        unit=MemoryUnit.parse(options.unit, "--unit"),
+        isolated_cap=options.isolated_max_pods,
+        node_policy=Placement(options.node_policy),
+        reservation_ttl_s=options.reservation_ttl,
+    )
+
+
+def configure_logging(level: str, layout: str) -> None:
+    """Log to stderr, one line an event, as text or as JSON."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(
+        level=number, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    renderer: structlog.types.Processor = (
+        structlog.processors.JSONRenderer()
+        if layout == "json"
+        else structlog.dev.ConsoleRenderer(colors=False)
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the extender; 0 after SIGTERM, 2 on bad input, 1 when a part of it failed."""
+    options = _parser().parse_args(argv)
+    configure_logging(options.log_level, options.log_format)
+    try:
+        settings = _settings(options)
+        access = load_access(options.kubeconfig, options.context)
+    except (ValueError, InvalidUnit, KubeconfigError) as error:
+        print(f"gpushare scheduler: {error}", file=sys.stderr)
+        return 2
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(access, settings))
+    except KubeconfigError as error:
+        print(f"gpushare scheduler: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"gpushare scheduler: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

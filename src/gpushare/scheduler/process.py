@@ -1,0 +1,236 @@
+"""The scheduler extender as a process: watches, ledger, binder and HTTP server in one event loop."""
+
+import asyncio
+import gc
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvicorn
+
+from gpushare.kube.access import Access
+from gpushare.kube.client import Client
+from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.kube.events import EventRecorder
+from gpushare.kube.informer import Informer
+from gpushare.kube.session import Session
+from gpushare.ledger import Ledger
+from gpushare.model.device import Placement
+from gpushare.model.objects import decode_node, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.app import PREFIX, ExtenderApp
+from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
+from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
+
+log = structlog.get_logger(__name__)
+
+#: kube-scheduler keeps idle connections for 90 s; closing them earlier than it does would lose requests.
+_KEEP_ALIVE_S: Final = 120
+_STOP_S: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line sets. ``host`` and ``port`` (0: any) are where the verbs are served."""
+
+    host: str = "127.0.0.1"
+    port: int = 9451
+    port_file: Path | None = None
+    unit: MemoryUnit = MemoryUnit.GIB
+    isolated_cap: int = 16
+    node_policy: Placement = Placement.BINPACK
+    reservation_ttl_s: float = RESERVATION_TTL_S
+
+
+class _Pods:
+    """Feeds the informer's pods to the view."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def synced(self) -> None:
+        """The first list is complete."""
+
+    def upsert(self, item: PodRecord) -> None:
+        """A pod was added or changed."""
+        self._view.upsert_pod(item)
+
+    def remove(self, key: str, last: PodRecord) -> None:
+        """A pod is gone."""
+        self._view.remove_pod(last)
+
+
+class _Nodes:
+    """Feeds the informer's nodes to the view."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def synced(self) -> None:
+        """The first list is complete."""
+
+    def upsert(self, item: NodeRecord) -> None:
+        """A node was added or changed."""
+        self._view.upsert_node(item)
+
+    def remove(self, key: str, last: NodeRecord) -> None:
+        """A node is gone."""
+        self._view.remove_node(key)
+
+
+def decode_record(raw: bytes) -> tuple[str, PodRecord] | None:
+    """A pod's JSON as the view takes it; ``None`` when it has nothing to do with our GPUs."""
+    record = record_of(decode_pod(raw))
+    return None if record is None else (record.pod, record)
+
+
+def node_decoder(reader: NodeReader) -> Callable[[bytes], tuple[str, NodeRecord]]:
+    """A decoder of nodes' JSON with this scheduler's settings."""
+
+    def decode(raw: bytes) -> tuple[str, NodeRecord]:
+        record = reader.read(decode_node(raw))
+        return record.devices.name, record
+
+    return decode
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; raises ``OSError`` naming the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    made.setblocking(False)
+    return made
+
+
+async def serve(access: Access, settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Raises ``OSError`` when the address is taken."""
+    bound = listen(settings.host, settings.port)
+    async with Session(access) as session:
+        events = EventRecorder(session, controller="gpushare.dev/scheduler", instance=socket.gethostname())
+        ledger = Ledger(node_policy=settings.node_policy)
+        reservations = Reservations(settings.reservation_ttl_s)
+        view = ClusterView(ledger, events, reservations.end)
+        binder = Binder(view, Client(session), reservations, SYSTEM_CLOCK)
+        reader = NodeReader(unit=settings.unit, isolated_cap=settings.isolated_cap)
+        nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
+        pods = Informer(session, "/api/v1/pods", decode_record, _Pods(view))
+        watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
+        metrics = Metrics()
+        _export(metrics, view, reservations, watches)
+
+        def missing() -> str:
+            waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
+            return f"{' and '.join(waiting)} not read yet" if waiting else ""
+
+        server = _server(ExtenderApp(view, binder, metrics, missing))
+        running = [
+            asyncio.create_task(coroutine, name=name)
+            for name, coroutine in (
+                ("nodes", nodes.run()),
+                ("pods", pods.run()),
+                ("events", events.run()),
+                ("sweep", binder.sweep()),
+                ("settle", _settle(pods, nodes)),
+            )
+        ]
+        address = bound.getsockname()
+        log.info("serving", address=f"http://{address[0]}:{address[1]}{PREFIX}", api_server=access.server)
+        if settings.port_file is not None:
+            _write(settings.port_file, f"{address[1]}\n")
+        http = asyncio.create_task(server.serve(sockets=[bound]), name="http")
+        try:
+            await _first_failure(http, running)
+        finally:
+            server.should_exit = True
+            for task in running:
+                task.cancel()
+            await asyncio.gather(http, *running, return_exceptions=True)
+
+
+async def _first_failure(http: asyncio.Task[None], running: list[asyncio.Task[None]]) -> None:
+    """Wait until the server was told to stop, or a part of the process failed: then raise that."""
+    while not http.done():
+        done, _ = await asyncio.wait([http, *running], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            await task
+        running = [task for task in running if task not in done]
+
+
+async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
+    """Once everything is read, keep it out of the garbage collector's way: it lives as long as we do."""
+    for watch in watches:
+        await watch.synced.wait()
+    gc.collect()
+    gc.freeze()
+    log.info("ready")
+
+
+def _server(app: ExtenderApp) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_STOP_S,
+        )
+    )
+
+
+def _export(
+    metrics: Metrics,
+    view: ClusterView,
+    reservations: Reservations,
+    watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]],
+) -> None:
+    metrics.watch(
+        "gpushare_scheduler_waiting_pods",
+        "Pods without a node that ask for a GPU.",
+        lambda: len(view.waiting),
+    )
+    metrics.watch(
+        "gpushare_scheduler_reservations",
+        "Shares whose Binding was not seen yet.",
+        lambda: len(reservations.deadlines),
+    )
+    metrics.watch(
+        "gpushare_scheduler_malformed_objects",
+        "Pods and nodes that could not be understood.",
+        lambda: len(view.malformed),
+    )
+
+    def lag_s(watch: Informer[NodeRecord] | Informer[PodRecord]) -> float:
+        heard = watch.figures.last_heard_s
+        return float("inf") if heard is None else SYSTEM_CLOCK.monotonic() - heard
+
+    for kind, watch in watches.items():
+        metrics.watch(
+            f"gpushare_scheduler_{kind}_watch_silence_seconds",
+            f"Time since the watch of {kind} was last heard.",
+            lambda watch=watch: lag_s(watch),  # type: ignore[misc]
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    """Write whole or not at all: others wait for this file and read it at once."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text)
+    fresh.replace(path)

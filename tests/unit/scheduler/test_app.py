@@ -1,0 +1,137 @@
+"""The HTTP interface: verbs, probes, metrics, and clear answers to what it cannot read."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.model.device import NodeMode
+from gpushare.scheduler.app import ExtenderApp
+from gpushare.scheduler.metrics import Metrics
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+
+class Browser:
+    """Calls the application as a server would."""
+
+    def __init__(self, world: World) -> None:
+        self.missing = ""
+        self.app = ExtenderApp(world.view, world.binder, Metrics(), lambda: self.missing)
+
+    async def call(self, method: str, path: str, *parts: bytes, cut: bool = False) -> tuple[int, bytes]:
+        messages = [
+            {"type": "http.request", "body": part, "more_body": cut or number < len(parts) - 1}
+            for number, part in enumerate(parts or (b"",))
+        ]
+        if cut:
+            messages.append({"type": "http.disconnect"})
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.app({"method": method, "path": path}, receive, send)
+        return sent[0]["status"], sent[1]["body"]
+
+    async def post(self, verb: str, body: Any) -> Any:
+        status, answer = await self.call("POST", f"/gpushare/{verb}", json.dumps(body).encode())
+        assert status == 200, answer
+        return json.loads(answer)
+
+
+@pytest.fixture
+def browser(world: World) -> Browser:
+    return Browser(world)
+
+
+def filter_body(pod: dict[str, Any], *nodes: str) -> dict[str, Any]:
+    return {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}
+
+
+async def test_filter_prioritize_and_bind_lead_a_pod_to_its_gpu(world: World, browser: Browser) -> None:
+    world.add_node(gpu_node("n2", 8192))
+    world.add_node(gpu_node("n3", 2048))
+    pod = pod_object("a", 4)
+    world.api.create(pod)
+    verdict = await browser.post("filter", filter_body(pod, "n1", "n2", "n3", "n4"))
+    assert verdict["NodeNames"] == ["n1", "n2"]
+    assert verdict["FailedNodes"] == {"n4": "node is not known to the scheduler yet"}
+    assert "the largest GPU has 2 GiB" in verdict["FailedAndUnresolvableNodes"]["n3"]
+    scores = await browser.post("prioritize", filter_body(pod, "n1", "n2"))
+    best = {entry["Host"]: entry["Score"] for entry in scores}
+    assert best["n2"] > best["n1"]  # binpack: the smaller GPU is fuller with it
+    bound = await browser.post(
+        "bind", {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n2"}
+    )
+    assert bound == {"Error": ""}
+    again = await browser.post("filter", filter_body(pod, "n1", "n2"))
+    assert again["NodeNames"] == ["n2"]
+    assert "still under way" in again["FailedNodes"]["n1"]
+
+
+async def test_a_refused_bind_says_why(world: World, browser: Browser) -> None:
+    world.create("a", 17)
+    answer = await browser.post(
+        "bind", {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n1"}
+    )
+    assert "asks for 17 GiB, the largest GPU has 16 GiB" in answer["Error"]
+
+
+async def test_a_pod_that_breaks_the_rules_fits_nowhere_and_is_told_why(browser: Browser) -> None:
+    verdict = await browser.post("filter", filter_body(pod_object("a", core=30), "n1"))
+    assert "without aliyun.com/gpu-mem" in verdict["FailedAndUnresolvableNodes"]["n1"]
+    assert await browser.post("prioritize", filter_body(pod_object("a", core=30), "n1")) == [
+        {"Host": "n1", "Score": 5}
+    ]
+
+
+async def test_a_pod_without_a_gpu_request_fits_everywhere(browser: Browser) -> None:
+    verdict = await browser.post("filter", filter_body(pod_object("a"), "n1", "n4"))
+    assert verdict["NodeNames"] == ["n1", "n4"]
+
+
+async def test_compute_is_found_only_where_the_node_gives_it(world: World, browser: Browser) -> None:
+    world.add_node(gpu_node("n2", 16160, mode=NodeMode.CORE_MEM))
+    verdict = await browser.post("filter", filter_body(pod_object("a", 2, core=30), "n1", "n2"))
+    assert verdict["NodeNames"] == ["n2"]
+
+
+async def test_nothing_is_answered_before_the_first_sync(browser: Browser) -> None:
+    browser.missing = "pods not read yet"
+    assert await browser.call("GET", "/readyz") == (503, b"not ready: pods not read yet\n")
+    assert await browser.call("POST", "/gpushare/filter", b"{}") == (503, b"not ready: pods not read yet\n")
+    assert await browser.call("GET", "/healthz") == (200, b"ok\n")
+    browser.missing = ""
+    assert await browser.call("GET", "/readyz") == (200, b"ok\n")
+
+
+async def test_metrics_tell_of_verbs_and_refusals(world: World, browser: Browser) -> None:
+    world.create("a", 17)
+    await browser.post("bind", {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n1"})
+    await browser.call("POST", "/gpushare/filter", b"nonsense")
+    status, text = await browser.call("GET", "/metrics")
+    assert status == 200
+    assert b'gpushare_scheduler_binds_total{result="refused"} 1.0' in text
+    assert b'gpushare_scheduler_refused_bodies_total{verb="filter"} 1.0' in text
+    assert b'gpushare_scheduler_verb_duration_seconds_count{verb="bind"} 1.0' in text
+
+
+async def test_a_body_in_pieces_is_put_together(browser: Browser) -> None:
+    body = json.dumps(filter_body(pod_object("a", 4), "n1")).encode()
+    status, answer = await browser.call("POST", "/gpushare/filter", body[:10], body[10:20], body[20:])
+    assert status == 200
+    assert json.loads(answer)["NodeNames"] == ["n1"]
+
+
+async def test_what_cannot_be_read_is_answered_in_words(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await browser.call("POST", "/gpushare/filter", b"{"))[0] == 400
+    assert (await browser.call("POST", "/gpushare/preempt", b"{}"))[0] == 404
+    assert (await browser.call("GET", "/other"))[0] == 404
+    assert await browser.call("POST", "/gpushare/filter", b"{", cut=True) == (400, b"the body was cut off\n")
+    monkeypatch.setattr("gpushare.scheduler.wire.MAX_BODY_BYTES", 10)
+    assert (await browser.call("POST", "/gpushare/filter", b"x" * 8, b"x" * 8))[0] == 413

@@ -1,0 +1,166 @@
+"""A view over a real ledger, an API server in a few lines, a clock that tests turn, and makers of objects."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpushare.kube.errors import ApiError
+from gpushare.ledger import Ledger
+from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.objects import ObjectReference, Pod, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.bind import Binder, Reservations
+from gpushare.scheduler.records import record_of
+from gpushare.scheduler.view import ClusterView, NodeRecord
+
+
+class TurnedClock:
+    """Time that stands until a test turns it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.turned = asyncio.Condition()
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time_ns(self) -> int:
+        return int(self.now_s * 1e9)
+
+    async def sleep(self, seconds: float) -> None:
+        until_s = self.now_s + seconds
+        async with self.turned:
+            await self.turned.wait_for(lambda: self.now_s >= until_s)
+
+    async def turn(self, seconds: float) -> None:
+        async with self.turned:
+            self.now_s += seconds
+            self.turned.notify_all()
+
+
+class Api:
+    """Pods by key; bindings as the real API server takes them. ``before`` and ``after`` script failures."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.bindings: list[tuple[str, str]] = []
+        self.before: list[Callable[[], None]] = []
+        self.after: list[Callable[[], None]] = []
+        self.reading: list[Callable[[], None]] = []
+        self.gate: asyncio.Event | None = None
+
+    def create(self, pod: dict[str, Any]) -> Pod:
+        made = decode_pod(pod)
+        self.pods[made.key] = pod
+        return made
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        if self.reading:
+            self.reading.pop(0)()
+        try:
+            return decode_pod(self.pods[f"{namespace}/{name}"])
+        except KeyError:
+            raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
+
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.before:
+            self.before.pop(0)()
+        self.bindings.append((f"{namespace}/{name}", node))
+        pod = self.pods.get(f"{namespace}/{name}")
+        if pod is None:
+            raise ApiError(404, "NotFound", f'pods "{name}" not found', "")
+        if pod["metadata"]["uid"] != uid:
+            raise ApiError(409, "Conflict", "Precondition failed: UID", "")
+        if pod["spec"].get("nodeName"):
+            raise ApiError(
+                409, "Conflict", f"pod {name} is already assigned to node {pod['spec']['nodeName']}", ""
+            )
+        pod["spec"]["nodeName"] = node
+        pod["metadata"].setdefault("annotations", {}).update(annotations)
+        if self.after:
+            self.after.pop(0)()
+
+
+class Recorded:
+    """Events as they were recorded."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str, str]] = []
+
+    def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
+        assert kind == "Warning"
+        assert action
+        self.notes.append((regarding.name, reason, note))
+
+
+def pod_object(
+    name: str,
+    mem: Any = None,
+    *,
+    core: Any = None,
+    uid: str | None = None,
+    node: str = "",
+    phase: str = "Pending",
+    annotations: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    limits = {"aliyun.com/gpu-mem": mem, "aliyun.com/gpu-core.percentage": core}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": uid or f"uid-{name}",
+            "annotations": annotations or {},
+        },
+        "spec": {
+            "nodeName": node,
+            "containers": [
+                {
+                    "name": "c",
+                    "resources": {
+                        "limits": {key: value for key, value in limits.items() if value is not None}
+                    },
+                }
+            ],
+        },
+        "status": {"phase": phase},
+    }
+
+
+def gpu_node(name: str, *sizes_mib: int, mode: NodeMode = NodeMode.SHARE) -> NodeDevices:
+    devices = tuple(Device(index, f"GPU-{name}-{index}", mib) for index, mib in enumerate(sizes_mib))
+    return NodeDevices(name, mode, MemoryUnit.GIB, devices)
+
+
+class World:
+    """Everything of one scheduler but its sockets."""
+
+    def __init__(self) -> None:
+        self.api = Api()
+        self.clock = TurnedClock()
+        self.events = Recorded()
+        self.ledger = Ledger()
+        self.reservations = Reservations(15.0)
+        self.view = ClusterView(self.ledger, self.events, self.reservations.end)
+        self.binder = Binder(self.view, self.api, self.reservations, self.clock)
+
+    def add_node(self, node: NodeDevices) -> None:
+        self.view.upsert_node(NodeRecord(node, ""))
+
+    def create(self, *args: Any, **settings: Any) -> Pod:
+        """Create a pod that the informer has seen."""
+        pod = self.api.create(pod_object(*args, **settings))
+        self.see(pod.metadata.name)
+        return pod
+
+    def see(self, name: str) -> None:
+        """Let the informer see a pod's present state."""
+        record = record_of(decode_pod(self.api.pods[f"default/{name}"]))
+        if record is not None:
+            self.view.upsert_pod(record)
+
+    def used_mib(self, node: str) -> list[int]:
+        return [gpu.used_mib for gpu in self.ledger.usage(node).gpus]
