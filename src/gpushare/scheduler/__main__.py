@@ -2,13 +2,12 @@
 
 import argparse
 import asyncio
-import logging
 import sys
 from pathlib import Path
 
-import structlog
 import uvloop
 
+from gpushare import logs
 from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeconfigError
 from gpushare.model.device import Placement
@@ -53,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="default %(default)s",
     )
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log-format", choices=logs.LAYOUTS, default="text")
+    parser.add_argument("--log-level", choices=logs.LEVELS, default="info")
     return parser
 
 
@@ -77,34 +76,10 @@ def _settings(options: argparse.Namespace) -> Settings:
     )
 
 
-def configure_logging(level: str, layout: str) -> None:
-    """Log to stderr, one line an event, as text or as JSON."""
-    number = logging.getLevelNamesMapping()[level.upper()]
-    logging.basicConfig(
-        level=number, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    renderer: structlog.types.Processor = (
-        structlog.processors.JSONRenderer()
-        if layout == "json"
-        else structlog.dev.ConsoleRenderer(colors=False)
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the extender; 0 after SIGTERM, 2 on bad input, 1 when a part of it failed."""
     options = _parser().parse_args(argv)
-    configure_logging(options.log_level, options.log_format)
+    logs.configure(options.log_level, options.log_format)
     try:
         settings = _settings(options)
         access = load_access(options.kubeconfig, options.context)

@@ -1,10 +1,9 @@
 """The extender's HTTP interface, as an ASGI application: three verbs, two probes, metrics."""
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
-
-import structlog
 
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder, BindRefused
@@ -12,7 +11,7 @@ from gpushare.scheduler.extender import filter_nodes, prioritize_nodes
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.view import ClusterView
 
-log = structlog.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Where the verbs are, as ``urlPrefix`` of kube-scheduler's configuration names it.
 PREFIX: Final = "/gpushare"
@@ -56,7 +55,7 @@ class ExtenderApp:
         except _Answer as answer:
             status, kind, body = answer.status, _TEXT, answer.text.encode() + b"\n"
         except wire.WireError as error:
-            log.warning("a body could not be read", path=scope["path"], problem=str(error))
+            logger.warning("%s: a body could not be read: %s", scope["path"], error)
             status, kind, body = 400, _TEXT, str(error).encode() + b"\n"
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -89,7 +88,7 @@ class ExtenderApp:
             await self._binder.bind(args)
         except BindRefused as refused:
             self._refused.inc()
-            log.info("bind refused", pod=args.key, node=args.node, problem=str(refused))
+            logger.info("pod %s was not bound: %s", args.key, refused)
             return wire.binding_answer(str(refused))
         self._bound.inc()
         return wire.binding_answer("")

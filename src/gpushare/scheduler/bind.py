@@ -10,11 +10,10 @@ unit cannot both get it. Then one of these holds:
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
-
-import structlog
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError, Unreachable
@@ -27,7 +26,7 @@ from gpushare.scheduler.records import record_of
 from gpushare.scheduler.view import ClusterView
 from gpushare.scheduler.wire import BindingArgs
 
-log = structlog.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: How long a reservation waits for its Binding to be seen, in seconds.
 RESERVATION_TTL_S: Final = 15.0
@@ -185,7 +184,7 @@ class Binder:
             if isinstance(second, ApiError) and second.not_found:
                 self._release(args.uid)
                 raise BindRefused(f"pod {args.key} is gone") from error
-            log.warning("outcome of a binding is unknown", pod=args.key, node=args.node, problem=str(second))
+            logger.warning("pod %s may or may not be bound to node %s: %s", args.key, args.node, second)
         else:
             if refused:
                 self._release(args.uid)
@@ -225,5 +224,5 @@ class Binder:
         elif record is not None and record.node:
             self._view.upsert_pod(record)
         else:
-            log.info("reservation ended: the binding never came", pod=key, node=held.node)
+            logger.info("pod %s: its binding to node %s never came, the share is free again", key, held.node)
             self._release(uid)

@@ -2,13 +2,13 @@
 
 import asyncio
 import gc
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
 import uvicorn
 
 from gpushare.kube.access import Access
@@ -27,11 +27,12 @@ from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.records import PodRecord, record_of
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 
-log = structlog.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: kube-scheduler keeps idle connections for 90 s; closing them earlier than it does would lose requests.
 _KEEP_ALIVE_S: Final = 120
 _STOP_S: Final = 3
+_BACKLOG: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    # Callers that come before the first accept wait in the queue, and are not refused.
+    made.listen(_BACKLOG)
     made.setblocking(False)
     return made
 
@@ -145,7 +148,7 @@ async def serve(access: Access, settings: Settings) -> None:
             )
         ]
         address = bound.getsockname()
-        log.info("serving", address=f"http://{address[0]}:{address[1]}{PREFIX}", api_server=access.server)
+        logger.info("serving http://%s:%d%s, API server %s", *address[:2], PREFIX, access.server)
         if settings.port_file is not None:
             _write(settings.port_file, f"{address[1]}\n")
         http = asyncio.create_task(server.serve(sockets=[bound]), name="http")
@@ -173,7 +176,7 @@ async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
         await watch.synced.wait()
     gc.collect()
     gc.freeze()
-    log.info("ready")
+    logger.info("ready")
 
 
 def _server(app: ExtenderApp) -> uvicorn.Server:

@@ -5,11 +5,11 @@ before its node; what another scheduler wrote needs the node's devices to be und
 here until the node is known.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
 import msgspec
-import structlog
 
 from gpushare.ledger import Ledger
 from gpushare.model.allocation import Allocation
@@ -20,7 +20,7 @@ from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.records import PodRecord
 
-log = structlog.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 REASON_INVALID_REQUEST: Final = "InvalidGPURequest"
 REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
@@ -139,11 +139,7 @@ class ClusterView:
         if self.malformed.get(subject) == problem:
             return
         self.malformed[subject] = problem
-        log.warning(
-            "pod cannot be counted" if record.node else "pod cannot be placed",
-            pod=record.pod,
-            problem=problem,
-        )
+        logger.warning("pod %s cannot be %s: %s", record.pod, "counted" if record.node else "placed", problem)
         self._events.record(record.reference(), kind="Warning", reason=reason, action=action, note=problem)
 
     # --- nodes --------------------------------------------------------------------------------
@@ -156,7 +152,7 @@ class ClusterView:
             self.malformed.pop(subject, None)
         elif self.malformed.get(subject) != problem:
             self.malformed[subject] = problem
-            log.warning("node cannot be used", node=devices.name, problem=problem)
+            logger.warning("node %s cannot be used: %s", devices.name, problem)
             self._events.record(
                 node_reference(devices.name),
                 kind="Warning",
