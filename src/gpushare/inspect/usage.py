@@ -1,0 +1,276 @@
+"""From nodes and pods to who holds how much: pure, and never a guess.
+
+Figures are in the unit that a node counts in now. What a pod was given in another unit is converted from
+its MiB, per GPU and rounded up once, so that eight pods of 128 MiB are one GiB and not eight.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from gpushare.model import names
+from gpushare.model.allocation import Allocation, GpuShare
+from gpushare.model.device import Device, NodeDevices, NodeMode, node_devices
+from gpushare.model.errors import InvalidQuantity, ModelError
+from gpushare.model.objects import Node, Pod
+from gpushare.model.quantity import MemoryUnit, parse_amount
+from gpushare.model.request import request_of
+from gpushare.model.wire import read_allocation
+
+#: What ACK and its predecessors label a GPU's size with, as nvidia-smi prints it: ``16160MiB``.
+_LABEL_GPU_SIZE: Final = "aliyun.accelerator/nvidia_mem"
+
+
+class PodShare(NamedTuple):
+    """What a pod holds on one GPU: ``units`` of the node's present unit (rounded up), MiB, percent."""
+
+    device: Device
+    units: int
+    mib: int
+    core_percent: int
+
+
+class PodUsage(NamedTuple):
+    """A pod and its shares, by GPU index; without shares it waits with ``pending_*`` for a GPU."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    shares: tuple[PodShare, ...]
+    pending_units: int = 0
+    pending_core_percent: int = 0
+
+    def units_on(self, device: Device) -> int:
+        """Units that the pod holds on ``device``."""
+        return next((share.units for share in self.shares if share.device is device), 0)
+
+    def core_percent_on(self, device: Device) -> int:
+        """Percent of ``device``'s compute that the pod holds."""
+        return next((share.core_percent for share in self.shares if share.device is device), 0)
+
+
+class GpuUsage(NamedTuple):
+    """One GPU: units and MiB that pods hold and that there are, and percent of compute held."""
+
+    device: Device
+    used_units: int
+    total_units: int
+    used_mib: int
+    used_core_percent: int
+
+
+class NodeUsage(NamedTuple):
+    """One node. ``pods`` are ordered by their first GPU, those on no GPU yet last."""
+
+    devices: NodeDevices
+    address: str
+    gpus: tuple[GpuUsage, ...]
+    pods: tuple[PodUsage, ...]
+    has_pending: bool
+    pending_units: int
+    pending_core_percent: int
+    total_core_percent: int
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.devices.name
+
+    @property
+    def unit(self) -> MemoryUnit:
+        """The unit that the node counts in."""
+        return self.devices.unit
+
+    @property
+    def used_units(self) -> int:
+        """Units held on the node, those on no GPU yet included."""
+        return sum(gpu.used_units for gpu in self.gpus) + self.pending_units
+
+    @property
+    def total_units(self) -> int:
+        """Units that the node has."""
+        return sum(gpu.total_units for gpu in self.gpus)
+
+    @property
+    def used_core_percent(self) -> int:
+        """Compute held on the node, in percent of one GPU."""
+        return sum(gpu.used_core_percent for gpu in self.gpus) + self.pending_core_percent
+
+
+class ClusterUsage(NamedTuple):
+    """The nodes that share GPU memory, in the order given, and what could not be understood."""
+
+    nodes: tuple[NodeUsage, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def units(self) -> tuple[MemoryUnit, ...]:
+        """The units that the nodes count in, each once, in order of appearance."""
+        return tuple(dict.fromkeys(node.unit for node in self.nodes))
+
+
+def usage_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> ClusterUsage:
+    """Who holds what, on the nodes that have ``aliyun.com/gpu-mem``.
+
+    A node without it is shown all the same while pods hold memory of GPUs that its annotation still
+    describes (its mode was switched, or its agent is gone). Nodes and pods that cannot be understood
+    are left out, and named in ``warnings``.
+    """
+    by_node: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.spec.node_name and not pod.finished:
+            by_node.setdefault(pod.spec.node_name, []).append(pod)
+    warnings: list[str] = []
+    shown: list[NodeUsage] = []
+    for node in nodes:
+        try:
+            usage = _node_usage(node, by_node.get(node.metadata.name, ()), warnings)
+        except ModelError as error:
+            warnings.append(f"{error}; the node is left out")
+            continue
+        if usage is not None:
+            shown.append(usage)
+    return ClusterUsage(tuple(shown), tuple(warnings))
+
+
+def percent(used: int, total: int) -> int:
+    """``used`` of ``total`` in percent, cut off; 0 of 0 is 0."""
+    return used * 100 // total if total else 0
+
+
+def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsage | None:
+    advertised = _advertised(node, names.GPU_MEM)
+    described = names.ANN_DEVICES in (node.metadata.annotations or {})
+    if not advertised and not (pods and described):
+        return None
+    devices = node_devices(node) if described else node_devices(node, unit=_unit_of_foreign(node, advertised))
+    if devices is None or not devices.devices:
+        return None
+    held = _Held(devices, by_index_only=not described)
+    usages: list[PodUsage] = []
+    for pod in pods:
+        try:
+            usage = _pod_usage(pod, devices, held)
+        except ModelError as error:
+            warnings.append(f"{error}; it is not counted: delete the pod, so that it is placed anew")
+            continue
+        if usage is not None:
+            usages.append(usage)
+    if not advertised and not usages:
+        return None
+    waiting = [usage for usage in usages if not usage.shares]
+    has_core = devices.mode is NodeMode.CORE_MEM or _advertised(node, names.GPU_CORE) > 0
+    usages.sort(key=lambda usage: usage.shares[0].device.index if usage.shares else len(devices.devices))
+    return NodeUsage(
+        devices=devices,
+        address=_address(node),
+        gpus=tuple(held.gpu_usage(device) for device in devices.devices),
+        pods=tuple(usages),
+        has_pending=bool(waiting),
+        pending_units=sum(usage.pending_units for usage in waiting),
+        pending_core_percent=sum(usage.pending_core_percent for usage in waiting),
+        total_core_percent=100 * len(devices.devices) if has_core else 0,
+    )
+
+
+class _Held:
+    """Adds up what pods hold on each GPU of one node."""
+
+    def __init__(self, node: NodeDevices, *, by_index_only: bool) -> None:
+        self._node = node
+        # Where another agent runs, GPUs have no known UUIDs: an index is all there is to go by.
+        self._by_uuid = {} if by_index_only else {device.uuid: device for device in node.devices}
+        self._units: dict[int, int] = {}
+        self._foreign_mib: dict[int, int] = {}
+        self._mib: dict[int, int] = {}
+        self._core: dict[int, int] = {}
+
+    def device_of(self, share: GpuShare) -> Device | None:
+        """The GPU that ``share`` is on, or ``None`` when the node has it no longer."""
+        return self._by_uuid.get(share.uuid) if self._by_uuid else self._node.device_at(share.index)
+
+    def add(self, device: Device, share: GpuShare) -> PodShare:
+        index = device.index
+        total_units = self._node.units_of(device)
+        if share.device_units == total_units:
+            units = share.units
+            self._units[index] = self._units.get(index, 0) + units
+        else:
+            units = _converted(share.mib, total_units, device.total_mib)
+            self._foreign_mib[index] = self._foreign_mib.get(index, 0) + share.mib
+        self._mib[index] = self._mib.get(index, 0) + share.mib
+        self._core[index] = self._core.get(index, 0) + share.core_percent
+        return PodShare(device, units, share.mib, share.core_percent)
+
+    def gpu_usage(self, device: Device) -> GpuUsage:
+        index = device.index
+        total_units = self._node.units_of(device)
+        used_units = self._units.get(index, 0)
+        foreign_mib = self._foreign_mib.get(index, 0)
+        if foreign_mib:
+            converted = _converted(foreign_mib, total_units, device.total_mib)
+            used_units = max(used_units, min(used_units + converted, total_units))
+        return GpuUsage(device, used_units, total_units, self._mib.get(index, 0), self._core.get(index, 0))
+
+
+def _pod_usage(pod: Pod, devices: NodeDevices, held: _Held) -> PodUsage | None:
+    subject = f"pod {pod.key}"
+    identity = (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid, pod.status.phase)
+    allocation = read_allocation(pod.metadata.annotations or {}, devices, subject)
+    if allocation is not None:
+        return PodUsage(*identity, _shares(allocation, devices, held, subject))
+    request = request_of(pod)
+    if request is None:
+        return None
+    return PodUsage(*identity, (), request.memory_units, request.core_percent)
+
+
+def _shares(allocation: Allocation, devices: NodeDevices, held: _Held, subject: str) -> tuple[PodShare, ...]:
+    placed: list[tuple[Device, GpuShare]] = []
+    for share in allocation.gpus:
+        device = held.device_of(share)
+        if device is None:
+            raise ModelError(
+                subject,
+                f"holds {share.mib} MiB of GPU {share.index} ({share.uuid}), which node {devices.name} has no longer",
+            )
+        placed.append((device, share))
+    placed.sort(key=lambda pair: pair[0].index)
+    return tuple(held.add(device, share) for device, share in placed)
+
+
+def _converted(mib: int, total_units: int, total_mib: int) -> int:
+    return min(total_units, -(-mib * total_units // total_mib))
+
+
+def _advertised(node: Node, resource: str) -> int:
+    """What the node has of ``resource``, by capacity or by allocatable, whichever is more."""
+    most = 0
+    for amounts in (node.status.capacity, node.status.allocatable):
+        if amounts and resource in amounts:
+            try:
+                most = max(most, parse_amount(amounts[resource], f"{resource} in its status"))
+            except InvalidQuantity as error:
+                raise ModelError(f"node {node.metadata.name}", str(error)) from None
+    return most
+
+
+def _unit_of_foreign(node: Node, advertised: int) -> MemoryUnit:
+    """The unit of a node that another agent looks after, by the size that its label gives a GPU.
+
+    GiB, the documented default, where there is no such label or it fits neither unit.
+    """
+    size = (node.metadata.labels or {}).get(_LABEL_GPU_SIZE, "").removesuffix("MiB").strip()
+    count = _advertised(node, names.GPU_COUNT)
+    if size.isascii() and size.isdecimal() and len(size) < 10 and count:
+        for unit in MemoryUnit:
+            if unit.count_in(int(size)) == advertised // count:
+                return unit
+    return MemoryUnit.GIB
+
+
+def _address(node: Node) -> str:
+    for address in node.status.addresses or ():
+        if address.type == "InternalIP":
+            return address.address
+    return "unknown"
