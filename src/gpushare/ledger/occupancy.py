@@ -47,10 +47,9 @@ class GpuBook:
         self.free_core = SHUT
 
     def refresh(self, node: NodeDevices, *, shut: bool) -> None:
-        """Compute what fits from what is held; ``shut`` says that the node takes nothing new."""
+        """Compute what fits on a GPU that is there; ``shut`` says that the node takes nothing new."""
+        assert self.device is not None
         self.room_units = self.fit_units = self.free_core = SHUT
-        if self.device is None:
-            return
         if node.mode.gives_core:
             self.free_core = max(100 - self.used_core, 0)
         if not self.device.healthy:

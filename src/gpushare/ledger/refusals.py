@@ -140,12 +140,12 @@ class Refusals:
         columns = self._columns
         asked = request.memory_units
         asked_mib = asked * unit.mib
-        room = columns.room_units[:, group.at]
+        room = columns.room_units.take(group.at, axis=1)
         short = room.max(axis=0) < asked
         no_room, group_left = group.part(short)
         texts = self._no_room(asked_mib, unit, no_room, room[:, short])
         if group_left.names:
-            fits = columns.fit_units[:, group_left.at]
+            fits = columns.fit_units.take(group_left.at, axis=1)
             capped, busy = group_left.part(fits.max(axis=0) < asked)
             caps = columns.max_pods[capped.at].tolist()
             text_of = {cap: reasons.at_cap(cap) for cap in set(caps)}
@@ -165,8 +165,8 @@ class Refusals:
 
     def _no_compute(self, request: Request, asked_mib: int, unit: MemoryUnit, group: _Group) -> type_of_texts:
         columns = self._columns
-        fits = columns.fit_units[:, group.at]
-        core = np.where(fits >= request.memory_units, columns.free_core[:, group.at], -1)
+        fits = columns.fit_units.take(group.at, axis=1)
+        core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1)
         rows = core.argmax(axis=0)
         each = np.arange(len(rows))
         units = fits[rows, each].astype(np.int64)

@@ -1,0 +1,232 @@
+"""The ledger as one would write it without a thought for speed: lists, sums, everything from scratch.
+
+The tests compare the real one with it. Wording is shared with ``gpushare.ledger.reasons`` (tables of
+sentences test that), which reason is given is worked out here once more.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, floor
+
+from gpushare.ledger import GpuUsage, NodeUsage, PendingShare, Totals, reasons
+from gpushare.model.allocation import Allocation, GpuShare, allocate_on
+from gpushare.model.device import Device, NodeDevices, Placement
+from gpushare.model.request import Request
+
+
+@dataclass
+class Holding:
+    pod: str
+    node: str
+    allocation: Allocation
+    confirmed: bool
+
+
+@dataclass
+class NaiveLedger:
+    nodes: dict[str, NodeDevices] = field(default_factory=dict)
+    holdings: dict[str, Holding] = field(default_factory=dict)
+
+    # --- sums ---
+
+    def shares_of(self, node: str, uuid: str) -> list[tuple[str, GpuShare]]:
+        return [
+            (uid, share)
+            for uid, holding in sorted(self.holdings.items())
+            for share in holding.allocation.gpus
+            if holding.node == node and share.uuid == uuid
+        ]
+
+    def used_mib(self, node: str, uuid: str) -> int:
+        return sum(share.mib for _, share in self.shares_of(node, uuid))
+
+    def used_core(self, node: str, uuid: str) -> int:
+        return sum(share.core_percent for _, share in self.shares_of(node, uuid))
+
+    def pods(self, node: str, uuid: str) -> list[str]:
+        return sorted({uid for uid, _ in self.shares_of(node, uuid)})
+
+    def free_mib(self, node: str, device: Device) -> int:
+        return max(0, device.total_mib - self.used_mib(node, device.uuid))
+
+    def of_kind(self, node: str, *, core: bool) -> int:
+        here = [one.allocation for one in self.holdings.values() if one.node == node]
+        return sum(any(share.core_percent for share in allocation.gpus) == core for allocation in here)
+
+    # --- one GPU ---
+
+    def asked_mib(self, node: NodeDevices, device: Device, units: int) -> int | None:
+        """What ``units`` of ``device`` are worth; ``None`` for more than it has."""
+        return (
+            floor(Fraction(device.total_mib * units, node.units_of(device)))
+            if (units <= node.units_of(device) and node.units_of(device))
+            else None
+        )
+
+    def has_memory(self, node: NodeDevices, device: Device, units: int) -> bool:
+        asked = self.asked_mib(node, device, units)
+        return device.healthy and asked is not None and asked <= self.free_mib(node.name, device)
+
+    def below_cap(self, node: NodeDevices, device: Device) -> bool:
+        return node.max_pods is None or len(self.pods(node.name, device.uuid)) < node.max_pods
+
+    def has_core(self, node: NodeDevices, device: Device, core_percent: int) -> bool:
+        return self.used_core(node.name, device.uuid) + core_percent <= 100
+
+    def room_units(self, node: NodeDevices, device: Device) -> int:
+        """The largest request that would find its memory here, counted up one by one."""
+        units = 0
+        while self.has_memory(node, device, units + 1):
+            units += 1
+        return units
+
+    # --- decisions ---
+
+    def reason(self, request: Request, name: str) -> tuple[str, bool] | None:
+        """Why ``name`` refuses, and whether that is hopeless; ``None`` if it takes the request."""
+        node = self.nodes.get(name)
+        if node is None:
+            return reasons.UNKNOWN_NODE, False
+        standing = reasons.standing_refusals(node)[1 if request.core_percent else 0]
+        if standing:
+            return standing, True
+        if request.core_percent > 100:
+            return reasons.too_much_core(request.core_percent), True
+        asked_mib = request.memory_units * node.unit.mib
+        largest = max(node.units_of(device) for device in node.devices)
+        if request.memory_units > largest:
+            return reasons.too_large(asked_mib, largest, node.unit), True
+        healthy = [device for device in node.devices if device.healthy]
+        note = reasons.unhealthy_text(node.devices)
+        if all(node.units_of(device) < request.memory_units for device in healthy):
+            return reasons.only_unhealthy(asked_mib, note), True
+        others = self.of_kind(name, core=not request.core_percent)
+        if others:
+            return reasons.mixed(request, others), False
+        text = self._short(request, node, healthy, asked_mib)
+        return text and (text + (f"; {note}" if note else ""), False)
+
+    def _short(
+        self, request: Request, node: NodeDevices, healthy: list[Device], asked_mib: int
+    ) -> str | None:
+        roomy = [device for device in healthy if self.has_memory(node, device, request.memory_units)]
+        if not roomy:
+            best = max(healthy, key=lambda device: (self.room_units(node, device), -device.index))
+            free_mib = self.room_units(node, best) * node.unit.mib
+            return reasons.no_room(asked_mib) + reasons.largest_free(free_mib, best.index)
+        open_to_pods = [device for device in roomy if self.below_cap(node, device)]
+        if not open_to_pods:
+            assert node.max_pods is not None
+            return reasons.at_cap(node.max_pods)
+        if not request.core_percent:
+            return None
+        if any(self.has_core(node, device, request.core_percent) for device in open_to_pods):
+            return None
+
+        def free_core(device: Device) -> int:
+            return max(0, 100 - self.used_core(node.name, device.uuid))
+
+        best = max(open_to_pods, key=lambda device: (free_core(device), -device.index))
+        free_mib = self.room_units(node, best) * node.unit.mib
+        head = reasons.no_compute(asked_mib, request.core_percent)
+        return head + reasons.nearest(free_mib, best.index, free_core(best))
+
+    def chosen(self, request: Request, name: str) -> Device:
+        """The GPU that takes a request that fits."""
+        node = self.nodes[name]
+        fitting = [
+            device
+            for device in node.devices
+            if self.has_memory(node, device, request.memory_units)
+            and self.below_cap(node, device)
+            and (not request.core_percent or self.has_core(node, device, request.core_percent))
+        ]
+        if node.placement is Placement.SPREAD:
+            return min(
+                fitting,
+                key=lambda device: (
+                    -self.free_mib(name, device),
+                    len(self.pods(name, device.uuid)),
+                    device.index,
+                ),
+            )
+        return min(fitting, key=lambda device: (self.left_mib(request, name, device), device.index))
+
+    def left_mib(self, request: Request, name: str, device: Device) -> int:
+        asked = self.asked_mib(self.nodes[name], device, request.memory_units)
+        assert asked is not None
+        return self.free_mib(name, device) - asked
+
+    def scores(self, request: Request, names: list[str], policy: Placement) -> list[int]:
+        left = {
+            name: self.left_mib(request, name, self.chosen(request, name))
+            for name in names
+            if self.reason(request, name) is None
+        }
+        scale = max((device.total_mib for name in left for device in self.nodes[name].devices), default=1)
+        part = {name: mib if policy is Placement.SPREAD else scale - mib for name, mib in left.items()}
+        return [
+            floor(Fraction(10 * part[name], scale) + Fraction(1, 2)) if name in left else 0 for name in names
+        ]
+
+    # --- changes ---
+
+    def reserve(self, uid: str, pod: str, request: Request, name: str) -> Allocation:
+        """Only for a pod that holds nothing there, and a request that fits."""
+        allocation = allocate_on(self.nodes[name], self.chosen(request, name), request)
+        self.holdings[uid] = Holding(pod, name, allocation, confirmed=False)
+        return allocation
+
+    # --- figures ---
+
+    def usage(self, name: str) -> NodeUsage:
+        node = self.nodes.get(name)
+        devices = node.devices if node else ()
+        there = {device.uuid for device in devices}
+        pending = [
+            PendingShare(uid, share)
+            for uid, holding in self.holdings.items()
+            for share in holding.allocation.gpus
+            if holding.node == name and share.uuid not in there
+        ]
+        return NodeUsage(
+            node=name,
+            unit=node.unit if node else None,
+            gpus=tuple(self._gpu_usage(node, device) for device in devices if node),
+            pending=tuple(sorted(pending, key=lambda one: (one.uid, one.share.uuid))),
+        )
+
+    def _gpu_usage(self, node: NodeDevices, device: Device) -> GpuUsage:
+        shares = [share for _, share in self.shares_of(node.name, device.uuid)]
+        units = node.units_of(device)
+        exact = sum(share.units for share in shares if share.device_units == units)
+        rest_mib = sum(share.mib for share in shares if share.device_units != units)
+        used_units = exact + ceil(Fraction(rest_mib * units, device.total_mib))
+        used_mib = self.used_mib(node.name, device.uuid)
+        return GpuUsage(
+            uuid=device.uuid,
+            index=device.index,
+            healthy=device.healthy,
+            total_mib=device.total_mib,
+            used_mib=used_mib,
+            total_units=units,
+            used_units=used_units if used_mib > device.total_mib else min(used_units, units),
+            used_core=self.used_core(node.name, device.uuid),
+            pods=tuple(self.pods(node.name, device.uuid)),
+        )
+
+    def totals(self) -> Totals:
+        devices = [(name, device) for name, node in self.nodes.items() for device in node.devices]
+        everywhere = set(self.nodes) | {one.node for one in self.holdings.values()}
+        return Totals(
+            nodes=len(self.nodes),
+            gpus=len(devices),
+            total_mib=sum(device.total_mib for _, device in devices),
+            used_mib=sum(self.used_mib(name, device.uuid) for name, device in devices),
+            used_core=sum(self.used_core(name, device.uuid) for name, device in devices),
+            pods=len(self.holdings),
+            reserved=sum(not one.confirmed for one in self.holdings.values()),
+            pending=sum(
+                len({(one.uid, one.share.uuid) for one in self.usage(name).pending}) for name in everywhere
+            ),
+        )

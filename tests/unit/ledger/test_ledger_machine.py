@@ -1,0 +1,262 @@
+"""Any history of nodes and pods leaves the ledger as the naive model says (Hypothesis state machine)."""
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gpushare.ledger import Held, Ledger, Refused
+from gpushare.model.allocation import Allocation, GpuShare
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import Request
+from tests.unit.ledger.ledger_samples import asks
+from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
+
+NAMES = ("n0", "n1", "n2")
+UIDS = tuple(f"uid{number}" for number in range(12))
+SIZES = (900, 1024, 2047, 3000, 4096, 5000)
+#: Modes in which something happens come more often.
+MODES = (
+    NodeMode.CORE_MEM,
+    NodeMode.CORE_MEM,
+    NodeMode.CORE_MEM,
+    NodeMode.CGPU,
+    NodeMode.SHARE,
+    NodeMode.TOPOLOGY,
+)
+
+
+@st.composite
+def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
+    slots = draw(st.lists(st.sampled_from(range(4)), unique=True, max_size=4))
+    devices = []
+    for index, slot in enumerate(slots):
+        healthy = draw(st.integers(0, 5)) > 0
+        size = draw(st.sampled_from(SIZES))
+        devices.append(
+            Device(index, f"{name}-{slot}", size, healthy=healthy, reason="" if healthy else f"XID {slot}")
+        )
+    return NodeDevices(
+        name=name,
+        mode=draw(st.sampled_from(MODES)),
+        unit=draw(st.sampled_from(MemoryUnit)),
+        devices=tuple(devices),
+        placement=draw(st.sampled_from(Placement)),
+        max_pods=draw(st.sampled_from((None, None, 1, 2, 16))),
+        refusal=draw(st.sampled_from(("", "", "", "", "node is switching from share to cgpu"))),
+    )
+
+
+names = st.sampled_from(NAMES)
+uids = st.sampled_from(UIDS)
+nodes = names.flatmap(_nodes)
+requests = st.builds(
+    asks,
+    st.one_of(st.integers(1, 6), st.integers(1, 45), st.just(2**40)),
+    st.sampled_from((0, 0, 5, 30, 50, 100, 120)),
+)
+
+
+@st.composite
+def _allocations(draw: st.DrawFn, name: str) -> Allocation:
+    """What somebody else might have written, on one GPU or more, there or not, fitting or not."""
+    slots = draw(st.lists(st.sampled_from(range(5)), min_size=1, max_size=2))
+    core = draw(st.sampled_from((0, 0, 20, 60)))
+    shares = tuple(
+        GpuShare(
+            f"{name}-{slot}",
+            slot,
+            draw(st.integers(0, 3000)),
+            draw(st.integers(1, 4)),
+            draw(st.integers(1, 8)),
+            core,
+        )
+        for slot in slots
+    )
+    return Allocation(shares, {"main": shares}, draw(st.sampled_from((None, *MemoryUnit))))
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The ledger and the naive model go through the same history, and are compared after each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.spread_ledger = Ledger(node_policy=Placement.SPREAD)
+        self.naive = NaiveLedger()
+
+    # --- nodes ---
+
+    @rule(node=nodes)
+    def node_appears_or_changes(self, node: NodeDevices) -> None:
+        self.ledger.set_node(node)
+        self.ledger.set_node(node)
+        self.naive.nodes[node.name] = node
+
+    @rule(name=names, unit=st.sampled_from(MemoryUnit), mode=st.sampled_from(MODES))
+    def node_changes_unit_and_mode(self, name: str, unit: MemoryUnit, mode: NodeMode) -> None:
+        node = self.naive.nodes.get(name)
+        if node is not None:
+            self.node_appears_or_changes(
+                NodeDevices(name, mode, unit, node.devices, node.placement, node.max_pods, node.refusal)
+            )
+
+    @rule(name=names)
+    def node_goes(self, name: str) -> None:
+        self.ledger.remove_node(name)
+        self.naive.nodes.pop(name, None)
+
+    # --- pods ---
+
+    @rule(uid=uids, request=requests, name=names)
+    def pod_is_reserved(self, uid: str, request: Request, name: str) -> None:
+        held = self.naive.holdings.get(uid)
+        if held is not None and held.node == name:
+            assert self.ledger.reserve(uid, uid, request, name) == held.allocation
+            return
+        if held is not None and held.confirmed:
+            with pytest.raises(Refused, match=f"already holds its share on node {held.node}"):
+                self.ledger.reserve(uid, uid, request, name)
+            return
+        reason = self.naive.reason(request, name)
+        if reason is not None:
+            with pytest.raises(Refused) as refused:
+                self.ledger.reserve(uid, uid, request, name)
+            assert (refused.value.reason, refused.value.hopeless) == reason
+            return
+        # A reservation on another node is no hindrance: it is moved.
+        expected = self.naive.reserve(uid, uid, request, name)
+        assert self.ledger.reserve(uid, uid, request, name) == expected
+        self._check_place(name, expected)
+
+    def _check_place(self, name: str, allocation: Allocation) -> None:
+        """What the ledger itself decides is never above any limit, whatever else is there."""
+        (one,) = allocation.gpus
+        node = self.naive.nodes[name]
+        usage = next(gpu for gpu in self.ledger.usage(name).gpus if gpu.uuid == one.uuid)
+        assert usage.healthy
+        assert usage.used_mib <= usage.total_mib
+        assert usage.used_units <= usage.total_units
+        assert usage.used_core <= 100 or not one.core_percent
+        assert node.max_pods is None or len(usage.pods) <= node.max_pods
+        assert not self.naive.of_kind(name, core=not one.core_percent)
+
+    @rule(uid=uids)
+    def bind_is_seen(self, uid: str) -> None:
+        held = self.naive.holdings.get(uid)
+        if held is not None:
+            held.confirmed = True
+            self.ledger.hold(uid, held.pod, held.node, held.allocation)
+
+    @rule(data=st.data(), uid=uids, name=names)
+    def foreign_allocation_is_seen(self, data: st.DataObject, uid: str, name: str) -> None:
+        allocation = data.draw(_allocations(name))
+        self.ledger.hold(uid, uid, name, allocation)
+        self.naive.holdings[uid] = Holding(uid, name, allocation, confirmed=True)
+
+    @rule(uid=uids)
+    def pod_ends(self, uid: str) -> None:
+        assert self.ledger.release(uid) == (self.naive.holdings.pop(uid, None) is not None)
+        assert not self.ledger.release(uid)
+
+    # --- questions ---
+
+    @rule(request=requests)
+    def filter_agrees(self, request: Request) -> None:
+        asked = [*NAMES, "never-seen"]
+        verdict = self.ledger.filter(request, asked)
+        expected = {name: self.naive.reason(request, name) for name in asked}
+        assert verdict.fits == [name for name, reason in expected.items() if reason is None]
+        assert verdict.refused == {name: why[0] for name, why in expected.items() if why and not why[1]}
+        assert verdict.hopeless == {name: why[0] for name, why in expected.items() if why and why[1]}
+        for name in asked:
+            # Asked alone, and by trying it.
+            alone = self.ledger.filter(request, [name])
+            assert alone.fits == ([name] if name in verdict.fits else [])
+            try:
+                self.ledger.reserve("probe", "probe", request, name)
+            except Refused as refused:
+                assert {**verdict.refused, **verdict.hopeless}[name] == refused.reason  # noqa: PT017
+                assert (name in verdict.hopeless) == refused.hopeless  # noqa: PT017
+            else:
+                assert name in verdict.fits
+                assert self.ledger.release("probe")
+
+    @rule(request=requests, policy=st.sampled_from(Placement))
+    def score_agrees(self, request: Request, policy: Placement) -> None:
+        asked = ["never-seen", *NAMES]
+        ledger = self.ledger if policy is Placement.BINPACK else self.rebuilt(0, policy)
+        assert ledger.score(request, asked) == self.naive.scores(request, asked, policy)
+
+    # --- what always holds ---
+
+    def rebuilt(self, seed: int, policy: Placement = Placement.BINPACK) -> Ledger:
+        """A fresh ledger, fed what the API server has, in any order."""
+        ledger = Ledger(node_policy=policy)
+        events: list[NodeDevices | tuple[str, Holding]] = [
+            *self.naive.nodes.values(),
+            *self.naive.holdings.items(),
+        ]
+        Random(seed).shuffle(events)
+        for event in events:
+            if isinstance(event, NodeDevices):
+                ledger.set_node(event)
+            else:
+                uid, held = event
+                ledger.hold(uid, held.pod, held.node, held.allocation)
+        return ledger
+
+    @rule(seed=st.integers(0, 1 << 16))
+    def rebuild_gives_the_same(self, seed: int) -> None:
+        fresh = self.rebuilt(seed)
+        for name in NAMES:
+            assert fresh.usage(name) == self.ledger.usage(name)
+
+    @invariant()
+    def figures_agree(self) -> None:
+        for name in NAMES:
+            assert self.ledger.usage(name) == self.naive.usage(name)
+            assert self.ledger.node(name) == self.naive.nodes.get(name)
+        assert self.ledger.totals() == self.naive.totals()
+        for uid in UIDS:
+            mine, naive = self.ledger.held(uid), self.naive.holdings.get(uid)
+            assert mine == (naive and Held(uid, naive.pod, naive.node, naive.allocation, naive.confirmed))
+
+    @precondition(lambda self: self.naive.holdings)
+    @rule()
+    def everything_ends(self) -> None:
+        self._release_all()
+
+    def _release_all(self) -> None:
+        for uid in list(self.naive.holdings):
+            self.pod_ends(uid)
+        empty = Ledger()
+        for node in self.naive.nodes.values():
+            empty.set_node(node)
+        for name in NAMES:
+            assert self.ledger.usage(name) == empty.usage(name)
+        assert self.ledger.totals() == empty.totals()
+
+    def teardown(self) -> None:
+        self._release_all()
+        for name in NAMES:
+            self.node_goes(name)
+        assert self.ledger.totals() == Ledger().totals()
+        # Nothing is kept of what is gone.
+        assert not self.ledger._nodes
+        assert not self.ledger._absent
+        assert self.ledger._columns.width <= len(NAMES) + 1
+
+
+TestLedgerMachine = pytest.mark.timeout(60)(LedgerMachine.TestCase)
+TestLedgerMachine.settings = settings(
+    max_examples=120,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,188 @@
+"""Every refusal says what a person needs to know, in GiB and MiB, and whether eviction could help."""
+
+import pytest
+
+from gpushare.ledger import Ledger, LedgerError, Refused
+from gpushare.ledger.reasons import Parts
+from gpushare.model.device import NodeDevices, NodeMode
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import Request
+from tests.unit.ledger.ledger_samples import T4, V100, asks, node
+
+type_of_case = tuple[NodeDevices | None, list[Request], Request, str, bool]
+
+
+def case(
+    there: NodeDevices | None, request: Request, says: str, *pods: Request, hopeless: bool = False
+) -> type_of_case:
+    """On ``there`` with ``pods`` placed one after the other, ``request`` is refused and ``says`` why."""
+    return there, list(pods), request, says, hopeless
+
+
+CASES: dict[str, type_of_case] = {
+    "a node that is not known is named so": case(None, asks(1), "node is not known to the scheduler yet"),
+    "free memory on two GPUs does not hold what fits neither": case(
+        node("n1", 8 * 1024, 8 * 1024),
+        asks(8),
+        "no single GPU has 8 GiB free (largest free: 4 GiB on GPU 1)",
+        asks(5),
+        asks(4),
+    ),
+    "of GPUs with as much free the first is named": case(
+        node("n1", V100, V100),
+        asks(8),
+        "no single GPU has 8 GiB free (largest free: 7 GiB on GPU 0)",
+        asks(8),
+        asks(8),
+    ),
+    "a full node says so": case(
+        node("n1", T4), asks(1), "no single GPU has 1 GiB free (every GPU is full)", asks(15)
+    ),
+    "in units of 128 MiB the sizes are those of the units": case(
+        node("n1", T4, unit=MemoryUnit.MIB_128),
+        asks(17),
+        "no single GPU has 2176 MiB free (largest free: 2 GiB on GPU 0)",
+        asks(104),
+    ),
+    "a request larger than every GPU is hopeless": case(
+        node("n1", V100, 8 * 1024), asks(20), "asks for 20 GiB, the largest GPU has 15 GiB", hopeless=True
+    ),
+    "a request beyond all reason is hopeless too": case(
+        node("n1", T4),
+        asks(2**62),
+        f"asks for {2**62} GiB, the largest GPU has 15 GiB",
+        hopeless=True,
+    ),
+    "a GPU smaller than a unit is less than a unit": case(
+        node("n1", 1000), asks(1), "asks for 1 GiB, the largest GPU has less than 1 GiB", hopeless=True
+    ),
+    "compute that is short is told beside the memory": case(
+        node("n1", T4, T4, mode=NodeMode.CORE_MEM),
+        asks(4, 30),
+        "no single GPU has 4 GiB and 30% compute free (nearest: GPU 1 with 12 GiB and 20%)",
+        asks(2, 90),
+        asks(3, 80),
+    ),
+    "more compute than one GPU has is hopeless": case(
+        node("n1", T4, mode=NodeMode.CORE_MEM),
+        asks(4, 120),
+        "asks for 120% compute, one GPU has 100%",
+        hopeless=True,
+    ),
+    "memory that is short is told before compute": case(
+        node("n1", T4, mode=NodeMode.CORE_MEM),
+        asks(14, 100),
+        "no single GPU has 14 GiB free (largest free: 13 GiB on GPU 0)",
+        asks(2, 5),
+    ),
+    "the pod cap is told where memory would do": case(
+        node("n1", T4, T4, max_pods=1),
+        asks(3),
+        "every GPU with room already has 1 pod, the most allowed",
+        asks(14),
+        asks(2),
+    ),
+    "the hard cap of an isolated node counts to 16": case(
+        node("n1", 40 * 1024, max_pods=16),
+        asks(1),
+        "every GPU with room already has 16 pods, the most allowed",
+        *[asks(1)] * 16,
+    ),
+    "pods with compute keep out one with memory alone": case(
+        node("n1", T4, T4, mode=NodeMode.CORE_MEM),
+        asks(1),
+        "node has 1 pod with GPU memory and compute; a pod that asks for memory alone cannot join them",
+        asks(1, 5),
+    ),
+    "pods with memory alone keep out one with compute": case(
+        node("n1", T4, T4, mode=NodeMode.CORE_MEM),
+        asks(1, 5),
+        "node has 2 pods with GPU memory alone; a pod that asks for compute too cannot join them",
+        asks(1),
+        asks(1),
+    ),
+    "an unhealthy GPU is hopeless where no other is large enough": case(
+        node("n1", T4, 2048, sick={0: "XID 79, fallen off the bus"}),
+        asks(4),
+        "no healthy GPU has 4 GiB in all (GPU 0 is unhealthy: XID 79, fallen off the bus)",
+        hopeless=True,
+    ),
+    "an unhealthy GPU is mentioned where others are full": case(
+        node("n1", T4, T4, T4, sick={0: "", 2: "XID 48"}),
+        asks(4),
+        "no single GPU has 4 GiB free (largest free: 3 GiB on GPU 1); GPU 0 is unhealthy; "
+        "GPU 2 is unhealthy: XID 48",
+        asks(12),
+    ),
+    "a node that is switching says so": case(
+        node("n1", T4, refusal="node is switching from share to cgpu"),
+        asks(1),
+        "node is switching from share to cgpu",
+        hopeless=True,
+    ),
+    "a topology node shares nothing": case(
+        node("n1", T4, mode=NodeMode.TOPOLOGY),
+        asks(1),
+        "node shares no GPU memory (it is in mode topology, label ack.node.gpu.schedule)",
+        hopeless=True,
+    ),
+    "a node without GPUs has none": case(node("n1"), asks(1), "node has no GPU", hopeless=True),
+    "a node without compute says which mode has it": case(
+        node("n1", T4, mode=NodeMode.CGPU),
+        asks(1, 5),
+        "node gives out no compute (it is in mode cgpu; aliyun.com/gpu-core.percentage needs label "
+        "ack.node.gpu.schedule=core_mem)",
+        hopeless=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", CASES)
+def test_refusal(sentence: str) -> None:
+    there, pods, request, says, hopeless = CASES[sentence]
+    ledger = Ledger()
+    if there is not None:
+        ledger.set_node(there)
+    for number, pod in enumerate(pods):
+        ledger.reserve(f"uid{number}", f"default/p{number}", pod, "n1")
+    verdict = ledger.filter(request, ["n1"])
+    assert verdict.fits == []
+    assert (verdict.hopeless if hopeless else verdict.refused) == {"n1": says}
+    assert (verdict.refused if hopeless else verdict.hopeless) == {}
+
+
+@pytest.mark.parametrize("sentence", CASES)
+def test_reserve_refuses_in_the_same_words(sentence: str) -> None:
+    there, pods, request, says, hopeless = CASES[sentence]
+    ledger = Ledger()
+    if there is not None:
+        ledger.set_node(there)
+    for number, pod in enumerate(pods):
+        ledger.reserve(f"uid{number}", f"default/p{number}", pod, "n1")
+    with pytest.raises(Refused) as refused:
+        ledger.reserve("uid", "default/p", request, "n1")
+    assert (refused.value.node, refused.value.reason, refused.value.hopeless) == ("n1", says, hopeless)
+    assert str(refused.value) == f"node n1: {says}"
+    assert isinstance(refused.value, LedgerError)
+    assert ledger.held("uid") is None
+
+
+def test_a_thousand_nodes_refuse_each_with_its_own_figures() -> None:
+    ledger = Ledger()
+    names = [f"n{number}" for number in range(1000)]
+    for number, name in enumerate(names):
+        ledger.set_node(node(name, 1000 * 128, unit=MemoryUnit.MIB_128))
+        ledger.reserve(name, name, asks(number + 1), name)
+    refused = ledger.filter(asks(1000), names).refused
+    assert list(refused) == names
+    assert refused["n0"] == "no single GPU has 125 GiB free (largest free: 127872 MiB on GPU 0)"
+    assert refused["n991"] == "no single GPU has 125 GiB free (largest free: 1 GiB on GPU 0)"
+    assert refused["n999"] == "no single GPU has 125 GiB free (every GPU is full)"
+
+
+def test_kept_parts_of_sentences_are_bounded() -> None:
+    parts = Parts(str)
+    for key in range(50_000):
+        assert parts[key] == str(key)
+    assert len(parts) <= 20_000
+    assert parts[1] == "1"
