@@ -128,6 +128,7 @@ class Cluster:
         }
         self.pods += [orjson.dumps(pod) for pod in self.waiting.values()]
         self.watchers: list[Connection] = []
+        self.node_watchers: list[Connection] = []
         self.bound = 0
 
     def page(self, items: list[bytes], limit: int, start: int) -> bytes:
@@ -167,8 +168,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.WriteTransport = transport  # type: ignore[assignment]
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self in self._cluster.watchers:
-            self._cluster.watchers.remove(self)
+        for watchers in (self._cluster.watchers, self._cluster.node_watchers):
+            if self in watchers:
+                watchers.remove(self)
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -193,8 +195,8 @@ class Connection(asyncio.Protocol):
             self._transport.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
             )
-            if url.path.endswith("/pods"):
-                self._cluster.watchers.append(self)
+            pods = url.path.endswith("/pods")
+            (self._cluster.watchers if pods else self._cluster.node_watchers).append(self)
         else:
             limit = int(query.get("limit", ["1000000"])[0])
             self._answer(200, self._cluster.page(items, limit, int(query.get("continue", ["0"])[0])))

@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import logging
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -152,6 +154,9 @@ async def serve(access: Access, settings: Settings) -> None:
         if settings.port_file is not None:
             _write(settings.port_file, f"{address[1]}\n")
         http = asyncio.create_task(server.serve(sockets=[bound]), name="http")
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, setattr, server, "should_exit", True)
         try:
             await _first_failure(http, running)
         finally:
@@ -179,8 +184,17 @@ async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
     logger.info("ready")
 
 
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn would raise them again once it has stopped, before we have."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
 def _server(app: ExtenderApp) -> uvicorn.Server:
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             app,
             http="httptools",
@@ -214,6 +228,20 @@ def _export(
         "Shares whose Binding was not seen yet.",
         lambda: len(reservations.deadlines),
     )
+    totals = view.ledger.totals
+    metrics.watch("gpushare_scheduler_gpus", "GPUs of all known nodes.", lambda: totals().gpus)
+    metrics.watch(
+        "gpushare_scheduler_memory_total_mebibytes", "Memory of all known GPUs.", lambda: totals().total_mib
+    )
+    metrics.watch(
+        "gpushare_scheduler_memory_given_mebibytes", "Memory that pods hold.", lambda: totals().used_mib
+    )
+    metrics.watch(
+        "gpushare_scheduler_core_given_percent",
+        "Compute that pods hold, 100 a GPU.",
+        lambda: totals().used_core,
+    )
+    metrics.watch("gpushare_scheduler_holding_pods", "Pods that hold a share.", lambda: totals().pods)
     metrics.watch(
         "gpushare_scheduler_malformed_objects",
         "Pods and nodes that could not be understood.",

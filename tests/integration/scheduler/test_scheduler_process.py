@@ -1,0 +1,198 @@
+"""The extender as its process runs: watches, HTTP, signals, and clear ends on bad input."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from benchmarks.api_server import Cluster, Connection, node_name, pod_object
+from gpushare.kube.access import Access
+from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.__main__ import main
+from gpushare.scheduler.process import Settings, serve
+
+DEADLINE_S = 20.0
+
+
+class Running:
+    """A served extender over a made-up cluster of 20 nodes with 40 pods and 5 that wait."""
+
+    def __init__(self, url: str, cluster: Cluster, http: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.cluster = cluster
+        self.http = http
+
+    async def post(self, verb: str, body: dict[str, Any]) -> Any:
+        async with self.http.post(f"{self.url}/gpushare/{verb}", json=body) as answer:
+            assert answer.status == 200
+            return await answer.json()
+
+    async def metric(self, name: str) -> float:
+        async with self.http.get(f"{self.url}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+        return float(next(line.split()[-1] for line in lines if line.startswith(name)))
+
+    async def reached(self, name: str, value: float) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while await self.metric(name) != value:
+                await asyncio.sleep(0)
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                async with self.http.get(f"{self.url}/readyz") as answer:
+                    if answer.status == 200:
+                        return
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    cluster = Cluster(20, 40, 5, 3, 81920, MemoryUnit.GIB)
+    loop = asyncio.get_running_loop()
+    api = await loop.create_server(lambda: Connection(cluster), "127.0.0.1", 0)
+    port_file = tmp_path / "port"
+    access = Access(f"http://127.0.0.1:{api.sockets[0].getsockname()[1]}")
+    serving = asyncio.create_task(serve(access, Settings(port=0, port_file=port_file)))
+    async with asyncio.timeout(DEADLINE_S):
+        while not port_file.exists():
+            assert not serving.done(), await serving
+            await asyncio.sleep(0)
+    async with aiohttp.ClientSession() as http:
+        made = Running(f"http://127.0.0.1:{port_file.read_text().strip()}", cluster, http)
+        await made.ready()
+        yield made
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(serving, DEADLINE_S)
+    api.close()
+
+
+async def test_a_pod_goes_its_whole_way_and_its_binding_is_seen(running: Running) -> None:
+    names = [node_name(number) for number in range(20)]
+    pod = pod_object(40, 1, 3, None)
+    verdict = await running.post("filter", {"Pod": pod, "NodeNames": names})
+    assert verdict["NodeNames"] == names
+    scores = await running.post("prioritize", {"Pod": pod, "NodeNames": names})
+    assert {entry["Host"] for entry in scores} == set(names)
+    uid = pod["metadata"]["uid"]  # type: ignore[index]
+    body = {"PodName": "pod-40", "PodNamespace": "default", "PodUID": uid, "Node": names[3]}
+    assert await running.post("bind", body) == {"Error": ""}
+    await running.reached("gpushare_scheduler_holding_pods", 41)
+    await running.reached("gpushare_scheduler_reservations", 0)
+    await running.reached("gpushare_scheduler_waiting_pods", 4)
+    assert await running.post("bind", body) == {"Error": ""}
+    assert running.cluster.bound == 1
+
+
+async def test_a_node_that_goes_is_known_no_more(running: Running) -> None:
+    assert await running.metric("gpushare_scheduler_gpus") == 160
+    assert await running.metric("gpushare_scheduler_memory_given_mebibytes") > 0
+    gone = json.loads(running.cluster.nodes[0])
+    gone["metadata"]["resourceVersion"] = "99999"
+    async with asyncio.timeout(DEADLINE_S):
+        while not running.cluster.node_watchers:
+            await asyncio.sleep(0)
+    for watcher in running.cluster.node_watchers:
+        watcher.show(json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n")
+    await running.reached("gpushare_scheduler_gpus", 152)
+
+
+async def test_deleted_pods_free_their_share(running: Running) -> None:
+    before = await running.metric("gpushare_scheduler_holding_pods")
+    gone = json.loads(running.cluster.pods[0])
+    gone["metadata"]["resourceVersion"] = "99999"
+    async with asyncio.timeout(DEADLINE_S):
+        while not running.cluster.watchers:
+            await asyncio.sleep(0)
+    for watcher in running.cluster.watchers:
+        watcher.show(json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n")
+    await running.reached("gpushare_scheduler_holding_pods", before - 1)
+
+
+async def test_a_failing_part_ends_the_process_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: object) -> None:
+        raise RuntimeError("the ledger cannot take this")
+
+    monkeypatch.setattr("gpushare.scheduler.bind.Binder.sweep", broken)
+    with pytest.raises(RuntimeError, match="the ledger cannot take this"):
+        await asyncio.wait_for(serve(Access("http://127.0.0.1:1"), Settings(port=0)), DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--listen", "nowhere"], "write HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "write HOST:PORT"),
+        (["--unit", "2GiB"], "unknown GPU memory unit '2GiB'; use 1GiB"),
+        (["--isolated-max-pods", "0"], "at least 1"),
+        (["--reservation-ttl", "0"], "above 0"),
+        (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert says in told
+    assert told.startswith("gpushare scheduler: ")
+    assert told.count("\n") == 1
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: c, user: {token: t}}]
+contexts: [{name: c, context: {cluster: c, user: c}}]
+"""
+
+
+def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}"]) == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+
+
+def test_without_an_api_server_it_is_not_ready_says_so_and_ends_on_sigterm(tmp_path: Path) -> None:
+    kubeconfig, port_file = tmp_path / "config", tmp_path / "port"
+    kubeconfig.write_text(KUBECONFIG)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpushare", "scheduler", "--kubeconfig", str(kubeconfig)]
+        + ["--listen", "127.0.0.1:0", "--port-file", str(port_file), "--log-format", "json"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    guard = threading.Timer(DEADLINE_S, process.kill)
+    guard.start()
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(json.loads(line)["message"])
+        if "127.0.0.1:1" in line and "in " in line and len(lines) > 1:
+            break
+    with socket.create_connection(("127.0.0.1", int(port_file.read_text()))) as connection:
+        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"503" in connection.recv(4096)
+    process.send_signal(signal.SIGTERM)
+    rest = process.stderr.read()
+    assert process.wait(DEADLINE_S) == 0
+    guard.cancel()
+    process.stderr.close()
+    assert "Traceback" not in rest
+    assert any("127.0.0.1:1" in line for line in lines)
