@@ -1,0 +1,81 @@
+"""``python -m gpushare.playground.apiserver --dir STATE``: the API server as a process."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from gpushare.playground.apiserver.server import ApiServer
+from gpushare.playground.apiserver.store import HISTORY
+
+KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="gpushare.playground.apiserver",
+        description="A small Kubernetes API server that keeps its objects in memory.",
+    )
+    parser.add_argument("--dir", required=True, metavar="STATE", help="folder that gets the kubeconfig files")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one (default)")
+    parser.add_argument(
+        "--kubelet-token",
+        default=os.environ.get(KUBELET_TOKEN_ENV, ""),
+        metavar="T",
+        help=f"bearer token for the kubelets' endpoints (default: ${KUBELET_TOKEN_ENV})",
+    )
+    parser.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="make a token for this user too, in STATE/NAME.kubeconfig; may be repeated",
+    )
+    parser.add_argument(
+        "--history",
+        type=int,
+        default=HISTORY,
+        metavar="N",
+        help="changes per kind that a watch can still ask for (default: %(default)s)",
+    )
+    return parser.parse_args(argv)
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = ApiServer(
+        options.dir,
+        host=options.host,
+        port=options.port,
+        kubelet_token=options.kubelet_token,
+        users=options.user,
+        history=options.history,
+    )
+    async with server:
+        print(f"ready {server.url} {server.kubeconfig_path}", flush=True)
+        await stop.wait()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT. Gives the exit code: 0, or 1 when the server cannot start."""
+    options = _arguments(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        uvloop.run(_serve(options))
+    except OSError as error:
+        print(f"apiserver: cannot serve on {options.host}:{options.port}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

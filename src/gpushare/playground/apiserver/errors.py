@@ -1,0 +1,229 @@
+"""Refusals as clients of the Kubernetes API know them: a ``Status`` with code, reason, message and details."""
+
+from typing import Any
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON gives it."""
+
+_MAX_TEXT = 4096
+
+
+class ApiError(Exception):
+    """A request that was refused.
+
+    ``code`` is the HTTP status, ``reason`` the word that client-go's ``apierrors.Is…`` functions read,
+    ``details`` the optional ``StatusDetails``. Root of all errors that this package raises on purpose.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Object | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message if len(message) <= _MAX_TEXT else message[:_MAX_TEXT] + "…"
+        self.details = details
+        self.headers = headers or {}
+
+    def status(self) -> Object:
+        """The ``v1`` ``Status`` object to answer with."""
+        body: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details:
+            body["details"] = self.details
+        body["code"] = self.code
+        return body
+
+
+def qualified(plural: str, group: str) -> str:
+    """``pods`` or ``jobs.batch``: how messages name a resource."""
+    return f"{plural}.{group}" if group else plural
+
+
+def _details(plural: str, group: str, name: str) -> Object:
+    found: Object = {}
+    if name:
+        found["name"] = name
+    if group:
+        found["group"] = group
+    found["kind"] = plural
+    return found
+
+
+def not_found(plural: str, group: str, name: str) -> ApiError:
+    """404: no such object."""
+    return ApiError(
+        404, "NotFound", f'{qualified(plural, group)} "{name}" not found', _details(plural, group, name)
+    )
+
+
+def unknown_path() -> ApiError:
+    """404: nothing is served at this path."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(plural: str, group: str, name: str) -> ApiError:
+    """409: an object of that name is there."""
+    return ApiError(
+        409,
+        "AlreadyExists",
+        f'{qualified(plural, group)} "{name}" already exists',
+        _details(plural, group, name),
+    )
+
+
+def conflict(plural: str, group: str, name: str, why: str) -> ApiError:
+    """409: the object is not what the writer thought it was."""
+    return ApiError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}',
+        _details(plural, group, name),
+    )
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def bad_request(message: str) -> ApiError:
+    """400: the request itself is malformed."""
+    return ApiError(400, "BadRequest", message)
+
+
+def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
+    """403: understood and refused."""
+    what = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
+    return ApiError(403, "Forbidden", f"{what} is forbidden: {why}", _details(plural, group, name))
+
+
+def unauthorized() -> ApiError:
+    """401: no token, or one that nobody has."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def method_not_allowed() -> ApiError:
+    """405: the resource has no such verb."""
+    return ApiError(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
+    )
+
+
+def unsupported_media(given: str, accepted: str) -> ApiError:
+    """415: the body is in a form that is not read here."""
+    return ApiError(
+        415,
+        "UnsupportedMediaType",
+        f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        f" (got {given or 'none'})",
+    )
+
+
+def expired(message: str) -> ApiError:
+    """410: what the client holds is older than what the server remembers; it must list again."""
+    return ApiError(410, "Expired", message)
+
+
+def too_large_revision(asked: int, current: int) -> ApiError:
+    """504: a ``resourceVersion`` from the future (client-go retries)."""
+    return ApiError(
+        504,
+        "Timeout",
+        f"Too large resource version: {asked}, current: {current}",
+        {
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+    )
+
+
+class FieldError:
+    """One thing wrong with one field: ``path`` as ``spec.containers[0].name``, ``reason`` a cause word."""
+
+    __slots__ = ("detail", "path", "reason", "value")
+
+    def __init__(self, reason: str, path: str, detail: str = "", value: Any = None) -> None:
+        self.reason = reason
+        self.path = path
+        self.detail = detail
+        self.value = value
+
+    @property
+    def message(self) -> str:
+        """What the field's cause says, without the path."""
+        match self.reason:
+            case "FieldValueRequired":
+                return f"Required value: {self.detail}" if self.detail else "Required value"
+            case "FieldValueDuplicate":
+                return f"Duplicate value: {_shown(self.value)}"
+            case "FieldValueNotSupported":
+                return f"Unsupported value: {_shown(self.value)}: {self.detail}"
+            case "FieldValueForbidden":
+                return f"Forbidden: {self.detail}"
+            case "FieldValueNotFound":
+                return f"Not found: {_shown(self.value)}"
+            case _:
+                return f"Invalid value: {_shown(self.value)}: {self.detail}"
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, (dict, list)):
+        return str(value)[:400]
+    return str(value)
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    """The field must be there."""
+    return FieldError("FieldValueRequired", path, detail)
+
+
+def invalid_value(path: str, value: Any, detail: str) -> FieldError:
+    """The field's value is wrong."""
+    return FieldError("FieldValueInvalid", path, detail, value)
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    """The value may occur once only."""
+    return FieldError("FieldValueDuplicate", path, "", value)
+
+
+def forbidden_field(path: str, detail: str) -> FieldError:
+    """The field may not be set, or not be changed."""
+    return FieldError("FieldValueForbidden", path, detail)
+
+
+def unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
+    """The value is none of those that are known."""
+    words = ", ".join(f'"{word}"' for word in sorted(supported))
+    return FieldError("FieldValueNotSupported", path, f"supported values: {words}", value)
+
+
+def invalid(kind: str, group: str, name: str, errors: list[FieldError]) -> ApiError:
+    """422: fields of the object are wrong; each is a cause."""
+    texts = [str(error) for error in errors]
+    joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    kind_name = f"{kind}.{group}" if group else kind
+    details = _details(kind, group, name)
+    details["causes"] = [
+        {"reason": error.reason, "message": error.message, "field": error.path} for error in errors
+    ]
+    return ApiError(422, "Invalid", f'{kind_name} "{name}" is invalid: {joined}', details)
