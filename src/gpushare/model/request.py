@@ -66,8 +66,8 @@ def request_of(pod: Pod) -> Request | None:
         )
     _check_labels(pod, subject)
     return Request(
-        memory_units=_effective([(one.kind, one.memory_units) for one in asked]),
-        core_percent=_effective([(one.kind, one.core_percent) for one in asked]),
+        memory_units=effective_amount([(one.kind, one.memory_units) for one in asked]),
+        core_percent=effective_amount([(one.kind, one.core_percent) for one in asked]),
         containers=tuple(asked),
     )
 
@@ -132,7 +132,7 @@ def _check_labels(pod: Pod, subject: str) -> None:
         )
 
 
-def _effective(asked: list[tuple[ContainerKind, int]]) -> int:
+def effective_amount(asked: list[tuple[ContainerKind, int]]) -> int:
     """A pod's amount from its containers' (source: k8s.io/component-helpers ``PodRequests``).
 
     Apps and sidecars run together; an init container runs alone but for the sidecars before it.

@@ -1,0 +1,130 @@
+"""The pods of this node, reduced to what deciding about devices needs."""
+
+import msgspec
+
+from gpushare.model import names
+from gpushare.model.allocation import Allocation, GpuShare, share_of
+from gpushare.model.device import Device, NodeDevices
+from gpushare.model.errors import InvalidRequest, MalformedAllocation
+from gpushare.model.objects import ObjectReference, Pod, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, ContainerRequest, Request, request_of
+from gpushare.model.wire import is_allocated, read_allocation, read_stamp
+
+#: The annotations that say what a pod was given.
+ALLOCATION_ANNOTATIONS = (
+    names.ANN_SHARE,
+    names.ANN_MEM_INDEX,
+    names.ANN_MEM_POD,
+    names.ANN_MEM_DEVICE,
+    names.ANN_MEM_ASSIGNED,
+    names.ANN_MEM_ASSUME_TIME,
+    names.ANN_ALLOCATION,
+    names.ANN_ASSIGNED,
+    names.ANN_ASSUME_TIME,
+    names.ANN_CORE,
+)
+
+
+class BoundPod(msgspec.Struct, frozen=True):
+    """A pod of this node that asks for GPU memory and has not finished.
+
+    ``annotations`` are those of ``ALLOCATION_ANNOTATIONS`` that it carries.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    created: str
+    request: Request
+    annotations: dict[str, str]
+    terminating: bool = False
+    running: bool = False
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def reference(self) -> ObjectReference:
+        """For events about it."""
+        return ObjectReference("Pod", self.name, self.namespace, self.uid)
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What the scheduler decided for a bound pod."""
+
+    pod: BoundPod
+    allocation: Allocation
+    assume_time_ns: int
+    assigned: bool
+
+    @property
+    def uid(self) -> str:
+        """The pod's UID."""
+        return self.pod.uid
+
+    def decided(self, container: ContainerRequest) -> GpuShare:
+        """The share that was decided for ``container``; the pod's first GPU where the record does not say."""
+        by_container = self.allocation.containers
+        shares = by_container.get(container.name)
+        if shares is None and container.kind is ContainerKind.APP:
+            shares = by_container.get(
+                f"#{container.index}"
+            )  # records of other schedulers know the index alone
+        return (shares or self.allocation.gpus)[0]
+
+    def share_on(self, device: Device, container: ContainerRequest, unit: MemoryUnit) -> GpuShare:
+        """What ``container`` gets on ``device``: as decided, or worked out in the unit of the decision.
+
+        ``unit`` is the node's present one, for decisions that do not name theirs.
+        """
+        decided = self.decided(container)
+        if decided.uuid == device.uuid and decided.units == container.memory_units:
+            device_units = decided.device_units
+        else:
+            device_units = (self.allocation.unit or unit).count_in(device.total_mib)
+        return share_of(device, device_units, container.memory_units, container.core_percent)
+
+
+def bound_pod(pod: Pod) -> BoundPod | None:
+    """``pod`` as a record, or ``None`` when it has finished or asks for nothing that could be met."""
+    if pod.finished:
+        return None
+    try:
+        request = request_of(pod)
+    except InvalidRequest:
+        return None  # the scheduler has told its owner; no device can be meant for it
+    if request is None:
+        return None
+    meta = pod.metadata
+    annotations = meta.annotations or {}
+    return BoundPod(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        created=meta.creation_timestamp or "",
+        request=request,
+        annotations={name: annotations[name] for name in ALLOCATION_ANNOTATIONS if name in annotations},
+        terminating=meta.deletion_timestamp is not None,
+        running=pod.status.phase == "Running",
+    )
+
+
+def decode_bound_pod(raw: bytes) -> tuple[str, BoundPod] | None:
+    """A pod's JSON as the informer keeps it."""
+    record = bound_pod(decode_pod(raw))
+    return None if record is None else (record.key, record)
+
+
+def claim_of(pod: BoundPod, node: NodeDevices) -> Claim | None:
+    """What was decided for ``pod``, or ``None`` when nothing was. Raises ``MalformedAllocation``."""
+    subject = f"pod {pod.key}"
+    if not is_allocated(pod.annotations):
+        return None
+    allocation = read_allocation(pod.annotations, node, subject)
+    if allocation is None or not allocation.gpus:
+        raise MalformedAllocation(subject, "its allocation annotations name no GPU")
+    stamp = read_stamp(pod.annotations, subject)
+    return Claim(pod, allocation, stamp.assume_time_ns, stamp.assigned)

@@ -1,0 +1,364 @@
+"""Which container is it? ``Allocate`` carries device IDs and nothing else; this finds whom they are for. Pure.
+
+What is known: the scheduler's decision for each bound pod (container → GPU, units), what the kubelet says that
+containers have, and what was answered since. What the kubelet is known to do: it admits one pod after the
+other, asks for its containers in the order in which they start, and gives an app container the IDs of a
+finished init container of its pod. So an ``Allocate`` of n units on GPU g is for a *next waiting* container
+that wants n and is expected on g; of several the pod that is already being served, then one that the
+kubelet lists, then the oldest decision.
+
+Two pods that ask alike may so be taken for each other. That is harmless: their answers are the same but for the
+GPU, which is that of the IDs, and the reconciliation writes on each what it really has. Where no decision names
+g, a pod may be moved there only if all that come into question ask alike, and if g has the room when every
+other decision is honoured. Everything else is refused: a guess would give memory away that
+someone else was promised.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpushare.model import names
+from gpushare.model.allocation import GpuShare, share_of
+from gpushare.model.device import Device, NodeDevices
+from gpushare.model.request import ContainerKind, ContainerRequest
+from gpushare.nodeagent.bound_pods import Claim
+from gpushare.nodeagent.device_ids import DeviceIds, in_order
+from gpushare.nodeagent.errors import ClaimRefused, UnknownDeviceId
+
+#: How long an answered ``Allocate`` that the kubelet does not list is believed. It lists it at once, unless it
+#: died before it wrote its checkpoint: then it asks again.
+UNLISTED_GRACE_S: Final = 10.0
+
+
+class Slot(NamedTuple):
+    """What one ``Allocate`` serves: a resource of a container."""
+
+    uid: str
+    container: str
+    resource: str
+
+
+#: ``namespace/name`` → (container, resource) → device IDs, as the kubelet's pod resources list them.
+type_of_listing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
+
+
+class Waiting(NamedTuple):
+    """A container whose turn it is, and the GPU on which its IDs are expected (UUID)."""
+
+    claim: Claim
+    container: ContainerRequest
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Whom an ``Allocate`` is for, and what they get. ``moved``: another GPU than was decided."""
+
+    claim: Claim
+    container: ContainerRequest
+    share: GpuShare
+    moved: bool
+
+
+@dataclass(slots=True)
+class _Grant:
+    ids: frozenset[str]
+    at_s: float
+
+
+class ClaimBook:
+    """The claims of one node and who has been served. Every call costs O(pods of the node)."""
+
+    def __init__(self, node: NodeDevices) -> None:
+        self._claims: dict[str, Claim] = {}
+        self._grants: dict[str, dict[tuple[str, str], _Grant]] = {}
+        self._listing: dict[str, Mapping[tuple[str, str], frozenset[str]]] | None = None
+        self.set_node(node)
+
+    def set_node(self, node: NodeDevices) -> None:
+        """The GPUs changed, or their mode or unit."""
+        self.node = node
+        self.ids = DeviceIds(node.devices)
+        self._devices = {device.uuid: device for device in node.devices}
+
+    @property
+    def claims(self) -> Iterable[Claim]:
+        """All claims of the node."""
+        return self._claims.values()
+
+    def put(self, claim: Claim) -> None:
+        """A pod was bound, or its record changed."""
+        if claim.uid not in self._claims:
+            self._unlist(claim.pod.key)
+        self._claims[claim.uid] = claim
+
+    def remove(self, uid: str) -> None:
+        """A pod has finished or is gone: what it held is free."""
+        claim = self._claims.pop(uid, None)
+        self._grants.pop(uid, None)
+        if claim is not None:
+            self._unlist(claim.pod.key)
+
+    def grant(self, slot: Slot, ids: Iterable[str], now_s: float) -> None:
+        """An ``Allocate`` was answered."""
+        self._grants.setdefault(slot.uid, {})[slot.container, slot.resource] = _Grant(frozenset(ids), now_s)
+
+    def revoke(self, slot: Slot) -> None:
+        """The answer was not given after all."""
+        self._grants.get(slot.uid, {}).pop((slot.container, slot.resource), None)
+
+    def observe(
+        self, listing: type_of_listing, asked_at_s: float, *, forget_unlisted: bool = False
+    ) -> list[Slot]:
+        """Take in what the kubelet listed when asked at ``asked_at_s``; the answers that are believed no longer.
+
+        Answers given since say more than the list. ``forget_unlisted``: the kubelet was started anew, so what
+        it does not list it will ask for again.
+        """
+        self._listing = dict(listing)
+        listed_ids = frozenset().union(*(ids for given in listing.values() for ids in given.values()))
+        forgotten = []
+        for uid, name, grant in self._all_grants():
+            claim = self._claims.get(uid)
+            age_s = asked_at_s - grant.at_s
+            if age_s < 0 and claim is not None:
+                continue
+            listed = claim is not None and name in listing.get(claim.pod.key, {})
+            init = self._is_init(uid, name[0])
+            # Listed for another pod: that one asked alike and was taken for this one.
+            if claim is None or listed or (not init and not grant.ids.isdisjoint(listed_ids)):
+                del self._grants[uid][name]
+            elif forget_unlisted or (age_s > UNLISTED_GRACE_S and not init):
+                del self._grants[uid][name]
+                forgotten.append(Slot(uid, *name))
+        return forgotten
+
+    def unconfirmed(self) -> bool:
+        """Whether answers were given that the kubelet has not listed yet."""
+        return any(not self._is_init(uid, container) for uid, (container, _), _ in self._all_grants())
+
+    def given(self, claim: Claim) -> dict[tuple[str, str], frozenset[str]]:
+        """(container, resource) → the IDs that the pod has: as the kubelet lists them, or as answered since."""
+        given = {name: grant.ids for name, grant in self._grants.get(claim.uid, {}).items()}
+        if self._listing is not None:
+            given |= self._listing.get(claim.pod.key, {})
+        return given
+
+    def _all_grants(self) -> list[tuple[str, tuple[str, str], _Grant]]:
+        return [(uid, name, grant) for uid, grants in self._grants.items() for name, grant in grants.items()]
+
+    def _unlist(self, key: str) -> None:
+        """What was listed under this name was another pod's."""
+        if self._listing is not None:
+            self._listing.pop(key, None)
+
+    def waiting(self, resource: str, amount: int) -> list[Waiting]:
+        """The containers whose turn it is and that want ``amount``, the likeliest first."""
+        found = [
+            one for claim in self._claims.values() for one in self._next(claim, resource, recovering=False)
+        ]
+        if not any(amount_of(one.container, resource) == amount for one in found):
+            # A kubelet that lost its checkpoint asks again for what is running.
+            found = [
+                one for claim in self._claims.values() for one in self._next(claim, resource, recovering=True)
+            ]
+        found = [one for one in found if amount_of(one.container, resource) == amount]
+        return sorted(found, key=self._likelihood)
+
+    def ambiguous(self, resource: str, amount: int) -> bool:
+        """Whether taking one of the waiting pods for another would matter, and nothing tells them apart yet."""
+        waiting = self.waiting(resource, amount)
+        return len({_signature(one.claim) for one in waiting}) > 1 and not self.given(waiting[0].claim)
+
+    def prefer(self, resource: str, amount: int, available: Iterable[str], must: Sequence[str]) -> list[str]:
+        """The ``amount`` IDs of ``available`` that should be given next, ``must`` among them.
+
+        Raises ``ClaimRefused`` when no container waits for that many, or no GPU has them.
+        """
+        free: dict[str, list[str]] = {}
+        for device_id in in_order(available):
+            try:
+                free.setdefault(self.ids.gpu_of(device_id), []).append(device_id)
+            except UnknownDeviceId:
+                continue
+        if must:
+            uuid = self._one_gpu(must)
+            rest = [device_id for device_id in free.get(uuid, ()) if device_id not in set(must)]
+            chosen = [*must, *rest][:amount]
+        else:
+            uuid = self._preferred_gpu(resource, amount, free)
+            chosen = free[uuid][:amount]
+        if len(chosen) < amount:
+            raise ClaimRefused(
+                f"node {self.node.name}",
+                f"{self._gpu(uuid)} has {len(chosen)} free devices of {resource} where {amount} are wanted",
+            )
+        return chosen
+
+    def match(self, resource: str, ids: Sequence[str]) -> Match:
+        """Whom these IDs are for; raises ``ClaimRefused`` when nobody can be meant, or one of several unequal."""
+        uuid, amount = self._one_gpu(ids), len(ids)
+        device = self._devices[uuid]
+        waiting = self.waiting(resource, amount)
+        reused = self._holders_of(frozenset(ids))
+        waiting.sort(key=lambda one: one.claim.uid not in reused)  # stable: the order stays otherwise
+        for one in waiting:
+            if one.expected == uuid:
+                return self._matched(one, device, moved=one.claim.decided(one.container).uuid != uuid)
+        movable = [one for one in waiting if self._movable(one, device)]
+        if movable and len({_signature(one.claim) for one in waiting}) == 1:
+            return self._matched(movable[0], device, moved=True)
+        raise self._refusal(resource, amount, uuid, waiting)
+
+    def _matched(self, one: Waiting, device: Device, *, moved: bool) -> Match:
+        return Match(
+            one.claim, one.container, one.claim.share_on(device, one.container, self.node.unit), moved
+        )
+
+    def _preferred_gpu(self, resource: str, amount: int, free: Mapping[str, Sequence[str]]) -> str:
+        waiting = self.waiting(resource, amount)
+        for one in waiting:
+            if len(free.get(one.expected, ())) >= amount:
+                return one.expected
+        if len({_signature(one.claim) for one in waiting}) == 1:
+            for one in waiting:
+                for uuid, ids in free.items():
+                    if len(ids) >= amount and self._movable(one, self._devices[uuid]):
+                        return uuid
+        raise self._refusal(resource, amount, None, waiting)
+
+    def _next(self, claim: Claim, resource: str, *, recovering: bool) -> Iterator[Waiting]:
+        """The container of ``claim`` whose turn it is for ``resource``, if there is one."""
+        if claim.pod.terminating:
+            return
+        given = self.given(claim)
+        served = claim.assigned or claim.pod.running
+        if recovering:
+            lasting = any(one.kind is not ContainerKind.INIT for one in claim.pod.request.containers)
+            if not served or given or self._listing is None or not lasting:
+                return
+        elif served:
+            return
+        wanted = [one for one in claim.pod.request.containers if amount_of(one, resource)]
+        # In the order in which they start: who has devices was asked for after all before it.
+        turn = max((at + 1 for at, one in enumerate(wanted) if (one.name, resource) in given), default=0)
+        if turn < len(wanted):
+            yield Waiting(claim, wanted[turn], self._expected(claim, wanted[turn], given))
+
+    def _expected(
+        self, claim: Claim, container: ContainerRequest, given: Mapping[tuple[str, str], frozenset[str]]
+    ) -> str:
+        own = [ids for (name, _), ids in given.items() if name == container.name]
+        others = list(given.values()) if len(claim.allocation.gpus) == 1 else []
+        for ids in (*own, *others):
+            gpus = self._gpus(ids)
+            if gpus:
+                return gpus[0]
+        return claim.decided(container).uuid
+
+    def _likelihood(self, one: Waiting) -> tuple[bool, bool, int, str, str]:
+        pod = one.claim.pod
+        listed = self._listing is not None and pod.key in self._listing
+        return (not self.given(one.claim), not listed, one.claim.assume_time_ns, pod.created, pod.uid)
+
+    def _movable(self, one: Waiting, device: Device) -> bool:
+        """Whether the whole pod may go to ``device``, all other decisions honoured."""
+        claim = one.claim
+        if self.given(claim) or len(claim.allocation.gpus) != 1 or not device.healthy:
+            return False
+        request = claim.pod.request
+        device_units = (claim.allocation.unit or self.node.unit).count_in(device.total_mib)
+        if request.memory_units > device_units:
+            return False
+        wanted = share_of(device, device_units, request.memory_units, request.core_percent)
+        held = [
+            share for other in self._claims.values() if other is not claim for share in self._shares(other)
+        ]
+        on_device = [share for share in held if share.uuid == device.uuid]
+        return (
+            sum(share.mib for share in on_device) + wanted.mib <= device.total_mib
+            and sum(share.core_percent for share in on_device) + wanted.core_percent <= 100
+        )
+
+    def _shares(self, claim: Claim) -> tuple[GpuShare, ...]:
+        """What a pod holds, on the GPU where it really is."""
+        shares = claim.allocation.gpus
+        if len(shares) != 1:
+            return shares
+        gpus = [gpu for ids in self.given(claim).values() for gpu in self._gpus(ids)]
+        device = self._devices.get(gpus[0]) if gpus else None
+        if device is None or device.uuid == shares[0].uuid:
+            return shares
+        device_units = (claim.allocation.unit or self.node.unit).count_in(device.total_mib)
+        return (share_of(device, device_units, shares[0].units, shares[0].core_percent),)
+
+    def _holders_of(self, ids: frozenset[str]) -> set[str]:
+        """The pods that have any of these IDs: only an app container of the same pod gets them again."""
+        return {
+            claim.uid
+            for claim in self._claims.values()
+            if any(not ids.isdisjoint(held) for held in self.given(claim).values())
+        }
+
+    def _is_init(self, uid: str, container: str) -> bool:
+        """Whether it is an init container: the kubelet lists no devices of those."""
+        claim = self._claims.get(uid)
+        return claim is not None and any(
+            one.name == container and one.kind is ContainerKind.INIT for one in claim.pod.request.containers
+        )
+
+    def _gpus(self, ids: Iterable[str]) -> list[str]:
+        try:
+            return list(self.ids.gpus_of(ids))
+        except UnknownDeviceId:
+            return []
+
+    def _one_gpu(self, ids: Sequence[str]) -> str:
+        try:
+            gpus = self.ids.gpus_of(ids)
+        except UnknownDeviceId as error:
+            raise ClaimRefused(error.subject, error.problem) from None
+        if len(gpus) != 1:
+            on = ", ".join(f"{count} on {self._gpu(uuid)}" for uuid, count in gpus.items()) or "none"
+            raise ClaimRefused(
+                f"node {self.node.name}",
+                f"the kubelet gave devices on several GPUs ({on}); one container is served from one GPU",
+            )
+        return next(iter(gpus))
+
+    def _gpu(self, uuid: str) -> str:
+        device = self._devices.get(uuid)
+        return f"GPU {uuid}" if device is None else f"GPU {device.index}"
+
+    def _refusal(
+        self, resource: str, amount: int, uuid: str | None, waiting: Sequence[Waiting]
+    ) -> ClaimRefused:
+        place = f" of {self._gpu(uuid)}" if uuid else ""
+        text = f"no pod bound to node {self.node.name} waits for {worded(resource, amount)}{place}"
+        if waiting:
+            where = ", ".join(f"{one.claim.pod.key} on {self._gpu(one.expected)}" for one in waiting[:3])
+            more = f" and {len(waiting) - 3} more" if len(waiting) > 3 else ""
+            text += f"; as much is decided for {where}{more}, and it can be given nowhere else"
+        return ClaimRefused("", text, tuple(one.claim.uid for one in waiting))
+
+
+def amount_of(container: ContainerRequest, resource: str) -> int:
+    """What ``container`` asks of a resource: units of GPU memory, or percent of compute."""
+    return container.core_percent if resource == names.GPU_CORE else container.memory_units
+
+
+def worded(resource: str, amount: int) -> str:
+    """An amount as people say it: ``3 units``, ``30% compute``."""
+    if resource == names.GPU_CORE:
+        return f"{amount}% compute"
+    return f"{amount} unit{'' if amount == 1 else 's'}"
+
+
+def _signature(claim: Claim) -> tuple[object, ...]:
+    """Equal for pods that may be taken for each other."""
+    return (
+        claim.allocation.unit,
+        len(claim.allocation.gpus),
+        *((one.kind, one.memory_units, one.core_percent) for one in claim.pod.request.containers),
+    )

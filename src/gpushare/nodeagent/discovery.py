@@ -1,0 +1,207 @@
+"""Finds the node's GPUs and follows their health, in a thread of its own: NVML calls block.
+
+The thread opens NVML (again and again, with back-off, while there is no driver or no GPU), then waits for
+XIDs, probes each GPU now and then, and hands a new ``Inventory`` to the event loop whenever something changed.
+A GPU that was found once stays in the inventory, not healthy, when NVML does not find it any more.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.model.device import Device
+from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
+from gpushare.nodeagent.health import HealthBook
+from gpushare.nodeagent.nvml import FoundGpu, Nvml
+
+logger = logging.getLogger(__name__)
+
+_JOIN_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why there is no GPU to give; ``reason`` is an event's, ``note`` says what to do."""
+
+    reason: Literal["DriverNotFound", "NoGPU"]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The GPUs of this node by index, what is wrong when there are none, and what was left out and why."""
+
+    devices: tuple[Device, ...] = ()
+    trouble: Trouble | None = None
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often things are looked at, in seconds."""
+
+    wait_s: float = 1.0
+    """The longest wait for XIDs, which is also how long a stop may take."""
+    probe_s: float = 5.0
+    reopen_s: float = 30.0
+    """How long after a failed probe NVML is opened anew: a GPU that was lost comes back only so."""
+    look_first_s: float = 1.0
+    look_most_s: float = 60.0
+
+
+class GpuWatch:
+    """Runs the thread. ``on_change`` is called in the event loop with each new inventory."""
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        on_change: Callable[[Inventory], None],
+        *,
+        pace: Pace | None = None,
+        health: HealthBook | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._nvml = nvml
+        self._on_change = on_change
+        self._pace = pace or Pace()
+        self._health = health or HealthBook()
+        self._clock = clock
+        self._known: dict[str, FoundGpu] = {}
+        self._left_out: tuple[str, ...] = ()
+        self._missing: dict[str, str] = {}
+        self._told: Inventory | None = None
+        self._stop = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled. Raises what the thread failed with, if it was none of NVML's failures."""
+        self._loop = asyncio.get_running_loop()
+        self._failure = self._loop.create_future()
+        thread = threading.Thread(target=self._thread, name="nvml", daemon=True)
+        thread.start()
+        try:
+            await self._failure
+        finally:
+            self._stop.set()
+            # In another thread, as the event loop has others to stop meanwhile; the bound is the join's.
+            await asyncio.to_thread(thread.join, _JOIN_S)
+
+    def _thread(self) -> None:
+        try:
+            self._watch()
+        except BaseException as error:
+            failure = error
+            self._in_loop(lambda: self._fail(failure))
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _watch(self) -> None:
+        look = Backoff(self._pace.look_first_s, self._pace.look_most_s)
+        while not self._stop.is_set():
+            trouble = self._open()
+            if trouble is None:
+                look.reset()
+                self._follow()
+                self._nvml.close()
+            else:
+                self._tell(trouble)
+                wait_s = look.next_s()
+                logger.warning("%s; looking again in %.0f s", trouble.note, wait_s)
+                self._stop.wait(wait_s)
+
+    def _open(self) -> Trouble | None:
+        """Open NVML and read the GPUs; what is wrong when there is none to follow (then NVML is closed)."""
+        try:
+            self._nvml.open()
+        except (DriverMissing, NvmlFailed) as error:
+            return self._without_driver(error)
+        try:
+            listed = self._nvml.enumerate()
+        except NvmlFailed as error:
+            self._nvml.close()
+            return self._without_driver(error)
+        mig = tuple(
+            f"GPU {gpu.index} ({gpu.uuid}) is in MIG mode and is left out; switch MIG off to share it "
+            f"(nvidia-smi -i {gpu.index} -mig 0) or serve it with NVIDIA's own device plugin"
+            for gpu in listed.gpus
+            if gpu.mig
+        )
+        self._left_out = mig + listed.unreadable
+        whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
+        self._missing = dict.fromkeys(self._known.keys() - whole.keys(), "NVML does not find it any more")
+        self._known |= whole
+        if whole:
+            return None
+        self._nvml.close()
+        what = "; ".join(self._left_out) or "the NVIDIA driver runs but finds no GPU"
+        return Trouble("NoGPU", f"{what}. Remove the label from nodes without a GPU, or check the hardware")
+
+    def _without_driver(self, error: NodeAgentError) -> Trouble:
+        self._missing = dict.fromkeys(self._known, error.problem)
+        return Trouble(
+            "DriverNotFound",
+            f"{error}. Install the NVIDIA driver on the node and let the node agent see libnvidia-ml.so.1",
+        )
+
+    def _follow(self) -> None:
+        """Watch the GPUs that NVML has, until stopped or until NVML should be opened anew."""
+        probe_at_s = self._clock.monotonic()
+        opened_s = probe_at_s
+        while not self._stop.is_set():
+            now_s = self._clock.monotonic()
+            if now_s >= probe_at_s:
+                for uuid in self._known.keys() - self._missing.keys():
+                    self._health.take_probe(uuid, self._nvml.probe(uuid), now_s)
+                probe_at_s = now_s + self._pace.probe_s
+            self._tell(None)
+            if (self._missing or self._health.failing) and now_s - opened_s >= self._pace.reopen_s:
+                return
+            wait_s = min(self._pace.wait_s, max(0.0, probe_at_s - self._clock.monotonic()))
+            events = self._nvml.wait_xids(wait_s)
+            if events is None:
+                self._stop.wait(wait_s)
+            for event in events or ():
+                counts = self._health.take_xid(event.uuid, event.xid, self._clock.monotonic())
+                level = logging.ERROR if counts else logging.INFO
+                logger.log(
+                    level, "GPU %s: XID %d%s", event.uuid, event.xid, "" if counts else " (passed over)"
+                )
+
+    def _tell(self, trouble: Trouble | None) -> None:
+        # A GPU that is gone gives way to the one that has its index now.
+        by_index = {gpu.index: gpu for uuid, gpu in self._known.items() if uuid in self._missing}
+        by_index |= {gpu.index: gpu for uuid, gpu in self._known.items() if uuid not in self._missing}
+        devices = tuple(self._device(gpu) for _, gpu in sorted(by_index.items()))
+        inventory = Inventory(devices, None if devices else trouble, self._left_out)
+        if inventory != self._told:
+            self._told = inventory
+            self._in_loop(lambda: self._on_change(inventory))
+
+    def _device(self, gpu: FoundGpu) -> Device:
+        reason = self._missing.get(gpu.uuid) or self._health.reason(gpu.uuid)
+        return Device(
+            index=gpu.index,
+            uuid=gpu.uuid,
+            total_mib=gpu.total_mib,
+            model=gpu.model,
+            healthy=not reason,
+            reason=reason,
+            pci_bus_id=gpu.pci_bus_id,
+            numa_node=gpu.numa_node,
+        )
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None and not self._stop.is_set():
+            try:
+                loop.call_soon_threadsafe(call)
+            except RuntimeError:
+                logger.debug("the event loop has ended")

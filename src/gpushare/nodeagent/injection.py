@@ -1,0 +1,84 @@
+"""What a container gets besides its GPU's name: the place where isolation backends come in.
+
+A node's mode chooses the backend. ``NoIsolation`` tells the container its share and trusts it to keep to it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gpushare.model import names
+from gpushare.model.allocation import GpuShare
+from gpushare.model.device import NodeMode
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder or file of the host in the container."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device node of the host in the container; ``permissions`` as cgroups write them (``rw``)."""
+
+    host_path: str
+    container_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What the container runtime is asked to put into one container."""
+
+    envs: dict[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceNode, ...] = ()
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One container's share, as decided. ``pod_units`` are the units of its whole pod."""
+
+    pod: str
+    uid: str
+    container: str
+    share: GpuShare
+    pod_units: int
+    mode: NodeMode
+
+
+class Backend(Protocol):
+    """Turns a share into what holds a container to it."""
+
+    def inject(self, grant: Grant) -> Injection:
+        """What to add beside ``memory_envs``; called once a container, must not block."""
+
+
+class NoIsolation:
+    """Nothing: the container reads its share from the environment (mode ``share``)."""
+
+    def inject(self, grant: Grant) -> Injection:
+        """Nothing to add."""
+        return Injection()
+
+
+def memory_envs(grant: Grant) -> dict[str, str]:
+    """The environment that tells a container its GPU memory (spec §1), MiB of our own beside it."""
+    share = grant.share
+    return {
+        names.ENV_VISIBLE_DEVICES: share.uuid,
+        names.ENV_MEM_INDEX: str(share.index),
+        names.ENV_MEM_POD: str(grant.pod_units),
+        names.ENV_MEM_CONTAINER: str(share.units),
+        names.ENV_MEM_DEVICE: str(share.device_units),
+        names.ENV_MEM_LIMIT: str(share.mib),
+    }
+
+
+def core_envs(grant: Grant) -> dict[str, str]:
+    """The environment that tells a container its compute share."""
+    return {names.ENV_CORE_PERCENT: str(grant.share.core_percent)}

@@ -1,0 +1,242 @@
+"""NVML behind a seam: the few calls that the node agent makes, and the driver's own answer to them.
+
+``DriverNvml`` speaks to ``libnvidia-ml.so.1`` through nvidia-ml-py. All calls come from one thread.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pynvml
+
+from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+
+logger = logging.getLogger(__name__)
+
+_MIB: Final = 1 << 20
+_SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
+_MOST_EVENTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGpu:
+    """One GPU as NVML tells of it. ``mig``: it is cut into MIG instances."""
+
+    index: int
+    uuid: str
+    total_mib: int
+    model: str = ""
+    pci_bus_id: str = ""
+    numa_node: int = -1
+    mig: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """All that NVML found: the GPUs, and one text for each that could not be read."""
+
+    gpus: tuple[FoundGpu, ...]
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvent:
+    """A critical error that the driver reported for the GPU ``uuid``."""
+
+    uuid: str
+    xid: int
+
+
+class Nvml(Protocol):
+    """What the node agent asks of NVML. Every method may block for milliseconds, ``wait_xids`` for its timeout."""
+
+    def open(self) -> None:
+        """Load and initialise; raises ``DriverMissing`` or ``NvmlFailed``."""
+
+    def close(self) -> None:
+        """Give everything back; never raises."""
+
+    def enumerate(self) -> Enumeration:
+        """The GPUs of this node; raises ``NvmlFailed``. Also begins to listen for XIDs on them."""
+
+    def probe(self, uuid: str) -> str:
+        """Ask the GPU something: empty when it answers, else what is wrong, for people."""
+
+    def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
+        """The XIDs that come within the time; ``None`` at once when this driver reports none."""
+
+
+class DriverNvml:
+    """The real library. ``sysfs_pci`` is where the kernel tells of PCI devices."""
+
+    def __init__(self, *, sysfs_pci: Path = _SYSFS_PCI) -> None:
+        self._sysfs_pci = sysfs_pci
+        self._handles: dict[str, Any] = {}
+        self._uuids: dict[int, str] = {}
+        self._events: Any = None
+
+    def open(self) -> None:
+        """Load and initialise; raises ``DriverMissing`` or ``NvmlFailed``."""
+        try:
+            pynvml.nvmlInit()
+        except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
+            raise DriverMissing("NVIDIA driver", _text(error)) from None
+        except pynvml.NVMLError as error:
+            raise _failed("NVML", error) from None
+
+    def close(self) -> None:
+        """Give everything back; never raises."""
+        self._free_events()
+        self._handles.clear()
+        self._uuids.clear()
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError as error:
+            logger.debug("NVML shutdown: %s", _text(error))
+
+    def enumerate(self) -> Enumeration:
+        """The GPUs of this node; raises ``NvmlFailed``. Also begins to listen for XIDs on them."""
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise _failed("NVML", error) from None
+        found, unreadable = [], []
+        self._handles.clear()
+        for index in range(count):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                gpu = self._read(index, handle)
+            except pynvml.NVMLError as error:
+                unreadable.append(f"GPU {index} cannot be read ({_text(error)})")
+                continue
+            self._handles[gpu.uuid] = handle
+            found.append(gpu)
+        self._listen()
+        return Enumeration(tuple(found), tuple(unreadable))
+
+    def probe(self, uuid: str) -> str:
+        """Ask the GPU for its memory and, where the driver tells it, for the recovery that it needs."""
+        handle = self._handles.get(uuid)
+        if handle is None:
+            return "NVML does not find it any more"
+        try:
+            _total_mib(handle)
+        except pynvml.NVMLError as error:
+            return _text(error)
+        action = _optional(lambda: _recovery_action(handle), 0)
+        return _RECOVERY.get(action, "")
+
+    def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
+        """The XIDs that come within the time; ``None`` at once when this driver reports none."""
+        if self._events is None:
+            return None
+        seen: list[XidEvent] = []
+        deadline_s = time.monotonic() + timeout_s
+        while len(seen) < _MOST_EVENTS:
+            # After the first, only those that have come already.
+            left_s = 0.0 if seen else max(0.0, deadline_s - time.monotonic())
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._events, int(left_s * 1000))
+            except pynvml.NVMLError_Timeout:
+                break
+            except pynvml.NVMLError as error:
+                logger.warning("XID events stop (%s); GPUs are watched by asking them alone", _text(error))
+                self._free_events()
+                break
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                seen += [XidEvent(uuid, int(event.eventData)) for uuid in self._meant_by(event.device)]
+        return seen
+
+    def _meant_by(self, device: Any) -> list[str]:
+        """The GPU of an event; all, when the driver does not say which (as it may with a lost one)."""
+        uuid = _optional(lambda: str(pynvml.nvmlDeviceGetUUID(device)), "")
+        return [uuid] if uuid in self._handles else list(self._handles)
+
+    def _read(self, index: int, handle: Any) -> FoundGpu:
+        bus_id = _optional(lambda: _str(pynvml.nvmlDeviceGetPciInfo(handle).busId), "")
+        return FoundGpu(
+            index=index,
+            uuid=_str(pynvml.nvmlDeviceGetUUID(handle)),
+            total_mib=_total_mib(handle),
+            model=_optional(lambda: _str(pynvml.nvmlDeviceGetName(handle)), ""),
+            pci_bus_id=bus_id,
+            numa_node=self._numa_node(handle, bus_id),
+            mig=_optional(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), default=False),
+        )
+
+    def _numa_node(self, handle: Any, bus_id: str) -> int:
+        """The NUMA node nearest to the GPU by NVML, or else by the kernel; -1 when neither knows."""
+        nodes = _optional(
+            lambda: pynvml.nvmlDeviceGetMemoryAffinity(handle, 1, pynvml.NVML_AFFINITY_SCOPE_NODE), ()
+        )
+        if nodes and nodes[0]:
+            return (int(nodes[0]) & -int(nodes[0])).bit_length() - 1
+        domain, _, rest = bus_id.lower().partition(":")
+        # NVML writes a PCI domain with 8 digits, the kernel with 4.
+        try:
+            return int((self._sysfs_pci / f"{domain[-4:]}:{rest}" / "numa_node").read_text())
+        except (OSError, ValueError):
+            return -1
+
+    def _listen(self) -> None:
+        self._free_events()
+        try:
+            self._events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError as error:
+            logger.info("no XID events from this driver (%s); GPUs are watched by asking them", _text(error))
+            return
+        for uuid, handle in self._handles.items():
+            try:
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
+            except pynvml.NVMLError as error:
+                logger.info("GPU %s reports no XIDs (%s); it is watched by asking it", uuid, _text(error))
+
+    def _free_events(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            _optional(lambda: pynvml.nvmlEventSetFree(events), None)
+
+
+#: What the driver wants done before the GPU works again (nvml.h, ``nvmlDeviceGpuRecoveryAction_t``).
+_RECOVERY: Final = {
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "the driver asks for a reset of this GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "the driver asks for a reboot of the node",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset this GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "the driver asks for a reset of this GPU's bus",
+}
+
+
+def _total_mib(handle: Any) -> int:
+    try:
+        total = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).total
+    except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
+        total = pynvml.nvmlDeviceGetMemoryInfo(handle).total  # drivers before 510
+    return int(total) // _MIB
+
+
+def _recovery_action(handle: Any) -> int:
+    value = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
+    return int(value.value.uiVal) if value.nvmlReturn == pynvml.NVML_SUCCESS else 0
+
+
+def _optional(call: Callable[[], Any], default: Any) -> Any:
+    """What ``call`` gives, or ``default`` where this driver or GPU does not know the answer."""
+    try:
+        return call()
+    except pynvml.NVMLError:
+        return default
+
+
+def _str(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _text(error: pynvml.NVMLError) -> str:
+    return str(error)
+
+
+def _failed(subject: str, error: pynvml.NVMLError) -> NvmlFailed:
+    return NvmlFailed(subject, _text(error), int(error.value))
