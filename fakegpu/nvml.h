@@ -1,0 +1,158 @@
+/* The part of NVML's binary interface that the stand-in speaks, declared anew.
+ *
+ * Names of functions, codes and layouts are those of NVIDIA's interface, since programs are built
+ * against them; sizes are on x86-64 and AArch64, asserted below and held against nvidia-ml-py's own
+ * declarations by a test. */
+#ifndef FAKEGPU_NVML_H
+#define FAKEGPU_NVML_H
+
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef int nvmlReturn_t;
+enum {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_UNINITIALIZED = 1,
+    NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NOT_FOUND = 6,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_DRIVER_NOT_LOADED = 9,
+    NVML_ERROR_TIMEOUT = 10,
+    NVML_ERROR_GPU_IS_LOST = 15,
+    NVML_ERROR_RESET_REQUIRED = 16,
+    NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18,
+    NVML_ERROR_MEMORY = 20,
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
+    NVML_ERROR_UNKNOWN = 999,
+};
+
+typedef struct nvml_device *nvmlDevice_t;
+typedef struct nvml_event_set *nvmlEventSet_t;
+
+/* "Not told", for memory of a process. */
+#define NVML_VALUE_NOT_AVAILABLE UINT64_MAX
+
+/* 24 and 40 bytes; memory in bytes. The version word of a versioned struct is its size and its version << 24. */
+typedef struct { uint64_t total, free, used; } nvmlMemory_t;
+typedef struct { uint32_t version; uint64_t total, reserved, free, used; } nvmlMemory_v2_t;
+typedef struct { uint64_t total, free, used; } nvmlBAR1Memory_t;
+_Static_assert(sizeof(nvmlMemory_t) == 24 && sizeof(nvmlMemory_v2_t) == 40, "memory");
+
+/* 68 bytes: the short bus id of old programs first, the full one last. */
+typedef struct {
+    char busIdLegacy[16];
+    uint32_t domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+_Static_assert(sizeof(nvmlPciInfo_t) == 68, "PCI, third form");
+
+/* 52 bytes: the first two forms. */
+typedef struct {
+    char busId[16];
+    uint32_t domain, bus, device, pciDeviceId, pciSubSystemId, reserved[4];
+} nvmlPciInfo_v2_t;
+_Static_assert(sizeof(nvmlPciInfo_v2_t) == 52, "PCI, second form");
+
+/* 64 bytes. */
+typedef struct {
+    uint32_t version, domain, bus, device, pciDeviceId, pciSubSystemId, baseClass, subClass;
+    char busId[32];
+} nvmlPciInfoExt_t;
+_Static_assert(sizeof(nvmlPciInfoExt_t) == 64, "PCI, extended");
+
+/* 8 bytes; percent. */
+typedef struct { uint32_t gpu, memory; } nvmlUtilization_t;
+
+/* 16 bytes (first form) and 24 bytes (second and third); memory in bytes, instances ~0 without MIG. */
+typedef struct { uint32_t pid; uint64_t usedGpuMemory; } nvmlProcessInfo_v1_t;
+typedef struct {
+    uint32_t pid;
+    uint64_t usedGpuMemory;
+    uint32_t gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_t;
+_Static_assert(sizeof(nvmlProcessInfo_v1_t) == 16 && sizeof(nvmlProcessInfo_t) == 24, "processes");
+
+/* 32 and 24 bytes. */
+typedef struct {
+    uint32_t pid;
+    uint64_t usedGpuMemory;
+    uint32_t gpuInstanceId, computeInstanceId;
+    uint64_t usedGpuCcProtectedMemory;
+} nvmlProcessDetail_v1_t;
+typedef struct {
+    uint32_t version, mode, numProcArrayEntries;
+    nvmlProcessDetail_v1_t *procArray;
+} nvmlProcessDetailList_v1_t;
+_Static_assert(sizeof(nvmlProcessDetail_v1_t) == 32 && sizeof(nvmlProcessDetailList_v1_t) == 24, "process details");
+
+/* 32 bytes; the moment in microseconds of the wall clock, use in percent. */
+typedef struct {
+    uint32_t pid;
+    uint64_t timeStamp;
+    uint32_t smUtil, memUtil, encUtil, decUtil;
+} nvmlProcessUtilizationSample_t;
+_Static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32, "process utilization");
+
+/* 12 bytes. */
+typedef struct { uint32_t version, sensorType; int32_t temperature; } nvmlTemperature_v1_t;
+_Static_assert(sizeof(nvmlTemperature_v1_t) == 12, "temperature");
+
+/* 24 and 32 bytes. Data of an XID event is its number. */
+typedef struct { nvmlDevice_t device; uint64_t eventType, eventData; } nvmlEventData_v1_t;
+typedef struct {
+    nvmlDevice_t device;
+    uint64_t eventType, eventData;
+    uint32_t gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+_Static_assert(sizeof(nvmlEventData_v1_t) == 24 && sizeof(nvmlEventData_t) == 32, "events");
+enum {
+    EVENT_SINGLE_BIT_ECC = 0x1,
+    EVENT_DOUBLE_BIT_ECC = 0x2,
+    EVENT_XID_CRITICAL = 0x8,
+    EVENTS_KNOWN = EVENT_SINGLE_BIT_ECC | EVENT_DOUBLE_BIT_ECC | EVENT_XID_CRITICAL,
+};
+
+/* 40 bytes; times in microseconds. */
+typedef struct {
+    uint32_t fieldId, scopeId;
+    int64_t timestamp, latencyUsec;
+    uint32_t valueType;
+    nvmlReturn_t nvmlReturn;
+    union { double dVal; uint32_t uiVal; uint64_t ullVal; } value;
+} nvmlFieldValue_t;
+_Static_assert(sizeof(nvmlFieldValue_t) == 40, "field values");
+enum { VALUE_UNSIGNED = 1, VALUE_UNSIGNED_LONG_LONG = 3 };
+
+/* 32 bytes; errors counted. */
+typedef struct { uint64_t l1Cache, l2Cache, deviceMemory, registerFile; } nvmlEccErrorCounts_t;
+_Static_assert(sizeof(nvmlEccErrorCounts_t) == 32, "ECC");
+
+/* 16 bytes. */
+typedef struct { uint64_t referenceTime, violationTime; } nvmlViolationTime_t;
+_Static_assert(sizeof(nvmlViolationTime_t) == 16, "violations");
+
+/* 20 bytes. */
+typedef struct { uint32_t max, high, partial, low, none; } nvmlRowRemapperHistogramValues_t;
+_Static_assert(sizeof(nvmlRowRemapperHistogramValues_t) == 20, "row remapper");
+
+/* 16 bytes. */
+typedef struct { uint64_t protectedMemSizeKib, unprotectedMemSizeKib; } nvmlConfComputeMemSizeInfo_t;
+_Static_assert(sizeof(nvmlConfComputeMemSizeInfo_t) == 16, "confidential memory");
+
+/* 28 bytes. */
+typedef struct { unsigned char clusterUuid[16]; nvmlReturn_t status; uint32_t cliqueId; unsigned char state; } nvmlGpuFabricInfo_t;
+_Static_assert(sizeof(nvmlGpuFabricInfo_t) == 28, "fabric");
+
+/* Nearest first; as the interface numbers them. */
+enum {
+    TOPOLOGY_INTERNAL = 0,
+    TOPOLOGY_SINGLE = 10,
+    TOPOLOGY_MULTIPLE = 20,
+    TOPOLOGY_HOST_BRIDGE = 30,
+    TOPOLOGY_NODE = 40,
+    TOPOLOGY_SYSTEM = 50,
+};
+
+#endif

@@ -1,0 +1,30 @@
+/* Prints the size of each struct of nvml.h; a test holds them against nvidia-ml-py's. */
+#include <stdio.h>
+
+#include "nvml.h"
+
+#define SIZE(type) printf(#type " %zu\n", sizeof(type))
+
+int main(void)
+{
+    SIZE(nvmlMemory_t);
+    SIZE(nvmlMemory_v2_t);
+    SIZE(nvmlBAR1Memory_t);
+    SIZE(nvmlPciInfo_t);
+    SIZE(nvmlPciInfo_v2_t);
+    SIZE(nvmlPciInfoExt_t);
+    SIZE(nvmlUtilization_t);
+    SIZE(nvmlProcessInfo_t);
+    SIZE(nvmlProcessDetail_v1_t);
+    SIZE(nvmlProcessDetailList_v1_t);
+    SIZE(nvmlProcessUtilizationSample_t);
+    SIZE(nvmlTemperature_v1_t);
+    SIZE(nvmlEventData_t);
+    SIZE(nvmlFieldValue_t);
+    SIZE(nvmlEccErrorCounts_t);
+    SIZE(nvmlViolationTime_t);
+    SIZE(nvmlRowRemapperHistogramValues_t);
+    SIZE(nvmlConfComputeMemSizeInfo_t);
+    SIZE(nvmlGpuFabricInfo_t);
+    return 0;
+}
