@@ -1,0 +1,222 @@
+"""Tokens that rotate, plugins whose credentials end or are refused."""
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from gpushare.kube.access import Access, ExecPlugin
+from gpushare.kube.credentials import LOOK_S, REFUSAL_PAUSE_S, REREAD_S, Credentials
+from gpushare.kube.errors import CredentialError, KubeconfigError
+from gpushare.kube.execplugin import Credential
+from tests.unit.kube.scripted import ScriptedClock
+
+LAB = "http://lab"
+
+
+class Plugin:
+    """Counts its runs; gives ``answers`` in turn, the last for ever."""
+
+    def __init__(self, *answers: Credential | CredentialError) -> None:
+        self.answers = list(answers)
+        self.runs = 0
+
+    async def __call__(self, plugin: ExecPlugin) -> Credential:
+        self.runs += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        await asyncio.sleep(0)
+        if isinstance(answer, CredentialError):
+            raise answer
+        return answer
+
+
+def with_plugin(clock: ScriptedClock, plugin: Plugin, server: str = LAB) -> Credentials:
+    return Credentials(Access(server, exec_plugin=ExecPlugin("login")), clock, plugin)
+
+
+async def shown(credentials: Credentials) -> str:
+    if credentials.stale():
+        await credentials.renew()
+    return credentials.authorization
+
+
+def write(path: Path, text: str, stamp_s: int) -> None:
+    path.write_text(text)
+    os.utime(path, (stamp_s, stamp_s))
+
+
+async def test_a_given_token_is_shown_and_never_stale() -> None:
+    credentials = Credentials(Access(LAB, token="t", exec_plugin=ExecPlugin("login")), ScriptedClock())
+    assert await shown(credentials) == "Bearer t"
+    assert not credentials.stale()
+    assert not await credentials.refused(credentials.generation)
+
+
+async def test_nothing_is_shown_where_nothing_is_known() -> None:
+    assert await shown(Credentials(Access(LAB), ScriptedClock())) == ""
+
+
+async def test_a_rotated_token_file_is_read_again_when_its_stamp_changes(tmp_path: Path) -> None:
+    clock, path = ScriptedClock(), tmp_path / "token"
+    write(path, "one\n", 1)
+    credentials = Credentials(Access(LAB, token_file=str(path)), clock)
+    assert await shown(credentials) == "Bearer one"
+    write(path, "two\n", 2)
+    assert await shown(credentials) == "Bearer one", "the stamp is not looked at for every request"
+    clock.now_s += LOOK_S
+    assert await shown(credentials) == "Bearer two"
+
+
+async def test_a_token_file_is_read_again_after_a_minute_whatever_its_stamp(tmp_path: Path) -> None:
+    clock, path = ScriptedClock(), tmp_path / "token"
+    write(path, "one", 1)
+    credentials = Credentials(Access(LAB, token_file=str(path)), clock)
+    await shown(credentials)
+    write(path, "two", 1)
+    clock.now_s += LOOK_S
+    assert await shown(credentials) == "Bearer one"
+    clock.now_s += REREAD_S
+    assert await shown(credentials) == "Bearer two"
+
+
+async def test_a_refused_token_file_is_read_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    write(path, "one", 1)
+    credentials = Credentials(Access(LAB, token_file=str(path)), ScriptedClock())
+    await shown(credentials)
+    assert not await credentials.refused(credentials.generation)
+    write(path, "two", 1)
+    assert await credentials.refused(credentials.generation)
+    assert credentials.authorization == "Bearer two"
+
+
+async def test_a_token_file_that_is_away_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
+    clock, path = ScriptedClock(), tmp_path / "token"
+    write(path, "one", 1)
+    credentials = Credentials(Access(LAB, token_file=str(path)), clock)
+    await shown(credentials)
+    path.unlink()
+    clock.now_s += LOOK_S
+    assert await shown(credentials) == "Bearer one"
+    write(path, "", 1)
+    clock.now_s += LOOK_S
+    assert await shown(credentials) == "Bearer one"
+
+
+async def test_a_token_file_that_never_was_is_told_every_time(tmp_path: Path) -> None:
+    credentials = Credentials(Access(LAB, token_file=str(tmp_path / "token")), ScriptedClock())
+    for _ in range(2):
+        with pytest.raises(CredentialError, match=r"token file .*No such file.*mount or create it"):
+            await shown(credentials)
+
+
+async def test_a_plugin_runs_once_for_all_who_wait_and_not_again_until_its_end() -> None:
+    clock = ScriptedClock()
+    plugin = Plugin(Credential("one", expires_ns=clock.time_ns() + 10**9), Credential("two"))
+    credentials = with_plugin(clock, plugin)
+    assert await asyncio.gather(*(shown(credentials) for _ in range(8))) == ["Bearer one"] * 8
+    assert await shown(credentials) == "Bearer one"
+    assert plugin.runs == 1
+    clock.now_s += 1.0
+    assert await shown(credentials) == "Bearer two"
+    clock.now_s += 1e6
+    assert await shown(credentials) == "Bearer two", "without an end it is good until refused"
+    assert plugin.runs == 2
+
+
+async def test_a_refused_plugin_credential_is_renewed_once_and_then_not_for_a_while() -> None:
+    clock, plugin = ScriptedClock(), Plugin(Credential("one"), Credential("two"), Credential("three"))
+    credentials = with_plugin(clock, plugin)
+    await shown(credentials)
+    first = credentials.generation
+    assert all(await asyncio.gather(*(credentials.refused(first) for _ in range(8))))
+    assert (credentials.authorization, plugin.runs) == ("Bearer two", 2)
+    assert not await credentials.refused(credentials.generation)
+    clock.now_s += REFUSAL_PAUSE_S
+    assert await credentials.refused(credentials.generation)
+    assert credentials.authorization == "Bearer three"
+
+
+async def test_a_failing_plugin_is_not_run_for_every_request() -> None:
+    clock = ScriptedClock()
+    plugin = Plugin(CredentialError("exec plugin login", "failed"), Credential("one"))
+    credentials = with_plugin(clock, plugin)
+    for _ in range(3):
+        with pytest.raises(CredentialError, match="exec plugin login: failed"):
+            await shown(credentials)
+    assert plugin.runs == 1
+    clock.now_s += REFUSAL_PAUSE_S
+    assert await shown(credentials) == "Bearer one"
+
+
+async def test_a_plugins_certificate_goes_into_the_tls_context() -> None:
+    leaf = trustme.CA().issue_cert("me")
+    good = Credential("", leaf.cert_chain_pems[0].bytes(), leaf.private_key_pem.bytes())
+    credentials = with_plugin(ScriptedClock(), Plugin(good), "https://lab")
+    before = credentials.tls
+    assert await shown(credentials) == ""
+    assert isinstance(credentials.tls, ssl.SSLContext)
+    assert credentials.tls is not before
+    bad = with_plugin(ScriptedClock(), Plugin(Credential("", b"x", b"y")), "https://lab")
+    with pytest.raises(CredentialError, match="cannot be used together"):
+        await shown(bad)
+
+
+async def test_a_rotated_client_certificate_is_loaded_when_both_halves_fit(tmp_path: Path) -> None:
+    clock, ca = ScriptedClock(), trustme.CA()
+    certificate, key = tmp_path / "crt", tmp_path / "key"
+    old, new = ca.issue_cert("old"), ca.issue_cert("new")
+    write(certificate, old.cert_chain_pems[0].bytes().decode(), 1)
+    write(key, old.private_key_pem.bytes().decode(), 1)
+    access = Access(
+        "https://lab",
+        client_certificate=certificate.read_bytes(),
+        client_key=key.read_bytes(),
+        client_certificate_file=str(certificate),
+        client_key_file=str(key),
+    )
+    credentials = Credentials(access, clock)
+    await shown(credentials)
+    first = credentials.tls
+    write(certificate, new.cert_chain_pems[0].bytes().decode(), 2)
+    clock.now_s += LOOK_S
+    await shown(credentials)
+    assert credentials.tls is first, "the new certificate does not fit the old key"
+    write(key, new.private_key_pem.bytes().decode(), 2)
+    clock.now_s += LOOK_S
+    await shown(credentials)
+    assert credentials.tls is not first
+
+
+async def test_an_unusable_ca_or_key_is_told_at_the_beginning() -> None:
+    with pytest.raises(KubeconfigError, match="certificate-authority: is no PEM certificate"):
+        Credentials(Access("https://lab", ca=b"nonsense"))
+    with pytest.raises(KubeconfigError, match="certificate-authority: is no PEM certificate"):
+        Credentials(Access("https://lab", ca=b"\xff"))
+    with pytest.raises(KubeconfigError, match="client-certificate, client-key: cannot be used together"):
+        Credentials(Access("https://lab", client_certificate=b"a", client_key=b"b"))
+
+
+async def test_an_encrypted_key_is_refused_and_no_password_asked_for() -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    leaf = trustme.CA().issue_cert("me")
+    plain = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    key = plain.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"password"),
+    )
+    access = Access("https://lab", client_certificate=leaf.cert_chain_pems[0].bytes(), client_key=key)
+    with pytest.raises(KubeconfigError, match=r"the key is encrypted.*unencrypted, PEM key"):
+        Credentials(access)
+
+
+async def test_a_system_without_files_in_memory_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    leaf = trustme.CA().issue_cert("me")
+    pem, key = leaf.cert_chain_pems[0].bytes(), leaf.private_key_pem.bytes()
+    assert Credentials(Access("https://lab", client_certificate=pem, client_key=key)).tls is not None
