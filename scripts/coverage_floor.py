@@ -38,7 +38,9 @@ def main() -> int:
     for room, floor in FLOORS.items():
         percent = rooms.get(room, 0.0)
         low |= percent < floor
-        print(f"coverage of {room + '/':<12} {percent:5.1f}%  (floor {floor:.0f}%){'  TOO LOW' if percent < floor else ''}")
+        print(
+            f"coverage of {room + '/':<12} {percent:5.1f}%  (floor {floor:.0f}%){'  TOO LOW' if percent < floor else ''}"
+        )
     return int(low)
 
 

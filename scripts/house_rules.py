@@ -11,7 +11,9 @@ from pathlib import Path
 MOST_LINES = 500
 EMPTY_NAME = re.compile(r"(^|/)(utils?|helpers?|manager|common|misc)(\.py|\.c|\.h|/)")
 # Written in pieces, so that this file does not hold what it looks for.
-HOSTS = re.compile("|".join(["pypi" + r"\.org", "pythonhosted" + r"\.org", "registry" + r"\.npmjs", "proxy" + r"\.golang"]))
+HOSTS = re.compile(
+    "|".join(["pypi" + r"\.org", "pythonhosted" + r"\.org", "registry" + r"\.npmjs", "proxy" + r"\.golang"])
+)
 SLEEP = re.compile(r"\btime\.sleep\(|asyncio\.sleep\((?!0\))")
 
 
@@ -23,7 +25,18 @@ def findings(root: Path) -> list[str]:
         path = root / name
         if EMPTY_NAME.search(name):
             found.append(f"{name}: the name says nothing of its subject")
-        if not path.is_file() or path.suffix not in {".py", ".c", ".h", ".sh", ".toml", ".txt", ".md", ".yaml", ".in", ""}:
+        if not path.is_file() or path.suffix not in {
+            ".py",
+            ".c",
+            ".h",
+            ".sh",
+            ".toml",
+            ".txt",
+            ".md",
+            ".yaml",
+            ".in",
+            "",
+        }:
             continue
         text = path.read_text(errors="replace")
         if path.suffix in {".py", ".c", ".h"} and text.count("\n") > MOST_LINES:
