@@ -151,8 +151,7 @@ class EventRecorder:
         try:
             if known.written == 0:
                 await self._create(known)
-                count = 1
-            if count > 1:
+            if count > known.written:
                 await self._count(known, count)
         except ApiError as error:
             if error.not_found and known.written:
@@ -165,7 +164,7 @@ class EventRecorder:
                 self._give_up(known, error)
                 return 0.0
             return self._wait_out(error, error.retry_after_s or 0.0)
-        except InvalidName as error:
+        except (InvalidName, UnicodeError) as error:
             self._give_up(known, error)
             return 0.0
         except KubeError as error:
@@ -212,7 +211,7 @@ class EventRecorder:
             idempotent=True,
         )
 
-    def _give_up(self, known: _Known, error: KubeError) -> None:
+    def _give_up(self, known: _Known, error: Exception) -> None:
         logger.error(
             "event %s about %s %s is not written: %s",
             known.news[2],
@@ -248,5 +247,5 @@ def _micro_time(time_ns: int) -> str:
 def _cut(note: str) -> str:
     encoded = note.encode(errors="replace")
     if len(encoded) <= NOTE_LIMIT_BYTES:
-        return note if len(note) == len(encoded) else encoded.decode()
+        return encoded.decode()
     return encoded[: NOTE_LIMIT_BYTES - 3].decode(errors="ignore") + "…"

@@ -101,7 +101,7 @@ async def test_a_token_file_that_is_away_for_a_moment_leaves_the_old_token(tmp_p
     path.unlink()
     clock.now_s += LOOK_S
     assert await shown(credentials) == "Bearer one"
-    write(path, "", 1)
+    write(path, "", 2)
     clock.now_s += LOOK_S
     assert await shown(credentials) == "Bearer one"
 

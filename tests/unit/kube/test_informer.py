@@ -257,22 +257,6 @@ async def test_an_endless_row_of_unreadable_lines_does_not_spin() -> None:
     async with following(server, view, clock=clock):
         server.fault(*["oversize", "malformed"] * 6)
         await until(lambda: not server.stream_faults and server.idle.is_set())
-        assert (
-            clock.slept == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, *[30.0, 0.2] * 2][:12]
-            or sum(clock.slept) > 60
-        )
-
-
-async def test_a_watch_that_the_server_ends_in_time_is_opened_again_at_once() -> None:
-    server, view, clock = ScriptedServer(), View(), ScriptedClock()
-    async with following(server, view, clock=clock) as informer:
-        clock.now_s += 300.0
-        server.fault("end")
-        server.create("a")
-        await until(lambda: agrees(server, view))
-        assert (clock.slept, informer.figures.reconnects) == ([], 0)
-        server.fault("end")
-        await until(lambda: informer.figures.reconnects == 1)
         assert clock.slept == [min(0.2 * 2.0**tries, 30.0) for tries in range(12)]
 
 

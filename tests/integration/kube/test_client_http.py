@@ -1,0 +1,125 @@
+"""What the client sends for each of its methods, and how it takes the answers."""
+
+import asyncio
+
+import pytest
+
+from gpushare.kube.access import Access
+from gpushare.kube.client import Client
+from gpushare.kube.errors import ApiError, InvalidName, MalformedAnswer
+from gpushare.kube.session import MERGE_PATCH, Session
+from tests.integration.kube.served import Served, refuses, says, serving
+
+POD = {"metadata": {"name": "a", "namespace": "ml", "uid": "u"}, "spec": {"containers": []}, "status": {}}
+NODE = {"metadata": {"name": "n1"}, "status": {"capacity": {"aliyun.com/gpu-mem": "15"}}}
+
+
+async def test_a_bind_is_one_write_with_uid_node_and_annotations() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        await Client(session).bind(namespace="ml", name="a", uid="u", node="n1", annotations={"k": "v"})
+    (asked,) = served.asked
+    assert (asked.method, asked.path) == ("POST", "/api/v1/namespaces/ml/pods/a/binding")
+    assert asked.headers["Content-Type"] == "application/json"
+    assert asked.json == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "a", "namespace": "ml", "uid": "u", "annotations": {"k": "v"}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+
+
+async def test_a_bind_is_never_repeated_even_when_the_server_asks_for_it() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        served.answer(refuses(429, Retry_After="0"))
+        with pytest.raises(ApiError):
+            await Client(session).bind(namespace="ml", name="a", uid="u", node="n1", annotations={})
+    assert len(served.asked) == 1
+
+
+async def test_many_binds_at_once_share_the_pool() -> None:
+    async with serving() as served, Session(Access(served.url), connections=8) as session:
+        client = Client(session)
+        binds = (
+            client.bind(namespace="ml", name=f"p{count}", uid="u", node="n1", annotations={})
+            for count in range(64)
+        )
+        await asyncio.gather(*binds)
+    assert len({asked.path for asked in served.asked}) == 64
+    assert len({asked.peer for asked in served.asked}) <= 8
+
+
+async def test_a_pod_is_read_annotated_by_uid_and_missed() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        client = Client(session)
+        served.answer(says(POD), says(POD), refuses(404, "NotFound"))
+        assert (await client.get_pod("ml", "a")).key == "ml/a"
+        await client.annotate_pod("ml", "a", {"k": "v", "gone": None}, uid="u")
+        with pytest.raises(ApiError) as caught:
+            await client.get_pod("ml", "b")
+    assert caught.value.not_found
+    read, written, _ = served.asked
+    assert (read.method, read.path) == ("GET", "/api/v1/namespaces/ml/pods/a")
+    assert (written.method, written.headers["Content-Type"]) == ("PATCH", MERGE_PATCH)
+    assert written.json == {"metadata": {"uid": "u", "annotations": {"k": "v", "gone": None}}}
+
+
+async def test_pods_are_listed_over_pages_with_their_selectors() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        client = Client(session)
+        served.answer(
+            says({"metadata": {"continue": "next"}, "items": [POD]}), says({"metadata": {}, "items": [POD]})
+        )
+        found = await client.list_pods(field_selector="spec.nodeName=n1", label_selector="a=b")
+        served.answer(says({"metadata": {}, "items": None}))
+        assert await client.list_pods(namespace="ml") == []
+    assert [pod.key for pod in found] == ["ml/a", "ml/a"]
+    first = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&labelSelector=a%3Db&limit=500"
+    assert [asked.path for asked in served.asked] == [
+        first,
+        f"{first}&continue=next",
+        "/api/v1/namespaces/ml/pods?limit=500",
+    ]
+
+
+async def test_nodes_are_read_listed_annotated_and_given_capacity() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        client = Client(session)
+        served.answer(says(NODE), says({"metadata": {}, "items": [NODE]}))
+        assert (await client.get_node("n1")).metadata.name == "n1"
+        assert len(await client.list_nodes(label_selector="ack.node.gpu.schedule")) == 1
+        await client.annotate_node("n1", {"gpushare.dev/devices": "{}", "old": None})
+        await client.patch_node_capacity("n1", {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None})
+    paths = [asked.path for asked in served.asked]
+    assert paths == [
+        "/api/v1/nodes/n1",
+        "/api/v1/nodes?labelSelector=ack.node.gpu.schedule&limit=500",
+        "/api/v1/nodes/n1",
+        "/api/v1/nodes/n1/status",
+    ]
+    assert served.asked[2].json == {"metadata": {"annotations": {"gpushare.dev/devices": "{}", "old": None}}}
+    resources = {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None}
+    assert served.asked[3].json == {"status": {"capacity": resources, "allocatable": resources}}
+
+
+async def test_success_with_something_else_is_told_as_such() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        client = Client(session)
+        served.answer(says({"metadata": 7}))
+        with pytest.raises(
+            MalformedAnswer, match="/api/v1/namespaces/ml/pods/a: the answer is not what was asked for"
+        ):
+            await client.get_pod("ml", "a")
+        served.answer(says({"metadata": {}, "items": [{"metadata": 7}]}))
+        with pytest.raises(MalformedAnswer, match="an item is not what was asked for"):
+            await client.list_pods()
+        served.answer(says([]))
+        with pytest.raises(MalformedAnswer, match="the answer is no list"):
+            await client.list_nodes()
+
+
+async def test_a_name_that_can_name_nothing_makes_no_request() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        with pytest.raises(InvalidName):
+            await Client(session).bind(namespace="..", name="a", uid="u", node="n", annotations={})
+    assert isinstance(served, Served)
+    assert served.asked == []

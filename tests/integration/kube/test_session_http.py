@@ -1,0 +1,260 @@
+"""The session over real HTTP: what it sends, what it repeats, how it tells what went wrong."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gpushare.kube.access import Access, ExecPlugin
+from gpushare.kube.errors import ApiError, CredentialError, InvalidName, Unreachable
+from gpushare.kube.session import Session, segment
+from tests.integration.kube.served import begins, hangs_up, refuses, says, serving, type_of_answer
+from tests.unit.kube.scripted import ScriptedClock
+from tests.unit.kube.test_exec_plugin import program
+
+PODS = "/api/v1/pods"
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+async def test_a_request_carries_what_it_needs_and_nothing_else() -> None:
+    impersonate = (("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
+    async with serving() as served:
+        access = Access(served.url + "/prefix/", token="t", impersonate=impersonate)
+        async with Session(access) as session:
+            params = {"labelSelector": "a in (b,c)"}
+            answer = await session.request(
+                "POST", f"{PODS}/a%20b", params=params, body=b"{}", content_type="x/y"
+            )
+            await session.request("GET", PODS)
+    assert answer == b"{}"
+    first, second = served.asked
+    assert (first.method, first.body) == ("POST", b"{}")
+    assert first.path == "/prefix/api/v1/pods/a%20b?labelSelector=a+in+%28b%2Cc%29"
+    assert first.headers["Content-Type"] == "x/y"
+    assert first.headers["Authorization"] == "Bearer t"
+    assert first.headers.getall("Impersonate-Group") == ["a", "b"]
+    assert set(second.headers) == {"Host", "Accept", "User-Agent", "Authorization", "Impersonate-Group"}
+    assert first.peer == second.peer, "the connection is kept"
+
+
+async def test_a_status_answer_is_told_with_all_its_fields() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        served.answer(refuses(409, "AlreadyExists", "pod a is already assigned"))
+        with pytest.raises(ApiError) as caught:
+            await session.request("POST", PODS, body=b"{}")
+    error = caught.value
+    assert (error.status, error.reason, error.message, error.path) == (
+        409,
+        "AlreadyExists",
+        "pod a is already assigned",
+        PODS,
+    )
+    assert (error.conflict, error.not_found, error.gone, error.passing) == (True, False, False, False)
+    assert str(error) == "/api/v1/pods: 409 AlreadyExists: pod a is already assigned"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [(b"<h1>Bad\n gateway</h1>\xff", "502: <h1>Bad gateway</h1>"), (b"", "502: no explanation")],
+)
+async def test_an_answer_of_something_in_between_is_told_as_it_is(body: bytes, told: str) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, status=502)
+
+    async with serving() as served, Session(Access(served.url)) as session:
+        served.answer(answer)
+        with pytest.raises(ApiError, match=told) as caught:
+            await session.request("GET", PODS)
+    assert caught.value.passing
+
+
+async def test_a_redirect_is_not_followed_with_our_credential() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        served.answer(says({}, 307, Location="http://elsewhere/"))
+        with pytest.raises(ApiError) as caught:
+            await session.request("GET", PODS)
+    assert caught.value.status == 307
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_read_is_repeated_when_the_server_says_when(status: int) -> None:
+    clock = ScriptedClock()
+    async with serving() as served, Session(Access(served.url), clock=clock) as session:
+        served.answer(refuses(status, Retry_After="2"), says({"a": 1}))
+        assert await session.request("GET", PODS) == b'{"a": 1}'
+    assert len(clock.slept) == 1
+    assert 2.0 <= clock.slept[0] <= 3.0
+
+
+async def test_the_wait_may_stand_in_the_status() -> None:
+    clock = ScriptedClock()
+    status = {"kind": "Status", "code": 429, "details": {"retryAfterSeconds": 3}}
+    async with serving() as served, Session(Access(served.url), clock=clock) as session:
+        served.answer(says(status, 429), says({}))
+        await session.request("PATCH", PODS, body=b"{}", idempotent=True)
+    assert 3.0 <= clock.slept[0] <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("method", "retry_after", "status"),
+    [("POST", "1", 429), ("PATCH", "1", 503), ("GET", "60", 429), ("GET", "soon", 429), ("GET", "1", 500)],
+)
+async def test_nothing_else_is_repeated(method: str, retry_after: str, status: int) -> None:
+    async with serving() as served, Session(Access(served.url), clock=ScriptedClock()) as session:
+        served.answer(refuses(status, Retry_After=retry_after))
+        with pytest.raises(ApiError) as caught:
+            await session.request(method, PODS)
+    assert len(served.asked) == 1
+    assert caught.value.retry_after_s == (float(retry_after) if retry_after.isdigit() else None)
+
+
+async def test_a_server_that_is_not_there_never_got_the_request() -> None:
+    server = f"http://127.0.0.1:{closed_port()}"
+    async with Session(Access(server, source="kubeconfig x, context y")) as session:
+        with pytest.raises(Unreachable) as caught:
+            await session.request("POST", PODS, body=b"{}")
+    assert caught.value.sent is False
+    assert f"API server {server}, from kubeconfig x, context y" in str(caught.value)
+    assert "check that it runs" in str(caught.value)
+
+
+async def test_a_name_that_nobody_knows_is_told_as_such() -> None:
+    async with Session(Access("http://no.such.name.invalid")) as session:
+        with pytest.raises(Unreachable, match="its name cannot be resolved") as caught:
+            await session.request("GET", PODS)
+    assert caught.value.sent is False
+
+
+async def test_a_connection_that_is_never_taken_up_is_told_as_not_sent() -> None:
+    # The one place in the queue is taken, so that the kernel answers no further connection.
+    with socket.socket() as server, socket.socket() as first, socket.socket() as second:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for other in (first, second):
+            other.setblocking(False)
+            other.connect_ex(server.getsockname())
+        async with Session(Access(f"http://127.0.0.1:{server.getsockname()[1]}")) as session:
+            with pytest.raises(Unreachable, match="no connection in time") as caught:
+                await session.request("POST", PODS, body=b"{}", timeout_s=0.2)
+    assert caught.value.sent is False
+
+
+async def test_an_answer_that_never_comes_leaves_the_fate_unknown() -> None:
+    release = asyncio.Event()
+    async with serving() as served, Session(Access(served.url)) as session:
+        served.answer(begins_late(release))
+        with pytest.raises(Unreachable, match="no answer in time") as caught:
+            await session.request("POST", PODS, body=b"{}", timeout_s=0.2)
+        release.set()
+    assert caught.value.sent is None
+
+
+def begins_late(release: asyncio.Event) -> type_of_answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await release.wait()
+        return await hangs_up(request)
+
+    return answer
+
+
+async def test_a_connection_lost_before_the_answer_leaves_the_fate_unknown_and_is_not_repeated() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        await session.request("GET", PODS)
+        served.answer(hangs_up)
+        with pytest.raises(Unreachable, match="the connection was lost") as caught:
+            await session.request("POST", PODS, body=b"{}")
+    assert caught.value.sent is None
+    assert len(served.asked) == 2
+
+
+async def test_an_answer_cut_in_the_midst_was_acted_on() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        served.answer(begins(b'{"a":'))
+        with pytest.raises(Unreachable, match="the answer was cut") as caught:
+            await session.request("POST", PODS, body=b"{}")
+    assert caught.value.sent is True
+
+
+async def test_a_refused_plugin_credential_is_renewed_and_the_request_repeated_once(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    script = f"""
+with open({str(count)!r}, "a+") as file:
+    file.write("x"); file.seek(0); runs = len(file.read())
+print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {{"token": f"t{{runs}}"}}}}))
+"""
+    plugin = ExecPlugin(program(tmp_path, script), interactive_mode="Never")
+    async with serving() as served, Session(Access(served.url, exec_plugin=plugin)) as session:
+        served.answer(refuses(401), says({}), refuses(401))
+        await session.request("POST", PODS, body=b"{}")
+        with pytest.raises(ApiError, match="401"):
+            await session.request("POST", PODS, body=b"{}")
+    assert [asked.headers["Authorization"] for asked in served.asked] == [
+        "Bearer t1",
+        "Bearer t2",
+        "Bearer t2",
+    ]
+    assert count.read_text() == "xx"
+
+
+async def test_a_rotated_token_is_shown_after_a_refusal(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    async with serving() as served, Session(Access(served.url, token_file=str(token))) as session:
+        await session.request("GET", PODS)
+        token.write_text("two")
+        served.answer(refuses(401))
+        await session.request("GET", PODS)
+    assert [asked.headers["Authorization"][7:] for asked in served.asked] == ["one", "one", "two"]
+
+
+async def test_a_plugin_that_is_missing_is_told_by_the_first_request() -> None:
+    plugin = ExecPlugin("no-such-program", install_hint="ask your admin")
+    async with serving() as served, Session(Access(served.url, exec_plugin=plugin)) as session:
+        with pytest.raises(CredentialError, match="is not installed; ask your admin"):
+            await session.request("GET", PODS)
+    assert served.asked == []
+
+
+async def test_a_proxy_is_used_and_one_that_is_away_is_told() -> None:
+    async with serving() as proxy:
+        async with Session(Access("http://api.lab:6443", proxy=proxy.url)) as session:
+            await session.request("GET", PODS)
+        assert proxy.asked[0].headers["Host"] == "api.lab:6443"
+        async with Session(Access("https://api.lab:6443", proxy=proxy.url)) as session:
+            with pytest.raises(Unreachable, match="the proxy refused: 404") as refused:
+                await session.request("GET", PODS)
+    async with Session(Access("http://api.lab", proxy=f"http://127.0.0.1:{closed_port()}")) as session:
+        with pytest.raises(Unreachable, match="the proxy cannot be reached") as away:
+            await session.request("GET", PODS)
+    assert (refused.value.sent, away.value.sent) == (False, False)
+
+
+async def test_many_different_bounds_do_not_pile_up() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        for count in range(20):
+            await session.request("GET", PODS, timeout_s=5.0 + count)
+    assert len(session._timeouts) <= 17
+    assert len(served.asked) == 20
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0"])
+def test_what_cannot_name_an_object_makes_no_path(name: str) -> None:
+    with pytest.raises(InvalidName, match="cannot name a Kubernetes object"):
+        segment(name)
+
+
+def test_other_odd_names_are_escaped() -> None:
+    assert segment("a b?c") == "a%20b%3Fc"
+
+
+async def test_the_environment_is_not_asked_behind_the_accesss_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{closed_port()}")
+    async with serving() as served, Session(Access(served.url)) as session:
+        assert await session.request("GET", PODS) == b"{}"

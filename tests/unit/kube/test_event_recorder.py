@@ -1,0 +1,262 @@
+"""Events: noted at once, written in the background, counted as series, bounded in every way."""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.errors import ApiError, KubeError, Unreachable
+from gpushare.kube.events import SERIES_END_S, EventRecorder
+from gpushare.model.objects import ObjectReference, node_reference
+from tests.unit.kube.scripted import ScriptedClock, until
+
+POD = ObjectReference("Pod", "a", "ml", "uid-a")
+PATH = "/apis/events.k8s.io/v1/namespaces/ml/events"
+
+
+class Ears:
+    """Takes a ``Session``'s place; keeps what is written, and fails as told (``None``: succeeds)."""
+
+    def __init__(self, *faults: KubeError | None) -> None:
+        self.faults = deque(faults)
+        self.heard: list[tuple[str, str, Any]] = []
+
+    async def request(self, method: str, path: str, *, body: bytes, **options: object) -> bytes:
+        await asyncio.sleep(0)
+        self.heard.append((method, path, msgspec.json.decode(body)))
+        if self.faults and (fault := self.faults.popleft()) is not None:
+            raise fault
+        return b"{}"
+
+
+def refusal(status: int) -> ApiError:
+    return ApiError(status, "Reason", "message", PATH)
+
+
+class Talk:
+    """A recorder at work, with its ears and its clock."""
+
+    def __init__(self, *faults: KubeError | None, **limits: int) -> None:
+        self.ears, self.clock = Ears(*faults), ScriptedClock()
+        self.recorder = EventRecorder(
+            self.ears,  # type: ignore[arg-type]
+            controller="gpushare.dev/scheduler",
+            instance="extender-0",
+            clock=self.clock,
+            backoff=Backoff(chance=lambda: 0.0),
+            **limits,  # type: ignore[arg-type]
+        )
+
+    def say(
+        self, note: str = "no GPU", regarding: ObjectReference = POD, reason: str = "FailedFilter"
+    ) -> None:
+        self.recorder.record(regarding, kind="Warning", reason=reason, action="Filter", note=note)
+
+    async def settle(self) -> None:
+        """Run the recorder until nothing waits."""
+        task = asyncio.create_task(self.recorder.run())
+        await until(lambda: task.done() or not self.recorder.waiting)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    @property
+    def names(self) -> list[str]:
+        return [body["note"] for method, _, body in self.ears.heard if method == "POST"]
+
+
+async def test_an_event_carries_all_that_the_api_demands() -> None:
+    talk = Talk()
+    talk.say()
+    assert talk.recorder.waiting == 1
+    assert talk.ears.heard == [], "nothing is sent by record itself"
+    await talk.settle()
+    ((method, path, body),) = talk.ears.heard
+    assert (method, path) == ("POST", PATH)
+    name = body["metadata"].pop("name")
+    assert name.startswith("a.")
+    assert body == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": "ml"},
+        "eventTime": "2023-11-14T22:30:00.000000Z",
+        "reportingController": "gpushare.dev/scheduler",
+        "reportingInstance": "extender-0",
+        "type": "Warning",
+        "reason": "FailedFilter",
+        "action": "Filter",
+        "note": "no GPU",
+        "regarding": {"kind": "Pod", "name": "a", "namespace": "ml", "uid": "uid-a"},
+    }
+    assert (talk.recorder.written, talk.recorder.dropped) == (1, 0)
+
+
+async def test_an_event_about_a_node_lies_in_the_default_namespace() -> None:
+    talk = Talk()
+    talk.say(regarding=node_reference("n1"))
+    await talk.settle()
+    assert talk.ears.heard[0][1] == "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+async def test_repeated_news_become_a_series_written_at_growing_distances() -> None:
+    talk = Talk()
+    for _ in range(3):
+        talk.say()
+    await talk.settle()
+    (_, _, created), (method, path, patch) = talk.ears.heard
+    assert (method, path) == ("PATCH", f"{PATH}/{created['metadata']['name']}")
+    assert patch == {"series": {"count": 3, "lastObservedTime": "2023-11-14T22:30:00.000000Z"}}
+    talk.ears.heard.clear()
+    for _ in range(100):
+        talk.say()
+        talk.clock.now_s += 1.0
+        if talk.recorder._next_due() is not None:
+            await talk.recorder.flush()
+    counts = [body["series"]["count"] for _, _, body in talk.ears.heard]
+    assert counts == [4, 6, 10, 18, 34, 66], "pauses of 1, 2, 4, 8, 16 and 32 s"
+    await talk.settle()
+    assert talk.ears.heard[-1][2]["series"]["count"] == 103
+
+
+async def test_other_news_of_the_same_object_are_events_of_their_own() -> None:
+    talk = Talk()
+    talk.say("no GPU")
+    talk.say("no memory")
+    talk.say("no GPU", reason="FailedBind")
+    talk.say("no GPU", regarding=ObjectReference("Pod", "a", "ml", "uid-of-another"))
+    await talk.settle()
+    assert len(talk.ears.heard) == 4
+    assert len({body["metadata"]["name"] for _, _, body in talk.ears.heard}) == 4
+
+
+async def test_news_that_stayed_away_long_are_news_again() -> None:
+    talk = Talk()
+    talk.say()
+    await talk.settle()
+    talk.clock.now_s += SERIES_END_S
+    talk.say()
+    await talk.settle()
+    assert talk.names == ["no GPU", "no GPU"]
+
+
+async def test_a_server_that_is_away_is_waited_out_and_nothing_is_lost() -> None:
+    away = Unreachable(PATH, "no connection", sent=False)
+    talk = Talk(away, away, ApiError(429, "", "later", PATH, retry_after_s=5.0))
+    talk.say("one")
+    talk.say("two")
+    await talk.settle()
+    assert talk.names == ["one", "one", "one", "one", "two"]
+    assert talk.clock.slept[:3] == [0.2, 0.4, 5.0]
+    assert (talk.recorder.written, talk.recorder.dropped) == (2, 0)
+
+
+async def test_a_creation_whose_answer_was_lost_is_not_doubled() -> None:
+    talk = Talk(Unreachable(PATH, "cut", sent=None), refusal(409))
+    talk.say()
+    await talk.settle()
+    first, second = (body["metadata"]["name"] for _, _, body in talk.ears.heard)
+    assert first == second
+    assert talk.recorder.written == 1
+
+
+async def test_a_series_whose_count_was_not_taken_is_counted_later() -> None:
+    talk = Talk(None, Unreachable(PATH, "cut", sent=None))
+    talk.say()
+    talk.say()
+    await talk.settle()
+    assert [method for method, _, _ in talk.ears.heard] == ["POST", "PATCH", "PATCH"]
+
+
+async def test_what_the_server_refuses_for_good_is_dropped_and_told(caplog: Any) -> None:
+    talk = Talk(refusal(403))
+    talk.say("one")
+    talk.say("two")
+    await talk.settle()
+    assert talk.names == ["one", "two"]
+    assert (talk.recorder.written, talk.recorder.dropped) == (1, 1)
+    assert "event FailedFilter about Pod a is not written: " in caplog.text
+
+
+async def test_a_namespace_that_can_be_none_is_dropped() -> None:
+    talk = Talk()
+    talk.say(regarding=ObjectReference("Pod", "a", "../x", "u"))
+    await talk.settle()
+    assert (talk.ears.heard, talk.recorder.dropped) == ([], 1)
+
+
+async def test_a_series_whose_event_has_expired_is_told_as_a_new_one() -> None:
+    talk = Talk()
+    talk.say()
+    await talk.settle()
+    talk.ears.faults.append(refusal(404))
+    talk.clock.now_s += 100.0
+    talk.say()
+    await talk.settle()
+    (_, _, old), (lost, _, _), (again, _, new) = talk.ears.heard
+    assert (lost, again) == ("PATCH", "POST")
+    assert old["metadata"]["name"] != new["metadata"]["name"]
+    assert new["eventTime"] > old["eventTime"]
+
+
+async def test_when_too_much_waits_the_oldest_goes() -> None:
+    talk = Talk(waiting_limit=3)
+    for number in range(5):
+        talk.say(f"note {number}")
+    talk.say("note 2")
+    assert (talk.recorder.waiting, talk.recorder.dropped) == (3, 2)
+    await talk.settle()
+    assert sorted(talk.names) == ["note 2", "note 3", "note 4"]
+
+
+async def test_what_is_remembered_is_bounded() -> None:
+    talk = Talk(known_limit=2)
+    for number in range(4):
+        talk.say(f"note {number}")
+    await talk.settle()
+    assert len(talk.recorder._known) == 2
+    talk.say("note 0")
+    talk.say("note 3")
+    await talk.settle()
+    assert talk.names == ["note 0", "note 1", "note 2", "note 3", "note 0"]
+
+
+async def test_a_long_note_is_cut_between_characters() -> None:
+    talk = Talk()
+    talk.say("ü" * 2000)
+    talk.say("x" * 2000)
+    talk.say("ü" * 512)
+    talk.say("\ud800")
+    await talk.settle()
+    long, plain, fits, broken = talk.names
+    assert len(long.encode()) <= 1024
+    assert long.rstrip("…") == "ü" * 510
+    assert plain == "x" * 1021 + "…"
+    assert fits == "ü" * 512
+    assert broken == "?"
+
+
+async def test_words_that_no_json_can_hold_are_dropped() -> None:
+    talk = Talk()
+    talk.say(reason="\ud800")
+    talk.say("other")
+    await talk.settle()
+    assert (talk.names, talk.recorder.dropped) == (["other"], 1)
+
+
+async def test_a_long_name_leaves_room_for_what_tells_events_apart() -> None:
+    talk = Talk()
+    talk.say(regarding=ObjectReference("Pod", "p" * 253, "ml", "u"))
+    await talk.settle()
+    assert len(talk.ears.heard[0][2]["metadata"]["name"]) == 253
+
+
+async def test_flush_writes_what_is_left_trying_each_once() -> None:
+    talk = Talk(None, Unreachable(PATH, "cut", sent=None))
+    for note in ("one", "two", "three"):
+        talk.say(note)
+    await talk.recorder.flush()
+    assert talk.names == ["one", "two", "three"]
+    assert talk.recorder.waiting == 1
