@@ -4,16 +4,19 @@ One table (``fields/*.txt``) says for every type its fields and their types. Fro
 for unknown fields, the canonical form of quantities, the merge keys of strategic merge and of
 server-side apply, and the OpenAPI documents that ``kubectl explain`` and ``kubectl apply`` read.
 
-Notation, one type a paragraph: ``Type field:T field!:T …`` (``!`` = always present) with T one of
+Notation, one type a paragraph: ``Type field=N:T field!=N:T field?=N:T …`` where N is the field's number
+in protobuf (``2.1`` = field 1 of the part that is embedded as 2), ``!`` says that it is always present,
+``?`` that its zero is kept apart from its absence, and T is one of
 ``str int bool float time microtime quantity intstr bytes any``, another type's name, ``{T}`` (map
 from string), or ``[T]`` (list, replaced as a whole). ``[T;key]`` is a list merged by ``key`` (a
 second name after a comma belongs to the key in server-side apply only), ``[T;]`` a set of scalars,
-``;retain`` and a trailing ``~`` say that a patch may carry ``$retainKeys``. ``@Type`` includes fields.
+``;retain`` and a trailing ``~`` say that a patch may carry ``$retainKeys``. ``@Object`` stands for the
+fields that all objects have.
 """
 
 import functools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, Final
 
@@ -22,6 +25,7 @@ from gpushare.model.quantity import parse_quantity
 from gpushare.playground.apiserver.errors import Object
 
 _TABLES: Final = ("pods", "core", "groups")
+_FIELD = re.compile(r"(?P<name>\w+)(?P<mark>[!?]?)(?:=(?P<number>[\d.]+))?:(?P<type>\S+)")
 _LIST = re.compile(r"\[(?P<item>[^;\]]+)(?:;(?P<keys>[^;\]]*))?(?:;(?P<retain>retain))?\]")
 
 
@@ -31,6 +35,7 @@ class FieldType:
 
     ``name`` names the scalar or struct; ``item`` is the type of a map's or list's elements;
     ``merge_keys`` are a merged list's keys (``()`` for a set of scalars, None for an atomic list).
+    ``number`` is its place in protobuf, from the outermost embedded part inwards.
     """
 
     form: str
@@ -38,6 +43,8 @@ class FieldType:
     item: "FieldType | None" = None
     merge_keys: tuple[str, ...] | None = None
     required: bool = False
+    keeps_zero: bool = False
+    number: tuple[int, ...] = ()
 
 
 ANY: Final = FieldType("any", "any")
@@ -54,26 +61,21 @@ class StructType:
     fields: dict[str, FieldType] = field(default_factory=dict)
 
 
-def _parse_type(text: str, *, required: bool) -> FieldType:
+def _parse_type(text: str) -> FieldType:
     if text == "any":
-        return FieldType("any", "any", required=required)
+        return ANY
     if text in _SCALARS:
-        return FieldType("scalar", text, required=required)
+        return FieldType("scalar", text)
     if text.startswith("{"):
-        return FieldType("map", item=_parse_type(text[1:-1], required=False), required=required)
+        return FieldType("map", item=_parse_type(text[1:-1]))
     if text.startswith("["):
         match = _LIST.fullmatch(text)
         if match is None:
             raise ValueError(f"fields table: cannot read type {text!r}")
         keys = match["keys"]
         merge_keys = None if keys is None else tuple(key for key in keys.split(",") if key)
-        return FieldType(
-            "list",
-            item=_parse_type(match["item"], required=False),
-            merge_keys=merge_keys,
-            required=required,
-        )
-    return FieldType("struct", text.rstrip("~"), required=required)
+        return FieldType("list", item=_parse_type(match["item"]), merge_keys=merge_keys)
+    return FieldType("struct", text.rstrip("~"))
 
 
 @functools.cache
@@ -85,27 +87,33 @@ def table() -> dict[str, StructType]:
         text = (folder / f"{name}.txt").read_text(encoding="utf-8").replace("\n    ", " ")
         for line in text.splitlines():
             if line and not line.startswith("#"):
-                struct = _parse_struct(line.split(), types)
+                struct = _parse_struct(line.split())
                 types[struct.name] = struct
     return types
 
 
-def _parse_struct(words: list[str], types: dict[str, StructType]) -> StructType:
+def _parse_struct(words: list[str]) -> StructType:
     struct = StructType(words[0])
     for word in words[1:]:
-        if word.startswith("@"):
-            included = _OBJECT if word == "@Object" else types[word[1:]].fields
-            struct.fields.update(included)
+        if word == "@Object":
+            struct.fields.update(_OBJECT)
             continue
-        name, _, type_text = word.partition(":")
-        struct.fields[name.rstrip("!")] = _parse_type(type_text, required=name.endswith("!"))
+        match = _FIELD.fullmatch(word)
+        if match is None:
+            raise ValueError(f"fields table: cannot read {word!r} of {words[0]}")
+        struct.fields[match["name"]] = replace(
+            _parse_type(match["type"]),
+            required=match["mark"] == "!",
+            keeps_zero=match["mark"] == "?",
+            number=tuple(int(step) for step in (match["number"] or "").split(".") if step),
+        )
     return struct
 
 
 _OBJECT: Final = {
     "kind": FieldType("scalar", "str"),
     "apiVersion": FieldType("scalar", "str"),
-    "metadata": FieldType("struct", "ObjectMeta"),
+    "metadata": FieldType("struct", "ObjectMeta", number=(1,)),
 }
 METADATA: Final = _OBJECT["metadata"]
 

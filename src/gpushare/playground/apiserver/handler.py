@@ -186,7 +186,7 @@ class Handler:
 
     async def _review(self, request: web.BaseRequest, parsed: ResourcePath, user: str) -> web.Response:
         if request.method == "POST":
-            given = await read_object(request, optional=True)
+            given = await read_object(request, self._registry.schema_of, optional=True)
             answer = discovery.review(parsed.group, parsed.version, parsed.plural, given, user)
             if answer is not None:
                 return _answer(answer, 201)
@@ -203,13 +203,13 @@ class Handler:
             case "POST", False:
                 if resource.namespaced and parsed.namespace is None:
                     raise errors.method_not_allowed()
-                given = await read_object(request)
+                given = await read_object(request, self._registry.schema_of)
                 outcome = self._writer.create(resource, namespace, given, self._options(request, user))
                 if resource.storage == CUSTOM_DEFINITIONS:
                     self._customs.establish(outcome.record.name)
                 return self._written(request, resource, outcome)
             case "PUT", True:
-                given = await read_object(request)
+                given = await read_object(request, self._registry.schema_of)
                 options = self._options(request, user)
                 outcome = self._writer.replace(resource, namespace, parsed.name, given, options)
                 return self._written(request, resource, outcome)
@@ -217,7 +217,7 @@ class Handler:
                 outcome = await self._patch(request, resource, parsed, user, "")
                 return self._written(request, resource, outcome)
             case "DELETE", True:
-                given = await read_object(request, optional=True)
+                given = await read_object(request, self._registry.schema_of, optional=True)
                 options_ = DeleteOptions.of(given, dict(query))
                 return self._deleted(
                     request, resource, self._deleter.delete(resource, namespace, parsed.name, options_)
@@ -275,7 +275,7 @@ class Handler:
     ) -> web.Response:
         if resource.namespaced and parsed.namespace is None:
             raise errors.method_not_allowed()
-        given = await read_object(request, optional=True)
+        given = await read_object(request, self._registry.schema_of, optional=True)
         options = DeleteOptions.of(given, dict(query))
         matches = selection(resource, query)
         ended: list[Record] = []
@@ -383,7 +383,7 @@ class Handler:
             return await self._part(request, resource, parsed, user)
         if request.method != "POST":
             raise errors.method_not_allowed()
-        given = await read_object(request)
+        given = await read_object(request, self._registry.schema_of)
         record = self._writer.present(resource, namespace, parsed.name)
         if name == "binding":
             return _answer(bind(self._store, record, given, self._now), 201)
@@ -401,7 +401,7 @@ class Handler:
                 form = negotiate(request.headers.get("Accept", ""))
                 return _json(self._reader.one(resource, record, form, request.query))
             case "PUT":
-                given = await read_object(request)
+                given = await read_object(request, self._registry.schema_of)
                 options = self._options(request, user)
                 return self._written(
                     request,
@@ -423,7 +423,7 @@ class Handler:
             case "GET":
                 return _answer(scale)
             case "PUT":
-                wanted = await read_object(request)
+                wanted = await read_object(request, self._registry.schema_of)
             case "PATCH":
                 patch = decode_json(await read_body(request))
                 if media_type(request) == JSON_PATCH:

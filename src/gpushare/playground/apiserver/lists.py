@@ -67,18 +67,10 @@ class Reader:
         return orjson.dumps(self.table(resource, [obj], query, {"resourceVersion": revision}))
 
     def table(
-        self,
-        resource: Resource,
-        objs: list[Object],
-        query: Mapping[str, str],
-        metadata: Object,
-        *,
-        headers: bool = True,
+        self, resource: Resource, objs: list[Object], query: Mapping[str, str], metadata: Object
     ) -> Object:
         """Objects as a ``meta.k8s.io/v1`` ``Table``."""
-        return table_of(
-            resource, objs, metadata, self._now(), query.get("includeObject", "Metadata"), headers=headers
-        )
+        return table_of(resource, objs, metadata, self._now(), query.get("includeObject", "Metadata"))
 
     def many(self, resource: Resource, namespace: str | None, form: Form, query: Mapping[str, str]) -> bytes:
         """The list of a namespace (None: of all). Raises ``ApiError`` 410 for a token that is too old."""

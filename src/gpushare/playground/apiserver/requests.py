@@ -9,7 +9,7 @@ import orjson
 import yaml
 from aiohttp import web
 
-from gpushare.playground.apiserver import errors
+from gpushare.playground.apiserver import errors, protobuf
 from gpushare.playground.apiserver.errors import ApiError, Object
 
 BODY_MAX: Final = 3 * 1024 * 1024
@@ -117,8 +117,10 @@ def decode_yaml(body: bytes) -> Any:
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-async def read_object(request: web.BaseRequest, *, optional: bool = False) -> Object:
-    """The object in the body. Raises ``ApiError``: 415 for protobuf and other forms, 400 for no object."""
+async def read_object(
+    request: web.BaseRequest, schema_of: protobuf.SchemaOf, *, optional: bool = False
+) -> Object:
+    """The object in the body. Raises ``ApiError``: 415 for unknown forms, 400 for what is no object."""
     body = await read_body(request)
     media = media_type(request)
     if optional and not body:
@@ -127,8 +129,10 @@ async def read_object(request: web.BaseRequest, *, optional: bool = False) -> Ob
         decoded = decode_json(body)
     elif media in YAML_TYPES:
         decoded = decode_yaml(body)
+    elif media == protobuf.MEDIA_TYPE:
+        decoded = protobuf.decode(body, schema_of)
     else:
-        raise errors.unsupported_media(media, "application/json, application/yaml")
+        raise errors.unsupported_media(media, f"application/json, application/yaml, {protobuf.MEDIA_TYPE}")
     if not isinstance(decoded, dict):
         raise errors.bad_request("the body must be an object")
     return decoded

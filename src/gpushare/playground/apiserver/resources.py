@@ -104,6 +104,7 @@ _SCHEMAS: Final = {
     ("events.k8s.io", "Event"): "events.Event",
     ("discovery.k8s.io", "EndpointSlice"): "discovery.EndpointSlice",
 }
+_BODIES: Final = ("Binding", "DeleteOptions", "Eviction", "Scale")
 _NO_SCHEMA: Final = ("storage.k8s.io", "resource.k8s.io")
 
 
@@ -162,6 +163,13 @@ class Registry:
             if resource.kind == kind and resource.group == group and resource.version == version:
                 return resource
         return None
+
+    def schema_of(self, api_version: str, kind: str) -> str | None:
+        """The type in the fields table of a body that says this of itself; None when there is none."""
+        if kind in _BODIES:
+            return kind
+        found = self.find_kind(api_version, kind)
+        return None if found is None else found.schema
 
     def of_storage(self, storage: str) -> Resource | None:
         """The resource whose version is the one kept in the collection ``storage``."""

@@ -55,9 +55,7 @@ class Subscription:
         if self.form is Form.METADATA:
             return orjson.dumps(partial_metadata(obj))
         revision = obj["metadata"]["resourceVersion"]
-        table = self.reader.table(
-            self.resource, [obj], self.query, {"resourceVersion": revision}, headers=False
-        )
+        table = self.reader.table(self.resource, [obj], self.query, {"resourceVersion": revision})
         return orjson.dumps(table)
 
     def line(self, change: Change) -> bytes:
