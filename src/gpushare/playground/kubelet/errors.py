@@ -1,0 +1,38 @@
+"""What can go wrong in the playground's kubelet."""
+
+
+class KubeletError(Exception):
+    """The root. ``subject`` names what is at fault, ``problem`` says what is wrong and what to do."""
+
+    def __init__(self, subject: str, problem: str) -> None:
+        super().__init__(f"{subject}: {problem}" if subject else problem)
+        self.subject = subject
+        self.problem = problem
+
+
+class BadSettings(KubeletError):
+    """An option or folder with which no kubelet can start."""
+
+
+class Rejected(KubeletError):
+    """A pod that is not admitted: its phase becomes Failed with ``reason`` and ``problem``."""
+
+    def __init__(self, pod: str, reason: str, problem: str) -> None:
+        super().__init__(pod, problem)
+        self.reason = reason
+
+
+class DeviceUnavailable(KubeletError):
+    """Devices that cannot be given to a container; ``problem`` is worded as the kubelet words it."""
+
+
+class StartFailed(KubeletError):
+    """A container that did not start. ``reason`` is shown as its state: RunContainerError, StartError …"""
+
+    def __init__(self, container: str, reason: str, problem: str) -> None:
+        super().__init__(container, problem)
+        self.reason = reason
+
+
+class NotRunning(KubeletError):
+    """A request about a pod or container that is not here or does not run."""

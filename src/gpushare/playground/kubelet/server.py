@@ -1,0 +1,166 @@
+"""The kubelet's HTTP side, on loopback, for the API server: logs, exec, health.
+
+``GET /containerLogs/NS/POD/CONTAINER``, ``GET /exec/NS/POD/CONTAINER`` (WebSocket), ``/pods``,
+``/healthz``. Everything but health needs the bearer token.
+"""
+
+import hmac
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import structlog
+from aiohttp import web
+
+from gpushare.playground.kubelet.containers import Attempt
+from gpushare.playground.kubelet.errors import BadSettings, NotRunning
+from gpushare.playground.kubelet.execsession import PROTOCOLS, ExecSession, Streams
+from gpushare.playground.kubelet.logs import LogOptions, read_log, since_seconds
+
+_STOP_TIMEOUT_S: Final = 2.0
+_log = structlog.get_logger()
+
+
+class Inhabitants(Protocol):
+    """What the server must know of the pods here."""
+
+    def attempt(self, namespace: str, pod: str, container: str, *, previous: bool) -> Attempt:
+        """The present or previous start of a container; raises ``NotRunning``."""
+
+    def described_pods(self) -> list[dict[str, Any]]:
+        """Every pod here, as API objects reduced to identity and status."""
+
+
+class Server:
+    """Serves one kubelet."""
+
+    def __init__(self, inhabitants: Inhabitants, token: str) -> None:
+        self._inhabitants = inhabitants
+        self._token = token
+        self._sessions: dict[ExecSession, Attempt] = {}
+        app = web.Application(middlewares=[self._authorised])
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/pods", self._pods)
+        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
+        app.router.add_get("/exec/{namespace}/{pod}/{container}", self._exec)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
+
+    async def start(self, address: str, port: int, wished: int = 0) -> int:
+        """Serve on ``address``; port 0 means ``wished`` if it is free, else any. Returns the port."""
+        await self._runner.setup()
+        for candidate in (port,) if port else (wished, 0) if wished else (0,):
+            try:
+                site = web.TCPSite(self._runner, address, candidate)
+                await site.start()
+            except OSError as error:
+                fault = error
+                continue
+            return int(self._runner.addresses[0][1])
+        raise BadSettings(f"address {address}:{port}", f"cannot be listened on: {fault.strerror}")
+
+    async def stop(self) -> None:
+        """Hang up and end every command."""
+        for session in list(self._sessions):
+            session.kill()
+        await self._runner.cleanup()
+
+    def container_ended(self, attempt: Attempt) -> None:
+        """End the commands that run beside a container's program, as its namespaces would."""
+        for session, beside in list(self._sessions.items()):
+            if beside is attempt:
+                session.kill()
+
+    @web.middleware
+    async def _authorised(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        shown = request.headers.get("Authorization", "")
+        if request.path != "/healthz" and not hmac.compare_digest(
+            shown.encode(), f"Bearer {self._token}".encode()
+        ):
+            return web.Response(status=401, text="Unauthorized")
+        try:
+            answer: web.StreamResponse = await handler(request)
+        except NotRunning as error:
+            return web.Response(status=404, text=str(error))
+        except ValueError as error:
+            return web.Response(status=400, text=f"bad option: {error}")
+        return answer
+
+    async def _healthz(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok")
+
+    async def _pods(self, request: web.Request) -> web.StreamResponse:
+        listed = {"kind": "PodList", "apiVersion": "v1", "items": self._inhabitants.described_pods()}
+        return web.Response(text=json.dumps(listed), content_type="application/json")
+
+    def _attempt(self, request: web.Request, *, previous: bool) -> Attempt:
+        where = request.match_info
+        return self._inhabitants.attempt(
+            where["namespace"], where["pod"], where["container"], previous=previous
+        )
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
+        options = log_options(query)
+        attempt = self._attempt(request, previous=_flag(query, "previous"))
+        response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+        await response.prepare(request)
+        async for piece in read_log(attempt.log, options, lambda: attempt.ended is None):
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+    async def _exec(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
+        command = query.getall("command", [])
+        if not command:
+            raise ValueError("command is missing")
+        attempt = self._attempt(request, previous=False)
+        launch = attempt.launch()
+        if attempt.ended is not None or launch is None:
+            raise NotRunning(f"container {request.match_info['container']}", "is not running")
+        streams = Streams(
+            stdin=_flag(query, "stdin") or _flag(query, "input"),
+            stdout=_flag(query, "stdout") or _flag(query, "output"),
+            stderr=_flag(query, "stderr") or _flag(query, "error"),
+            tty=_flag(query, "tty"),
+        )
+        socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)
+        await socket.prepare(request)
+        session = ExecSession(socket, streams)
+        self._sessions[session] = attempt
+        try:
+            await session.run(launch, command)
+        finally:
+            del self._sessions[session]
+            await socket.close()
+        return socket
+
+
+def log_options(query: Mapping[str, str]) -> LogOptions:
+    """Options of a log request; raises ``ValueError`` naming the one that is wrong."""
+    since = None
+    if "sinceSeconds" in query:
+        since = since_seconds(_number(query, "sinceSeconds") or 0)
+    elif "sinceTime" in query:
+        since = datetime.fromisoformat(query["sinceTime"])
+    return LogOptions(
+        follow=_flag(query, "follow"),
+        tail_lines=_number(query, "tailLines"),
+        timestamps=_flag(query, "timestamps"),
+        since=since,
+        limit_bytes=_number(query, "limitBytes"),
+    )
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("1", "true", "t")
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None or text == "":
+        return None
+    if not text.isdecimal():
+        raise ValueError(f"{name}={text!r} is not a number of 0 or more")
+    return int(text)
