@@ -1,0 +1,377 @@
+"""The node agent as a whole: what the node's label asks for and NVML finds becomes what the kubelet is told.
+
+Everything flows one way. The watches of the node and of its pods and the GPU watch each report into plain
+synchronous methods; ``_converge`` works out from all of it what each resource's device list, the
+node's annotation and its gpu-count must be, and hands that on. It is cheap and may be called too often.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpushare.kube.client import Client
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.kube.events import EventRecorder
+from gpushare.kube.informer import Informer
+from gpushare.kube.session import Session
+from gpushare.model.device import Device, NodeDevices, NodeMode, devices_annotation, mode_of
+from gpushare.model.errors import InvalidQuantity, MalformedDevices
+from gpushare.model.objects import Node, Pod, decode_node, node_reference
+from gpushare.model.quantity import MemoryUnit, parse_amount
+from gpushare.nodeagent.allocator import Allocator
+from gpushare.nodeagent.bound_pods import BoundPod, decode_bound_pod
+from gpushare.nodeagent.claims import ClaimBook
+from gpushare.nodeagent.device_lists import EMPTY, SOCKETS, counts, device_list, resources_of
+from gpushare.nodeagent.discovery import GpuWatch, Inventory, Pace
+from gpushare.nodeagent.health import HealthBook
+from gpushare.nodeagent.injection import Backend, NoIsolation
+from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.node_status import Advertised, NodeStatus
+from gpushare.nodeagent.nvml import Nvml
+from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
+from gpushare.nodeagent.pod_resources import KubeletPodResources
+from gpushare.nodeagent.pods_on_node import PodsOnNode, Recorder
+from gpushare.nodeagent.probes import Probes
+from gpushare.nodeagent.reconcile import Reconciler
+from gpushare.nodeagent.registration import ResourceServer
+
+logger = logging.getLogger(__name__)
+
+CONTROLLER: Final = "gpushare.dev/node-agent"
+REASON_UNKNOWN_MODE: Final = "UnknownGPUMode"
+REASON_LEFT_OUT: Final = "GPULeftOut"
+REASON_UNHEALTHY: Final = "GPUUnhealthy"
+REASON_RECOVERED: Final = "GPURecovered"
+
+_FLUSH_S: Final = 1.0
+_WRITE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line sets."""
+
+    node: str
+    kubelet_dir: Path
+    pod_resources: Path
+    unit: MemoryUnit = MemoryUnit.GIB
+    listen: tuple[str, int] | None = None
+    pace: Pace = field(default_factory=Pace)
+    xid_quiet_s: float = 300.0
+
+
+class Agent:
+    """One node's agent over one session."""
+
+    def __init__(
+        self, settings: Settings, session: Session, nvml: Nvml, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._client = Client(session, timeout_s=_WRITE_S)
+        self._recorder = EventRecorder(session, controller=CONTROLLER, instance=settings.node)
+        self._events: Recorder = self._recorder
+        self.metrics = Metrics()
+        self._mode = NodeMode.DEFAULT
+        self._node: Node | None = None
+        self._inventory: Inventory | None = None
+        self._blocked: Mapping[str, str] = {}
+        self._told: dict[str, object] = {}
+        self._started = False
+        self._looked = asyncio.Event()
+        self._feeds: dict[str, DeviceFeed] = {}
+        self._servers: dict[str, ResourceServer] = {}
+        self._to_start: asyncio.Queue[ResourceServer] = asyncio.Queue(len(SOCKETS))
+        self._book = ClaimBook(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
+        listing = KubeletPodResources(settings.pod_resources)
+        self._reconciler = Reconciler(
+            self._book,
+            listing,
+            self._client,
+            events=self._events,
+            metrics=self.metrics,
+            clock=clock,
+            on_blocked=self._on_blocked,
+        )
+        self._pods = PodsOnNode(self._book, self._events, self._reconciler.trigger)
+        backend = NoIsolation()
+        self._allocator = Allocator(
+            self._book,
+            self._pods,
+            list_pods=self._list_pods,
+            listing=listing,
+            backends=dict[NodeMode, Backend].fromkeys(NodeMode, backend),
+            events=self._events,
+            metrics=self.metrics,
+            clock=clock,
+            on_answer=self._reconciler.trigger,
+        )
+        self._status = NodeStatus(settings.node, self._client, clock)
+        self._gpus = GpuWatch(
+            nvml,
+            self._on_inventory,
+            pace=settings.pace,
+            health=HealthBook(xid_quiet_s=settings.xid_quiet_s),
+            clock=clock,
+        )
+        self._node_informer: Informer[Node] = Informer(
+            session,
+            "/api/v1/nodes",
+            _decode_node,
+            _NodeHandler(self),
+            params={"fieldSelector": f"metadata.name={settings.node}"},
+        )
+        self._pod_informer: Informer[BoundPod] = Informer(
+            session,
+            "/api/v1/pods",
+            decode_bound_pod,
+            self._pods,
+            params={"fieldSelector": f"spec.nodeName={settings.node}"},
+        )
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
+        listener: asyncio.Server | None = None
+        if self._settings.listen is not None:
+            listener = await Probes(self.missing, self.metrics.exposition).start(*self._settings.listen)
+            logger.info("probes and metrics on %s:%d", *self._settings.listen)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in (
+                    self._gpus.run(),
+                    self._node_informer.run(),
+                    self._pod_informer.run(),
+                    self._recorder.run(),
+                    self._status.run(),
+                    self._serve(tasks),
+                ):
+                    tasks.create_task(part)
+        finally:
+            if listener is not None:
+                listener.close()
+            await self._flush()
+
+    def missing(self) -> list[str]:
+        """What is not ready, a text each; empty when the agent does all that it should."""
+        missing = []
+        for what, informer in (("node", self._node_informer), ("pods of this node", self._pod_informer)):
+            figures = informer.figures
+            if not figures.synced:
+                missing.append(
+                    f"{what} not read yet: {figures.last_error or 'the API server has not answered'}"
+                )
+            elif figures.last_error:
+                missing.append(f"{what} not watched: {figures.last_error}")
+        if missing:
+            return missing
+        if self._node is None:
+            return [f"there is no node {self._settings.node}"]
+        if self._inventory is None:
+            return ["NVML has not answered yet"]
+        wanted = resources_of(self._mode)
+        if wanted and self._inventory.trouble is not None:
+            return [self._inventory.trouble.note]
+        return [
+            f"{resource} not registered with the kubelet"
+            for resource in wanted
+            if resource not in self._servers or not self._servers[resource].registered
+        ]
+
+    def on_node(self, node: Node | None) -> None:
+        """The watch shows the node so; ``None``: there is none."""
+        self._node = node
+        self._status.seen(node)
+        if node is None:
+            logger.error("there is no node %s; waiting for it", self._settings.node)
+            return
+        try:
+            mode = mode_of(node)
+            self._told.pop(REASON_UNKNOWN_MODE, None)
+        except MalformedDevices as error:
+            mode = NodeMode.DEFAULT
+            self._tell(
+                REASON_UNKNOWN_MODE,
+                f"{error.problem}; until then the node shares no GPU",
+                once=REASON_UNKNOWN_MODE,
+            )
+        if mode is not self._mode:
+            logger.info("mode of node %s: %s → %s", node.metadata.name, self._mode.value, mode.value)
+            self._mode = mode
+        self._converge()
+
+    def _on_inventory(self, inventory: Inventory) -> None:
+        before = {device.uuid: device for device in self._inventory.devices} if self._inventory else {}
+        self._inventory = inventory
+        self._looked.set()
+        for device in inventory.devices:
+            old = before.get(device.uuid)
+            if old is None:
+                logger.info(
+                    "GPU %d: %s, %d MiB, %s", device.index, device.model, device.total_mib, device.uuid
+                )
+            if not device.healthy and (old is None or old.reason != device.reason):
+                note = f"GPU {device.index} ({device.uuid}) is taken out of service: {device.reason}"
+                self._tell(REASON_UNHEALTHY, note)
+            elif device.healthy and old is not None and not old.healthy:
+                self._tell(
+                    REASON_RECOVERED, f"GPU {device.index} ({device.uuid}) is in service again", "Normal"
+                )
+        self._converge()
+
+    def _on_blocked(self, blocked: Mapping[str, str]) -> None:
+        self._blocked = blocked
+        self._converge()
+
+    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to serve once it is known what there is to decide on, then serve each resource that comes up."""
+        await self._node_informer.synced.wait()
+        await self._pod_informer.synced.wait()
+        await self._looked.wait()
+        if self._node is None:
+            logger.error("there is no node %s; waiting for it", self._settings.node)
+        self._book.set_node(self._present())
+        self._pods.rebuild()
+        await self._reconciler.once()
+        tasks.create_task(self._reconciler.run())
+        self._started = True
+        self._converge()
+        while True:
+            server = await self._to_start.get()
+            tasks.create_task(server.run())
+
+    def _present(self) -> NodeDevices:
+        devices = self._inventory.devices if self._inventory is not None else ()
+        return NodeDevices(
+            self._settings.node, self._mode, self._settings.unit, tuple(map(self._usable, devices))
+        )
+
+    def _usable(self, device: Device) -> Device:
+        why = self._blocked.get(device.uuid)
+        return (
+            msgspec.structs.replace(device, healthy=False, reason=why) if why and device.healthy else device
+        )
+
+    def _converge(self) -> None:
+        """Make all that others see follow from what is known now."""
+        if not self._started or self._node is None or self._inventory is None:
+            return
+        node = self._present()
+        if node != self._book.node:
+            self._book.set_node(node)
+            self._pods.rebuild()
+            self._reconciler.trigger()
+        wanted = resources_of(node.mode)
+        if wanted:
+            self._tell_troubles(self._inventory)
+        for resource in SOCKETS:
+            if resource in wanted and node.devices:
+                self._advertise(resource, node)
+            elif resource in self._servers or self._is_left_over(resource):
+                self._retire(resource)
+        shares = node.mode.shares_memory and bool(node.devices)
+        self._status.want(
+            Advertised(
+                devices_annotation(node.mode, node.unit, node.devices) if wanted and node.devices else None,
+                str(len(node.devices)) if shares else None,
+            )
+        )
+
+    def _tell_troubles(self, inventory: Inventory) -> None:
+        trouble = inventory.trouble
+        if trouble is not None:
+            self._tell(trouble.reason, trouble.note, once="trouble")
+        else:
+            self._told.pop("trouble", None)
+        for note in inventory.left_out:
+            self._tell(REASON_LEFT_OUT, note, once=note)
+
+    def _advertise(self, resource: str, node: NodeDevices) -> None:
+        message = device_list(resource, node, self._book.ids)
+        if self._server_of(resource).put(message):
+            for health, count in counts(message).items():
+                self.metrics.devices.labels(resource, health).set(count)
+            logger.info("%s: %d devices in %d bytes", resource, len(message.devices), message.ByteSize())
+
+    def _retire(self, resource: str) -> None:
+        """Advertise none of it, and go on serving: the kubelet takes a plugin that is gone for one that will be back."""
+        if self._server_of(resource).put(EMPTY):
+            logger.info("%s: no devices any more", resource)
+            for health in counts(EMPTY):
+                self.metrics.devices.labels(resource, health).set(0)
+
+    def _server_of(self, resource: str) -> DeviceFeed:
+        """The feed of a resource, whose server is started with the first use."""
+        if resource not in self._servers:
+            feed = self._feeds[resource] = DeviceFeed()
+            server = self._servers[resource] = ResourceServer(
+                resource,
+                DevicePlugin(resource, feed, self._allocator),
+                self._settings.kubelet_dir,
+                SOCKETS[resource],
+                metrics=self.metrics,
+                clock=self._clock,
+                on_registered=self._reconciler.kubelet_restarted,
+            )
+            self._to_start.put_nowait(server)
+        return self._feeds[resource]
+
+    def _is_left_over(self, resource: str) -> bool:
+        """Whether the node still shows capacity that an agent before us advertised in another mode."""
+        capacity = (self._node.status.capacity or {}) if self._node is not None else {}
+        try:
+            return parse_amount(capacity.get(resource, 0)) > 0
+        except InvalidQuantity:
+            return True
+
+    async def _list_pods(self) -> list[Pod]:
+        return await self._client.list_pods(field_selector=f"spec.nodeName={self._settings.node}")
+
+    def _tell(self, reason: str, note: str, kind: str = "Warning", *, once: str = "") -> None:
+        """An event about the node; with ``once`` not again until it reads otherwise."""
+        if once:
+            if self._told.get(once) == note:
+                return
+            self._told[once] = note
+        logger.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, note)
+        self._events.record(
+            node_reference(self._settings.node),
+            kind="Warning" if kind == "Warning" else "Normal",
+            reason=reason,
+            action="Watching",
+            note=note,
+        )
+
+    async def _flush(self) -> None:
+        try:
+            async with asyncio.timeout(_FLUSH_S):
+                await self._recorder.flush()
+        except TimeoutError:
+            logger.warning("some events were not written")
+
+
+class _NodeHandler:
+    """Feeds our node to the agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def synced(self) -> None:
+        """The first list is complete."""
+
+    def upsert(self, item: Node) -> None:
+        """The node was added or changed."""
+        self._agent.on_node(item)
+
+    def remove(self, key: str, last: Node) -> None:
+        """The node is gone."""
+        self._agent.on_node(None)
+
+
+def _decode_node(raw: bytes) -> tuple[str, Node]:
+    node = decode_node(raw)
+    return node.metadata.name, node

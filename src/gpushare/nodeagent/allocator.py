@@ -1,0 +1,182 @@
+"""Answers the kubelet: which IDs to take, and what a container gets with them.
+
+One call at a time, over all resources: an answer is noted before the next question is looked at. An answer
+waits for no write. What it decides can be read again from the kubelet's pod resources and the pod's record,
+so the record is brought up to date afterwards (``reconcile``), and an API server that is away delays nothing
+but pods that this process has never seen.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from gpushare.kube.clock import Clock
+from gpushare.kube.errors import KubeError
+from gpushare.model import names
+from gpushare.model.device import NodeMode
+from gpushare.model.objects import Pod
+from gpushare.nodeagent.claims import ClaimBook, Match, Slot, worded
+from gpushare.nodeagent.device_ids import in_order
+from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable, UnknownDeviceId
+from gpushare.nodeagent.injection import Backend, Grant, Injection, core_envs, memory_envs
+from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.pod_resources import Listing
+from gpushare.nodeagent.pods_on_node import PodsOnNode, Recorder
+
+logger = logging.getLogger(__name__)
+
+REASON_REFUSED: Final = "FailedGPUAllocation"
+
+#: Bounds of what an answer may wait for, in seconds: a live list of the node's pods, the kubelet's own list.
+LIVE_LIST_S: Final = 2.0
+KUBELET_LIST_S: Final = 1.0
+
+_T = TypeVar("_T")
+
+
+class Allocator:
+    """Decides for all resources of a node. ``list_pods`` reads the node's pods from the API server."""
+
+    def __init__(
+        self,
+        book: ClaimBook,
+        pods: PodsOnNode,
+        *,
+        list_pods: Callable[[], Awaitable[list[Pod]]],
+        listing: Listing,
+        backends: Mapping[NodeMode, Backend],
+        events: Recorder,
+        metrics: Metrics,
+        clock: Clock,
+        on_answer: Callable[[], None],
+    ) -> None:
+        self._book = book
+        self._pods = pods
+        self._list_pods = list_pods
+        self._listing = listing
+        self._backends = backends
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+        self._on_answer = on_answer
+        self._turn = asyncio.Lock()
+
+    async def prefer(
+        self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
+    ) -> list[str]:
+        """The IDs that the kubelet should take, all on one GPU; raises ``ClaimRefused``."""
+        if resource == names.GPU_WHOLE:
+            rest = [device_id for device_id in in_order(available) if device_id not in set(must)]
+            return [*must, *rest][:amount]
+        async with self._turn:
+            try:
+                return await self._decide(
+                    resource, amount, lambda: self._book.prefer(resource, amount, available, must)
+                )
+            except ClaimRefused as refusal:
+                raise self._refused(resource, amount, refusal) from None
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
+        """What each of ``containers`` gets with its IDs; all or none. Raises ``ClaimRefused``."""
+        started_s = self._clock.monotonic()
+        async with self._turn:
+            if resource == names.GPU_WHOLE:
+                answers = [self._whole(ids) for ids in containers]
+            else:
+                answers = await self._shares(resource, containers)
+        self._metrics.allocations.labels(resource).inc(len(answers))
+        self._metrics.allocate_seconds.labels(resource).observe(self._clock.monotonic() - started_s)
+        self._on_answer()
+        return answers
+
+    async def _shares(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
+        answers, slots = [], []
+        try:
+            for ids in containers:
+                match = await self._match(resource, ids)
+                slot = Slot(match.claim.uid, match.container.name, resource)
+                self._book.grant(slot, ids, self._clock.monotonic())
+                slots.append(slot)
+                answers.append(self._injection(resource, match))
+        except ClaimRefused as refusal:
+            for slot in slots:
+                self._book.revoke(slot)
+            raise self._refused(resource, len(ids), refusal) from None
+        return answers
+
+    async def _match(self, resource: str, ids: Sequence[str]) -> Match:
+        match = await self._decide(resource, len(ids), lambda: self._book.match(resource, ids))
+        logger.info(
+            "pod %s, container %s: %s of GPU %d%s",
+            match.claim.pod.key,
+            match.container.name,
+            worded(resource, len(ids)),
+            match.share.index,
+            " (another than was decided)" if match.moved else "",
+        )
+        return match
+
+    async def _decide(self, resource: str, amount: int, ask: Callable[[], _T]) -> _T:
+        """Ask the book; look closer first where pods could be mistaken, and once more before it refuses."""
+        if self._book.ambiguous(resource, amount):
+            await self._read_kubelet()
+        try:
+            return ask()
+        except ClaimRefused:
+            await asyncio.gather(self._read_pods(), self._read_kubelet())
+            return ask()
+
+    async def _read_pods(self) -> None:
+        try:
+            async with asyncio.timeout(LIVE_LIST_S):
+                self._pods.take_list(await self._list_pods())
+        except (KubeError, TimeoutError) as error:
+            logger.warning("the API server does not say which pods are bound to this node (%s)", error)
+
+    async def _read_kubelet(self) -> None:
+        asked_at_s = self._clock.monotonic()
+        try:
+            self._book.observe(await self._listing.read(KUBELET_LIST_S), asked_at_s)
+        except PodResourcesUnavailable as error:
+            logger.warning("%s", error)
+
+    def _injection(self, resource: str, match: Match) -> Injection:
+        grant = Grant(
+            pod=match.claim.pod.key,
+            uid=match.claim.uid,
+            container=match.container.name,
+            share=match.share,
+            pod_units=match.claim.pod.request.memory_units,
+            mode=self._book.node.mode,
+        )
+        if resource == names.GPU_CORE:
+            # The kubelet merges the answers of both resources; the GPU is told by that of the memory.
+            return Injection(envs=core_envs(grant))
+        backend = self._backends.get(self._book.node.mode)
+        added = backend.inject(grant) if backend is not None else Injection()
+        return Injection(memory_envs(grant) | added.envs, added.mounts, added.devices, added.annotations)
+
+    def _whole(self, ids: Sequence[str]) -> Injection:
+        try:
+            uuids = [self._book.ids.gpu_of(device_id) for device_id in in_order(ids)]
+        except UnknownDeviceId as error:
+            raise self._refused(
+                names.GPU_WHOLE, len(ids), ClaimRefused(error.subject, error.problem)
+            ) from None
+        return Injection(envs={names.ENV_VISIBLE_DEVICES: ",".join(uuids)})
+
+    def _refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
+        self._metrics.failures.labels(resource).inc()
+        undecided = self._pods.undecided(resource, amount)
+        text = refusal.problem
+        if undecided:
+            named = ", ".join(pod.key for pod in undecided[:3])
+            text += f"; no scheduler of ours has decided for {named}: set spec.schedulerName to {names.SCHEDULER_NAME}"
+        logger.error("refused: %s", text)
+        known = [pod for uid in refusal.pods if (pod := self._pods.pod(uid)) is not None]
+        for pod in known or undecided[:1]:
+            self._events.record(
+                pod.reference, kind="Warning", reason=REASON_REFUSED, action="Allocating", note=text
+            )
+        return ClaimRefused(refusal.subject, text, refusal.pods)

@@ -1,0 +1,106 @@
+"""Keeps what the node says of itself: the annotation with its GPUs, and ``aliyun.com/gpu-count``.
+
+The kubelet keeps a patched capacity, and a node that is created anew loses it; so what is wanted is compared with
+what the watch shows, and written again whenever they differ.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import Clock
+from gpushare.kube.errors import KubeError
+from gpushare.model import names
+from gpushare.model.objects import Node
+
+logger = logging.getLogger(__name__)
+
+#: How long a write is given to show up in the watch before it is made again, in seconds.
+SHOW_UP_S: Final = 10.0
+
+
+class NodeWriter(Protocol):
+    """Writes on nodes (``gpushare.kube.client.Client``)."""
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations, or with ``None`` remove them; raises ``KubeError``."""
+
+    async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
+        """Set capacity, or with ``None`` remove it; raises ``KubeError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """``gpushare.dev/devices`` and ``aliyun.com/gpu-count``; ``None``: absent."""
+
+    devices: str | None = None
+    gpu_count: str | None = None
+
+
+class NodeStatus:
+    """Writes until the node says what is wanted; one node."""
+
+    def __init__(self, name: str, client: NodeWriter, clock: Clock) -> None:
+        self._name = name
+        self._client = client
+        self._clock = clock
+        self._wanted: Advertised | None = None
+        self._seen: Advertised | None = None
+        self._woken = asyncio.Event()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the node is known to say what is wanted."""
+        return self._wanted is not None and self._wanted == self._seen
+
+    def want(self, wanted: Advertised) -> None:
+        """Say this from now on."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._woken.set()
+
+    def seen(self, node: Node | None) -> None:
+        """The watch shows the node so; ``None``: there is no such node."""
+        if node is None:
+            self._seen = None
+            return
+        count = (node.status.capacity or {}).get(names.GPU_COUNT)
+        self._seen = Advertised(
+            (node.metadata.annotations or {}).get(names.ANN_DEVICES), None if count is None else str(count)
+        )
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        backoff = Backoff()
+        while True:
+            wait_s: float | None = None
+            if self._wanted is not None and self._seen is not None and self._wanted != self._seen:
+                self._woken.clear()
+                wait_s = SHOW_UP_S
+                try:
+                    await self._write(self._wanted, self._seen)
+                    backoff.reset()
+                except KubeError as error:
+                    wait_s = backoff.next_s()
+                    logger.warning(
+                        "node %s is not up to date: %s; again in %.1f s", self._name, error, wait_s
+                    )
+                    await self._clock.sleep(wait_s)
+                    continue
+            else:
+                self._woken.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _write(self, wanted: Advertised, seen: Advertised) -> None:
+        if wanted.devices != seen.devices:
+            await self._client.annotate_node(self._name, {names.ANN_DEVICES: wanted.devices})
+        if wanted.gpu_count != seen.gpu_count:
+            await self._client.patch_node_capacity(self._name, {names.GPU_COUNT: wanted.gpu_count})

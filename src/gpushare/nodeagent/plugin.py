@@ -1,0 +1,126 @@
+"""The kubelet's ``DevicePlugin`` service for one resource."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NoReturn, Protocol
+
+import grpc
+import grpc.aio
+
+from gpushare.kubeletapi import deviceplugin_pb2 as pb
+from gpushare.kubeletapi.deviceplugin_pb2_grpc import DevicePluginServicer
+from gpushare.nodeagent.device_lists import EMPTY
+from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.injection import Injection
+
+#: ``pre_start_required`` stays off: with it no container restarts while the node agent is down.
+OPTIONS = pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+
+
+class Decider(Protocol):
+    """Who decides (``gpushare.nodeagent.allocator.Allocator``)."""
+
+    async def prefer(
+        self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
+    ) -> list[str]:
+        """The IDs to take; raises ``ClaimRefused``."""
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
+        """What each container gets; raises ``ClaimRefused``."""
+
+
+class DeviceFeed:
+    """The device list of one resource: the present one, and a sign when there is another."""
+
+    def __init__(self) -> None:
+        self.message = EMPTY
+        self._changed = asyncio.Event()
+
+    def put(self, message: pb.ListAndWatchResponse) -> bool:
+        """Replace the list; whether it differs."""
+        if message == self.message:
+            return False
+        self.message = message
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return True
+
+    async def follow(self) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """The present list, then each newer one (those that come in between are passed over)."""
+        while True:
+            changed, message = self._changed, self.message
+            yield message
+            await changed.wait()
+
+
+class DevicePlugin(DevicePluginServicer):
+    """One resource, answered from its feed and by the decider."""
+
+    def __init__(self, resource: str, feed: DeviceFeed, decider: Decider) -> None:
+        self._resource = resource
+        self._feed = feed
+        self._decider = decider
+
+    async def GetDevicePluginOptions(  # noqa: N802 - the kubelet's name
+        self, request: pb.Empty, context: Any
+    ) -> pb.DevicePluginOptions:
+        """We have preferences, and nothing to do before a container starts."""
+        return OPTIONS
+
+    async def ListAndWatch(  # noqa: N802
+        self, request: pb.Empty, context: Any
+    ) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Every device, again whenever one changes."""
+        async for message in self._feed.follow():
+            yield message
+
+    async def GetPreferredAllocation(  # noqa: N802
+        self, request: pb.PreferredAllocationRequest, context: Any
+    ) -> pb.PreferredAllocationResponse:
+        """The IDs on the GPU that the scheduler decided for."""
+        answer = pb.PreferredAllocationResponse()
+        for one in request.container_requests:
+            try:
+                ids = await self._decider.prefer(
+                    self._resource,
+                    one.allocation_size,
+                    list(one.available_deviceIDs),
+                    list(one.must_include_deviceIDs),
+                )
+            except ClaimRefused as refusal:
+                await _refuse(context, refusal)
+            answer.container_responses.add(deviceIDs=ids)
+        return answer
+
+    async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:  # noqa: N802
+        """What containers with these IDs get."""
+        containers = [list(one.devices_ids) for one in request.container_requests]
+        try:
+            injections = await self._decider.allocate(self._resource, containers)
+        except ClaimRefused as refusal:
+            await _refuse(context, refusal)
+        return pb.AllocateResponse(container_responses=[_response(one) for one in injections])
+
+    async def PreStartContainer(  # noqa: N802
+        self, request: pb.PreStartContainerRequest, context: Any
+    ) -> pb.PreStartContainerResponse:
+        """Nothing; the kubelet does not call it."""
+        return pb.PreStartContainerResponse()
+
+
+async def _refuse(context: Any, refusal: ClaimRefused) -> NoReturn:
+    await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refusal))
+    raise AssertionError("abort raises")
+
+
+def _response(one: Injection) -> pb.ContainerAllocateResponse:
+    answer = pb.ContainerAllocateResponse(envs=one.envs, annotations=one.annotations)
+    for mount in one.mounts:
+        answer.mounts.add(
+            container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only
+        )
+    for node in one.devices:
+        answer.devices.add(
+            container_path=node.container_path, host_path=node.host_path, permissions=node.permissions
+        )
+    return answer

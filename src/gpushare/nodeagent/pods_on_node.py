@@ -1,0 +1,115 @@
+"""Keeps the claim book true to the API server: this node's pods, as the informer sees them."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, Protocol
+
+from gpushare.model.errors import MalformedAllocation
+from gpushare.model.objects import ObjectReference, Pod
+from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
+from gpushare.nodeagent.claims import ClaimBook, amount_of
+
+logger = logging.getLogger(__name__)
+
+REASON_MALFORMED: Final = "MalformedGPUAllocation"
+
+
+class Recorder(Protocol):
+    """Where events for people go (``gpushare.kube.events.EventRecorder``)."""
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
+        """Say ``note`` about ``regarding``; never blocks."""
+
+
+class PodsOnNode:
+    """The handler of the pod informer. ``on_change`` is called after each change that matters."""
+
+    def __init__(self, book: ClaimBook, events: Recorder, on_change: Callable[[], None]) -> None:
+        self._book = book
+        self._events = events
+        self._on_change = on_change
+        self._pods: dict[str, BoundPod] = {}
+        self._told: dict[str, str] = {}
+        self._ready = False
+
+    def synced(self) -> None:
+        """The first list is complete."""
+
+    def upsert(self, item: BoundPod) -> None:
+        """A pod came to this node or changed."""
+        self._pods[item.uid] = item
+        self._enter(item)
+        self._on_change()
+
+    def remove(self, key: str, last: BoundPod) -> None:
+        """A pod has finished or is gone."""
+        self._forget(last.uid)
+        self._on_change()
+
+    def take_list(self, pods: Iterable[Pod]) -> None:
+        """Pods as just read from the API server, which may be ahead of the informer."""
+        for pod in pods:
+            record = bound_pod(pod)
+            if record is not None:
+                self._pods[record.uid] = record
+                self._enter(record)
+            else:
+                self._forget(pod.metadata.uid)
+
+    def rebuild(self) -> None:
+        """The node's GPUs are known, or changed: records of other schedulers may read otherwise now."""
+        self._ready = True
+        for pod in self._pods.values():
+            self._enter(pod)
+
+    def pod(self, uid: str) -> BoundPod | None:
+        """The pod with that UID."""
+        return self._pods.get(uid)
+
+    def undecided(self, resource: str, amount: int) -> list[BoundPod]:
+        """Pods with a container that wants as much, but for which no decision is recorded."""
+        decided = {claim.uid for claim in self._book.claims}
+        return [
+            pod
+            for pod in self._pods.values()
+            if pod.uid not in decided
+            and not pod.running
+            and any(amount_of(one, resource) == amount for one in pod.request.containers)
+        ]
+
+    def _enter(self, pod: BoundPod) -> None:
+        if not self._ready:
+            return
+        try:
+            claim = claim_of(pod, self._book.node)
+        except MalformedAllocation as error:
+            claim = None
+            # While no GPU is found, a record that names one by its index cannot be judged.
+            if self._book.node.devices and self._told.get(pod.uid) != error.problem:
+                self._told[pod.uid] = error.problem
+                logger.error("%s", error)
+                self._events.record(
+                    pod.reference,
+                    kind="Warning",
+                    reason=REASON_MALFORMED,
+                    action="Reading",
+                    note=f"{error.problem}; its containers get no GPU until the annotations are right",
+                )
+        if claim is None:
+            self._book.remove(pod.uid)
+        else:
+            self._told.pop(pod.uid, None)
+            self._book.put(claim)
+
+    def _forget(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        self._told.pop(uid, None)
+        self._book.remove(uid)

@@ -1,0 +1,88 @@
+"""``/healthz``, ``/readyz`` and ``/metrics``, over the smallest HTTP that probes and Prometheus speak.
+
+A web framework would cost more memory than the rest of this program's state; three GETs do not need one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_READ_S: Final = 5.0
+_MOST_HEADER_BYTES: Final = 16384
+_MOST_AT_ONCE: Final = 16
+_PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+_TEXT: Final = "text/plain; charset=utf-8"
+_EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Probes:
+    """Serves until closed. ``missing`` says what is not ready yet, a text each; ``exposition`` gives the metrics."""
+
+    def __init__(self, missing: Callable[[], list[str]], exposition: Callable[[], bytes]) -> None:
+        self._missing = missing
+        self._exposition = exposition
+        self._open = 0
+
+    async def start(self, host: str, port: int) -> asyncio.Server:
+        """Listen; the caller closes what it gets. Raises ``OSError`` when the address cannot be had."""
+        return await asyncio.start_server(self._serve, host, port, limit=_MOST_HEADER_BYTES)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open > _MOST_AT_ONCE:
+                return
+            async with asyncio.timeout(_READ_S):
+                header = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(header))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            logger.debug("a probe was cut off: %r", error)
+        finally:
+            self._open -= 1
+            writer.close()
+
+    def _answer(self, header: bytes) -> bytes:
+        words = header.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3:
+            return _response(400, _TEXT, b"not HTTP\n")
+        method, target, _ = words
+        if method not in ("GET", "HEAD"):
+            return _response(405, _TEXT, b"GET only\n")
+        status, kind, body = self._page(target.partition("?")[0])
+        return _response(status, kind, body, head=method == "HEAD")
+
+    def _page(self, path: str) -> tuple[int, str, bytes]:
+        if path == "/healthz":
+            return 200, _TEXT, b"ok\n"
+        if path == "/readyz":
+            missing = self._missing()
+            return (
+                (503, _TEXT, "".join(f"{one}\n" for one in missing).encode())
+                if missing
+                else (200, _TEXT, b"ok\n")
+            )
+        if path == "/metrics":
+            return 200, _EXPOSITION, self._exposition()
+        return 404, _TEXT, b"there are /healthz, /readyz and /metrics\n"
+
+
+def _response(status: int, kind: str, body: bytes, *, head: bool = False) -> bytes:
+    lines = (
+        f"HTTP/1.1 {status} {_PHRASES[status]}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        "",
+        "",
+    )
+    return "\r\n".join(lines).encode() + (b"" if head else body)

@@ -1,0 +1,184 @@
+"""Brings the records of this node's pods in line with what the kubelet lists.
+
+Runs soon after each answer of ``Allocate``, after each registration, and every now and then. It is the only part
+that writes on pods, and all that it writes can be worked out again: it may die at any moment.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import Clock
+from gpushare.kube.errors import ApiError, KubeError
+from gpushare.model.device import NodeMode
+from gpushare.nodeagent.bound_pods import Claim
+from gpushare.nodeagent.claims import ClaimBook, type_of_listing
+from gpushare.nodeagent.device_ids import is_whole
+from gpushare.nodeagent.errors import PodResourcesUnavailable, UnknownDeviceId
+from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.pod_resources import Listing
+from gpushare.nodeagent.pods_on_node import Recorder
+from gpushare.nodeagent.writeback import Correction, correction
+
+logger = logging.getLogger(__name__)
+
+REASON_CORRECTED: Final = "GPUCorrected"
+
+#: Seconds: how soon after an answer the kubelet is asked (it notes the answer first), how often without
+#: occasion, how long its list may take, and how long a write is trusted to show up in the watch.
+SOON_S: Final = 0.05
+EVERY_S: Final = 30.0
+LIST_S: Final = 5.0
+TRUST_S: Final = 10.0
+
+
+class Annotator(Protocol):
+    """Writes on pods (``gpushare.kube.client.Client``)."""
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        """Set annotations, or with ``None`` remove them; raises ``KubeError``."""
+
+
+class Reconciler:
+    """``on_blocked`` is called when other GPUs than before must not be given: UUID → why."""
+
+    def __init__(
+        self,
+        book: ClaimBook,
+        listing: Listing,
+        client: Annotator,
+        *,
+        events: Recorder,
+        metrics: Metrics,
+        clock: Clock,
+        on_blocked: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        self._book = book
+        self._listing = listing
+        self._client = client
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+        self._on_blocked = on_blocked
+        self._woken = asyncio.Event()
+        self._kubelet_is_new = True
+        self._blocked: Mapping[str, str] = {}
+        self._whole: Mapping[str, str] = {}
+        self._written: dict[str, tuple[Correction, float]] = {}
+        self._silent = False
+
+    def trigger(self) -> None:
+        """Something changed: look soon."""
+        self._woken.set()
+
+    def kubelet_restarted(self) -> None:
+        """We registered with a kubelet that may know less than the one before."""
+        self._kubelet_is_new = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        again = Backoff(SOON_S * 2, EVERY_S)
+        while True:
+            settled = await self.once()
+            if settled:
+                again.reset()
+            wait_s = EVERY_S if settled else again.next_s()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+            again.reset()
+            await self._clock.sleep(SOON_S)
+
+    async def once(self) -> bool:
+        """Look once and write what must be written; whether nothing is left to do for now."""
+        self._woken.clear()
+        heard = await self._look()
+        # Without the kubelet's list our own answers are the best that is known.
+        written = True
+        for claim in list(self._book.claims):
+            change = correction(claim, self._book.given(claim), self._book.node, self._book.ids)
+            if change is not None:
+                written = await self._write(claim, change) and written
+        known = {claim.uid for claim in self._book.claims}
+        self._written = {uid: wrote for uid, wrote in self._written.items() if uid in known}
+        self._block()
+        return written and heard and not self._book.unconfirmed()
+
+    async def _look(self) -> bool:
+        asked_at_s, new = self._clock.monotonic(), self._kubelet_is_new
+        try:
+            listing = await self._listing.read(LIST_S)
+        except PodResourcesUnavailable as error:
+            if not self._silent:
+                logger.warning("%s; until it answers, records follow what we answered ourselves", error)
+            self._silent = True
+            return False
+        self._silent = False
+        if new:
+            self._kubelet_is_new = False
+        for slot in self._book.observe(listing, asked_at_s, forget_unlisted=new):
+            logger.warning(
+                "the kubelet does not list what it was given for container %s (pod UID %s); it may ask again",
+                slot.container,
+                slot.uid,
+            )
+        self._whole = self._held_whole(listing)
+        return True
+
+    async def _write(self, claim: Claim, change: Correction) -> bool:
+        wrote, at_s = self._written.get(claim.uid, (None, 0.0))
+        if wrote == change and self._clock.monotonic() - at_s < TRUST_S:
+            return True
+        pod = claim.pod
+        try:
+            await self._client.annotate_pod(pod.namespace, pod.name, change.annotations, uid=pod.uid)
+        except ApiError as error:
+            if error.not_found or error.conflict:
+                return True  # gone, or another pod has its name: the watch will tell
+            logger.warning("pod %s: its record cannot be brought up to date: %s", pod.key, error)
+            return False
+        except KubeError as error:
+            logger.warning("pod %s: its record waits: %s", pod.key, error)
+            return False
+        self._written[claim.uid] = (change, self._clock.monotonic())
+        if change.note and (wrote is None or wrote.note != change.note):
+            logger.info("pod %s: %s", pod.key, change.note)
+            self._metrics.corrections.inc()
+            self._events.record(
+                pod.reference, kind="Normal", reason=REASON_CORRECTED, action="Reconciling", note=change.note
+            )
+        return True
+
+    def _held_whole(self, listing: type_of_listing) -> dict[str, str]:
+        """GPUs that containers hold as a whole, from the time when the node was in mode ``topology``."""
+        held = {}
+        for key, given in listing.items():
+            for device_id in frozenset().union(*given.values()):
+                if is_whole(device_id):
+                    try:
+                        held[self._book.ids.gpu_of(device_id)] = f"held whole by pod {key}"
+                    except UnknownDeviceId:
+                        continue
+        return held
+
+    def _block(self) -> None:
+        mode = self._book.node.mode
+        blocked: Mapping[str, str] = {}
+        if mode is NodeMode.TOPOLOGY:
+            blocked = {
+                share.uuid: f"shared by pod {claim.pod.key} since before the node's mode changed"
+                for claim in self._book.claims
+                for share in claim.allocation.gpus
+            }
+        elif mode.shares_memory:
+            blocked = self._whole
+        if blocked != self._blocked:
+            self._blocked = blocked
+            self._on_blocked(blocked)
