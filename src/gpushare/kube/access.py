@@ -36,11 +36,11 @@ class Access:
     server: str
     source: str = "given by the program"
     namespace: str = "default"
-    ca: bytes = b""
+    ca: bytes = field(default=b"", repr=False)
     insecure: bool = False
     tls_server_name: str = ""
     proxy: str = ""
-    client_certificate: bytes = b""
+    client_certificate: bytes = field(default=b"", repr=False)
     client_key: bytes = field(default=b"", repr=False)
     client_certificate_file: str = ""
     client_key_file: str = ""

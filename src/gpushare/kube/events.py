@@ -82,7 +82,7 @@ class EventRecorder:
         self.written = 0
         """Successful writes."""
         self.dropped = 0
-        """News that were never written, for want of room or because the server refused them."""
+        """News left unwritten, for want of room or because the server refused them."""
 
     @property
     def waiting(self) -> int:
@@ -115,8 +115,7 @@ class EventRecorder:
         if len(self._known) > self._known_limit:
             self._known.popitem(last=False)
         if news not in self._waiting and len(self._waiting) >= self._waiting_limit:
-            oldest, _ = self._waiting.popitem(last=False)
-            self._known.pop(oldest, None)
+            self._waiting.popitem(last=False)
             self.dropped += 1
         self._waiting[news] = known
         self._woken.set()

@@ -2,7 +2,8 @@
 
 What it repeats by itself: a request refused with 401, once, with a renewed credential (the server did not act
 on it); reads, and what the caller calls idempotent, when the server answers 429 or 503 and says when to come
-back. A request whose fate is unknown is never repeated here; ``Unreachable.sent`` tells the caller.
+back; reads, at once, when a kept connection turns out to be closed. A write whose fate is unknown is never
+repeated here; ``Unreachable.sent`` tells the caller.
 """
 
 import socket

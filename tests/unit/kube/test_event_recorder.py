@@ -153,6 +153,16 @@ async def test_a_server_that_is_away_is_waited_out_and_nothing_is_lost() -> None
     assert (talk.recorder.written, talk.recorder.dropped) == (2, 0)
 
 
+async def test_news_told_again_while_the_server_is_long_away_are_counted() -> None:
+    talk = Talk()
+    talk.say()
+    talk.clock.now_s += SERIES_END_S
+    talk.say()
+    await talk.settle()
+    assert [method for method, _, _ in talk.ears.heard] == ["POST", "PATCH"]
+    assert talk.ears.heard[1][2]["series"]["count"] == 2
+
+
 async def test_a_creation_whose_answer_was_lost_is_not_doubled() -> None:
     talk = Talk(Unreachable(PATH, "cut", sent=None), refusal(409))
     talk.say()
