@@ -109,12 +109,19 @@ def decode_json(body: bytes) -> Any:
 def decode_yaml(body: bytes) -> Any:
     """YAML (of which JSON is a part). Raises ``ApiError`` 400."""
     try:
-        return yaml.load(body, Loader=_LOADER)  # noqa: S506 - a safe loader
+        return yaml.load(body, Loader=_Loader)  # noqa: S506 - made from a safe loader
     except yaml.YAMLError as error:
         raise errors.bad_request(f"the body is not valid YAML: {str(error)[:300]}") from None
 
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Times stay texts, as in JSON."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 async def read_object(

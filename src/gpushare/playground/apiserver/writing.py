@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from gpushare.playground.apiserver import convert, errors
 from gpushare.playground.apiserver.admission import Admission, Review
-from gpushare.playground.apiserver.custom_validation import check_custom, default_custom
+from gpushare.playground.apiserver.custom_validation import check_custom, settle_custom
 from gpushare.playground.apiserver.defaults import apply_defaults, first_status, name_job_pods
-from gpushare.playground.apiserver.errors import ApiError, Object
+from gpushare.playground.apiserver.errors import Object
 from gpushare.playground.apiserver.field_ownership import note_update
 from gpushare.playground.apiserver.fields import FieldTypeError, settle
 from gpushare.playground.apiserver.naming import WallClock, generated_name, new_uid, timestamp
@@ -40,7 +40,10 @@ IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write. ``manager`` names the writer in ``managedFields``; ``validation`` is one of Ignore, Warn, Strict."""
+    """How to write.
+
+    ``manager`` names the writer in ``managedFields``; ``validation`` is one of Ignore, Warn, Strict.
+    """
 
     user: str = ""
     manager: str = "unknown"
@@ -70,8 +73,13 @@ class Writer:
         self._admission = admission
         self._now = now
 
-    def take_in(self, resource: Resource, given: Object, validation: str) -> tuple[Object, list[str]]:
-        """A client's object in settled form, with warnings. Raises ``ApiError`` 400 for what cannot be one."""
+    def take_in(
+        self, resource: Resource, given: Object, validation: str, *, defaults: bool = True
+    ) -> tuple[Object, list[str]]:
+        """A client's object in settled form, with warnings. Raises ``ApiError`` 400 for what cannot be one.
+
+        ``defaults`` False leaves out the defaults of a custom kind's schema.
+        """
         kind = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
         if given.get("kind", resource.kind) != resource.kind:
             raise errors.bad_request(
@@ -92,15 +100,25 @@ class Writer:
         if not isinstance(settled.setdefault("metadata", {}), dict):
             raise errors.bad_request(f"{kind}: metadata must be an object")
         if resource.custom:
-            unknown += default_custom(resource, settled)
+            unknown += settle_custom(resource, settled, defaults=defaults)
         if unknown and validation == STRICT:
             listed = ", ".join(f'unknown field "{path}"' for path in unknown)
             raise errors.bad_request(f"{kind}: strict decoding error: {listed}")
         warnings = [f'unknown field "{path}"' for path in unknown] if validation == WARN else []
         return convert.to_stored(resource, settled), warnings
 
-    def create(self, resource: Resource, namespace: str, given: Object, options: WriteOptions) -> Outcome:
-        """Create an object. Raises ``ApiError``: 404 without the namespace, 409 when it exists, 422 when invalid."""
+    def create(
+        self,
+        resource: Resource,
+        namespace: str,
+        given: Object,
+        options: WriteOptions,
+        managed: list[Object] | None = None,
+    ) -> Outcome:
+        """Create an object, with ``managed`` as its ``managedFields``.
+
+        Raises ``ApiError``: 404 without the namespace, 409 when it exists, 422 when it is invalid.
+        """
         obj, warnings = self.take_in(resource, given, options.validation)
         metadata = obj["metadata"]
         space = self._namespace_of(resource, namespace, metadata)
@@ -122,6 +140,8 @@ class Writer:
         name = metadata["name"]
         if self._store.get(resource.storage, namespace, name) is not None:
             raise errors.already_exists(resource.plural, resource.group, name)
+        if managed:
+            metadata["managedFields"] = managed
         return Outcome(self._keep(resource, namespace, name, obj, options), True, warnings)
 
     def _namespace_of(self, resource: Resource, namespace: str, metadata: Object) -> dict[str, str]:
@@ -355,6 +375,3 @@ def _without(obj: Object, *names: str) -> dict[str, Any]:
 def copy_of(record: Record) -> Object:
     """A dict of an object that may be changed freely."""
     return copy.deepcopy(record.obj)
-
-
-__all__ = ["ApiError", "Outcome", "Transform", "WriteOptions", "Writer", "copy_of"]
