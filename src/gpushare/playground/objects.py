@@ -1,0 +1,227 @@
+"""Kubernetes objects as the JSON that they are, for the parts that play Kubernetes itself.
+
+Controllers and scheduler pass whole objects on (a pod template, a pod in an extender's body), so they
+keep them as parsed JSON. An object that came from a cache or an answer is never changed in place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from gpushare.kube.errors import ApiError
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object and where the API serves it."""
+
+    api_version: str
+    name: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of an object, or of the list (of one namespace, or of all) when ``name`` is empty."""
+        parts = ["/api" if "/" not in self.api_version else "/apis", self.api_version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+PODS: Final = Kind("v1", "Pod", "pods")
+NODES: Final = Kind("v1", "Node", "nodes", namespaced=False)
+JOBS: Final = Kind("batch/v1", "Job", "jobs")
+STATEFUL_SETS: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
+REPLICA_SETS: Final = Kind("apps/v1", "ReplicaSet", "replicasets")
+DEPLOYMENTS: Final = Kind("apps/v1", "Deployment", "deployments")
+
+
+def name_of(item: Json) -> str:
+    """``metadata.name``."""
+    return str(item["metadata"]["name"])
+
+
+def namespace_of(item: Json) -> str:
+    """``metadata.namespace``, empty for objects of the whole cluster."""
+    return str(item["metadata"].get("namespace") or "")
+
+
+def uid_of(item: Json) -> str:
+    """``metadata.uid``."""
+    return str(item["metadata"].get("uid") or "")
+
+
+def key_of(item: Json) -> str:
+    """``namespace/name``, or ``name`` for objects of the whole cluster."""
+    namespace = namespace_of(item)
+    return f"{namespace}/{name_of(item)}" if namespace else name_of(item)
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Namespace and name of ``namespace/name``."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
+
+
+def labels_of(item: Json) -> Mapping[str, str]:
+    """``metadata.labels``, never ``None``."""
+    return item["metadata"].get("labels") or {}
+
+
+def annotations_of(item: Json) -> Mapping[str, str]:
+    """``metadata.annotations``, never ``None``."""
+    return item["metadata"].get("annotations") or {}
+
+
+def spec_of(item: Json) -> Json:
+    """``spec``, never ``None``."""
+    return item.get("spec") or {}
+
+
+def status_of(item: Json) -> Json:
+    """``status``, never ``None``."""
+    return item.get("status") or {}
+
+
+def is_deleting(item: Json) -> bool:
+    """Whether its deletion has begun."""
+    return bool(item["metadata"].get("deletionTimestamp"))
+
+
+def controller_of(item: Json) -> Json | None:
+    """The owner reference with ``controller: true``."""
+    references = item["metadata"].get("ownerReferences") or ()
+    return next((reference for reference in references if reference.get("controller")), None)
+
+
+def controller_reference(kind: Kind, owner: Json) -> Json:
+    """The owner reference that a controller's object carries."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "name": name_of(owner),
+        "uid": uid_of(owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def condition_of(item: Json, kind: str) -> Json | None:
+    """The condition of type ``kind`` in its status."""
+    conditions: list[Json] = status_of(item).get("conditions") or []
+    return next((condition for condition in conditions if condition.get("type") == kind), None)
+
+
+def is_true(item: Json, kind: str) -> bool:
+    """Whether the condition of type ``kind`` is there with status ``True``."""
+    return (condition_of(item, kind) or {}).get("status") == "True"
+
+
+def with_condition(conditions: list[Json], new: Json) -> list[Json]:
+    """``conditions`` with ``new`` in the place of that of its type; the same list when nothing changes.
+
+    ``lastTransitionTime`` of the old one is kept where the status stays.
+    """
+    result = []
+    found = False
+    for old in conditions:
+        if old.get("type") != new["type"]:
+            result.append(old)
+            continue
+        found = True
+        if old.get("status") == new["status"] and "lastTransitionTime" in old:
+            new = {**new, "lastTransitionTime": old["lastTransitionTime"]}
+        result.append(new)
+    if not found:
+        result.append(new)
+    return conditions if result == conditions else result
+
+
+def time_text(time_ns: int) -> str:
+    """A time stamp as the API writes it: whole seconds, UTC."""
+    return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_of(text: str | None) -> float | None:
+    """Seconds since 1970 of a time stamp, ``None`` for none or for a text that is no time stamp."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+class Wire(Protocol):
+    """What carries requests to the API server: ``gpushare.kube.session.Session``, or a test's."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = 10.0,
+    ) -> bytes:
+        """The answer's body; raises ``ApiError`` and ``Unreachable``."""
+
+
+class Objects:
+    """Reads and writes of whole objects; every method raises what ``Wire.request`` raises."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        """The object as it is now."""
+        return _read(await self._wire.request("GET", kind.path(namespace, name)))
+
+    async def create(self, kind: Kind, namespace: str, body: Json) -> Json:
+        """Create it; gives it as the server keeps it."""
+        sent = {"apiVersion": kind.api_version, "kind": kind.name, **body}
+        return _read(await self._wire.request("POST", kind.path(namespace), body=msgspec.json.encode(sent)))
+
+    async def replace_status(self, kind: Kind, item: Json, status: Json) -> Json:
+        """Write ``status`` onto the version ``item``; ``ApiError.conflict`` when there is a newer one."""
+        path = kind.path(namespace_of(item), name_of(item), "status")
+        body = {"apiVersion": kind.api_version, "kind": kind.name, **item, "status": status}
+        return _read(await self._wire.request("PUT", path, body=msgspec.json.encode(body)))
+
+    async def merge(self, kind: Kind, item: Json, patch: Json, subresource: str = "") -> Json:
+        """A JSON merge patch onto ``item``, only if it is still the object with that UID."""
+        path = kind.path(namespace_of(item), name_of(item), subresource)
+        metadata = {"uid": uid_of(item), **(patch.get("metadata") or {})}
+        body = msgspec.json.encode({**patch, "metadata": metadata})
+        content_type = "application/merge-patch+json"
+        return _read(await self._wire.request("PATCH", path, body=body, content_type=content_type))
+
+    async def delete(self, kind: Kind, item: Json, *, grace_s: int | None = None) -> None:
+        """Delete ``item``, if it is still the object with that UID; a missing one is well."""
+        options: Json = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": uid_of(item)},
+        }
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        path = kind.path(namespace_of(item), name_of(item))
+        try:
+            await self._wire.request("DELETE", path, body=msgspec.json.encode(options))
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                raise
+
+
+def _read(raw: bytes) -> Json:
+    return msgspec.json.decode(raw, type=dict[str, Any])
