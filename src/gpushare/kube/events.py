@@ -190,7 +190,7 @@ class EventRecorder:
             "reason": reason,
             "action": action,
             "note": note,
-            "regarding": regarding,
+            "regarding": _as_object(regarding),
         }
         try:
             await self._session.request("POST", _path(known.namespace), body=msgspec.json.encode(event))
@@ -232,6 +232,17 @@ class EventRecorder:
             del self._waiting[known.news]
         if not self._waiting:
             self._woken.clear()
+
+
+def _as_object(reference: ObjectReference) -> dict[str, str]:
+    fields = {
+        "apiVersion": reference.api_version,
+        "kind": reference.kind,
+        "name": reference.name,
+        "namespace": reference.namespace,
+        "uid": reference.uid,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _path(namespace: str) -> str:

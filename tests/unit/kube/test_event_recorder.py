@@ -89,7 +89,7 @@ async def test_an_event_carries_all_that_the_api_demands() -> None:
         "reason": "FailedFilter",
         "action": "Filter",
         "note": "no GPU",
-        "regarding": {"kind": "Pod", "name": "a", "namespace": "ml", "uid": "uid-a"},
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": "ml", "uid": "uid-a"},
     }
     assert (talk.recorder.written, talk.recorder.dropped) == (1, 0)
 
