@@ -69,7 +69,9 @@ def _median_s(command: list[str], environment: Mapping[str, str], nodes: int, ru
     taken = []
     for _ in range(runs):
         started = time.perf_counter()
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
         taken.append(time.perf_counter() - started)
         _check(done, nodes)
     return statistics.median(taken)

@@ -30,7 +30,10 @@ class _Call:
 
 
 class Round:
-    """Some kubectls that were started together; ``finish`` waits for all of them."""
+    """Some kubectls that were started together.
+
+    ``finish`` waits for all of them; leaving the context, or ``end``, kills those that still run.
+    """
 
     def __init__(self, program: str, flags: Sequence[str], paths: Sequence[str], timeout_s: float | None):
         self._program = program
@@ -40,7 +43,7 @@ class Round:
             for path in paths:
                 self._calls.append(self._start(path, flags))
         except BaseException:
-            self._end()
+            self.end()
             raise
 
     def finish(self) -> list[bytearray]:
@@ -56,8 +59,14 @@ class Round:
                 if call.process.returncode:
                     raise KubectlFailed(call.path, _complaint(call))
         finally:
-            self._end()
+            self.end()
         return [call.output for call in self._calls]
+
+    def __enter__(self) -> "Round":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def _start(self, path: str, flags: Sequence[str]) -> _Call:
         command = [self._program, "get", "--raw", path, *flags]
@@ -117,7 +126,8 @@ class Round:
             + (f"it said: {said}" if said else f"see whether {self._program} get --raw works by hand"),
         )
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Kill what still runs, and let go of the pipes; once is enough, more is no harm."""
         for call in self._calls:
             if call.process.poll() is None:
                 call.process.kill()

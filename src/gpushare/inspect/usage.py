@@ -4,7 +4,7 @@ Figures are in the unit that a node counts in now. What a pod was given in anoth
 its MiB, per GPU and rounded up once, so that eight pods of 128 MiB are one GiB and not eight.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpushare.model import names
@@ -146,11 +146,19 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
     devices = node_devices(node) if described else node_devices(node, unit=_unit_of_foreign(node, advertised))
     if devices is None or not devices.devices:
         return None
-    held = _Held(devices, by_index_only=not described)
+    unit_mib = devices.unit.mib
+    gpus = [_Gpu(device, device.total_mib // unit_mib) for device in devices.devices]
+    # Where another agent runs, GPUs have no known UUIDs: an index is all there is to go by.
+    by_uuid = {gpu.device.uuid: gpu for gpu in gpus} if described else {}
+    by_index = {} if described else {gpu.device.index: gpu for gpu in gpus}
+
+    def gpu_of(share: GpuShare) -> _Gpu | None:
+        return by_uuid.get(share.uuid) if described else by_index.get(share.index)
+
     usages: list[PodUsage] = []
     for pod in pods:
         try:
-            usage = _pod_usage(pod, devices, held)
+            usage = _pod_usage(pod, devices, gpu_of)
         except ModelError as error:
             warnings.append(f"{error}; it is not counted: delete the pod, so that it is placed anew")
             continue
@@ -164,7 +172,7 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
     return NodeUsage(
         devices=devices,
         address=_address(node),
-        gpus=tuple(held.gpu_usage(device) for device in devices.devices),
+        gpus=tuple(gpu.usage() for gpu in gpus),
         pods=tuple(usages),
         has_pending=bool(waiting),
         pending_units=sum(usage.pending_units for usage in waiting),
@@ -173,74 +181,69 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
     )
 
 
-class _Held:
-    """Adds up what pods hold on each GPU of one node."""
+class _Gpu:
+    """Adds up what pods hold on one GPU."""
 
-    def __init__(self, node: NodeDevices, *, by_index_only: bool) -> None:
-        self._node = node
-        # Where another agent runs, GPUs have no known UUIDs: an index is all there is to go by.
-        self._by_uuid = {} if by_index_only else {device.uuid: device for device in node.devices}
-        self._units: dict[int, int] = {}
-        self._foreign_mib: dict[int, int] = {}
-        self._mib: dict[int, int] = {}
-        self._core: dict[int, int] = {}
+    __slots__ = ("converted_mib", "core_percent", "device", "mib", "total_units", "units")
 
-    def device_of(self, share: GpuShare) -> Device | None:
-        """The GPU that ``share`` is on, or ``None`` when the node has it no longer."""
-        return self._by_uuid.get(share.uuid) if self._by_uuid else self._node.device_at(share.index)
+    def __init__(self, device: Device, total_units: int) -> None:
+        self.device = device
+        self.total_units = total_units
+        self.units = 0
+        self.mib = 0
+        self.converted_mib = 0
+        self.core_percent = 0
 
-    def add(self, device: Device, share: GpuShare) -> PodShare:
-        index = device.index
-        total_units = self._node.units_of(device)
-        if share.device_units == total_units:
-            units = share.units
-            self._units[index] = self._units.get(index, 0) + units
+    def add(self, share: GpuShare) -> PodShare:
+        units = share.units
+        if share.device_units == self.total_units:
+            self.units += units
         else:
-            units = _converted(share.mib, total_units, device.total_mib)
-            self._foreign_mib[index] = self._foreign_mib.get(index, 0) + share.mib
-        self._mib[index] = self._mib.get(index, 0) + share.mib
-        self._core[index] = self._core.get(index, 0) + share.core_percent
-        return PodShare(device, units, share.mib, share.core_percent)
+            units = self._converted(share.mib)
+            self.converted_mib += share.mib
+        self.mib += share.mib
+        self.core_percent += share.core_percent
+        return PodShare(self.device, units, share.mib, share.core_percent)
 
-    def gpu_usage(self, device: Device) -> GpuUsage:
-        index = device.index
-        total_units = self._node.units_of(device)
-        used_units = self._units.get(index, 0)
-        foreign_mib = self._foreign_mib.get(index, 0)
-        if foreign_mib:
-            converted = _converted(foreign_mib, total_units, device.total_mib)
-            used_units = max(used_units, min(used_units + converted, total_units))
-        return GpuUsage(device, used_units, total_units, self._mib.get(index, 0), self._core.get(index, 0))
+    def usage(self) -> GpuUsage:
+        units = self.units
+        if self.converted_mib:
+            units = max(units, min(units + self._converted(self.converted_mib), self.total_units))
+        return GpuUsage(self.device, units, self.total_units, self.mib, self.core_percent)
+
+    def _converted(self, mib: int) -> int:
+        return min(self.total_units, -(-mib * self.total_units // self.device.total_mib))
 
 
-def _pod_usage(pod: Pod, devices: NodeDevices, held: _Held) -> PodUsage | None:
+def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu | None]) -> PodUsage | None:
     subject = f"pod {pod.key}"
-    identity = (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid, pod.status.phase)
-    allocation = read_allocation(pod.metadata.annotations or {}, devices, subject)
+    meta = pod.metadata
+    allocation = read_allocation(meta.annotations or {}, devices, subject)
     if allocation is not None:
-        return PodUsage(*identity, _shares(allocation, devices, held, subject))
+        shares = _shares(allocation, devices, gpu_of, subject)
+        return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, shares)
     request = request_of(pod)
     if request is None:
         return None
-    return PodUsage(*identity, (), request.memory_units, request.core_percent)
+    waiting = (request.memory_units, request.core_percent)
+    return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, (), *waiting)
 
 
-def _shares(allocation: Allocation, devices: NodeDevices, held: _Held, subject: str) -> tuple[PodShare, ...]:
-    placed: list[tuple[Device, GpuShare]] = []
+def _shares(
+    allocation: Allocation, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu | None], subject: str
+) -> tuple[PodShare, ...]:
+    placed: list[tuple[_Gpu, GpuShare]] = []
     for share in allocation.gpus:
-        device = held.device_of(share)
-        if device is None:
+        gpu = gpu_of(share)
+        if gpu is None:
             raise ModelError(
                 subject,
                 f"holds {share.mib} MiB of GPU {share.index} ({share.uuid}), which node {devices.name} has no longer",
             )
-        placed.append((device, share))
-    placed.sort(key=lambda pair: pair[0].index)
-    return tuple(held.add(device, share) for device, share in placed)
-
-
-def _converted(mib: int, total_units: int, total_mib: int) -> int:
-    return min(total_units, -(-mib * total_units // total_mib))
+        placed.append((gpu, share))
+    if len(placed) > 1:
+        placed.sort(key=lambda pair: pair[0].device.index)
+    return tuple([gpu.add(share) for gpu, share in placed])
 
 
 def _advertised(node: Node, resource: str) -> int:

@@ -1,0 +1,98 @@
+"""From the command line to the exit status.
+
+kubectl proper is started before the rest of this package is imported, as each takes some of the time
+that people wait.
+"""
+
+import contextlib
+import gc
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from gpushare.inspect.arguments import HELP, Options, parse
+from gpushare.inspect.errors import InspectError, UsageError
+from gpushare.inspect.interrupts import held_back
+from gpushare.inspect.kubectl import Kubectl
+from gpushare.inspect.listing import begin
+
+_PIPE_CLOSED = 141
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what ``arguments`` ask for; returns the exit status. Only ``KeyboardInterrupt`` gets out."""
+    try:
+        _run(arguments)
+    except InspectError as error:
+        _say(f"error: {error}")
+        if isinstance(error, UsageError):
+            _say("see kubectl inspect cgpu --help")
+        return error.status
+    except BrokenPipeError:
+        _discard_output()  # whoever read us has seen enough
+        return _PIPE_CLOSED
+    except OSError as error:
+        _say(f"error: cannot write the output: {error.strerror}")
+        _discard_output()
+        return 1
+    return 0
+
+
+def _run(arguments: Sequence[str]) -> None:
+    if sys.stdout is None:
+        raise InspectError("", "standard output is closed; there is nowhere to show anything")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a model's name must not stop the table
+    options = parse(arguments)
+    if options.help:
+        sys.stdout.write(HELP)
+        sys.stdout.flush()
+        return
+    kubectl = Kubectl(options.kubectl_flags)
+    if options.watch:
+        _watch(kubectl, options)
+    gc.disable()  # what follows forms no cycles and ends soon: looking for garbage only costs time
+    try:
+        _show_once(kubectl, options)
+    finally:
+        gc.enable()
+
+
+def _show_once(kubectl: Kubectl, options: Options) -> None:
+    with begin(kubectl, options.node) as begun:
+        with held_back():
+            from gpushare.inspect.show import look
+        shown = look(kubectl, options, begun)
+    for remark in shown.remarks:
+        _say(remark)
+    sys.stdout.write(shown.text)
+    sys.stdout.flush()
+
+
+def _watch(kubectl: Kubectl, options: Options) -> None:
+    with held_back():
+        from gpushare.inspect.show import look
+        from gpushare.inspect.watch import watch
+
+    separator = "---\n" if options.output == "yaml" else "" if options.output == "json" else "\n"
+    watch(
+        lambda: look(kubectl, options),
+        sys.stdout,
+        sys.stderr,
+        interval_s=options.interval_s,
+        separator=separator,
+    )
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):  # nobody reads our complaints: the exit status has to do
+            print(text, file=sys.stderr, flush=True)
+
+
+def _discard_output() -> None:
+    """Let what is still buffered go nowhere: writing it would fail once more at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

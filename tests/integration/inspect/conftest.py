@@ -1,0 +1,119 @@
+"""A kubectl that says what a test wrote down, and the command as a process."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+PLUGIN = str(BIN / "kubectl-inspect-cgpu")
+DEADLINE_S = 30.0
+
+#: Appends its arguments to calls.log, then does as told for the path it is asked for.
+_SCRIPT = """\
+#!/bin/sh
+printf '%s\\n' "$*" >> '{folder}/calls.log'
+case "$3" in
+{cases}
+esac
+echo "Error from server (NotFound): the server could not find the requested resource" >&2
+exit 1
+"""
+
+
+def ended(pid: int) -> bool:
+    """Whether the process is gone, or waits for nothing but its parent (which may be nobody)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+class ScriptedKubectl:
+    """A program in the place of kubectl. Answers are tried in the order in which they were added."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._cases: list[str] = []
+        self.path = folder / "kubectl"
+        self._write()
+
+    def answer(self, pattern: str, body: bytes | str) -> None:
+        """Print ``body`` when asked for a path like ``pattern`` (a shell's)."""
+        file = self._folder / f"answer-{len(self._cases)}"
+        file.write_bytes(body.encode() if isinstance(body, str) else body)
+        self.act(pattern, f"exec cat '{file}'")
+
+    def fail(self, pattern: str, complaint: str, status: int = 1) -> None:
+        """Write ``complaint`` to stderr and end with ``status``."""
+        file = self._folder / f"complaint-{len(self._cases)}"
+        file.write_text(complaint)
+        self.act(pattern, f"cat '{file}' >&2; exit {status}")
+
+    def act(self, pattern: str, script: str) -> None:
+        """Run a piece of shell."""
+        self._cases.append(f"{pattern}) {script} ;;")
+        self._write()
+
+    def calls(self) -> list[str]:
+        """The command lines so far, in any order where several ran at once."""
+        log = self._folder / "calls.log"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def _write(self) -> None:
+        self.path.write_text(_SCRIPT.format(folder=self._folder, cases="\n".join(self._cases)))
+        self.path.chmod(0o755)
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path) -> ScriptedKubectl:
+    return ScriptedKubectl(tmp_path)
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def inspect_cgpu(kubectl: ScriptedKubectl) -> Run:
+    """Run the command to its end with the scripted kubectl."""
+
+    def run(*arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "KUBECTL": str(kubectl.path), **(env or {})}
+        return subprocess.run(
+            [PLUGIN, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def start_inspect_cgpu(kubectl: ScriptedKubectl) -> Iterator[Start]:
+    """Start the command as the leader of its own process group, as a shell would."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(
+            [PLUGIN, *arguments],
+            env={**os.environ, "KUBECTL": str(kubectl.path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=DEADLINE_S)

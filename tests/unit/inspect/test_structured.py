@@ -1,0 +1,122 @@
+import json
+
+import yaml
+
+from gpushare.inspect.structured import encoded
+from gpushare.inspect.usage import usage_of
+from gpushare.model import names
+from gpushare.model.device import NodeMode
+from gpushare.model.quantity import MemoryUnit
+from tests.unit.inspect.clusters import device, foreign_node, node, placed, pod, seen
+
+
+def test_json_says_everything_in_the_published_schema() -> None:
+    gpus = [device(0), device(1, healthy=False, reason="XID 79")]
+    pods = [placed("cuda-0", "alpha", gpus[0], 2, core_percent=30), pod("new", "alpha", 1, core_percent=5)]
+    cluster = seen([node("alpha", "10.0.0.1", gpus, mode=NodeMode.CORE_MEM)], pods)
+    assert json.loads(encoded(cluster, "json")) == {
+        "version": 1,
+        "nodes": [
+            {
+                "name": "alpha",
+                "address": "10.0.0.1",
+                "mode": "core_mem",
+                "unit": "1GiB",
+                "closed": "",
+                "memory": {"allocatedUnits": 3, "totalUnits": 30, "allocatedMiB": 2048, "totalMiB": 30720},
+                "pending": {"units": 1, "corePercent": 5},
+                "core": {"allocatedPercent": 35, "totalPercent": 200},
+                "gpus": [
+                    {
+                        "index": 0,
+                        "uuid": "GPU-00000000",
+                        "model": "Tesla T4",
+                        "healthy": True,
+                        "reason": "",
+                        "memory": {
+                            "allocatedUnits": 2,
+                            "totalUnits": 15,
+                            "allocatedMiB": 2048,
+                            "totalMiB": 15360,
+                        },
+                        "core": {"allocatedPercent": 30, "totalPercent": 100},
+                    },
+                    {
+                        "index": 1,
+                        "uuid": "GPU-00000001",
+                        "model": "Tesla T4",
+                        "healthy": False,
+                        "reason": "XID 79",
+                        "memory": {
+                            "allocatedUnits": 0,
+                            "totalUnits": 15,
+                            "allocatedMiB": 0,
+                            "totalMiB": 15360,
+                        },
+                        "core": {"allocatedPercent": 0, "totalPercent": 100},
+                    },
+                ],
+                "pods": [
+                    {
+                        "namespace": "default",
+                        "name": "cuda-0",
+                        "uid": "uid-default-cuda-0",
+                        "phase": "Running",
+                        "shares": [
+                            {"gpu": 0, "uuid": "GPU-00000000", "units": 2, "MiB": 2048, "corePercent": 30}
+                        ],
+                        "pending": None,
+                    },
+                    {
+                        "namespace": "default",
+                        "name": "new",
+                        "uid": "uid-default-new",
+                        "phase": "Running",
+                        "shares": [],
+                        "pending": {"units": 1, "corePercent": 5},
+                    },
+                ],
+            }
+        ],
+        "cluster": {
+            "memory": [{"unit": "1GiB", "allocatedUnits": 3, "totalUnits": 30, "percent": 10}],
+            "core": {"allocatedPercent": 35, "totalPercent": 200},
+        },
+        "warnings": [],
+    }
+
+
+def test_yaml_holds_what_json_holds() -> None:
+    gpu = device(0, model="Größe: 'Tesla' #4")
+    nodes = [node("a", "10.0.0.1", [gpu]), node("b", "10.0.0.2", [gpu], unit=MemoryUnit.MIB_128)]
+    broken = pod("broken", "a", 3, {names.ANN_MEM_INDEX: "x", names.ANN_MEM_POD: "1"})
+    cluster = usage_of(nodes, [placed("p", "a", gpu, 4), broken])
+    assert len(cluster.warnings) == 1
+    text = encoded(cluster, "yaml")
+    assert yaml.safe_load(text) == json.loads(encoded(cluster, "json"))
+    assert text.startswith("version: 1\nnodes:\n- name: a\n")
+
+
+def test_sums_are_kept_apart_by_unit() -> None:
+    gpu = device(0)
+    nodes = [
+        node("a", "10.0.0.1", [gpu]),
+        node("b", "10.0.0.2", [gpu], unit=MemoryUnit.MIB_128),
+        foreign_node("c", "10.0.0.3", 1, 15),
+    ]
+    pods = [placed("p", "b", gpu, 30, unit=MemoryUnit.MIB_128)]
+    assert json.loads(encoded(seen(nodes, pods), "json"))["cluster"] == {
+        "memory": [
+            {"unit": "1GiB", "allocatedUnits": 0, "totalUnits": 30, "percent": 0},
+            {"unit": "128MiB", "allocatedUnits": 30, "totalUnits": 120, "percent": 25},
+        ],
+        "core": None,
+    }
+
+
+def test_namespace_limits_the_pods_that_are_named_and_nothing_else() -> None:
+    gpu = device(0)
+    pods = [placed("mine", "a", gpu, 1, namespace="team"), placed("theirs", "a", gpu, 4)]
+    read = json.loads(encoded(seen([node("a", "10.0.0.1", [gpu])], pods), "json", namespace="team"))
+    assert [one["name"] for one in read["nodes"][0]["pods"]] == ["mine"]
+    assert read["nodes"][0]["memory"]["allocatedUnits"] == 5

@@ -1,0 +1,227 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.inspect.usage import ClusterUsage, percent, usage_of
+from gpushare.model import names
+from gpushare.model.allocation import GpuShare
+from gpushare.model.device import NodeMode
+from gpushare.model.objects import Pod
+from gpushare.model.quantity import MemoryUnit
+from tests.unit.inspect.clusters import (
+    T4_MIB,
+    V100_MIB,
+    device,
+    first_generation,
+    foreign_node,
+    node,
+    placed,
+    pod,
+    second_generation,
+    seen,
+    with_allocation,
+)
+
+GIB, SMALL = MemoryUnit.GIB, MemoryUnit.MIB_128
+
+
+def figures(cluster: ClusterUsage) -> dict[str, list[str]]:
+    return {one.name: [f"{gpu.used_units}/{gpu.total_units}" for gpu in one.gpus] for one in cluster.nodes}
+
+
+def test_each_gpu_has_its_own_size() -> None:
+    gpus = [device(0), device(1, 81920), device(2, V100_MIB)]
+    cluster = seen([node("n", "10.0.0.1", gpus)], [placed("a", "n", gpus[1], 50)])
+    assert figures(cluster) == {"n": ["0/15", "50/80", "0/15"]}
+
+
+def test_pod_on_several_gpus_is_counted_on_each() -> None:
+    cluster = seen(
+        [foreign_node("n", "10.0.0.1", 4, 15)], [pod("a", "n", 8, second_generation({1: 2, 3: 6}))]
+    )
+    assert figures(cluster) == {"n": ["0/15", "2/15", "0/15", "6/15"]}
+    (one,) = cluster.nodes[0].pods
+    assert [(share.device.index, share.units) for share in one.shares] == [(1, 2), (3, 6)]
+
+
+def test_pods_are_ordered_by_gpu_and_those_on_none_come_last() -> None:
+    nodes = [foreign_node("n", "10.0.0.1", 2, 15)]
+    pods = [
+        pod("a", "n", 1),
+        pod("b", "n", 1, first_generation(1, 1)),
+        pod("c", "n", 1, first_generation(0, 1)),
+        pod("d", "n", 1, first_generation(1, 1)),
+    ]
+    assert [one.name for one in seen(nodes, pods).nodes[0].pods] == ["c", "b", "d", "a"]
+
+
+def test_memory_on_no_gpu_yet_counts_for_the_node() -> None:
+    cluster = seen([foreign_node("n", "10.0.0.1", 2, 15)], [pod("a", "n", 5), pod("b", "n", 2)])
+    (one,) = cluster.nodes
+    assert (one.has_pending, one.pending_units, one.used_units, one.total_units) == (True, 7, 7, 30)
+    assert figures(cluster) == {"n": ["0/15", "0/15"]}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_finished_pods_hold_nothing(phase: str) -> None:
+    nodes = [foreign_node("n", "10.0.0.1", 1, 15)]
+    assert figures(seen(nodes, [pod("a", "n", 5, first_generation(0, 5), phase=phase)])) == {"n": ["0/15"]}
+
+
+def test_pods_without_a_node_or_without_our_resource_are_not_counted() -> None:
+    nodes = [foreign_node("n", "10.0.0.1", 1, 15)]
+    other = pod("other", "n", 0)
+    assert figures(seen(nodes, [pod("waiting", "", 5), other, pod("elsewhere", "m", 5)])) == {"n": ["0/15"]}
+    assert seen(nodes, [other]).nodes[0].pods == ()
+
+
+def test_what_was_given_in_another_unit_is_converted_once_per_gpu() -> None:
+    gpu = device(0)
+    small = [placed(f"p{number}", "n", gpu, 1, unit=SMALL) for number in range(8)]
+    cluster = seen([node("n", "10.0.0.1", [gpu], unit=GIB)], small)
+    assert figures(cluster) == {"n": ["1/15"]}
+    assert [one.shares[0].units for one in cluster.nodes[0].pods] == [1] * 8
+    assert cluster.nodes[0].gpus[0].used_mib == 8 * 128
+
+
+def test_unit_may_change_to_and_fro_under_running_pods() -> None:
+    gpu = device(0, V100_MIB)
+    pods = [placed("gib", "n", gpu, 3, unit=GIB), placed("small", "n", gpu, 16, unit=SMALL)]
+    in_gib = figures(seen([node("n", "10.0.0.1", [gpu], unit=GIB)], pods))
+    in_small = figures(seen([node("n", "10.0.0.1", [gpu], unit=SMALL)], pods))
+    # 3 of 15 on 16160 MiB are 3232 MiB, which are 25.2 of 126; 16 of 126 are 2052 MiB, which are 1.9 of 15.
+    assert in_gib == {"n": ["5/15"]}
+    assert in_small == {"n": ["42/126"]}
+
+
+@given(
+    total_mib=st.integers(2048, 200_000),
+    given_in=st.sampled_from(list(MemoryUnit)),
+    shown_in=st.sampled_from(list(MemoryUnit)),
+    data=st.data(),
+)
+def test_figures_are_never_above_the_total_and_never_too_small(
+    total_mib: int, given_in: MemoryUnit, shown_in: MemoryUnit, data: st.DataObject
+) -> None:
+    gpu = device(0, total_mib)
+    free = given_in.count_in(total_mib)
+    pods: list[Pod] = []
+    while free and len(pods) < 5:
+        units = data.draw(st.integers(1, free))
+        pods.append(placed(f"p{len(pods)}", "n", gpu, units, unit=given_in))
+        free -= units
+    shown = seen([node("n", "10.0.0.1", [gpu], unit=shown_in)], pods).nodes[0].gpus[0]
+    assert shown.used_units <= shown.total_units == shown_in.count_in(total_mib)
+    assert shown.used_units * total_mib >= shown.used_mib * shown.total_units
+    if given_in is shown_in:
+        assert shown.used_units == given_in.count_in(total_mib) - free
+
+
+def test_compute_is_counted_where_the_node_has_it() -> None:
+    gpus = [device(0), device(1)]
+    nodes = [node("core", "10.0.0.1", gpus, mode=NodeMode.CORE_MEM), node("mem", "10.0.0.2", gpus)]
+    pods = [placed(f"p{n}", "core", gpus[0], 2, core_percent=30) for n in range(3)]
+    pods.append(pod("waiting", "core", 1, core_percent=5))
+    core, mem = seen(nodes, pods).nodes
+    assert [gpu.used_core_percent for gpu in core.gpus] == [90, 0]
+    assert (core.used_core_percent, core.total_core_percent, core.pending_core_percent) == (95, 200, 5)
+    assert mem.total_core_percent == 0
+
+
+def test_nodes_without_gpu_memory_are_not_shown() -> None:
+    plain = foreign_node("plain", "10.0.0.1", 0, 0)
+    switched = node("switched", "10.0.0.2", [device(0)], advertised=False)
+    assert seen([plain, switched]).nodes == ()
+
+
+def test_node_that_advertises_nothing_is_shown_while_pods_hold_its_gpus() -> None:
+    gpu = device(0)
+    switched = node("n", "10.0.0.2", [gpu], advertised=False)
+    assert figures(seen([switched], [placed("a", "n", gpu, 3)])) == {"n": ["3/15"]}
+
+
+def test_malformed_pod_is_named_and_not_guessed_at() -> None:
+    nodes = [foreign_node("n", "10.0.0.1", 1, 15)]
+    broken = pod("broken", "n", 3, {names.ANN_ALLOCATION: "{", names.ANN_ASSIGNED: "true"})
+    cluster = usage_of(nodes, [broken, pod("whole", "n", 2, first_generation(0, 2))])
+    assert figures(cluster) == {"n": ["2/15"]}
+    (warning,) = cluster.warnings
+    assert warning.startswith(
+        "pod default/broken: annotation scheduler.framework.gpushare.allocation is not JSON"
+    )
+    assert warning.endswith("it is not counted: delete the pod, so that it is placed anew")
+
+
+def test_pod_whose_request_breaks_the_rules_is_named() -> None:
+    cluster = usage_of([foreign_node("n", "10.0.0.1", 1, 15)], [pod("odd", "n", 3, core_percent=7)])
+    (warning,) = cluster.warnings
+    assert "pod default/odd: aliyun.com/gpu-core.percentage must be a multiple of 5" in warning
+
+
+def test_pod_on_a_gpu_that_is_gone_is_named() -> None:
+    gone = GpuShare("GPU-gone", 0, 3 * 1024, 3, 15)
+    lost = with_allocation(pod("lost", "n", 3), [gone], GIB)
+    cluster = usage_of([node("n", "10.0.0.1", [device(0)])], [lost])
+    assert figures(cluster) == {"n": ["0/15"]}
+    (warning,) = cluster.warnings
+    assert "pod default/lost: holds 3072 MiB of GPU 0 (GPU-gone), which node n has no longer" in warning
+
+
+def test_our_pods_on_a_node_that_nobody_describes_are_found_by_index() -> None:
+    share = GpuShare("GPU-real", 1, 3 * 1024, 3, 15)
+    ours = with_allocation(pod("a", "n", 3), [share], GIB)
+    assert figures(seen([foreign_node("n", "10.0.0.1", 2, 15)], [ours])) == {"n": ["0/15", "3/15"]}
+
+
+def test_malformed_node_is_named_and_the_others_are_shown() -> None:
+    broken = node("broken", "10.0.0.1", [device(0)])
+    assert broken.metadata.annotations is not None
+    broken.metadata.annotations[names.ANN_DEVICES] = "{}"
+    odd = foreign_node("odd", "10.0.0.3", 1, 15)
+    odd.status.capacity = {names.GPU_MEM: "15Q"}
+    cluster = usage_of([broken, odd, foreign_node("fine", "10.0.0.2", 1, 15)], [])
+    assert figures(cluster) == {"fine": ["0/15"]}
+    assert [warning.split(":")[0] for warning in cluster.warnings] == ["node broken", "node odd"]
+    assert all(warning.endswith("; the node is left out") for warning in cluster.warnings)
+
+
+@pytest.mark.parametrize(
+    ("units_per_gpu", "label", "unit"),
+    [
+        (15, "16160MiB", GIB),
+        (126, "16160MiB", SMALL),
+        (126, None, GIB),
+        (126, "many", GIB),
+        (7, "16160MiB", GIB),
+    ],
+)
+def test_unit_of_a_foreign_node_is_told_by_the_size_of_its_gpus(
+    units_per_gpu: int, label: str | None, unit: MemoryUnit
+) -> None:
+    labels = {} if label is None else {"aliyun.accelerator/nvidia_mem": label}
+    cluster = seen([foreign_node("n", "10.0.0.1", 2, units_per_gpu, labels)])
+    assert cluster.nodes[0].unit is unit
+    assert figures(cluster) == {"n": [f"0/{units_per_gpu}"] * 2}
+
+
+def test_node_without_an_internal_address_is_shown_as_unknown() -> None:
+    lonely = foreign_node("n", "10.0.0.1", 1, 15)
+    lonely.status.addresses = None
+    assert seen([lonely]).nodes[0].address == "unknown"
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**9))
+def test_percent_is_cut_off(used: int, total: int) -> None:
+    assert percent(used, total) * total <= used * 100 < (percent(used, total) + 1) * total
+
+
+def test_nothing_of_nothing_is_no_percent() -> None:
+    assert percent(0, 0) == 0
+
+
+def test_nodes_stay_in_the_order_of_the_api_server() -> None:
+    cluster = seen([foreign_node(name, "10.0.0.1", 1, T4_MIB // 1024) for name in ("c", "a", "b")])
+    assert [one.name for one in cluster.nodes] == ["c", "a", "b"]
+    assert not list(pairwise(cluster.units))
