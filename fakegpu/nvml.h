@@ -133,17 +133,9 @@ _Static_assert(sizeof(nvmlEccErrorCounts_t) == 32, "ECC");
 typedef struct { uint64_t referenceTime, violationTime; } nvmlViolationTime_t;
 _Static_assert(sizeof(nvmlViolationTime_t) == 16, "violations");
 
-/* 20 bytes. */
-typedef struct { uint32_t max, high, partial, low, none; } nvmlRowRemapperHistogramValues_t;
-_Static_assert(sizeof(nvmlRowRemapperHistogramValues_t) == 20, "row remapper");
-
 /* 16 bytes. */
 typedef struct { uint64_t protectedMemSizeKib, unprotectedMemSizeKib; } nvmlConfComputeMemSizeInfo_t;
 _Static_assert(sizeof(nvmlConfComputeMemSizeInfo_t) == 16, "confidential memory");
-
-/* 28 bytes. */
-typedef struct { unsigned char clusterUuid[16]; nvmlReturn_t status; uint32_t cliqueId; unsigned char state; } nvmlGpuFabricInfo_t;
-_Static_assert(sizeof(nvmlGpuFabricInfo_t) == 28, "fabric");
 
 /* Nearest first; as the interface numbers them. */
 enum {

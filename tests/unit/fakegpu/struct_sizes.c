@@ -23,8 +23,6 @@ int main(void)
     SIZE(nvmlFieldValue_t);
     SIZE(nvmlEccErrorCounts_t);
     SIZE(nvmlViolationTime_t);
-    SIZE(nvmlRowRemapperHistogramValues_t);
     SIZE(nvmlConfComputeMemSizeInfo_t);
-    SIZE(nvmlGpuFabricInfo_t);
     return 0;
 }

@@ -1,0 +1,59 @@
+"""Builds the stand-in driver once for a test run, and finds foreign clients of it."""
+
+import fcntl
+import functools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+BUILT = ROOT / "build" / "fakegpu"
+LIBRARY = BUILT / "libnvidia-ml.so.1"
+SYSTEM = ROOT / "build" / "system"
+IN_CI = os.environ.get("CI") == "true"
+
+
+@functools.cache
+def build(target: str) -> Path:
+    """Run ``make TARGET``; several test processes may ask at once."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with (BUILT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = subprocess.run(
+            ["make", "--no-print-directory", "-C", str(ROOT / "fakegpu"), target],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert made.returncode == 0, made.stdout + made.stderr
+    return BUILT
+
+
+def system_program(name: str) -> str:
+    """A program that comes only from a system's packages: skips where it is missing, fails in CI."""
+    unpacked = SYSTEM / "usr" / "bin" / name
+    found = str(unpacked) if unpacked.exists() else shutil.which(name)
+    if found is None:
+        missing = f"{name} is not here; scripts/install-system-packages puts it into build/system"
+        if IN_CI:
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
+
+
+def environment(node: Path, **more: str) -> dict[str, str]:
+    """What a process needs to find the stand-in driver, and nothing that would mislead it."""
+    libraries = [str(BUILT), *map(str, (SYSTEM / "usr" / "lib").glob("*-linux-gnu"))]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAKEGPU_", "LD_"))}
+    return kept | {
+        "LD_LIBRARY_PATH": ":".join(libraries),
+        "FAKEGPU_NODE": str(node),
+        "TERM": "xterm",
+        "COLUMNS": "200",
+        "LINES": "50",
+        **more,
+    }

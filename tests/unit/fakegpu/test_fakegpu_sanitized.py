@@ -1,0 +1,47 @@
+"""The library under many threads and a file that never rests, watched by sanitizers."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpushare.playground import gpus
+from tests.unit.fakegpu.building import build
+
+ROUNDS = "60"
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_calls_stay_right_while_the_file_is_replaced_under_several_threads(
+    sanitizer: str, tmp_path: Path
+) -> None:
+    node = gpus.preset("core-mem-4", "n1")
+    lost = replace(node, gpus=(replace(node.gpus[0], fault="lost", xids={79: 1}), *node.gpus[1:]))
+    good = gpus.render(node)
+    for name, text in (
+        ("good", good),
+        ("lost", gpus.render(lost)),
+        ("broken", good.replace("\ngpu 1", "\ngpuu 1")),
+    ):
+        (tmp_path / name).write_text(text)
+    program = [str(build("sanitize") / sanitizer / "hammer"), "good", "lost", "broken", ROUNDS]
+    # ThreadSanitizer wants memory where newer kernels' randomisation may not leave it.
+    if shutil.which("setarch"):
+        program = ["setarch", "--addr-no-randomize", *program]
+    ended = subprocess.run(
+        program,
+        cwd=tmp_path,
+        env={**os.environ, "FAKEGPU_NODE": str(tmp_path / "live")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.endswith(" calls\n")
+    assert {line.partition("gpuu: ")[2] for line in ended.stderr.splitlines()} == {
+        "unknown key; did you mean 'gpu'? (the description before it stays in force)"
+    }
