@@ -1,0 +1,247 @@
+"""A cluster as a context manager: started in order, watched, changed, and ended without a trace."""
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from gpushare.kube.access import load_access
+from gpushare.kube.client import Client
+from gpushare.kube.errors import KubeError
+from gpushare.kube.session import Session
+from gpushare.model import names
+from gpushare.model.device import described_devices
+from gpushare.model.errors import ModelError
+from gpushare.model.objects import Node
+from gpushare.model.quantity import MemoryUnit
+from gpushare.playground import gpus
+from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
+from gpushare.playground.cluster.parts import Part
+from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
+
+_START_S: Final = 60.0
+_POLL_S: Final = 0.02
+_USERS: Final = ("controllers", "kubescheduler", "extender", "node-agent", "kubelet", "walk")
+
+
+class ClusterError(Exception):
+    """The playground could not be started or changed; says which part failed and its last words."""
+
+
+class Cluster:
+    """The playground. ``told`` gets a line for whatever a person should know while it starts and runs."""
+
+    def __init__(
+        self,
+        *,
+        driver: Path,
+        nodes: Sequence[NodeDescription] = DEFAULT_NODES,
+        unit: MemoryUnit = MemoryUnit.GIB,
+        told: Callable[[str], None] = print,
+        images: Path | None = None,
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.unit = unit
+        self.parts: dict[str, Part] = {}
+        """Every part by name: ``apiserver``, ``extender``, ``kubelet NODE``, ``node-agent NODE``…"""
+        self._driver = driver
+        self._images = images
+        self._told = told
+        self._token = secrets.token_hex(16)
+
+    # --- where things are -----------------------------------------------------------------------
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.state / "api" / "kubeconfig"
+
+    def gpu_file(self, node: str) -> Path:
+        """The file that describes a node's GPUs; rewrite it to switch faults on and off."""
+        return self.state / "gpus" / f"{node}.conf"
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        for folder in remove_stale():
+            self._told(f"removed what an earlier playground left in {folder}")
+        self.state = make_state()
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    async def _start(self) -> None:
+        for folder in ("api", "log", "gpus", "nodes"):
+            (self.state / folder).mkdir()
+        users = [option for user in _USERS for option in ("--user", user)]
+        self._add(
+            "apiserver",
+            ["gpushare.playground.apiserver", "--dir", str(self.state / "api"), *users],
+            {"GPUSHARE_KUBELET_TOKEN": self._token},
+        )
+        await self._step("API server", self.kubeconfig_ready())
+        for node in self.nodes:
+            self._add_node(node)
+        self._add("controllers", ["gpushare.playground.controllers", *self._access("controllers")])
+        port_file = self.state / "extender.port"
+        extender = ["gpushare", "scheduler", *self._access("extender"), "--port-file", str(port_file)]
+        self._add("extender", [*extender, "--listen", "127.0.0.1:0"])
+        await self._step("scheduler extender", self.extender_ready())
+        # Started again, it must be where kube-scheduler calls it.
+        address = f"127.0.0.1:{port_file.read_text().strip()}"
+        self.parts["extender"].arguments[-1] = address
+        url = f"http://{address}/gpushare"
+        self._add(
+            "kubescheduler",
+            ["gpushare.playground.kubescheduler", *self._access("kubescheduler"), "--extender", url],
+        )
+        for node in self.nodes:
+            await self._step(f"node {node.name} ({node.mode}, {node.preset})", self.node_ready(node.name))
+
+    async def _stop(self) -> None:
+        # Kubelets go first, while the API server can still take their last words; containers by record.
+        order = sorted(self.parts.values(), key=lambda part: part.name == "apiserver")
+        await asyncio.gather(*(part.stop() for part in order if part.name != "apiserver"))
+        for part in order:
+            await part.stop()
+        await asyncio.to_thread(remove_state, self.state)
+
+    def _add(self, name: str, arguments: list[str], environment: dict[str, str] | None = None) -> None:
+        log = self.state / "log" / f"{name.replace(' ', '-')}.log"
+        environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
+        command = [sys.executable, "-m", *arguments]
+        self.parts[name] = Part(name, command, log, environment, self._told)
+        self.parts[name].start()
+
+    def _access(self, user: str) -> list[str]:
+        return ["--kubeconfig", str(self.state / "api" / f"{user}.kubeconfig")]
+
+    def _add_node(self, node: NodeDescription) -> None:
+        gpu_file, root = self.gpu_file(node.name), self.state / "nodes" / node.name
+        gpus.write(gpu_file, gpus.preset(node.preset, node.name))
+        root.mkdir()
+        labels = [option for key, value in node.labels for option in ("--label", f"{key}={value}")]
+        token_file = self.state / "kubelet.token"
+        if not token_file.exists():
+            token_file.touch(0o600)
+            token_file.write_text(self._token)
+        images = ["--images", str(self._images)] if self._images else []
+        kubelet = ["gpushare.playground.kubelet", "--node", node.name, *self._access("kubelet")]
+        kubelet += [*labels, *images, "--root", str(root), "--token-file", str(token_file)]
+        kubelet += ["--fakegpu-node", str(gpu_file), "--fakegpu-lib", str(self._driver)]
+        self._add(f"kubelet {node.name}", [*kubelet, "--lifeline", str(os.getpid())])
+        agent = ["gpushare", "node-agent", "--node", node.name, *self._access("node-agent")]
+        agent += ["--kubelet-dir", str(root / "device-plugins")]
+        agent += ["--pod-resources", str(root / "pod-resources" / "kubelet.sock")]
+        self._add(
+            f"node-agent {node.name}",
+            [*agent, "--unit", self.unit.setting],
+            {"LD_LIBRARY_PATH": str(self._driver), "FAKEGPU_NODE": str(gpu_file)},
+        )
+
+    # --- changing it ------------------------------------------------------------------------------
+
+    async def set_unit(self, unit: MemoryUnit) -> None:
+        """Start every node agent again with another memory unit, as a changed chart value does."""
+        self.unit = unit
+        agents = [part for name, part in self.parts.items() if name.startswith("node-agent ")]
+        await asyncio.gather(*(agent.stop() for agent in agents))
+        for agent in agents:
+            agent.arguments[agent.arguments.index("--unit") + 1] = unit.setting
+            agent.start()
+        await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
+
+    def kill(self, name: str) -> None:
+        """``kill -9`` a part; it is started again."""
+        self.parts[name].kill(signal.SIGKILL)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def _step(self, what: str, ready: Awaitable[None]) -> None:
+        started_s = time.monotonic()
+        await ready
+        self._told(f"{what}: ready ({time.monotonic() - started_s:.1f} s)")
+
+    async def kubeconfig_ready(self) -> None:
+        """Wait until the API server answers."""
+
+        async def answers() -> bool:
+            if not self.kubeconfig.exists():
+                return False
+            async with Session(load_access(str(self.kubeconfig))) as session:
+                return await session.request("GET", "/readyz", timeout_s=2.0) != b""
+
+        await self._until(answers, "the API server does not answer", "apiserver")
+
+    async def extender_ready(self) -> None:
+        """Wait until the extender has read pods and nodes."""
+        port_file = self.state / "extender.port"
+
+        async def ready() -> bool:
+            if not port_file.exists():
+                return False
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(port_file.read_text()))
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return b" 200 " in answer[:20]
+
+        await self._until(ready, "the extender does not get ready", "extender")
+
+    async def node_ready(self, name: str) -> None:
+        """Wait until the node's agent has published its GPUs and the kubelet offers them."""
+        agent = f"node-agent {name}"
+        async with Session(load_access(str(self.kubeconfig))) as session:
+            client = Client(session)
+
+            async def offers() -> bool:
+                return _offers(await client.get_node(name), self.unit)
+
+            await self._until(offers, f"node {name} does not offer its GPUs", agent, f"kubelet {name}")
+
+    async def _until(self, reached: Callable[[], Awaitable[bool]], problem: str, *parts: str) -> None:
+        deadline_s = time.monotonic() + _START_S
+        while True:
+            try:
+                if await reached():
+                    return
+            except (OSError, KubeError, ValueError):
+                pass  # not yet
+            if time.monotonic() > deadline_s:
+                words = "\n\n".join(f"{name}:\n{self.parts[name].last_words()}" for name in parts)
+                raise ClusterError(f"{problem} after {_START_S:.0f} s. Its log ends so:\n{words}")
+            await asyncio.sleep(_POLL_S)
+
+
+def _offers(node: Node, unit: MemoryUnit) -> bool:
+    """Whether the node's kubelet and its agent agree on what it shares, in ``unit``."""
+    try:
+        described = described_devices(node)
+    except ModelError:
+        return False
+    if described is None:
+        return False
+    mode, present, devices = described
+    labelled = (node.metadata.labels or {}).get(names.LABEL_MODE, "default")
+    units = sum(present.count_in(device.total_mib) for device in devices) if mode.shares_memory else 0
+    allocatable = node.status.allocatable or {}
+    return (
+        present is unit
+        and mode.value == labelled
+        and str(allocatable.get(names.GPU_MEM, 0)) == str(units)
+        and (not mode.gives_core or str(allocatable.get(names.GPU_CORE, 0)) == str(100 * len(devices)))
+    )

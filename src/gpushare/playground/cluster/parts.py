@@ -1,0 +1,110 @@
+"""One part of the playground: a process that is started again when it ends, until it is told to stop."""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_S: Final = 0.2
+_MOST_BACKOFF_S: Final = 5.0
+_STEADY_S: Final = 10.0
+"""A part that ran this long starts over with the shortest back-off."""
+_STOP_S: Final = 5.0
+_PR_SET_PDEATHSIG: Final = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_parent() -> None:
+    """Runs in the child: the kernel kills it when the supervisor is gone, however that went."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+@dataclass
+class Part:
+    """A process by its argument list. ``restarts`` counts how often it was started again."""
+
+    name: str
+    arguments: list[str]
+    log: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    told: Callable[[str], None] = logger.info
+    restarts: int = 0
+    pid: int = 0
+    _stopping: bool = False
+    _task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start it, and keep it up from now on."""
+        self._stopping = False
+        self._task = asyncio.create_task(self._keep_up(), name=self.name)
+
+    async def stop(self) -> None:
+        """SIGTERM, a few seconds, SIGKILL; returns when it is gone."""
+        self._stopping = True
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self.kill(signal.SIGTERM)
+        _, late = await asyncio.wait([task], timeout=_STOP_S)
+        if late:
+            self.kill(signal.SIGKILL)
+            _, late = await asyncio.wait([task], timeout=_STOP_S)
+            if late:
+                task.cancel()
+
+    def told_to_stop(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stopping
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if there is one."""
+        if self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def last_words(self, lines: int = 12) -> str:
+        """The end of its log, for a message."""
+        with suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return ""
+
+    async def _keep_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff_s = _FIRST_BACKOFF_S
+        while not self.told_to_stop():
+            started_s = loop.time()
+            with self.log.open("ab") as log:
+                process = await asyncio.create_subprocess_exec(
+                    *self.arguments,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=os.environ | self.environment,
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent,
+                )
+            self.pid = process.pid
+            if self.told_to_stop():
+                self.kill(signal.SIGTERM)
+            code = await process.wait()
+            self.pid = 0
+            if self.told_to_stop():
+                return
+            if loop.time() - started_s > _STEADY_S:
+                backoff_s = _FIRST_BACKOFF_S
+            self.told(f"{self.name} ended ({_outcome(code)}); starting it again in {backoff_s:.1f} s")
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _MOST_BACKOFF_S)
+            self.restarts += 1
+
+
+def _outcome(code: int) -> str:
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
