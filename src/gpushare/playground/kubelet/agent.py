@@ -24,7 +24,7 @@ from gpushare.kube.session import Session
 from gpushare.playground.kubelet.allocate import Allocator
 from gpushare.playground.kubelet.containers import Attempt, Containers
 from gpushare.playground.kubelet.devices import DeviceBook
-from gpushare.playground.kubelet.errors import NotRunning
+from gpushare.playground.kubelet.errors import NotRunning, Waiting
 from gpushare.playground.kubelet.fit import check_fit
 from gpushare.playground.kubelet.folders import read_json, write_whole
 from gpushare.playground.kubelet.leftovers import stop_recorded
@@ -255,7 +255,7 @@ class Kubelet:
                 raise NotRunning(f"previous terminated container {container}", f"in pod {key} not found")
             if attempt is None:
                 reason = state.waiting[0] if state.waiting is not None else "ContainerCreating"
-                raise NotRunning(f"container {container} in pod {pod}", f"is waiting to start: {reason}")
+                raise Waiting(f'container "{container}" in pod "{pod}"', f"is waiting to start: {reason}")
             return attempt
         raise NotRunning(f"pod {key}", f"is not on node {self.settings.node}")
 

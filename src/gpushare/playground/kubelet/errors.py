@@ -36,3 +36,7 @@ class StartFailed(KubeletError):
 
 class NotRunning(KubeletError):
     """A request about a pod or container that is not here or does not run."""
+
+
+class Waiting(NotRunning):
+    """A request about a container that has not started yet."""

@@ -94,6 +94,17 @@ class ExecSession:
             await ending
             self._close_input()
 
+    async def refuse(self, problem: str) -> None:
+        """Tell the client that its command cannot run."""
+        told = {
+            "metadata": {},
+            "status": "Failure",
+            "reason": "InternalError",
+            "message": problem,
+            "code": 500,
+        }
+        await self._send(ERROR, json.dumps(told).encode())
+
     def kill(self) -> None:
         """End the command and whatever it started in its session."""
         process = self._process

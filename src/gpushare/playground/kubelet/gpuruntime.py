@@ -16,6 +16,7 @@ from gpushare.playground.kubelet.settings import Settings
 
 VOID: Final = "void"
 _NO_GPU: Final = "nvidia-smi: not found: this container was given no GPU (NVIDIA_VISIBLE_DEVICES is not set)"
+_NO_DRIVER: Final = "nvidia-smi: not found: this node has no GPU, real or simulated"
 _NO_PROGRAM: Final = (
     "nvidia-smi: not found on this machine: install it (Debian: package nvidia-smi, section non-free), "
     "or unpack it into the checkout with scripts/install-system-packages"
@@ -32,7 +33,7 @@ def inject(environment: dict[str, str], settings: Settings, commands: Path) -> N
     visible = visible_devices(environment)
     environment["FAKEGPU_VISIBLE_DEVICES"] = visible
     if visible == VOID or settings.fakegpu_node is None:
-        write_program(commands / "nvidia-smi", _refusal(_NO_GPU))
+        write_program(commands / "nvidia-smi", _refusal(_NO_GPU if visible == VOID else _NO_DRIVER))
         return
     environment["FAKEGPU_NODE"] = str(settings.fakegpu_node)
     libraries = [str(settings.fakegpu_lib), environment.get("LD_LIBRARY_PATH", "")]

@@ -14,7 +14,7 @@ import structlog
 from aiohttp import web
 
 from gpushare.playground.kubelet.containers import Attempt
-from gpushare.playground.kubelet.errors import BadSettings, NotRunning
+from gpushare.playground.kubelet.errors import BadSettings, NotRunning, Waiting
 from gpushare.playground.kubelet.execsession import PROTOCOLS, ExecSession, Streams
 from gpushare.playground.kubelet.logs import LogOptions, read_log, since_seconds
 
@@ -80,6 +80,8 @@ class Server:
             return web.Response(status=401, text="Unauthorized")
         try:
             answer: web.StreamResponse = await handler(request)
+        except Waiting as error:
+            return web.Response(status=400, text=f"{error.subject} {error.problem}")
         except NotRunning as error:
             return web.Response(status=404, text=str(error))
         except ValueError as error:
@@ -115,10 +117,6 @@ class Server:
         command = query.getall("command", [])
         if not command:
             raise ValueError("command is missing")
-        attempt = self._attempt(request, previous=False)
-        launch = attempt.launch()
-        if attempt.ended is not None or launch is None:
-            raise NotRunning(f"container {request.match_info['container']}", "is not running")
         streams = Streams(
             stdin=_flag(query, "stdin") or _flag(query, "input"),
             stdout=_flag(query, "stdout") or _flag(query, "output"),
@@ -127,14 +125,33 @@ class Server:
         )
         socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)
         await socket.prepare(request)
+        try:
+            await self._run_beside(request, socket, streams, command)
+        finally:
+            await socket.close()
+        return socket
+
+    async def _run_beside(
+        self, request: web.Request, socket: web.WebSocketResponse, streams: Streams, command: list[str]
+    ) -> None:
         session = ExecSession(socket, streams)
+        # Told through the open connection: a client would take a refused one for an old server's.
+        try:
+            attempt = self._attempt(request, previous=False)
+        except NotRunning as error:
+            await session.refuse(str(error))
+            return
+        launch = attempt.launch()
+        if attempt.ended is not None or launch is None:
+            await session.refuse(
+                f'container not found ("{request.match_info["container"]}"): it does not run'
+            )
+            return
         self._sessions[session] = attempt
         try:
             await session.run(launch, command)
         finally:
             del self._sessions[session]
-            await socket.close()
-        return socket
 
 
 def log_options(query: Mapping[str, str]) -> LogOptions:
