@@ -1,0 +1,37 @@
+"""Waiting for states: whoever changes something says so, whoever waits looks again."""
+
+import asyncio
+from collections.abc import Callable
+
+DEADLINE_S = 15.0
+
+
+class Changes:
+    """Told of every change of a scripted partner, from any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: set[asyncio.Event] = set()
+
+    def tell(self) -> None:
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for event in self._waiting:
+            event.set()
+
+    async def until(
+        self, state: Callable[[], object], what: str = "", deadline_s: float = DEADLINE_S
+    ) -> None:
+        """Return once ``state()`` holds; fail with ``what`` when it does not in time."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            async with asyncio.timeout(deadline_s):
+                while not state():
+                    event.clear()
+                    await event.wait()
+        except TimeoutError:
+            raise AssertionError(f"not reached within {deadline_s} s: {what or state}") from None
+        finally:
+            self._waiting.discard(event)

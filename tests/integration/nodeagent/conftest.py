@@ -1,0 +1,147 @@
+"""One node: a scripted API server, a scripted kubelet, scripted GPUs, and the real node agent between them."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.kube.access import Access
+from gpushare.kube.session import Session
+from gpushare.model import names
+from gpushare.model.allocation import Allocation
+from gpushare.model.device import NodeMode
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.wire import read_allocation
+from gpushare.nodeagent.agent import Agent, Settings
+from gpushare.nodeagent.device_lists import resources_of
+from gpushare.nodeagent.discovery import Pace
+from tests.integration.nodeagent import cluster_objects as objects
+from tests.integration.nodeagent.changing import Changes
+from tests.integration.nodeagent.scripted_api import ScriptedApi
+from tests.integration.nodeagent.scripted_kubelet import Admitted, ScriptedKubelet
+from tests.integration.nodeagent.scripted_nvml import ScriptedNvml, gpu
+
+QUICK = Pace(wait_s=0.02, probe_s=0.02, reopen_s=0.1, look_first_s=0.02, look_most_s=0.1)
+
+
+@dataclass
+class World:
+    folder: Path
+    changes: Changes
+    api: ScriptedApi
+    kubelet: ScriptedKubelet
+    nvml: ScriptedNvml
+    settings: Settings
+    agent: Agent | None = None
+    _running: asyncio.Task[None] | None = None
+    _session: Session | None = field(default=None, repr=False)
+
+    async def start(self, *, mode: str | None = "share", ready: bool = True) -> None:
+        """Start the agent on a node with that label; with ``ready`` wait until it is."""
+        if ("nodes", objects.NODE) not in self.api.objects:
+            self.api.put("nodes", objects.NODE, objects.node(mode))
+        self._session = await Session(Access(self.api.url)).__aenter__()
+        self.agent = Agent(self.settings, self._session, self.nvml)
+        self._running = asyncio.create_task(self.agent.run())
+        self._running.add_done_callback(lambda _: self.changes.tell())
+        if ready:
+            await self.ready()
+
+    async def ready(self) -> None:
+        """Until the kubelet has the list of every resource of the node's mode."""
+        label = self.api.objects["nodes", objects.NODE]["metadata"]["labels"][names.LABEL_MODE]
+        wanted = resources_of(NodeMode(label))
+        await self.changes.until(
+            lambda: self._died() or all(self.kubelet.capacity(one) is not None for one in wanted),
+            "the agent is ready",
+        )
+
+    def _died(self) -> bool:
+        assert self._running is not None
+        return self._running.done() and self._running.result() is None
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+            self._running = None
+        if self._session is not None:
+            await self._session.__aexit__(None, None, None)
+            self._session = None
+
+    def use(self, **settings: Any) -> None:
+        self.settings = replace(self.settings, **settings)
+
+    def bind(
+        self,
+        name: str,
+        *containers: dict[str, Any],
+        on: int | None,
+        init: tuple[dict[str, Any], ...] = (),
+        **how: Any,
+    ) -> dict[str, Any]:
+        """A pod that the scheduler has bound to our node, decided for GPU ``on`` (``None``: for none)."""
+        made = objects.pod(name, *containers, init=init)
+        if on is not None:
+            objects.decide(made, self.nvml.gpus, on, unit=self.settings.unit, **how)
+        self.api.put_pod(made)
+        return made
+
+    async def run_pod(self, name: str, units: int, on: int, core: int = 0) -> Admitted:
+        """A pod with one container, bound and admitted."""
+        return await self.kubelet.admit(self.bind(name, objects.container("c", units, core), on=on))
+
+    def recorded(self, name: str) -> Allocation:
+        """What the pod's record says now."""
+        found = read_allocation(self.api.annotations("pods", f"default/{name}"), None)
+        assert found is not None
+        return found
+
+    def assigned(self, name: str) -> bool:
+        annotations = self.api.annotations("pods", f"default/{name}")
+        return annotations.get(names.ANN_MEM_ASSIGNED) == annotations.get(names.ANN_ASSIGNED) == "true"
+
+    async def until_assigned(self, *pods: str) -> None:
+        await self.changes.until(lambda: all(self.assigned(one) for one in pods), f"assigned: {pods}")
+
+    def end_pod(self, name: str) -> None:
+        """The pod has finished and is deleted."""
+        self.kubelet.remove(f"default/{name}")
+        self.api.drop("pods", f"default/{name}")
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose sockets have short paths (the kernel takes 107 bytes)."""
+    folder = Path(tempfile.mkdtemp(prefix="gsn"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def world(short_folder: Path) -> AsyncIterator[World]:
+    """Two T4 with 15 units each; the agent is started by the test."""
+    changes = Changes()
+    api, kubelet = ScriptedApi(changes), ScriptedKubelet(short_folder, changes)
+    await api.start()
+    await kubelet.start()
+    settings = Settings(
+        node=objects.NODE,
+        kubelet_dir=kubelet.plugins_dir,
+        pod_resources=kubelet.resources_socket,
+        unit=MemoryUnit.GIB,
+        pace=QUICK,
+        xid_quiet_s=0.05,
+    )
+    made = World(short_folder, changes, api, kubelet, ScriptedNvml([gpu(0), gpu(1)]), settings)
+    yield made
+    await made.stop()
+    await kubelet.stop()
+    await api.stop()

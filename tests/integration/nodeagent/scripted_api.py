@@ -1,0 +1,199 @@
+"""An API server for one test: pods, nodes and events in memory, over real HTTP, with watches.
+
+It does what the node agent uses, as the real one does it: field selectors, resource versions, merge patches with a
+UID precondition, the status subresource.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from tests.integration.nodeagent.changing import Changes
+
+type_of_object = dict[str, Any]
+
+
+class ScriptedApi:
+    """``objects`` by (kind, name), where kind is ``pods`` or ``nodes`` and a pod's name is ``namespace/name``."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.changes = changes
+        self.objects: dict[tuple[str, str], type_of_object] = {}
+        self.events: list[type_of_object] = []
+        self.requests: list[str] = []
+        self.refusing = False
+        """Answer everything with 503."""
+        self.watch_held = False
+        """Keep watch events back: the informer lags."""
+        self._version = 10
+        self._log: list[tuple[int, str, str, type_of_object]] = []
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await site.start()
+        server = site._server
+        assert isinstance(server, asyncio.Server)
+        self._port = server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    # --- what tests say -----------------------------------------------------------------------
+
+    def put(self, kind: str, name: str, item: type_of_object) -> None:
+        self._version += 1
+        event = "MODIFIED" if (kind, name) in self.objects else "ADDED"
+        item = json.loads(json.dumps(item))
+        item["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[kind, name] = item
+        self._log.append((self._version, event, kind, item))
+        self.changes.tell()
+
+    def drop(self, kind: str, name: str) -> None:
+        item = json.loads(json.dumps(self.objects.pop((kind, name))))
+        self._version += 1
+        item["metadata"]["resourceVersion"] = str(self._version)
+        self._log.append((self._version, "DELETED", kind, item))
+        self.changes.tell()
+
+    def put_pod(self, pod: type_of_object) -> None:
+        self.put("pods", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", pod)
+
+    def label_node(self, name: str, labels: dict[str, str]) -> None:
+        node = self.objects["nodes", name]
+        self.put("nodes", name, {**node, "metadata": {**node["metadata"], "labels": labels}})
+
+    def release_watch(self) -> None:
+        self.watch_held = False
+        self.changes.tell()
+
+    def annotations(self, kind: str, name: str) -> dict[str, str]:
+        item = self.objects.get((kind, name), {"metadata": {}})
+        return item["metadata"].get("annotations") or {}
+
+    def capacity(self, node: str) -> dict[str, str]:
+        return self.objects["nodes", node].get("status", {}).get("capacity") or {}
+
+    def told(self, reason: str) -> list[type_of_object]:
+        """The events of that reason."""
+        return [event for event in self.events if event["reason"] == reason]
+
+    # --- HTTP ---------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        path, query = request.path, {key: values[0] for key, values in parse_qs(request.query_string).items()}
+        watching = query.get("watch") in ("1", "true")
+        self.requests.append(f"{'WATCH' if watching else request.method} {path}")
+        if self.refusing:
+            return _status(503, "ServiceUnavailable", "the server is away")
+        if path in ("/api/v1/pods", "/api/v1/nodes"):
+            kind = path.rsplit("/", 1)[1]
+            if watching:
+                return await self._watch(request, kind, query)
+            items = [item for (of, _), item in self.objects.items() if of == kind and _selected(item, query)]
+            return web.json_response(
+                {
+                    "kind": "List",
+                    "apiVersion": "v1",
+                    "metadata": {"resourceVersion": str(self._version)},
+                    "items": items,
+                }
+            )
+        if "/events" in path:
+            return await self._take_event(request)
+        parts = path.removeprefix("/api/v1/").split("/")
+        if parts[0] == "nodes":
+            return await self._object(request, "nodes", parts[1])
+        return await self._object(request, "pods", f"{parts[1]}/{parts[3]}")
+
+    async def _watch(self, request: web.Request, kind: str, query: dict[str, str]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        seen = int(query.get("resourceVersion") or 0)
+        while not self.refusing:
+            news = [one for one in self._log if one[0] > seen and one[2] == kind]
+            if news and not self.watch_held:
+                for version, event, _, item in news:
+                    seen = version
+                    if _selected(item, query):
+                        await response.write(json.dumps({"type": event, "object": item}).encode() + b"\n")
+            with suppress(AssertionError):
+                await self.changes.until(partial(self._has_news, seen, kind), deadline_s=300)
+        return response
+
+    def _has_news(self, seen: int, kind: str) -> bool:
+        return self.refusing or (
+            not self.watch_held and any(version > seen and of == kind for version, _, of, _ in self._log)
+        )
+
+    async def _take_event(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if request.method == "POST":
+            self.events.append(body)
+            self.changes.tell()
+        return web.json_response(body)
+
+    async def _object(self, request: web.Request, kind: str, name: str) -> web.StreamResponse:
+        item = self.objects.get((kind, name))
+        if item is None:
+            return _status(404, "NotFound", f'{kind} "{name}" not found')
+        if request.method == "PATCH":
+            assert request.content_type == "application/merge-patch+json"
+            patch = await request.json()
+            uid = patch.get("metadata", {}).get("uid")
+            if uid is not None and uid != item["metadata"]["uid"]:
+                return _status(409, "Conflict", "the UID in the precondition is another")
+            merged = _merged(item, patch)
+            if merged != item:
+                self.put(kind, name, merged)
+            item = self.objects[kind, name]
+        return web.json_response(item)
+
+
+def _selected(item: type_of_object, query: dict[str, str]) -> bool:
+    selector = query.get("fieldSelector", "")
+    for term in filter(None, selector.split(",")):
+        field, _, value = term.partition("=")
+        found: Any = item
+        for key in field.split("."):
+            found = found.get(key, "") if isinstance(found, dict) else ""
+        if found != value:
+            return False
+    return True
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    """JSON merge patch (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key), value)
+    return result
+
+
+def _status(code: int, reason: str, message: str) -> web.Response:
+    return web.json_response(
+        {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message},
+        status=code,
+    )

@@ -1,0 +1,257 @@
+"""The kubelet's device manager over real gRPC sockets, one step at a time.
+
+Source of its ways: k8s.io/kubernetes ``pkg/kubelet/cm/devicemanager`` (``devicesToAllocate``,
+``allocateContainerResources``) and what was observed of it: one pod after the other, init containers first,
+resources in any order, IDs of a finished init container used again, preferred IDs asked of all that are
+free in random order, a restart wipes the sockets and keeps the checkpoint.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from gpushare.kubeletapi import deviceplugin_pb2 as pb
+from gpushare.kubeletapi import deviceplugin_pb2_grpc as rpc
+from gpushare.kubeletapi import podresources_pb2 as resources_pb
+from gpushare.kubeletapi import podresources_pb2_grpc as resources_rpc
+from tests.integration.nodeagent.changing import Changes
+
+_CALL_S = 10.0
+
+
+class AdmissionFailed(Exception):
+    """UnexpectedAdmissionError, with the plugin's own words."""
+
+
+@dataclass
+class Endpoint:
+    """A registered plugin: its channel, and the health of each device."""
+
+    socket: str
+    channel: grpc.aio.Channel
+    stub: Any
+    options: pb.DevicePluginOptions
+    devices: dict[str, str] = field(default_factory=dict)
+    lists: list[int] = field(default_factory=list)
+    """Encoded sizes of the lists that came, in bytes."""
+    watch: asyncio.Task[None] | None = None
+    alive: bool = True
+
+
+@dataclass
+class Admitted:
+    """An admitted pod: container → resource → IDs, and container → environment."""
+
+    pod: dict[str, Any]
+    devices: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    envs: dict[str, dict[str, str]] = field(default_factory=dict)
+    init_finished: bool = True
+
+
+class ScriptedKubelet:
+    """``folder`` holds its sockets. ``pick``, when set, overrides which IDs are taken, preference or not."""
+
+    def __init__(self, folder: Path, changes: Changes, *, seed: int = 1) -> None:
+        self.plugins_dir = folder / "device-plugins"
+        self.resources_socket = folder / "pod-resources.sock"
+        self.changes = changes
+        self.endpoints: dict[str, Endpoint] = {}
+        self.admitted: dict[str, Admitted] = {}
+        self.admitting: dict[str, Admitted] = {}
+        self.calls: list[str] = []
+        self.registrations: list[str] = []
+        self.listing_works = True
+        self.pick: Callable[[str, Sequence[str], int], list[str]] | None = None
+        self._random = random.Random(seed)
+        self._servers: list[grpc.aio.Server] = []
+
+    # --- its life -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self.plugins_dir.mkdir(parents=True, exist_ok=True)
+        for socket in self.plugins_dir.glob("*.sock"):
+            socket.unlink()
+        registration, resources = grpc.aio.server(), grpc.aio.server()
+        rpc.add_RegistrationServicer_to_server(_Registration(self), registration)
+        registration.add_insecure_port(f"unix://{self.plugins_dir / 'kubelet.sock'}")
+        resources_rpc.add_PodResourcesListerServicer_to_server(_PodResources(self), resources)
+        resources.add_insecure_port(f"unix://{self.resources_socket}")
+        await registration.start()
+        await resources.start()
+        self._servers = [registration, resources]
+
+    async def stop(self) -> None:
+        for endpoint in self.endpoints.values():
+            await _close(endpoint)
+        self.endpoints = {}
+        for server in self._servers:
+            await server.stop(grace=None)
+        self._servers = []
+
+    async def restart(self) -> None:
+        """Stop, wipe the sockets, start; the checkpoint is kept."""
+        await self.stop()
+        await self.start()
+
+    async def register(self, request: pb.RegisterRequest) -> None:
+        assert request.version == "v1beta1"
+        old = self.endpoints.pop(request.resource_name, None)
+        if old is not None:
+            await _close(old)
+        channel = grpc.aio.insecure_channel(f"unix://{self.plugins_dir / request.endpoint}")
+        stub = rpc.DevicePluginStub(channel)
+        options = await stub.GetDevicePluginOptions(pb.Empty(), timeout=_CALL_S)
+        endpoint = Endpoint(request.endpoint, channel, stub, options)
+        endpoint.watch = asyncio.create_task(self._watch(endpoint))
+        self.endpoints[request.resource_name] = endpoint
+        self.registrations.append(request.resource_name)
+        self.changes.tell()
+
+    async def _watch(self, endpoint: Endpoint) -> None:
+        with suppress(grpc.aio.AioRpcError):
+            async for message in endpoint.stub.ListAndWatch(pb.Empty()):
+                endpoint.devices = {device.ID: device.health for device in message.devices}
+                endpoint.lists.append(message.ByteSize())
+                assert len(endpoint.devices) == len(message.devices), "an ID came twice"
+                self.changes.tell()
+        endpoint.alive = False
+        self.changes.tell()
+
+    # --- what tests ask -----------------------------------------------------------------------
+
+    def capacity(self, resource: str) -> int | None:
+        """Healthy and unhealthy devices; ``None``: not registered."""
+        endpoint = self.endpoints.get(resource)
+        return None if endpoint is None or not endpoint.lists else len(endpoint.devices)
+
+    def allocatable(self, resource: str) -> int:
+        endpoint = self.endpoints.get(resource)
+        return (
+            0 if endpoint is None else sum(1 for health in endpoint.devices.values() if health == "Healthy")
+        )
+
+    async def admit(self, pod: dict[str, Any], *, resources: Sequence[str] = ()) -> Admitted:
+        """Allocate for all containers, in the order in which they start; ``resources`` orders those of each."""
+        key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        entry = self.admitting[key] = Admitted(pod)
+        reusable: dict[str, set[str]] = {}
+        spec = pod["spec"]
+        try:
+            for container in (*spec.get("initContainers", ()), *spec["containers"]):
+                is_init = container in spec.get("initContainers", ())
+                is_sidecar = is_init and container.get("restartPolicy") == "Always"
+                await self._allocate(entry, container, reusable, resources)
+                for resource, ids in entry.devices.get(container["name"], {}).items():
+                    pool = reusable.setdefault(resource, set())
+                    pool.update(ids) if is_init and not is_sidecar else pool.difference_update(ids)
+        except grpc.aio.AioRpcError as error:
+            raise AdmissionFailed(f"{error.code().name}: {error.details()}") from None
+        finally:
+            del self.admitting[key]
+        self.admitted[key] = entry
+        return entry
+
+    def remove(self, key: str) -> None:
+        """The pod has ended; its IDs are free."""
+        del self.admitted[key]
+
+    # --- the device manager -------------------------------------------------------------------
+
+    async def _allocate(
+        self, entry: Admitted, container: dict[str, Any], reusable: dict[str, set[str]], order: Sequence[str]
+    ) -> None:
+        name, limits = container["name"], container.get("resources", {}).get("limits", {})
+        asked = [resource for resource in limits if resource in self.endpoints]
+        for resource in sorted(asked, key=lambda one: order.index(one) if one in order else 0):
+            amount = int(limits[resource])
+            ids = await self._choose(entry, resource, amount, reusable.get(resource, set()))
+            self.calls.append(f"Allocate {resource} {len(ids)}")
+            answer = await self.endpoints[resource].stub.Allocate(
+                pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)]),
+                timeout=_CALL_S,
+            )
+            entry.devices.setdefault(name, {})[resource] = ids
+            entry.envs.setdefault(name, {}).update(answer.container_responses[0].envs)
+
+    async def _choose(self, entry: Admitted, resource: str, amount: int, reusable: set[str]) -> list[str]:
+        endpoint = self.endpoints[resource]
+        own = sorted(reusable)
+        self._random.shuffle(own)
+        allocated = own[:amount]
+        if len(allocated) == amount:
+            return allocated
+        used = {
+            device_id
+            for one in (*self.admitted.values(), entry)
+            for devices in one.devices.values()
+            for device_id in devices.get(resource, ())
+        }
+        free = [one for one, health in endpoint.devices.items() if health == "Healthy" and one not in used]
+        self._random.shuffle(free)
+        needed = amount - len(allocated)
+        if len(free) < needed:
+            raise AdmissionFailed(f"requested {needed} of {resource}, {len(free)} available")
+        if self.pick is not None:
+            return [*allocated, *self.pick(resource, free, needed)]
+        self.calls.append(f"GetPreferredAllocation {resource} {amount}")
+        answer = await endpoint.stub.GetPreferredAllocation(
+            pb.PreferredAllocationRequest(
+                container_requests=[
+                    pb.ContainerPreferredAllocationRequest(
+                        available_deviceIDs=[*free, *allocated],
+                        must_include_deviceIDs=allocated,
+                        allocation_size=amount,
+                    )
+                ]
+            ),
+            timeout=_CALL_S,
+        )
+        preferred = [one for one in answer.container_responses[0].deviceIDs if one in free]
+        return [*allocated, *preferred, *(one for one in free if one not in preferred)][:amount]
+
+
+class _Registration(rpc.RegistrationServicer):
+    def __init__(self, kubelet: ScriptedKubelet) -> None:
+        self._kubelet = kubelet
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:  # noqa: N802
+        # The kubelet dials back before it answers, as the real one does with its own client.
+        await self._kubelet.register(request)
+        return pb.Empty()
+
+
+class _PodResources(resources_rpc.PodResourcesListerServicer):
+    def __init__(self, kubelet: ScriptedKubelet) -> None:
+        self._kubelet = kubelet
+
+    async def List(self, request: Any, context: Any) -> resources_pb.ListPodResourcesResponse:  # noqa: N802
+        if not self._kubelet.listing_works:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no pod resources here")
+        self._kubelet.calls.append("List")
+        answer = resources_pb.ListPodResourcesResponse()
+        for key, entry in {**self._kubelet.admitted, **self._kubelet.admitting}.items():
+            namespace, _, name = key.partition("/")
+            pod = answer.pod_resources.add(name=name, namespace=namespace)
+            spec = entry.pod["spec"]
+            lasting = [one for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"]
+            for container in (*lasting, *spec["containers"]):
+                one = pod.containers.add(name=container["name"])
+                for resource, ids in entry.devices.get(container["name"], {}).items():
+                    for device_id in ids:
+                        one.devices.add(resource_name=resource, device_ids=[device_id])
+        return answer
+
+
+async def _close(endpoint: Endpoint) -> None:
+    if endpoint.watch is not None:
+        endpoint.watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await endpoint.watch
+    await endpoint.channel.close()

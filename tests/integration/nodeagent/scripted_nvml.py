@@ -1,0 +1,59 @@
+"""GPUs that a test makes, breaks and mends, behind the same seam as the driver's."""
+
+import queue
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+from gpushare.nodeagent.nvml import Enumeration, FoundGpu, XidEvent
+
+
+def gpu(index: int, total_mib: int = 15360, **known: object) -> FoundGpu:
+    """A T4 unless said otherwise; its UUID follows from ``index``."""
+    uuid = f"GPU-{index + 1:08x}-1111-2222-3333-444444444444"
+    found = FoundGpu(index, uuid, total_mib, "Tesla T4", f"00000000:{0x3B + index:02X}:00.0")
+    return FoundGpu(**{**{name: getattr(found, name) for name in FoundGpu.__slots__}, **known})  # type: ignore[arg-type]
+
+
+@dataclass
+class ScriptedNvml:
+    """``gpus`` are found; ``faults`` by UUID make probes fail; ``driver`` False: no driver at all."""
+
+    gpus: list[FoundGpu] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)
+    driver: bool = True
+    reports_xids: bool = True
+    refuses: str = ""
+    opened: int = 0
+    threads: set[int] = field(default_factory=set)
+    _xids: "queue.Queue[XidEvent]" = field(default_factory=queue.Queue)
+
+    def send_xid(self, uuid: str, xid: int) -> None:
+        self._xids.put(XidEvent(uuid, xid))
+
+    def open(self) -> None:
+        self.threads.add(threading.get_ident())
+        if not self.driver:
+            raise DriverMissing("NVIDIA driver", "NVML Shared Library Not Found")
+        if self.refuses:
+            raise NvmlFailed("NVML", self.refuses, 999)
+        self.opened += 1
+
+    def close(self) -> None:
+        self.threads.add(threading.get_ident())
+
+    def enumerate(self) -> Enumeration:
+        return Enumeration(tuple(self.gpus))
+
+    def probe(self, uuid: str) -> str:
+        self.threads.add(threading.get_ident())
+        return self.faults.get(uuid, "")
+
+    def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
+        if not self.reports_xids:
+            return None
+        try:
+            return [self._xids.get(timeout=timeout_s)] if timeout_s > 0 else [self._xids.get_nowait()]
+        except queue.Empty:
+            return []
