@@ -8,7 +8,6 @@ from gpushare.inspect.usage import ClusterUsage, percent, usage_of
 from gpushare.model import names
 from gpushare.model.allocation import GpuShare
 from gpushare.model.device import NodeMode
-from gpushare.model.objects import Pod
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.inspect.clusters import (
     T4_MIB,
@@ -107,11 +106,11 @@ def test_figures_are_never_above_the_total_and_never_too_small(
 ) -> None:
     gpu = device(0, total_mib)
     free = given_in.count_in(total_mib)
-    pods: list[Pod] = []
-    while free and len(pods) < 5:
-        units = data.draw(st.integers(1, free))
-        pods.append(placed(f"p{len(pods)}", "n", gpu, units, unit=given_in))
-        free -= units
+    asked: list[int] = []
+    while free and len(asked) < 5:
+        asked.append(data.draw(st.integers(1, free)))
+        free -= asked[-1]
+    pods = [placed(f"p{n}", "n", gpu, units, unit=given_in) for n, units in enumerate(asked)]
     shown = seen([node("n", "10.0.0.1", [gpu], unit=shown_in)], pods).nodes[0].gpus[0]
     assert shown.used_units <= shown.total_units == shown_in.count_in(total_mib)
     assert shown.used_units * total_mib >= shown.used_mib * shown.total_units
