@@ -40,6 +40,8 @@ _NODE_LINES: Final = {
     "memory_pods": (np.int32, 0),
     "core_pods": (np.int32, 0),
     "spread": (np.int32, 0),
+    "no_memory": (np.int32, 0),
+    "no_core": (np.int32, 0),
 }
 
 
@@ -67,6 +69,10 @@ class Columns:
     core_pods: Ints
     spread: Ints
     """1 where the node's placement is ``spread``."""
+    no_memory: Ints
+    """1 where the node takes no new request whatever is free."""
+    no_core: Ints
+    """1 where it takes none that asks for compute."""
 
     def __init__(self, nodes: int = 64, gpus: int = 1) -> None:
         self._capacity = nodes
@@ -89,17 +95,16 @@ class Columns:
 
     def give_back(self, column: int) -> None:
         """Empty ``column`` and keep it for another node."""
-        self._empty(column)
+        self.empty(column)
         self._returned.append(column)
 
     def write_node(self, node: NodeBook) -> None:
-        """Copy all of a known node's figures."""
+        """Copy all of a known node's figures into its column, which is empty."""
         devices = node.devices
         assert devices is not None
         column = node.column
         if len(node.present) > self._rows:
             self._resize(len(node.present), self._capacity)
-        self._empty(column)
         healthy = [gpu.units for gpu in node.present if gpu.device is not None and gpu.device.healthy]
         self.unit_mib[column] = devices.unit.mib
         self.max_pods[column] = devices.max_pods or 0
@@ -107,6 +112,7 @@ class Columns:
         self.healthy_units[column] = max(healthy, default=SHUT)
         self.unhealthy[column] = len(node.present) - len(healthy)
         self.spread[column] = devices.placement is Placement.SPREAD
+        self.no_memory[column], self.no_core[column] = map(bool, node.standing)
         for gpu in node.present:
             assert gpu.device is not None
             self.units[gpu.row, column] = gpu.units
@@ -130,7 +136,8 @@ class Columns:
         self.memory_pods[node.column] = node.memory_pods
         self.core_pods[node.column] = node.core_pods
 
-    def _empty(self, column: int) -> None:
+    def empty(self, column: int) -> None:
+        """Make the column one of a node that has nothing and takes nothing."""
         for name, (_, empty) in _GPU_PLANES.items():
             getattr(self, name)[:, column] = empty
         for name, (_, empty) in _NODE_LINES.items():

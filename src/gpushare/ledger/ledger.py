@@ -50,9 +50,10 @@ class Ledger:
             return
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
-        standing = standing_refusals(node)
+        else:
+            self._columns.empty(book.column)
         book.devices = node
-        book.shut = bool(standing[0])
+        book.standing = standing_refusals(node)
         self._lose_gpus(book)
         for row, device in enumerate(node.devices):
             gpu = book.gpu(device.uuid)
@@ -62,7 +63,7 @@ class Ledger:
             self._absent.discard(gpu)
         self._drop_unused_gpus(book)
         self._columns.write_node(book)
-        self._refusals.set_node(book.column, standing, unhealthy_text(node.devices))
+        self._refusals.set_node(book.column, book.standing, unhealthy_text(node.devices))
 
     def remove_node(self, name: str) -> None:
         """Forget the node; what its pods hold stays until it is released, should the node come back."""
@@ -149,6 +150,8 @@ class Ledger:
         fits = fitting(self._columns, request)[at]
         if fits.all():
             return Verdict(list(nodes), {}, {})
+        if not fits.any():
+            return Verdict([], *self._refusals.explain(request, list(nodes), at))
         names = list(compress(nodes, fits.tolist()))
         others = ~fits
         refused, hopeless = self._refusals.explain(

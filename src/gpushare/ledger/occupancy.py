@@ -66,20 +66,26 @@ class NodeBook:
     """One node: its GPUs by UUID, those present in order of index, and how many pods of which kind it has.
 
     ``devices`` is ``None`` while the node is not known; ``column`` is its place in the arrays then.
-    ``shut`` says that the node takes nothing new, whatever is free.
+    ``standing`` says why the node takes no new requests for memory, whatever is free, and why none for
+    compute too; empty where it does.
     """
 
-    __slots__ = ("column", "core_pods", "devices", "gpus", "memory_pods", "name", "present", "shut")
+    __slots__ = ("column", "core_pods", "devices", "gpus", "memory_pods", "name", "present", "standing")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.devices: NodeDevices | None = None
         self.column = 0
-        self.shut = True
+        self.standing = ("", "")
         self.gpus: dict[str, GpuBook] = {}
         self.present: list[GpuBook] = []
         self.memory_pods = 0
         self.core_pods = 0
+
+    @property
+    def shut(self) -> bool:
+        """Whether the node takes nothing new, whatever is free."""
+        return bool(self.standing[0])
 
     @property
     def idle(self) -> bool:

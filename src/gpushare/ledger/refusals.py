@@ -13,13 +13,16 @@ import numpy as np
 from gpushare.ledger import reasons
 from gpushare.ledger.columns import NO_NODE, Columns, Ints, Mask, Places
 from gpushare.ledger.fitting import MOST_UNITS
+from gpushare.model.device import MAX_DEVICES
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
 
 type_of_texts = dict[str, str]
 _UNITS: Final = tuple(MemoryUnit)
-#: GPU indices and percentages are smaller, so that they and an amount pack into one number.
-_PACK: Final = 128
+#: GPU indices and percentages are smaller than the first, units than the second: they pack into one number.
+_PACK: Final = MAX_DEVICES
+_PACK_UNITS: Final = 1 << 32
+_LAST_INDEX: Final = MAX_DEVICES - 1
 
 
 class _Group(NamedTuple):
@@ -42,14 +45,14 @@ class _Group(NamedTuple):
 
 
 def _write_largest(unit: MemoryUnit, key: int) -> str:
-    units, gpu = divmod(key, _PACK)
-    return reasons.largest_free(units * unit.mib, gpu)
+    units, late = divmod(key, _PACK)
+    return reasons.largest_free(units * unit.mib, _LAST_INDEX - late)
 
 
 def _write_nearest(unit: MemoryUnit, key: int) -> str:
-    rest, gpu = divmod(key, _PACK)
-    units, core_percent = divmod(rest, _PACK)
-    return reasons.nearest(units * unit.mib, gpu, core_percent)
+    rest, units = divmod(key, _PACK_UNITS)
+    core_percent, late = divmod(rest, _PACK)
+    return reasons.nearest(units * unit.mib, _LAST_INDEX - late, core_percent)
 
 
 class Refusals:
@@ -96,15 +99,13 @@ class Refusals:
         return refused, hopeless
 
     def _standing(self, request: Request, group: _Group, hopeless: type_of_texts) -> _Group:
-        if not self._against:
-            return group
+        columns = self._columns
+        against = columns.no_core if request.wants_core else columns.no_memory
+        stopped, rest = group.part(against[group.at] == 1)
         kind = int(request.wants_core)
-        texts = [
-            self._against[column][kind] if column in self._against else "" for column in group.at.tolist()
-        ]
-        against = np.fromiter(map(bool, texts), np.bool_, len(texts))
-        stopped, rest = group.part(against)
-        hopeless.update(zip(stopped.names, filter(None, texts), strict=True))
+        hopeless.update(
+            zip(stopped.names, [self._against[column][kind] for column in stopped.at.tolist()], strict=True)
+        )
         return rest
 
     def _of_unit(
@@ -131,50 +132,48 @@ class Refusals:
         text_of = {count: reasons.mixed(request, count) for count in set(counts)}
         refused.update(zip(mixed.names, map(text_of.__getitem__, counts), strict=True))
         if group.names:
-            texts = self._short(request, unit, group)
-            self._note_unhealthy(group, texts)
-            refused.update(texts)
+            self._short(request, unit, group, refused)
+            sick, _ = group.part(columns.unhealthy[group.at] > 0)
+            for name, column in zip(sick.names, sick.at.tolist(), strict=True):
+                refused[name] += f"; {self._unhealthy[column]}"
 
-    def _short(self, request: Request, unit: MemoryUnit, group: _Group) -> type_of_texts:
+    def _short(self, request: Request, unit: MemoryUnit, group: _Group, refused: type_of_texts) -> None:
         """Nodes that would take the request if enough were free."""
         columns = self._columns
         asked = request.memory_units
         asked_mib = asked * unit.mib
         room = columns.room_units.take(group.at, axis=1)
-        short = room.max(axis=0) < asked
-        no_room, group_left = group.part(short)
-        texts = self._no_room(asked_mib, unit, no_room, room[:, short])
-        if group_left.names:
-            fits = columns.fit_units.take(group_left.at, axis=1)
-            capped, busy = group_left.part(fits.max(axis=0) < asked)
-            caps = columns.max_pods[capped.at].tolist()
-            text_of = {cap: reasons.at_cap(cap) for cap in set(caps)}
-            texts.update(zip(capped.names, map(text_of.__getitem__, caps), strict=True))
-            if busy.names:
-                texts.update(self._no_compute(request, asked_mib, unit, busy))
-        return texts
-
-    def _no_room(self, asked_mib: int, unit: MemoryUnit, group: _Group, room: Ints) -> type_of_texts:
-        if not group.names:
-            return {}
-        rows = room.argmax(axis=0)
-        best = room[rows, np.arange(len(rows))].astype(np.int64)
-        keys = (best * _PACK + self._columns.index[rows, group.at]).tolist()
+        # The most room and the GPU that has it, of equals the first, in one number.
+        largest = (room.astype(np.int64) * _PACK + self._late(group)).max(axis=0)
+        short = largest < asked * _PACK
+        no_room, group = group.part(short)
         head, parts = reasons.no_room(asked_mib), self._largest[unit]
-        return dict(zip(group.names, [head + parts[key] for key in keys], strict=True))
+        refused.update(
+            zip(no_room.names, [head + parts[key] for key in largest[short].tolist()], strict=True)
+        )
+        if not group.names:
+            return
+        fits = columns.fit_units.take(group.at, axis=1)
+        capped, busy = group.part(fits.max(axis=0) < asked)
+        caps = columns.max_pods[capped.at].tolist()
+        text_of = {cap: reasons.at_cap(cap) for cap in set(caps)}
+        refused.update(zip(capped.names, map(text_of.__getitem__, caps), strict=True))
+        if busy.names:
+            self._no_compute(request, unit, busy, refused)
 
-    def _no_compute(self, request: Request, asked_mib: int, unit: MemoryUnit, group: _Group) -> type_of_texts:
+    def _no_compute(self, request: Request, unit: MemoryUnit, group: _Group, refused: type_of_texts) -> None:
         columns = self._columns
         fits = columns.fit_units.take(group.at, axis=1)
-        core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1)
-        rows = core.argmax(axis=0)
-        each = np.arange(len(rows))
-        units = fits[rows, each].astype(np.int64)
-        keys = ((units * _PACK + core[rows, each]) * _PACK + columns.index[rows, group.at]).tolist()
-        head, parts = reasons.no_compute(asked_mib, request.core_percent), self._nearest[unit]
-        return dict(zip(group.names, [head + parts[key] for key in keys], strict=True))
+        core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1).astype(
+            np.int64
+        )
+        # The most compute, the GPU that has it, of equals the first, and its room, in one number.
+        most = ((core * _PACK + self._late(group)) * _PACK_UNITS + fits).max(axis=0)
+        head = reasons.no_compute(request.memory_units * unit.mib, request.core_percent)
+        parts = self._nearest[unit]
+        refused.update(zip(group.names, [head + parts[key] for key in most.tolist()], strict=True))
 
-    def _note_unhealthy(self, group: _Group, texts: type_of_texts) -> None:
-        sick, _ = group.part(self._columns.unhealthy[group.at] > 0)
-        for name, column in zip(sick.names, sick.at.tolist(), strict=True):
-            texts[name] += f"; {self._unhealthy[column]}"
+    def _late(self, group: _Group) -> Ints:
+        """The lower a GPU's index, the higher: to add where the first of equals is wanted."""
+        late: Ints = _LAST_INDEX - self._columns.index.take(group.at, axis=1)
+        return late

@@ -225,6 +225,15 @@ class LedgerMachine(RuleBasedStateMachine):
             mine, naive = self.ledger.held(uid), self.naive.holdings.get(uid)
             assert mine == (naive and Held(uid, naive.pod, naive.node, naive.allocation, naive.confirmed))
 
+    @invariant()
+    def nothing_is_kept_that_nobody_needs(self) -> None:
+        needed = set(self.naive.nodes) | {held.node for held in self.naive.holdings.values()}
+        assert set(self.ledger._nodes) == needed
+        for name, book in self.ledger._nodes.items():
+            usage = self.naive.usage(name)
+            there = {gpu.uuid for gpu in usage.gpus} | {one.share.uuid for one in usage.pending}
+            assert set(book.gpus) == there
+
     @precondition(lambda self: self.naive.holdings)
     @rule()
     def everything_ends(self) -> None:

@@ -198,3 +198,24 @@ def test_which_gpus_are_tight_is_reckoned_from_what_is_left() -> None:
     ledger.set_node(node("n1", 16384, 16160))
     assert placed(ledger, "a", asks(15)) == 1
     assert placed(ledger, "b", asks(16)) == 0
+
+
+def test_memory_that_is_just_enough_is_enough() -> None:
+    ledger = Ledger()
+    ledger.set_node(node("n1", V100))
+    ledger.hold("a", "default/a", "n1", holding(share("n1-gpu0", V100 - 2154)))
+    assert ledger.filter(asks(2), ["n1"]).fits == ["n1"]
+    assert ledger.filter(asks(3), ["n1"]).fits == []
+    ledger.hold("a", "default/a", "n1", holding(share("n1-gpu0", V100 - 2153)))
+    assert ledger.filter(asks(2), ["n1"]).fits == []
+
+
+def test_the_score_knows_which_of_two_gpus_with_as_much_free_has_fewer_pods() -> None:
+    ledger = Ledger()
+    ledger.set_node(node("n1", 4096, 5000, placement=Placement.SPREAD))
+    ledger.hold("a", "default/a", "n1", holding(share("n1-gpu1", 904)))
+    assert ledger.score(asks(3), ["n1"]) == [8]
+    for uid in ("b", "c"):
+        ledger.hold(uid, f"default/{uid}", "n1", holding(share("n1-gpu0", 0)))
+    assert ledger.score(asks(3), ["n1"]) == [9]
+    assert placed(ledger, "d", asks(3)) == 1

@@ -7,7 +7,7 @@ from gpushare.ledger.reasons import Parts
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
-from tests.unit.ledger.ledger_samples import T4, V100, asks, node
+from tests.unit.ledger.ledger_samples import T4, V100, asks, holding, node, share
 
 type_of_case = tuple[NodeDevices | None, list[Request], Request, str, bool]
 
@@ -178,6 +178,16 @@ def test_a_thousand_nodes_refuse_each_with_its_own_figures() -> None:
     assert refused["n0"] == "no single GPU has 125 GiB free (largest free: 127872 MiB on GPU 0)"
     assert refused["n991"] == "no single GPU has 125 GiB free (largest free: 1 GiB on GPU 0)"
     assert refused["n999"] == "no single GPU has 125 GiB free (every GPU is full)"
+
+
+def test_compute_that_others_overcommitted_reads_as_none() -> None:
+    ledger = Ledger()
+    ledger.set_node(node("n1", T4, mode=NodeMode.CORE_MEM))
+    for uid in ("a", "b"):
+        ledger.hold(uid, f"default/{uid}", "n1", holding(share("n1-gpu0", 1024, core=60)))
+    assert ledger.filter(asks(1, 5), ["n1"]).refused == {
+        "n1": "no single GPU has 1 GiB and 5% compute free (nearest: GPU 0 with 13 GiB and 0%)"
+    }
 
 
 def test_kept_parts_of_sentences_are_bounded() -> None:
