@@ -33,6 +33,18 @@ enum gpu_fault { GPU_WELL, GPU_LOST, GPU_RESET_REQUIRED, GPU_UNKNOWN_ERROR };
 /* A fault that makes the whole driver fail. */
 enum driver_fault { DRIVER_WELL, DRIVER_NOT_LOADED, DRIVER_VERSION_MISMATCH };
 
+/* What the driver wants done before the GPU works again; numbered as the interface does. */
+enum recovery {
+    RECOVERY_NONE,
+    RECOVERY_GPU_RESET,
+    RECOVERY_NODE_REBOOT,
+    RECOVERY_DRAIN_P2P,
+    RECOVERY_DRAIN_AND_RESET,
+    RECOVERY_IMEX_DOMAIN,
+    RECOVERY_BUS_RESET,
+    RECOVERY_SYSTEM_REBOOT,
+};
+
 enum switched { SWITCH_UNSAID, SWITCH_OFF, SWITCH_ON };
 
 struct process {
@@ -71,6 +83,7 @@ struct gpu {
     enum switched persistence, ecc;
     uint32_t switch_links; /* NVLinks that end in a switch */
     enum gpu_fault fault;
+    enum recovery recovery;
     uint32_t ecc_corrected, ecc_uncorrected;
     uint32_t xid_count;
     struct xid xids[XIDS_MAX];

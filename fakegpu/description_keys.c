@@ -278,6 +278,19 @@ static enum reading read_xid(const struct line *line, struct gpu *gpu)
     return READ;
 }
 
+static enum reading read_recovery(const struct line *line, struct gpu *gpu)
+{
+    static const char *const actions[] = {"gpu-reset",           "node-reboot", "drain-p2p",     "drain-and-reset",
+                                          "recover-imex-domain", "bus-reset",   "system-reboot", NULL};
+    int action = VALUES(line) == 2 ? word_choice(line->words[2], actions) : -1;
+    if (action < 0)
+        return READ_MALFORMED;
+    if (gpu->recovery != RECOVERY_NONE)
+        return READ_TWICE;
+    gpu->recovery = (enum recovery)(action + 1);
+    return READ;
+}
+
 static enum reading read_ecc_errors(const struct line *line, uint32_t *errors)
 {
     uint32_t before = *errors;
@@ -289,8 +302,8 @@ static enum reading read_ecc_errors(const struct line *line, uint32_t *errors)
 static enum reading read_gpu_fault(const struct line *line, struct description *node, struct gpu *gpu)
 {
     (void)node;
-    static const char *const choices[] = {"lost", "reset-required", "unknown-error", "xid",
-                                          "ecc-corrected", "ecc-uncorrected", NULL};
+    static const char *const choices[] = {"lost",          "reset-required",  "unknown-error", "xid",
+                                          "ecc-corrected", "ecc-uncorrected", "recovery",      NULL};
     int choice = VALUES(line) ? word_choice(line->words[1], choices) : -1;
     switch (choice) {
     case 0:
@@ -308,6 +321,8 @@ static enum reading read_gpu_fault(const struct line *line, struct description *
         return read_ecc_errors(line, &gpu->ecc_corrected);
     case 5:
         return read_ecc_errors(line, &gpu->ecc_uncorrected);
+    case 6:
+        return read_recovery(line, gpu);
     default:
         return READ_MALFORMED;
     }
@@ -392,7 +407,7 @@ const struct key description_keys[] = {
     {"process", PART_GPU, false, true, "a pid, MiB, and perhaps compute or graphics and a name",
      "process 4711 512 compute python3", read_process},
     {"fault", PART_GPU, false, true,
-     "lost, reset-required, unknown-error, xid N [COUNT], ecc-corrected N or ecc-uncorrected N",
+     "lost, reset-required, unknown-error, recovery ACTION, xid N [COUNT], ecc-corrected N or ecc-uncorrected N",
      "fault xid 79", read_gpu_fault},
     {"path", PART_PAIRS, false, true, "two GPUs, and pix, pxb, phb, node or sys", "path 0 1 node", read_path},
     {"nvlink", PART_PAIRS, false, true, "two GPUs and a number of links from 1 to 18", "nvlink 0 1 6",

@@ -89,9 +89,24 @@ static void forget_description(void)
     memset(&read_version, 0, sizeof read_version);
 }
 
+/* A program may change its directory afterwards. */
+static void make_absolute(char path[VARIABLE_MAX])
+{
+    char here[VARIABLE_MAX], whole[2 * VARIABLE_MAX];
+    if (!*path || *path == '/' || !getcwd(here, sizeof here))
+        return;
+    int size = snprintf(whole, sizeof whole, "%s/%s", here, path);
+    if (size > 0 && size < VARIABLE_MAX)
+        memcpy(path, whole, (size_t)size + 1);
+}
+
 static void take_environment(void)
 {
-    bool moved = take_variable("FAKEGPU_NODE", "", environment.node);
+    char before[VARIABLE_MAX];
+    strcpy(before, environment.node);
+    take_variable("FAKEGPU_NODE", "", environment.node);
+    make_absolute(environment.node);
+    bool moved = strcmp(before, environment.node);
     moved |= take_variable("FAKEGPU_VISIBLE_DEVICES", "all", environment.visible);
     take_variable("FAKEGPU_TRACE", "", environment.trace);
     if (moved) {
@@ -218,10 +233,10 @@ static void look_at_file(void)
         file_gone = true;
         memset(&read_version, 0, sizeof read_version);
         if (*path)
-            snprintf(message, sizeof message, "%.300s: %s", path, strerror(problem));
+            snprintf(message, sizeof message, "FAKEGPU_NODE: %.300s: %s", path, strerror(problem));
         else
-            snprintf(message, sizeof message, "FAKEGPU_NODE is not set");
-        tell(message, "; FAKEGPU_NODE must name the file that describes the node's GPUs");
+            snprintf(message, sizeof message, "FAKEGPU_NODE: not set");
+        tell(message, "; name the file that describes the node's GPUs");
     }
     if (file >= 0)
         close(file);

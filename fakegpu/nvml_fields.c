@@ -42,6 +42,7 @@ enum field {
     POWER_MOST_LIMIT,
     POWER_DEFAULT_LIMIT,
     POWER_CURRENT_LIMIT,
+    RECOVERY_ACTION = 230,
 };
 
 /* What a field is asked about. */
@@ -162,6 +163,8 @@ static nvmlReturn_t answer_field(const struct question *question, nvmlFieldValue
     case POWER_DEFAULT_LIMIT:
     case POWER_CURRENT_LIMIT:
         return answer_unsigned(answer, gpu->power_limit_w * 1000);
+    case RECOVERY_ACTION:
+        return answer_unsigned(answer, gpu->recovery);
     default:
         return NVML_ERROR_NOT_SUPPORTED;
     }

@@ -156,7 +156,7 @@ REFUSED = {
     ),
     "a fault that does not exist": (
         changed("memory 16160", "memory 16160\n  fault loss"),
-        "file:10: fault: wants lost, reset-required, unknown-error, xid N [COUNT], ecc-corrected N or"
+        "file:10: fault: wants lost, reset-required, unknown-error, recovery ACTION, xid N [COUNT], ecc-corrected N or"
         " ecc-uncorrected N, as in 'fault xid 79'; found 'loss'",
     ),
     "another format": (
@@ -253,6 +253,8 @@ WORDS = st.sampled_from(
         "off",
         "lost",
         "xid",
+        "recovery",
+        "gpu-reset",
         "GPU-",
         "x" * 60,
         "ecc-corrected",
@@ -332,6 +334,7 @@ def test_faults_and_processes_are_written_and_read_back() -> None:
     broken = replace(
         node.gpus[0],
         fault="lost",
+        recovery="bus-reset",
         xids={79: 2, 48: 1},
         ecc_corrected=3,
         ecc_uncorrected=4,

@@ -13,6 +13,7 @@ import pynvml
 import pytest
 
 from gpushare.playground import gpus
+from gpushare.playground.gpus.keys import RECOVERIES
 from tests.unit.fakegpu.building import environment
 
 Describe = Callable[..., None]
@@ -93,6 +94,20 @@ def test_ecc_errors_are_counted(described: Describe) -> None:
         for kind in (corrected, uncorrected)
     ]
     assert counts == [5, 2, 0, 0]
+
+
+def test_the_recovery_that_a_gpu_needs_is_told(described: Describe) -> None:
+    def asked_for() -> int:
+        field = pynvml.nvmlDeviceGetFieldValues(handle(), [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
+        assert field.nvmlReturn == pynvml.NVML_SUCCESS
+        return int(field.value.uiVal)
+
+    described(NODE)
+    assert asked_for() == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
+    for action in RECOVERIES:
+        described(with_first(recovery=action))
+        name = action.upper().replace("-", "_")
+        assert asked_for() == getattr(pynvml, f"NVML_GPU_RECOVERY_ACTION_{name}")
 
 
 def test_a_gpu_that_is_taken_out_of_the_file_is_lost(described: Describe) -> None:
@@ -241,20 +256,39 @@ def test_a_typo_fails_init_with_one_line_on_stderr_and_the_validator_says_the_sa
 
 @pytest.mark.usefixtures("library")
 def test_a_file_that_is_not_there_is_a_driver_that_is_not_there(tmp_path: Path) -> None:
-    advice = "; FAKEGPU_NODE must name the file that describes the node's GPUs\n"
+    advice = "; name the file that describes the node's GPUs\n"
     ended = opened_by_a_program(tmp_path / "none")
     assert ended.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
     assert (ended.stdout, ended.stderr) == (
         "",
-        f"fakegpu: {tmp_path}/none: No such file or directory{advice}",
+        f"fakegpu: FAKEGPU_NODE: {tmp_path}/none: No such file or directory{advice}",
     )
-    (tmp_path / "pipe").touch()
-    (tmp_path / "pipe").unlink()
     os.mkfifo(tmp_path / "pipe")
     ended = opened_by_a_program(tmp_path / "pipe")
     assert ended.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    ended = opened_by_a_program(Path())
+
+
+@pytest.mark.usefixtures("library")
+def test_a_variable_that_is_not_set_is_told() -> None:
+    settings = environment(Path())
+    del settings["FAKEGPU_NODE"]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROBE], env=settings, capture_output=True, text=True, timeout=30, check=False
+    )
     assert ended.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    assert ended.stderr == ("fakegpu: FAKEGPU_NODE: not set; name the file that describes the node's GPUs\n")
+
+
+def test_a_relative_name_holds_when_the_program_changes_its_directory(
+    described: Describe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAKEGPU_NODE", "node.gpus")
+    described(NODE)
+    monkeypatch.chdir("/")
+    described(with_first(fault="lost"))
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        handle()
 
 
 def test_a_slip_in_a_live_file_is_told_once_and_the_version_before_it_stays(

@@ -65,6 +65,8 @@ class Gpu:
     """NVLinks that end in a switch."""
     processes: tuple[Process, ...] = ()
     fault: str = ""
+    recovery: str = ""
+    """What the driver wants done before the GPU works again."""
     xids: dict[int, int] = field(default_factory=dict)
     """How often each has happened so far; the library sends an event for each step up."""
     ecc_corrected: int = 0

@@ -14,6 +14,15 @@ PATHS: Final = ("pix", "pxb", "phb", "node", "sys")
 CLOCKS: Final = ("graphics", "sm", "memory", "video")
 DRIVER_FAULTS: Final = ("driver-not-loaded", "version-mismatch")
 GPU_FAULTS: Final = ("lost", "reset-required", "unknown-error")
+RECOVERIES: Final = (
+    "gpu-reset",
+    "node-reboot",
+    "drain-p2p",
+    "drain-and-reset",
+    "recover-imex-domain",
+    "bus-reset",
+    "system-reboot",
+)
 
 
 class Part(Enum):
@@ -196,7 +205,7 @@ def _read_process(value: Value, draft: Draft) -> None:
 def _read_gpu_fault(value: Value, draft: Draft) -> None:
     gpu = draft.gpus[-1]
     value.count(1, 3)
-    kind = value.choice(0, (*GPU_FAULTS, "xid", "ecc-corrected", "ecc-uncorrected"))
+    kind = value.choice(0, (*GPU_FAULTS, "xid", "ecc-corrected", "ecc-uncorrected", "recovery"))
     if kind in GPU_FAULTS:
         value.count(1)
         if "fault" in gpu:
@@ -213,6 +222,12 @@ def _read_gpu_fault(value: Value, draft: Draft) -> None:
         if len(xids) == XIDS_MAX:
             raise Refused(_TOO_MANY)
         xids[xid] = times
+    elif kind == "recovery":
+        value.count(2)
+        action = value.choice(1, RECOVERIES)
+        if "recovery" in gpu:
+            raise Refused(_TWICE)
+        gpu["recovery"] = action
     else:
         value.count(2)
         errors = value.number(1, 1, UINT32_MAX)
@@ -315,7 +330,7 @@ KEYS: Final = (
     Key("ecc", _G, False, False, "on or off", "ecc on", _switch("ecc")),
     Key("nvswitch", _G, False, False, "a number of links from 1 to 18", "nvswitch 18", _numbers("nvswitch", (1, LINKS_MAX))),
     Key("process", _G, False, True, "a pid, MiB, and perhaps compute or graphics and a name", "process 4711 512 compute python3", _read_process),
-    Key("fault", _G, False, True, "lost, reset-required, unknown-error, xid N [COUNT], ecc-corrected N or ecc-uncorrected N", "fault xid 79", _read_gpu_fault),
+    Key("fault", _G, False, True, "lost, reset-required, unknown-error, recovery ACTION, xid N [COUNT], ecc-corrected N or ecc-uncorrected N", "fault xid 79", _read_gpu_fault),
     Key("path", _P, False, True, "two GPUs, and pix, pxb, phb, node or sys", "path 0 1 node", _read_path),
     Key("nvlink", _P, False, True, "two GPUs and a number of links from 1 to 18", "nvlink 0 1 6", _read_nvlink),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""GPUs and nodes by name. Memory, clocks and limits are those that NVML tells of the real models."""
+"""GPUs and nodes by name. Memory is what NVML tells of the real models; the other figures are typical of them."""
 
 import hashlib
 import uuid

@@ -12,6 +12,8 @@ from gpushare.playground.gpus.reading import parse
 def _switches(gpu: Gpu) -> Iterator[str]:
     if gpu.fault:
         yield f"fault {gpu.fault}"
+    if gpu.recovery:
+        yield f"fault recovery {gpu.recovery}"
     for xid, times in gpu.xids.items():
         yield f"fault xid {xid} {times}"
     if gpu.ecc_corrected:
