@@ -143,15 +143,17 @@ class KubeletProxy:
 
     async def _upgrade(self, request: web.BaseRequest, pod: Record, subresource: str) -> web.StreamResponse:
         assert self._session is not None
-        if request.headers.get("Upgrade", "").lower() != "websocket":
-            raise errors.bad_request(
-                f"{subresource} needs a WebSocket upgrade (v5.channel.k8s.io); SPDY is not served here"
-            )
+        base = self._base(pod)
         if subresource == "portforward":
             path = f"/portForward/{quote(pod.namespace)}/{quote(pod.name)}"
         else:
             container = self._container(request, pod)
             path = f"/{subresource}/{quote(pod.namespace)}/{quote(pod.name)}/{quote(container)}"
+        # Asked last: kubectl tries SPDY after any refusal, and shows the answer to that.
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            raise errors.bad_request(
+                f"{subresource} needs a WebSocket upgrade (v5.channel.k8s.io); SPDY is not served here"
+            )
         params = [(name, value) for name, value in request.query.items() if name != "container"]
         offered = [
             part.strip()
@@ -160,7 +162,7 @@ class KubeletProxy:
         ]
         try:
             kubelet = await self._session.ws_connect(
-                self._base(pod) + path, params=params, protocols=offered, max_msg_size=0, autoclose=False
+                base + path, params=params, protocols=offered, max_msg_size=0, autoclose=False
             )
         except aiohttp.WSServerHandshakeError as error:
             raise ApiError(
