@@ -133,7 +133,7 @@ async def what_does_not_fit(story: Story, cluster: Cluster) -> None:
     story.chapter("What does not fit says why")
     await story.type("kubectl apply -f too-large.yaml")
     reason = await story.type_until(
-        'kubectl get pod too-large -o jsonpath={.status.phase}{"\\n"}{.status.conditions[0].message}',
+        'kubectl get pod too-large -o "jsonpath={.status.phase}: {.status.conditions[0].message}"',
         "nodes are available",
     )
     story.expect("the pod waits", "Pending", reason, within=True)
@@ -150,7 +150,7 @@ async def relabel(story: Story, cluster: Cluster) -> None:
     story.chapter("A node changes its mode by its label, while its pod runs on")
     await story.type(f"kubectl label node {CGPU} {names.LABEL_MODE}=core_mem --overwrite")
     await story.type_until(
-        f"kubectl get node {CGPU} -o jsonpath={{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}",
+        f"kubectl get node {CGPU} -o 'jsonpath={{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}'",
         "100",
     )
     node = await _json(story, f"kubectl get node {CGPU} -o json")
@@ -159,7 +159,8 @@ async def relabel(story: Story, cluster: Cluster) -> None:
     story.expect("and its pod still holds 3 of 15", "3/15", _row(table, CGPU), within=True)
     await story.type(f"kubectl label node {CGPU} {names.LABEL_MODE}=cgpu --overwrite")
     await story.type_until(
-        f"kubectl get node {CGPU} -o jsonpath={{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}", "0"
+        f"kubectl get node {CGPU} -o 'jsonpath={{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}'",
+        "0",
     )
 
 
