@@ -205,6 +205,22 @@ class Objects:
         content_type = "application/merge-patch+json"
         return _read(await self._wire.request("PATCH", path, body=body, content_type=content_type))
 
+    async def merge_lists(self, kind: Kind, item: Json, patch: Json, subresource: str = "") -> Json:
+        """Like ``merge``, but lists (conditions) are merged by their keys: a strategic merge patch."""
+        metadata = {"uid": uid_of(item), **(patch.get("metadata") or {})}
+        body = msgspec.json.encode({**patch, "metadata": metadata})
+        path = kind.path(namespace_of(item), name_of(item), subresource)
+        content_type = "application/strategic-merge-patch+json"
+        return _read(await self._wire.request("PATCH", path, body=body, content_type=content_type))
+
+    async def bind(self, pod: Json, node: str) -> None:
+        """Bind ``pod`` to ``node``."""
+        metadata = {"name": name_of(pod), "namespace": namespace_of(pod), "uid": uid_of(pod)}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        path = PODS.path(namespace_of(pod), name_of(pod), "binding")
+        await self._wire.request("POST", path, body=msgspec.json.encode(body))
+
     async def delete(self, kind: Kind, item: Json, *, grace_s: int | None = None) -> None:
         """Delete ``item``, if it is still the object with that UID; a missing one is well."""
         options: Json = {

@@ -50,7 +50,9 @@ class MemoryApi:
         self.requests.append((method, path))
         plural, key, name, subresource = self._parse(path)
         sent: Json = json.loads(body) if body else {}
-        if method == "POST":
+        if subresource == "binding":
+            answer = self._bind(plural, key, sent, path)
+        elif method == "POST":
             answer = self._create(plural, key, sent, path)
         elif method == "GET":
             answer = self._found(plural, key, path)
@@ -85,6 +87,12 @@ class MemoryApi:
         if key in self.items[plural]:
             raise ApiError(409, "AlreadyExists", f"{plural} {key} already exists", path)
         return self.put(plural, sent)
+
+    def _bind(self, plural: str, key: str, sent: Json, path: str) -> Json:
+        item = self._found(plural, key, path)
+        if (item.get("spec") or {}).get("nodeName") or sent["metadata"]["uid"] != item["metadata"]["uid"]:
+            raise ApiError(409, "Conflict", f"pod {key} cannot be bound", path)
+        return self.put(plural, _merged(item, {"spec": {"nodeName": sent["target"]["name"]}}))
 
     def _delete(self, plural: str, key: str, options: Json, path: str) -> Json:
         item = self._found(plural, key, path)

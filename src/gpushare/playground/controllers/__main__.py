@@ -1,12 +1,11 @@
 """``python -m gpushare.playground.controllers --kubeconfig FILE``."""
 
 import argparse
-import asyncio
-import contextlib
 import os
-import signal
 import sys
 from collections.abc import Sequence
+
+import uvloop
 
 from gpushare import logs
 from gpushare.kube.access import load_access
@@ -17,13 +16,11 @@ from gpushare.playground.cache import Cache
 from gpushare.playground.controllers.running import WATCHED, Controllers
 from gpushare.playground.following import informer_of
 from gpushare.playground.objects import Objects
+from gpushare.playground.parts import announce_when_synced, run_together, until_told_to_end
 
 
 async def serve(kubeconfig: str | None) -> None:
     """Run all controllers until SIGTERM or SIGINT."""
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with Session(load_access(kubeconfig)) as session:
         caches = {kind: Cache() for kind in WATCHED}
         recorders: dict[str, EventRecorder] = {}
@@ -34,20 +31,13 @@ async def serve(kubeconfig: str | None) -> None:
             return recorders[name]
 
         controllers = Controllers(Objects(session), caches, recorder)
+        announce_when_synced(list(caches.values()))
         parts = [
             *(informer_of(session, kind, cache).run() for kind, cache in caches.items()),
             *(recorder.run() for recorder in recorders.values()),
             controllers.run(),
         ]
-        tasks = [asyncio.create_task(part) for part in parts]
-        stopped = asyncio.create_task(ended.wait())
-        done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        for task in (stopped, *tasks):
-            task.cancel()
-        await asyncio.gather(stopped, *tasks, return_exceptions=True)
-        for task in done - {stopped}:
-            with contextlib.suppress(asyncio.CancelledError):
-                task.result()
+        await run_together([until_told_to_end(), *parts])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     logs.configure()
     try:
-        asyncio.run(serve(options.kubeconfig))
+        uvloop.run(serve(options.kubeconfig))
     except KubeError as error:
         print(f"controllers: {error}", file=sys.stderr)
         return 1

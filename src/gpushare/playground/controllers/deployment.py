@@ -8,7 +8,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError
 from gpushare.playground.cache import Cache, Expectations
 from gpushare.playground.controllers.freshest import Freshest
-from gpushare.playground.controllers.podcontrol import Recorder, reference_to
+from gpushare.playground.controllers.podcontrol import reference_to
 from gpushare.playground.controllers.podtemplate import template_hash
 from gpushare.playground.controllers.rollout import SetSize, limits_of, recreate, roll
 from gpushare.playground.objects import (
@@ -29,6 +29,7 @@ from gpushare.playground.objects import (
     uid_of,
     with_condition,
 )
+from gpushare.playground.parts import Recorder
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"

@@ -20,7 +20,7 @@ from gpushare.playground.controllers.jobcount import (
     unsupported,
     wanted_active,
 )
-from gpushare.playground.controllers.podcontrol import PodControl, Recorder, owner_key, reference_to
+from gpushare.playground.controllers.podcontrol import PodControl, owner_key, reference_to
 from gpushare.playground.controllers.podtemplate import pod_from
 from gpushare.playground.controllers.replicaset import deletion_order
 from gpushare.playground.objects import (
@@ -40,6 +40,7 @@ from gpushare.playground.objects import (
     uid_of,
     with_condition,
 )
+from gpushare.playground.parts import Recorder
 
 BURST: Final = 50
 

@@ -5,7 +5,7 @@ and ``AlreadyExists`` then tells that the first try had reached the server.
 """
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 from gpushare.kube.errors import ApiError
 from gpushare.model.objects import ObjectReference
@@ -21,21 +21,7 @@ from gpushare.playground.objects import (
     namespace_of,
     uid_of,
 )
-
-
-class Recorder(Protocol):
-    """Where events go; never blocks."""
-
-    def record(
-        self,
-        regarding: ObjectReference,
-        *,
-        kind: Literal["Normal", "Warning"],
-        reason: str,
-        action: str,
-        note: str,
-    ) -> None:
-        """Note an event about ``regarding``."""
+from gpushare.playground.parts import Recorder
 
 
 def reference_to(kind: Kind, item: Json) -> ObjectReference:

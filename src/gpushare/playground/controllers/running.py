@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from gpushare.playground.controllers.deployment import Deployments
 from gpushare.playground.controllers.job import Jobs
 from gpushare.playground.controllers.jobcount import FIRST_BACKOFF_S
 from gpushare.playground.controllers.lostnodes import PATIENCE_S, LostNodes
-from gpushare.playground.controllers.podcontrol import PodControl, Recorder, owner_key
+from gpushare.playground.controllers.podcontrol import PodControl, owner_key
 from gpushare.playground.controllers.replicaset import ReplicaSets
 from gpushare.playground.controllers.statefulset import StatefulSets
 from gpushare.playground.controllers.workqueue import Reconciler, WorkQueue, work
@@ -29,6 +29,7 @@ from gpushare.playground.objects import (
     key_of,
     spec_of,
 )
+from gpushare.playground.parts import Recorder, run_together
 
 #: Kinds that are watched.
 WATCHED: Final = (PODS, NODES, JOBS, STATEFUL_SETS, REPLICA_SETS, DEPLOYMENTS)
@@ -101,11 +102,7 @@ class Controllers:
         """Work for ever, from the moment when all caches are complete."""
         for cache in self._caches.values():
             await _synced(cache)
-        tasks = [asyncio.create_task(work(reconciler, queue)) for reconciler, queue in self._running]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            await _stop(tasks)
+        await run_together(work(reconciler, queue) for reconciler, queue in self._running)
 
     def _of_pods(self, kind: Kind, reconciler: Reconciler) -> WorkQueue:
         """A controller whose objects own pods."""
@@ -165,9 +162,3 @@ async def _synced(cache: Cache) -> None:
     done = asyncio.Event()
     cache.when_synced(done.set)
     await done.wait()
-
-
-async def _stop(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

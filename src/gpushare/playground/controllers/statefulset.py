@@ -10,7 +10,7 @@ from typing import Final
 from gpushare.kube.clock import Clock
 from gpushare.playground.cache import Cache
 from gpushare.playground.controllers.freshest import Freshest
-from gpushare.playground.controllers.podcontrol import PodControl, Recorder, reference_to
+from gpushare.playground.controllers.podcontrol import PodControl, reference_to
 from gpushare.playground.controllers.podstate import available_in_s, is_finished, is_ready
 from gpushare.playground.controllers.podtemplate import pod_from, template_hash
 from gpushare.playground.objects import (
@@ -23,6 +23,7 @@ from gpushare.playground.objects import (
     spec_of,
     status_of,
 )
+from gpushare.playground.parts import Recorder
 
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"

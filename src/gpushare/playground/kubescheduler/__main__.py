@@ -1,0 +1,77 @@
+"""``python -m gpushare.playground.kubescheduler --kubeconfig FILE --extender URL``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import aiohttp
+import uvloop
+
+from gpushare import logs
+from gpushare.kube.access import load_access
+from gpushare.kube.errors import KubeError
+from gpushare.kube.events import EventRecorder
+from gpushare.kube.session import Session
+from gpushare.model.names import SCHEDULER_NAME
+from gpushare.playground.cache import Cache
+from gpushare.playground.following import informer_of
+from gpushare.playground.kubescheduler.extender import Extender, ExtenderSettings
+from gpushare.playground.kubescheduler.running import DEFAULT_SCHEDULER, KubeScheduler
+from gpushare.playground.objects import NODES, PODS, Objects
+from gpushare.playground.parts import announce_when_synced, run_together, until_told_to_end
+
+
+async def serve(kubeconfig: str | None, extender_url: str, name: str) -> None:
+    """Schedule until SIGTERM or SIGINT; ``name`` is the profile with the extender."""
+    async with Session(load_access(kubeconfig)) as session, aiohttp.ClientSession() as http:
+        recorders = {
+            one: EventRecorder(session, controller=one, instance=f"{one}-{os.getpid()}")
+            for one in (DEFAULT_SCHEDULER, name)
+        }
+        pods, nodes = Cache(), Cache()
+        extender = Extender(ExtenderSettings(extender_url), http)
+        scheduler = KubeScheduler(
+            Objects(session), pods, nodes, {DEFAULT_SCHEDULER: None, name: extender}, recorders.__getitem__
+        )
+        announce_when_synced([pods, nodes])
+        parts = [
+            informer_of(session, NODES, nodes).run(),
+            informer_of(session, PODS, pods).run(),
+            *(recorder.run() for recorder in recorders.values()),
+            scheduler.run(),
+        ]
+        await run_together([until_told_to_end(), *parts])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; gives the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gpushare.playground.kubescheduler",
+        description="kube-scheduler's part in the playground: default-scheduler, and a profile with an extender.",
+    )
+    parser.add_argument("--kubeconfig", help="file that says where the API server is")
+    parser.add_argument(
+        "--extender",
+        required=True,
+        metavar="URL",
+        help="URL prefix of the extender (http://HOST:PORT/gpushare)",
+    )
+    parser.add_argument(
+        "--scheduler-name",
+        default=SCHEDULER_NAME,
+        metavar="NAME",
+        help="spec.schedulerName of the profile with the extender (default: %(default)s)",
+    )
+    options = parser.parse_args(argv)
+    logs.configure()
+    try:
+        uvloop.run(serve(options.kubeconfig, options.extender, options.scheduler_name))
+    except KubeError as error:
+        print(f"kubescheduler: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
