@@ -280,7 +280,7 @@ async def test_a_place_that_went_while_the_extender_was_asked_is_not_given_twice
     world.api.add(NODES, a_node("n1", gpu_mem="15", cpu="1"))
 
     async def slow_filter(pod: Json, nodes: list[str]) -> FilterResult:
-        if not world.node_of("quick"):
+        if "quick" not in world.api.named(PODS):
             world.add_pod("quick", schedulerName="default-scheduler", asks={"cpu": "1"})
             await until(lambda: world.node_of("quick"))
         return FilterResult(list(nodes))
