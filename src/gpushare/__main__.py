@@ -1,7 +1,9 @@
 """The command line: ``gpushare ROLE …``. Each role imports only what it needs."""
 
+import gc
 import importlib
 import sys
+from types import ModuleType
 from typing import Final
 
 from gpushare import __version__
@@ -30,8 +32,18 @@ def main(argv: list[str] | None = None) -> int:
     if role not in ROLES:
         print(f"gpushare: no role {role!r}; there are {', '.join(ROLES)}", file=sys.stderr)
         return 2
-    code: int | None = importlib.import_module(ROLES[role][0]).main(arguments[1:])
+    code: int | None = _load(ROLES[role][0]).main(arguments[1:])
     return code or 0
+
+
+def _load(module: str) -> ModuleType:
+    """Import without collecting garbage: an import makes much and leaves none, and start-up is waited for."""
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 if __name__ == "__main__":

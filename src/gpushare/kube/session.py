@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 from multidict import CIMultiDict
 from yarl import URL
@@ -25,6 +24,7 @@ from gpushare.kube.backoff import chance
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.credentials import Credentials
 from gpushare.kube.errors import ApiError, InvalidName, OversizeLine, Unreachable
+from gpushare.kube.quick_aiohttp import aiohttp
 
 MERGE_PATCH = "application/merge-patch+json"
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
