@@ -211,8 +211,9 @@ class EventRecorder:
         )
 
     def _give_up(self, known: _Known, error: Exception) -> None:
+        # The words may be what no encoding can write, and a log is written too.
         logger.error(
-            "event %s about %s %s is not written: %s",
+            "event %a about %s %a is not written: %s",
             known.news[2],
             known.news[0].kind,
             known.news[0].name,
