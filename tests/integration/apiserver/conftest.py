@@ -1,6 +1,8 @@
 """An API server in the test's own loop, the real kubectl beside it, and a scripted kubelet behind it."""
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -133,7 +135,7 @@ class Api:
         media: str = "application/json",
         **query: str,
     ) -> Any:
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else io.BytesIO(json.dumps(body).encode())
         sent = {"Content-Type": media, **(headers or {})}
         async with self.session.request(
             method, self.base + path, data=data, headers=sent, params=query
@@ -147,13 +149,24 @@ class Api:
         return self.session.get(self.base + path, params={"watch": "true", "timeoutSeconds": "20", **query})
 
 
-@pytest.fixture
-async def api(server: ApiServer) -> AsyncIterator[Api]:
+@contextlib.asynccontextmanager
+async def connect(server: ApiServer) -> AsyncIterator[Api]:
     context = ssl.create_default_context(cadata=server.ca_pem.decode())
     headers = {"Authorization": f"Bearer {server.tokens[ADMIN]}"}
-    connector = aiohttp.TCPConnector(ssl=context)
+    connector = aiohttp.TCPConnector(ssl=context, limit=0)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
         yield Api(session, server.url)
+
+
+@pytest.fixture
+def api_of() -> Callable[[ApiServer], contextlib.AbstractAsyncContextManager[Api]]:
+    return connect
+
+
+@pytest.fixture
+async def api(server: ApiServer) -> AsyncIterator[Api]:
+    async with connect(server) as connected:
+        yield connected
 
 
 async def next_event(answer: aiohttp.ClientResponse) -> Object:

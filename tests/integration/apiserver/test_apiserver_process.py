@@ -1,0 +1,99 @@
+"""The API server as a process: its ready line, its files, its end, and its speed from outside."""
+
+import asyncio
+import json
+import signal
+import socket
+import stat
+import sys
+import time
+
+import pytest
+import yaml
+
+# Budgets with a wide margin: the machine that measures is shared (docs/decisions/0002 has figures).
+CREATED_PER_S = 200
+LIST_S = 2.0
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+async def start(tmp_path):
+    running = []
+
+    async def run(*arguments: str):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "gpushare.playground.apiserver",
+            "--dir",
+            str(tmp_path / "state"),
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        running.append(process)
+        return process
+
+    yield run
+    for process in running:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_it_says_when_it_is_ready_and_writes_private_kubeconfigs(start, tmp_path):
+    process = await start("--user", "scheduler", "--port", "0")
+    async with asyncio.timeout(20):
+        word, url, path = (await process.stdout.readline()).decode().split()
+    assert word == "ready"
+    for name in ("kubeconfig", "scheduler.kubeconfig"):
+        file = tmp_path / "state" / name
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        config = yaml.safe_load(file.read_text())
+        assert config["current-context"] == "playground"
+        assert config["clusters"][0]["cluster"]["server"] == url
+    assert path == str(tmp_path / "state" / "kubeconfig")
+    assert [one.name for one in (tmp_path / "state").glob(".*")] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_it_ends_cleanly_when_told_to(start, number):
+    process = await start()
+    async with asyncio.timeout(20):
+        await process.stdout.readline()
+        process.send_signal(number)
+        assert await process.wait() == 0
+        assert await process.stderr.read() == b""
+
+
+async def test_a_taken_port_is_told_without_a_traceback(start):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = await start("--port", str(taken.getsockname()[1]))
+        async with asyncio.timeout(20):
+            assert await process.wait() == 1
+            text = (await process.stderr.read()).decode()
+    assert text.startswith("apiserver: cannot serve on 127.0.0.1:")
+    assert "Traceback" not in text
+
+
+async def test_it_creates_pods_quickly(api, make_pod):
+    count = 300
+    begun = time.perf_counter()
+    for first in range(0, count, 20):
+        pods = [make_pod(f"p{number}") for number in range(first, first + 20)]
+        await asyncio.gather(*(api("POST", PODS, pod, code=201) for pod in pods))
+    assert count / (time.perf_counter() - begun) > CREATED_PER_S
+
+
+async def test_it_lists_twenty_thousand_pods_quickly(server, api, make_pod):
+    pod = await api("POST", PODS, make_pod("first"), code=201)
+    for number in range(20_000):
+        copied = json.loads(json.dumps(pod))
+        copied["metadata"] |= {"name": f"p{number}", "uid": str(number)}
+        server.store.put("pods", "default", f"p{number}", copied)
+    begun = time.perf_counter()
+    async with api.session.get(f"{api.base}{PODS}") as answer:
+        body = await answer.read()
+    assert time.perf_counter() - begun < LIST_S
+    assert body.count(b'"kind":"Pod"') == 20_001
