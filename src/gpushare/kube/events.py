@@ -212,13 +212,8 @@ class EventRecorder:
 
     def _give_up(self, known: _Known, error: Exception) -> None:
         # The words may be what no encoding can write, and a log is written too.
-        logger.error(
-            "event %a about %s %a is not written: %s",
-            known.news[2],
-            known.news[0].kind,
-            known.news[0].name,
-            error,
-        )
+        news = f"event {known.news[2]} about {known.news[0].kind} {known.news[0].name}"
+        logger.error("%s is not written: %s", news.encode(errors="backslashreplace").decode(), error)
         self.dropped += 1
         self._known.pop(known.news, None)
         self._forget_waiting(known)
