@@ -324,3 +324,13 @@ def test_shares_say_all_that_the_figures_need() -> None:
     ledger.set_node(node("n1", 16 * 1024))
     assert used(ledger) == [(4096, 4)]
     assert ledger.filter(asks(12), ["n1"]).fits == ["n1"]
+
+
+def test_rounding_never_shows_more_units_than_a_gpu_has() -> None:
+    ledger = Ledger()
+    ledger.set_node(node("n1", V100))
+    ledger.hold("a", "default/a", "n1", holding(share("n1-gpu0", 15082, 14, of=15)))
+    ledger.hold("b", "default/b", "n1", holding(share("n1-gpu0", 1078, 8, of=126)))
+    assert used(ledger) == [(V100, 15)]
+    ledger.hold("c", "default/c", "n1", holding(share("n1-gpu0", 1, 1, of=126)))
+    assert used(ledger) == [(V100 + 1, 16)]

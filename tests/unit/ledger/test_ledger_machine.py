@@ -257,10 +257,12 @@ class LedgerMachine(RuleBasedStateMachine):
         # Nothing is kept of what is gone.
         assert not self.ledger._nodes
         assert not self.ledger._absent
+        assert not self.ledger._refusals._against
+        assert not self.ledger._refusals._unhealthy
         assert self.ledger._columns.width <= len(NAMES) + 1
 
 
-TestLedgerMachine = pytest.mark.timeout(60)(LedgerMachine.TestCase)
+TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(
     max_examples=120,
     stateful_step_count=40,

@@ -219,3 +219,21 @@ def test_the_score_knows_which_of_two_gpus_with_as_much_free_has_fewer_pods() ->
         ledger.hold(uid, f"default/{uid}", "n1", holding(share("n1-gpu0", 0)))
     assert ledger.score(asks(3), ["n1"]) == [9]
     assert placed(ledger, "d", asks(3)) == 1
+
+
+def test_compute_that_is_just_enough_is_enough() -> None:
+    ledger = Ledger()
+    ledger.set_node(node("n1", T4, mode=NodeMode.CORE_MEM))
+    assert ledger.filter(asks(1, 100), ["n1"]).fits == ["n1"]
+    placed(ledger, "a", asks(1, 30))
+    assert ledger.filter(asks(1, 70), ["n1"]).fits == ["n1"]
+    assert ledger.filter(asks(1, 75), ["n1"]).fits == []
+    assert placed(ledger, "b", asks(1, 70)) == 0
+
+
+def test_nodes_that_do_not_fit_have_no_part_in_the_score() -> None:
+    ledger = Ledger()
+    ledger.set_node(node("small", 10 * 1024))
+    ledger.set_node(node("full", A100))
+    placed(ledger, "a", asks(79), "full")
+    assert ledger.score(asks(5), ["small", "full"]) == [5, 0]
