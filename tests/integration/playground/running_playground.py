@@ -1,0 +1,135 @@
+"""A playground as a process of its own, and kubectl on it."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+PROGRAMS = Path(sys.executable).parent
+
+
+def wait_until(condition: Callable[[], object], *, within_s: float = 20.0, told: object = "") -> None:
+    """Look until ``condition`` holds."""
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {within_s} s: {told() if callable(told) else told}"
+        select.select([], [], [], 0.02)
+
+
+def start(*options: str) -> "subprocess.Popen[str]":
+    """Start ``gpushare playground``; its stdout is a pipe."""
+    assert (CHECKOUT / "build/fakegpu/libnvidia-ml.so.1").exists(), "build the stand-in driver: make fakegpu"
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpushare", "playground", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "src")},
+    )
+
+
+class Playground:
+    """Started without the walk; ready when the constructor returns."""
+
+    def __init__(self) -> None:
+        self.process = start("--no-walk")
+        said = []
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            said.append(line)
+            if line.startswith("GPUs of every node"):
+                break
+        text = "".join(said)
+        found = re.search(r"export KUBECONFIG=(\S+)", text)
+        assert found, text
+        self.kubeconfig = found.group(1)
+        self.state = Path(self.kubeconfig).parents[1]
+
+    def kubectl(self, *arguments: str, sent: object = None, code: int = 0) -> str:
+        """Run the real kubectl; ``sent`` goes to its stdin as JSON."""
+        done = subprocess.run(
+            [str(PROGRAMS / "kubectl"), *arguments],
+            input=None if sent is None else json.dumps(sent),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "KUBECONFIG": self.kubeconfig},
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def get(self, *what: str) -> Any:
+        """``kubectl get … -o json``, parsed; {} when there is none."""
+        return json.loads(self.kubectl("get", *what, "-o", "json", "--ignore-not-found") or "{}")
+
+    def apply(self, item: dict[str, Any]) -> None:
+        """Create an object."""
+        self.kubectl("create", "-f", "-", sent=item)
+
+    def processes(self, *words: str) -> list[int]:
+        """PIDs of everything that belongs to this playground and has all ``words`` in its command line."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdecimal():
+                continue
+            try:
+                words_of = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                state = (folder / "stat").read_text().rpartition(") ")[2][:1]
+                belongs = str(self.state) in words_of or str(self.state) in _environment(folder)
+            except OSError:
+                continue
+            if belongs and state != "Z" and all(word in words_of for word in words):
+                found.append(int(folder.name))
+        return found
+
+    def kill(self, *words: str) -> None:
+        """``kill -9`` the one process with all ``words`` in its command line."""
+        [pid] = self.processes(*words)
+        os.kill(pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(20)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+
+def _environment(folder: Path) -> str:
+    return (folder / "environ").read_bytes().decode(errors="replace")
+
+
+def a_pod(name: str, *, gpu_mem: int = 0, node: str = "", **spec: Any) -> dict[str, Any]:
+    """A pod that sleeps, with a limit of GPU memory, on the node named if one is."""
+    limits = {"aliyun.com/gpu-mem": gpu_mem} if gpu_mem else {}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sleep", "3600"],
+        "resources": {"limits": limits},
+    }
+    selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+    grace = {"terminationGracePeriodSeconds": 1}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], **selector, **grace, **spec},
+    }
+
+
+def a_template(**labels: str) -> dict[str, Any]:
+    """A pod template without GPU that sleeps."""
+    pod = a_pod("template")
+    return {"metadata": {"labels": labels}, "spec": pod["spec"]}

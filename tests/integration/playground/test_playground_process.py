@@ -1,0 +1,47 @@
+"""The playground as its user meets it: the walk, and that nothing is left behind."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.playground.running_playground import Playground, a_pod, start, wait_until
+
+
+def test_every_expectation_of_the_walk_holds() -> None:
+    process = start("--exit")
+    said, _ = process.communicate(timeout=110)
+    assert process.returncode == 0, said
+    assert "expectations held." in said
+
+
+def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up() -> None:
+    first = Playground()
+    first.apply(a_pod("lonely", gpu_mem=2))
+    first.kubectl("wait", "--for=condition=Ready", "pod/lonely", "--timeout=30s")
+    assert first.processes("sleep", "3600")
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait(10)
+    assert first.process.stdout is not None
+    first.process.stdout.close()
+    wait_until(lambda: not first.processes(), within_s=10, told=first.processes)
+    assert first.state.exists()
+    second = Playground()
+    assert not first.state.exists()
+    assert second.end() == 0
+    assert not second.state.exists()
+
+
+@pytest.mark.parametrize("part", ["controllers", "kubescheduler"])
+def test_a_part_says_what_is_wrong_with_its_kubeconfig(part: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("apiVersion: v1\nkind: Config\n")
+    command = [sys.executable, "-m", f"gpushare.playground.{part}", "--kubeconfig", str(broken)]
+    if part == "kubescheduler":
+        command += ["--extender", "http://127.0.0.1:1/gpushare"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert str(broken) in done.stderr
+    assert "Traceback" not in done.stderr
