@@ -40,6 +40,7 @@ from gpushare.playground.kubelet.settings import Settings
 #: Changes of devices are told after this wait, in seconds, so that several become one write.
 _SETTLE_S: Final = 0.05
 _RETRY_S: Final = 1.0
+_NODE_KNOWN_S: Final = 10.0
 _FLUSH_S: Final = 2.0
 _ORPHAN_GRACE_S: Final = 2.0
 _log = structlog.get_logger()
@@ -69,6 +70,7 @@ class Kubelet:
         self._synced = False
         self._admission = asyncio.Lock()
         self._status_due = asyncio.Event()
+        self._node_known = asyncio.Event()
         self._grace_until = 0.0
         self._pod_resources = PodResources(settings.folders, self.book, self._active_pods)
         self._server = Server(self, settings.token)
@@ -177,6 +179,9 @@ class Kubelet:
     async def admit(self, pod: Pod, running: Collection[str]) -> None:
         """Devices first, then room, one pod at a time; raises ``Rejected``."""
         async with self._admission:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_NODE_KNOWN_S):
+                    await self._node_known.wait()
             await self._await_plugins()
             await self.allocator.admit(pod, [one.uid for one in self._active_pods()], running)
             assert self._node is not None
@@ -223,11 +228,13 @@ class Kubelet:
             dropped = self.book.expire(self.clock.monotonic(), self.settings.endpoint_grace_s)
             try:
                 await self._node.write(self.book.capacity(), self.book.allocatable(), dropped)
+                self._node_known.set()
             except KubeError as error:
                 _log.warning("node status is not written", node=self.settings.node, fault=str(error))
                 wait_s = _RETRY_S
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._status_due.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._status_due.wait()
                 await asyncio.sleep(_SETTLE_S)
 
     async def _keep_lease(self) -> None:

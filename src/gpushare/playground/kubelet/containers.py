@@ -242,7 +242,8 @@ async def read_to_end(fd: int, timeout_s: float) -> bytes:
 
     loop.add_reader(fd, read)
     try:
-        await asyncio.wait_for(done, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await done
     except TimeoutError:
         _log.error("a container's shim does not answer")
     finally:

@@ -47,7 +47,6 @@ class Endpoint:
     resource: str
     channel: aio.Channel
     stub: rpc.DevicePluginStub
-    pre_start_required: bool
     prefers: bool
     watching: asyncio.Task[None] | None = None
 
@@ -70,6 +69,7 @@ class Plugins(rpc.RegistrationServicer):
         self._changed = changed
         self._monotonic = monotonic
         self._endpoints: dict[str, Endpoint] = {}
+        self._wants_pre_start: dict[str, bool] = {}
         self._ended: set[asyncio.Task[None]] = set()
         self._server: aio.Server | None = None
         self._news = asyncio.Event()
@@ -102,7 +102,8 @@ class Plugins(rpc.RegistrationServicer):
         """Wait until any plugin says something new; ``False`` when ``timeout_s`` seconds pass without."""
         self._news.clear()
         try:
-            await asyncio.wait_for(self._news.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
         except TimeoutError:
             return False
         return True
@@ -136,9 +137,8 @@ class Plugins(rpc.RegistrationServicer):
             await channel.close(None)
             raise
         resource = request.resource_name
-        endpoint = Endpoint(
-            resource, channel, stub, options.pre_start_required, options.get_preferred_allocation_available
-        )
+        endpoint = Endpoint(resource, channel, stub, options.get_preferred_allocation_available)
+        self._wants_pre_start[resource] = options.pre_start_required
         earlier = self._endpoints.get(resource)
         self._endpoints[resource] = endpoint
         if earlier is not None:
@@ -214,10 +214,18 @@ class Plugins(rpc.RegistrationServicer):
         return encoded
 
     async def pre_start(self, resource: str, devices: list[str]) -> None:
-        """Tell the plugin that a container with these devices starts, where it asked for that."""
-        endpoint = self._endpoints.get(resource)
-        if endpoint is None or not endpoint.pre_start_required:
+        """Tell the plugin that a container with these devices starts, where it asked for that.
+
+        Raises ``DeviceUnavailable`` when the call fails: while such a plugin is away nothing can start.
+        """
+        if not self._wants_pre_start.get(resource):
             return
+        endpoint = self._endpoints.get(resource)
+        if endpoint is None:
+            raise DeviceUnavailable(
+                resource,
+                f"device plugin PreStartContainer rpc failed with err: endpoint of {resource} has been stopped",
+            )
         try:
             await endpoint.stub.PreStartContainer(
                 pb.PreStartContainerRequest(devices_ids=devices), timeout=PRE_START_TIMEOUT_S

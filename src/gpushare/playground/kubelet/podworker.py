@@ -141,7 +141,9 @@ class PodWorker:
                 return
             if self._news == seen:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), RESYNC_S if wait_s is None else wait_s)
+                    # Not wait_for: in Python 3.11 it loses a cancellation that comes with the news.
+                    async with asyncio.timeout(RESYNC_S if wait_s is None else wait_s):
+                        await self._wake.wait()
 
     async def stop(self) -> None:
         """Care no longer; the containers go on."""
@@ -333,7 +335,8 @@ class PodWorker:
             if left_s <= 0:
                 return False
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._wake.wait()
         return True
 
     def _shortened(self) -> float:

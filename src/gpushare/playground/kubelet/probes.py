@@ -128,7 +128,8 @@ async def _once(check: Probe, launch: Launch) -> tuple[bool, str]:
         start_new_session=True,
     )
     try:
-        heard, _ = await asyncio.wait_for(process.communicate(), max(1, check.timeout_seconds))
+        async with asyncio.timeout(max(1, check.timeout_seconds)):
+            heard, _ = await process.communicate()
     except TimeoutError:
         return False, f"command timed out after {check.timeout_seconds}s"
     finally:

@@ -1,0 +1,219 @@
+"""The playground's API server and one kubelet, in this process, for tests."""
+
+import asyncio
+import contextlib
+import json
+import select
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from gpushare.kube.access import load_access
+from gpushare.kube.errors import ApiError
+from gpushare.kube.session import MERGE_PATCH, Session
+from gpushare.playground.apiserver.server import ApiServer
+from gpushare.playground.kubelet.agent import Kubelet
+from gpushare.playground.kubelet.folders import Folders
+from gpushare.playground.kubelet.leftovers import stop_leftovers
+from gpushare.playground.kubelet.settings import Settings
+
+PODS = "/api/v1/namespaces/default/pods"
+RESOURCE = "example.com/part"
+TOKEN = "token-of-the-test"
+
+
+async def until(condition, what, within_s=15.0):
+    """Wait for a state: ``condition`` may be async; returns what it returned that was true."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = condition()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
+        await asyncio.to_thread(select.select, [], [], [], 0.01)
+
+
+class Cluster:
+    """What a test holds."""
+
+    def __init__(self, session, folders, kubeconfig):
+        self.session = session
+        self.folders = folders
+        self.kubeconfig = kubeconfig
+        self.kubelet = None
+        self._running = None
+
+    def settings(self, **changes):
+        given = {
+            "node": "n1",
+            "folders": self.folders,
+            "kubeconfig": str(self.kubeconfig),
+            "token": TOKEN,
+            "labels": (("colour", "blue"),),
+            "node_ip": "127.0.0.1",
+            "restart_backoff_s": 0.2,
+            "plugin_grace_s": 0.2,
+        }
+        return Settings(**{**given, **changes})
+
+    async def start_kubelet(self, **changes):
+        self.kubelet = Kubelet(self.settings(**changes), self.session)
+        await self.kubelet.__aenter__()
+        self._running = asyncio.create_task(self.kubelet.run())
+        await until(self.node_ready, "the node is ready")
+        return self.kubelet
+
+    async def stop_kubelet(self):
+        """The kubelet goes as if killed as far as the pods are concerned: nothing of theirs is touched."""
+        if self.kubelet is None:
+            return
+        self._running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._running
+        await self.kubelet.__aexit__(None, None, None)
+        self.kubelet = None
+
+    async def get(self, path):
+        return json.loads(await self.session.request("GET", path))
+
+    async def node(self):
+        return await self.get("/api/v1/nodes/n1")
+
+    async def node_ready(self):
+        try:
+            return any(one["type"] == "Ready" for one in (await self.node())["status"]["conditions"])
+        except (ApiError, KeyError):
+            return False
+
+    async def amounts(self, resource=RESOURCE):
+        """(capacity, allocatable) of a resource, as texts."""
+        status = (await self.node())["status"]
+        return status["capacity"].get(resource), status["allocatable"].get(resource)
+
+    async def amounts_are(self, expected, resource=RESOURCE):
+        async def same():
+            return await self.amounts(resource) == expected
+
+        await until(same, f"{resource} is {expected}")
+
+    async def patch(self, path, body):
+        return json.loads(
+            await self.session.request(
+                "PATCH", path, body=json.dumps(body).encode(), content_type=MERGE_PATCH
+            )
+        )
+
+    async def create(self, name, *containers, **spec):
+        body = {
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": "n1",
+                "terminationGracePeriodSeconds": 2,
+                "containers": list(containers) or [waiting()],
+                **spec,
+            },
+        }
+        return json.loads(await self.session.request("POST", PODS, body=json.dumps(body).encode()))
+
+    async def delete(self, name, **options):
+        await self.session.request("DELETE", f"{PODS}/{name}", body=json.dumps(options).encode())
+
+    async def pod(self, name):
+        """The pod, or ``None`` when it is gone."""
+        try:
+            return await self.get(f"{PODS}/{name}")
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
+    async def pod_where(self, name, condition, what):
+        """Wait until the pod is such."""
+
+        async def found():
+            pod = await self.pod(name)
+            return pod if pod is not None and condition(pod) else None
+
+        return await until(found, f"pod {name}: {what}")
+
+    async def running(self, name):
+        return await self.pod_where(
+            name,
+            lambda pod: (
+                pod["status"].get("phase") == "Running"
+                and all("running" in one["state"] for one in pod["status"]["containerStatuses"])
+            ),
+            "runs",
+        )
+
+    async def finished(self, name):
+        return await self.pod_where(
+            name, lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), "has finished"
+        )
+
+    async def is_gone(self, name):
+        async def gone():
+            return await self.pod(name) is None
+
+        await until(gone, f"pod {name} is gone")
+
+    async def log(self, name, container="c", **options):
+        query = "&".join(f"{key}={value}" for key, value in {"container": container, **options}.items())
+        return (await self.session.request("GET", f"{PODS}/{name}/log?{query}")).decode()
+
+    async def logs_are(self, name, text, container="c"):
+        async def same():
+            try:
+                return text in await self.log(name, container)
+            except ApiError as error:
+                if error.status != 400:
+                    raise
+                return False  # it waits to start
+
+        await until(same, f"{text!r} is in the log of {name}")
+
+    def checkpoint(self):
+        return json.loads(self.folders.checkpoint.read_text())["Data"]
+
+    def attempt(self, name, container="c"):
+        return self.kubelet.attempt("default", name, container, previous=False)
+
+
+def waiting(name="c", **more):
+    """A container that runs until it is stopped."""
+    return script("trap 'exit 0' TERM; while :; do sleep 0.05; done", name, **more)
+
+
+def script(text, name="c", **more):
+    return {"name": name, "image": "busybox", "command": ["sh", "-c", text], **more}
+
+
+def limits(amount, resource=RESOURCE):
+    return {"resources": {"limits": {resource: amount}}}
+
+
+def container_of(pod, name="c"):
+    told = [*pod["status"].get("initContainerStatuses", ()), *pod["status"]["containerStatuses"]]
+    return next(one for one in told if one["name"] == name)
+
+
+@contextlib.asynccontextmanager
+async def small_cluster():
+    """A cluster without its kubelet; whatever is started in it ends with it."""
+    root = Path(tempfile.mkdtemp(prefix="gk"))
+    folders = Folders(root / "n1")
+    try:
+        async with ApiServer(str(root / "api"), kubelet_token=TOKEN) as server:
+            access = load_access(str(server.kubeconfig_path))
+            async with Session(access) as session:
+                cluster = Cluster(session, folders, server.kubeconfig_path)
+                try:
+                    yield cluster
+                finally:
+                    await cluster.stop_kubelet()
+                    await asyncio.to_thread(stop_leftovers, folders.root, 0.5)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

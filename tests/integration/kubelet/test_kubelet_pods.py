@@ -1,0 +1,270 @@
+"""Pods on the playground's kubelet: starting, restarting, ending, being told of."""
+
+import os
+import signal
+
+import pytest
+
+from tests.integration.kubelet.small_cluster import PODS, container_of, script, until, waiting
+
+
+def terminated(pod, name="c"):
+    return container_of(pod, name)["state"].get("terminated", {})
+
+
+async def events(cluster, name):
+    listed = await cluster.get("/apis/events.k8s.io/v1/namespaces/default/events")
+    return {one["reason"] for one in listed["items"] if one["regarding"]["name"] == name}
+
+
+async def test_the_node_says_what_it_is(cluster):
+    node = await cluster.node()
+    assert node["metadata"]["labels"]["colour"] == "blue"
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
+    status = node["status"]
+    assert {"type": "InternalIP", "address": "127.0.0.1"} in status["addresses"]
+    assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == cluster.kubelet.port
+    assert (status["capacity"]["cpu"], status["allocatable"]["pods"]) == ("8", "110")
+    assert {one["type"]: one["status"] for one in status["conditions"]}["Ready"] == "True"
+
+    async def lease():
+        leases = await cluster.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+        return any(one["metadata"]["name"] == "n1" and one["spec"]["renewTime"] for one in leases["items"])
+
+    await until(lease, "the lease is renewed")
+
+
+async def test_a_running_pod_is_told_of_as_by_a_real_kubelet(cluster):
+    await cluster.create("p")
+    pod = await cluster.running("p")
+    status = pod["status"]
+    assert status["hostIP"] == "127.0.0.1"
+    assert status["podIP"].startswith("127.")
+    assert status["startTime"]
+    assert {one["type"]: one["status"] for one in status["conditions"]}["Ready"] == "True"
+    told = container_of(pod)
+    assert (told["ready"], told["started"], told["restartCount"]) == (True, True, 0)
+    assert told["containerID"].startswith("playground://")
+
+    async def complete():
+        return {"Pulled", "Created", "Started"} <= await events(cluster, "p")
+
+    await until(complete, "the events are written")
+
+
+async def test_a_pod_that_is_done_has_succeeded_or_failed(cluster):
+    await cluster.create("good", script("echo done"), restartPolicy="Never")
+    await cluster.create("bad", script("exit 3"), restartPolicy="Never")
+    await cluster.create("killed", script("kill -9 $$$$"), restartPolicy="Never")
+    good, bad, killed = [await cluster.finished(name) for name in ("good", "bad", "killed")]
+    assert (good["status"]["phase"], terminated(good)["exitCode"]) == ("Succeeded", 0)
+    assert terminated(good)["reason"] == "Completed"
+    assert (bad["status"]["phase"], terminated(bad)["exitCode"]) == ("Failed", 3)
+    assert terminated(bad)["reason"] == "Error"
+    assert terminated(killed)["exitCode"] == 137
+    assert await cluster.log("good") == "done\n"
+
+
+async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_end_is_kept(cluster):
+    await cluster.create("p", script("echo once; exit 7"))
+    pod = await cluster.pod_where(
+        "p",
+        lambda pod: (
+            pod["status"].get("containerStatuses")
+            and container_of(pod)["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff"
+        ),
+        "is in back-off",
+    )
+    told = container_of(pod)
+    assert told["restartCount"] >= 1
+    assert told["lastState"]["terminated"]["exitCode"] == 7
+    await cluster.pod_where("p", lambda pod: container_of(pod)["restartCount"] >= 3, "goes on trying")
+    assert await cluster.log("p", previous="true") == "once\n"
+
+    async def told_of():
+        return "BackOff" in await events(cluster, "p")
+
+    await until(told_of, "the back-off is told of")
+
+
+async def test_on_failure_restarts_until_it_succeeds(cluster, tmp_path):
+    text = f"test -e {tmp_path}/x && exit 0; touch {tmp_path}/x; exit 1"
+    await cluster.create("p", script(text), restartPolicy="OnFailure")
+    pod = await cluster.finished("p")
+    assert pod["status"]["phase"] == "Succeeded"
+    assert container_of(pod)["restartCount"] == 1
+
+
+async def test_init_containers_run_in_order_and_a_sidecar_ends_with_the_pod(cluster, tmp_path):
+    await cluster.create(
+        "p",
+        script(f"echo app >> {tmp_path}/order"),
+        initContainers=[
+            script(
+                f"echo side >> {tmp_path}/order; while :; do sleep 0.05; done", "side", restartPolicy="Always"
+            ),
+            script(f"echo init >> {tmp_path}/order", "init"),
+        ],
+        restartPolicy="Never",
+    )
+    pod = await cluster.finished("p")
+    assert (tmp_path / "order").read_text().split() == ["side", "init", "app"]
+    assert pod["status"]["phase"] == "Succeeded"
+    assert terminated(pod, "init")["reason"] == "Completed"
+    assert cluster.attempt("p", "side").ended is not None
+
+
+async def test_a_failing_init_container_keeps_the_pod_pending(cluster):
+    await cluster.create("p", initContainers=[script("exit 1", "init")])
+    pod = await cluster.pod_where(
+        "p",
+        lambda pod: (
+            pod["status"].get("initContainerStatuses") and container_of(pod, "init")["restartCount"] >= 2
+        ),
+        "its init container was restarted",
+    )
+    assert pod["status"]["phase"] == "Pending"
+    assert container_of(pod)["state"]["waiting"]["reason"] == "PodInitializing"
+
+
+async def test_an_unknown_image_waits_and_names_the_known_ones(cluster):
+    await cluster.create("p", {"name": "c", "image": "nginx:1"})
+
+    def reason(pod):
+        told = pod["status"].get("containerStatuses")
+        return told[0]["state"].get("waiting", {}).get("reason") if told else None
+
+    pod = await cluster.pod_where("p", lambda pod: reason(pod) == "ErrImagePull", "cannot pull")
+    message = container_of(pod)["state"]["waiting"]["message"]
+    assert "nginx:1" in message
+    assert "busybox" in message
+    await cluster.pod_where("p", lambda pod: reason(pod) == "ImagePullBackOff", "backs off")
+
+
+async def test_a_program_that_is_not_there_is_a_start_error(cluster):
+    await cluster.create(
+        "p", {"name": "c", "image": "busybox", "command": ["no-such"]}, restartPolicy="Never"
+    )
+    pod = await cluster.finished("p")
+    assert (terminated(pod)["reason"], terminated(pod)["exitCode"]) == ("StartError", 128)
+    assert 'exec: "no-such": executable file not found in $PATH' in terminated(pod)["message"]
+
+
+async def test_a_missing_config_map_waits_until_it_is_there(cluster):
+    env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]
+    await cluster.create("p", script("echo A=$A; sleep 100", env=env))
+    await cluster.pod_where(
+        "p",
+        lambda pod: (
+            pod["status"].get("containerStatuses")
+            and container_of(pod)["state"].get("waiting", {}).get("message") == 'configmap "m" not found'
+        ),
+        "waits",
+    )
+    body = b'{"metadata":{"name":"m"},"data":{"k":"found"}}'
+    await cluster.session.request("POST", "/api/v1/namespaces/default/configmaps", body=body)
+    await cluster.logs_are("p", "A=found\n")
+
+
+async def test_deletion_is_graceful_and_the_object_goes_last(cluster):
+    await cluster.create("p", script("trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.02; done"))
+    await cluster.logs_are("p", "up\n")
+    attempt = cluster.attempt("p")
+    await cluster.delete("p")
+    await cluster.is_gone("p")
+    assert attempt.ended is not None
+    assert attempt.ended.code == 0
+    await until(lambda: not any(cluster.folders.pods.iterdir()), "its folder is gone")
+
+
+async def test_a_container_that_does_not_listen_is_killed_after_the_grace(cluster):
+    await cluster.create("p", script("trap '' TERM; echo up; while :; do sleep 0.02; done"))
+    await cluster.logs_are("p", "up\n")
+    attempt = cluster.attempt("p")
+    await cluster.delete("p", gracePeriodSeconds=1)
+    await cluster.is_gone("p")
+    assert attempt.ended.signal == signal.SIGKILL
+
+
+async def test_a_pod_taken_away_by_force_leaves_no_process(cluster):
+    await cluster.create(
+        "p", script("trap '' TERM; (setsid sleep 1000 &); echo up; while :; do sleep 0.02; done")
+    )
+    await cluster.logs_are("p", "up\n")
+    attempt = cluster.attempt("p")
+    await cluster.delete("p", gracePeriodSeconds=0)
+    await until(lambda: attempt.ended is not None, "the container has ended")
+    assert await cluster.pod("p") is None
+    await until(lambda: not any(cluster.folders.pods.iterdir()), "its folder is gone")
+
+
+async def test_what_a_container_leaves_behind_ends_with_it(cluster, tmp_path):
+    await cluster.create(
+        "p",
+        script(
+            f"(setsid sh -c 'echo $$$$ > {tmp_path}/pid; exec sleep 1000' &); "
+            f"while ! test -s {tmp_path}/pid; do :; done; exit 0"
+        ),
+        restartPolicy="Never",
+    )
+    await cluster.finished("p")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+async def test_a_readiness_probe_decides_when_a_pod_is_ready(cluster, tmp_path):
+    probe = {"exec": {"command": ["test", "-e", f"{tmp_path}/ready"]}, "periodSeconds": 1}
+    await cluster.create("p", waiting(readinessProbe=probe))
+    pod = await cluster.running("p")
+    assert container_of(pod)["ready"] is False
+    (tmp_path / "ready").touch()
+    await cluster.pod_where("p", lambda pod: container_of(pod)["ready"], "is ready")
+
+
+async def test_a_failed_liveness_probe_restarts_the_container(cluster):
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    await cluster.create("p", waiting(livenessProbe=probe))
+    await cluster.pod_where(
+        "p",
+        lambda pod: pod["status"].get("containerStatuses") and container_of(pod)["restartCount"] >= 1,
+        "was restarted",
+    )
+
+
+async def test_what_others_patch_into_the_node_stays_and_what_they_remove_goes(bare):
+    await bare.start_kubelet(status_interval_s=0.1)
+    path = "/api/v1/nodes/n1/status"
+    await bare.patch(path, {"status": {"capacity": {"aliyun.com/gpu-count": "8"}}})
+    await bare.amounts_are(("8", "8"), "aliyun.com/gpu-count")
+    await bare.patch(path, {"status": {"capacity": {"aliyun.com/gpu-count": None}}})
+    await bare.amounts_are((None, None), "aliyun.com/gpu-count")
+
+
+async def test_a_pod_beyond_the_nodes_cpu_is_rejected(cluster):
+    await cluster.create("p", waiting(resources={"requests": {"cpu": "9"}}))
+    pod = await cluster.finished("p")
+    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "OutOfcpu")
+
+
+async def test_pods_that_come_together_do_not_count_against_each_other_before_they_are_admitted(cluster):
+    for number in range(4):
+        await cluster.create(f"p{number}", waiting(resources={"requests": {"cpu": "2"}}))
+    for number in range(4):
+        await cluster.running(f"p{number}")
+
+
+async def test_each_pod_has_an_address_of_its_own(cluster):
+    for name in ("p", "q"):
+        await cluster.create(name)
+    await cluster.create("host", hostNetwork=True)
+    addresses = [(await cluster.running(name))["status"]["podIP"] for name in ("p", "q", "host")]
+    assert len(set(addresses)) == 3
+    assert addresses[2] == "127.0.0.1"
+
+
+async def test_a_pod_bound_before_the_kubelet_started_is_found(bare):
+    await bare.session.request("POST", "/api/v1/nodes", body=b'{"metadata":{"name":"n1"}}')
+    await bare.create("p")
+    await bare.start_kubelet()
+    await bare.running("p")
+    assert (await bare.get(f"{PODS}/p"))["status"]["phase"] == "Running"
