@@ -190,7 +190,7 @@ class Plugins(rpc.RegistrationServicer):
             available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
         )
         try:
-            answer = await endpoint.stub.GetPreferredAllocation(request, timeout=CALL_TIMEOUT_S)
+            answer = await _answer(endpoint.stub.GetPreferredAllocation(request, timeout=CALL_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise DeviceUnavailable(
                 resource, f"device plugin GetPreferredAllocation rpc failed with err: {go_error(error)}"
@@ -205,7 +205,7 @@ class Plugins(rpc.RegistrationServicer):
         request = pb.AllocateRequest()
         request.container_requests.add(devices_ids=devices)
         try:
-            answer = await endpoint.stub.Allocate(request, timeout=CALL_TIMEOUT_S)
+            answer = await _answer(endpoint.stub.Allocate(request, timeout=CALL_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise DeviceUnavailable(resource, go_error(error)) from None
         if not answer.container_responses:
@@ -227,13 +227,33 @@ class Plugins(rpc.RegistrationServicer):
                 f"device plugin PreStartContainer rpc failed with err: endpoint of {resource} has been stopped",
             )
         try:
-            await endpoint.stub.PreStartContainer(
-                pb.PreStartContainerRequest(devices_ids=devices), timeout=PRE_START_TIMEOUT_S
-            )
+            request = pb.PreStartContainerRequest(devices_ids=devices)
+            await _answer(endpoint.stub.PreStartContainer(request, timeout=PRE_START_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise DeviceUnavailable(
                 resource, f"device plugin PreStartContainer rpc failed with err: {go_error(error)}"
             ) from None
+
+
+async def _answer(call: Any) -> Any:
+    """A call's answer; raises ``AioRpcError``.
+
+    When the plugin's device list ends its channel is closed, which cancels the calls that are under way on it:
+    to whoever awaits one that looks as if its own task was cancelled, and must not.
+    """
+    try:
+        return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise aio.AioRpcError(
+            grpc.StatusCode.CANCELLED,
+            aio.Metadata(),
+            aio.Metadata(),
+            "grpc: the client connection is closing",
+            None,
+        ) from None
 
 
 async def serve(path: Path, add: Callable[[aio.Server], None]) -> aio.Server:
@@ -252,7 +272,7 @@ async def serve(path: Path, add: Callable[[aio.Server], None]) -> aio.Server:
 
 def go_error(error: aio.AioRpcError) -> str:
     """A gRPC error in the words of the Go client, as the kubelet repeats it."""
-    code = error.code().name.title().replace("_", "")
+    code = error.code().name.title().replace("_", "").replace("Cancelled", "Canceled")
     return f"rpc error: code = {code} desc = {error.details()}"
 
 

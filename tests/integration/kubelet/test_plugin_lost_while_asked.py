@@ -1,0 +1,57 @@
+"""A device plugin that is lost while a pod's admission waits for its answer."""
+
+import asyncio
+
+import pytest
+
+from tests.integration.kubelet.scripted_plugin import ScriptedPlugin
+from tests.integration.kubelet.small_cluster import limits, waiting
+
+
+class Hanging(ScriptedPlugin):
+    """Answers nothing any more once ``hangs`` names the call, and then ends its device list when told to."""
+
+    hangs = ""
+
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        self.asked = asyncio.Event()
+        self.end_list = asyncio.Event()
+
+    async def _hang(self, call):
+        if self.hangs == call:
+            self.asked.set()
+            await asyncio.Event().wait()
+
+    async def ListAndWatch(self, request, context):  # noqa: N802
+        async for listed in super().ListAndWatch(request, context):
+            yield listed
+            await self.end_list.wait()
+            return
+
+    async def GetPreferredAllocation(self, request, context):  # noqa: N802
+        await self._hang("GetPreferredAllocation")
+        return await super().GetPreferredAllocation(request, context)
+
+    async def Allocate(self, request, context):  # noqa: N802
+        await self._hang("Allocate")
+        return await super().Allocate(request, context)
+
+
+@pytest.mark.parametrize("call", ["GetPreferredAllocation", "Allocate"])
+async def test_a_pod_in_admission_fails_with_a_reason_when_its_plugin_is_lost(cluster, call):
+    plugin = Hanging(cluster.folders)
+    plugin.hangs = call
+    await plugin.serve()
+    try:
+        await plugin.register()
+        await cluster.amounts_are(("8", "8"))
+        await cluster.create("p", waiting(**limits(2)))
+        async with asyncio.timeout(10):
+            await plugin.asked.wait()
+        plugin.end_list.set()
+        pod = await cluster.pod_where("p", lambda pod: pod["status"]["phase"] == "Failed", "has failed")
+        assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+        assert "code = Canceled desc = grpc: the client connection is closing" in pod["status"]["message"]
+    finally:
+        await plugin.die()
