@@ -29,13 +29,17 @@ def _die_with_parent() -> None:
 
 @dataclass
 class Part:
-    """A process by its argument list. ``restarts`` counts how often it was started again."""
+    """A process by its argument list. ``restarts`` counts how often it was started again.
+
+    ``most_backoff_s`` bounds the wait before that, in seconds.
+    """
 
     name: str
     arguments: list[str]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
     told: Callable[[str], None] = logger.info
+    most_backoff_s: float = _MOST_BACKOFF_S
     restarts: int = 0
     pid: int = 0
     _stopping: bool = False
@@ -102,7 +106,7 @@ class Part:
                 backoff_s = _FIRST_BACKOFF_S
             self.told(f"{self.name} ended ({_outcome(code)}); starting it again in {backoff_s:.1f} s")
             await asyncio.sleep(backoff_s)
-            backoff_s = min(2 * backoff_s, _MOST_BACKOFF_S)
+            backoff_s = min(2 * backoff_s, self.most_backoff_s)
             self.restarts += 1
 
 
