@@ -1,29 +1,23 @@
 """``gpushare node-agent``: the command line of the node agent."""
 
 import argparse
-import asyncio
+import importlib
 import os
 import re
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
-from gpushare.kube.access import Access, load_access
+from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeError
-from gpushare.kube.session import Session
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.agent import Agent, Settings
-from gpushare.nodeagent.device_lists import SOCKETS
-from gpushare.nodeagent.discovery import Pace
 from gpushare.nodeagent.errors import InvalidSetting
+from gpushare.nodeagent.footprint import prepare
 from gpushare.nodeagent.logs import LEVELS, configure
-from gpushare.nodeagent.nvml import DriverNvml, Nvml
-from gpushare.nodeagent.registration import check_socket_path
+from gpushare.nodeagent.settings import PROGRAM, Pace, Settings, check_socket_paths
 
-PROGRAM: Final = "gpushare node-agent"
 KUBELET_DIR: Final = Path("/var/lib/kubelet/device-plugins")
 POD_RESOURCES: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 
@@ -91,8 +85,7 @@ def _settings(options: argparse.Namespace, environ: Mapping[str, str]) -> Settin
         if not 0.01 <= value <= 86400:
             raise InvalidSetting(f"{option} {value}", "give seconds from 0.01 to 86400")
     folder = options.kubelet_dir.absolute()
-    for socket in SOCKETS.values():
-        check_socket_path(folder, socket)
+    check_socket_paths(folder)
     return Settings(
         node=node,
         kubelet_dir=folder,
@@ -123,33 +116,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
     configure(options.log_level, options.log_format)
-    return run(settings, access, DriverNvml())
-
-
-def run(settings: Settings, access: Access, nvml: Nvml) -> int:
-    """Run until a signal ends it; the process's exit code."""
-    try:
-        asyncio.run(_until_signalled(settings, access, nvml))
-    except KubeError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-async def _until_signalled(settings: Settings, access: Access, nvml: Nvml) -> None:
-    async with Session(access) as session:
-        serving = asyncio.create_task(Agent(settings, session, nvml).run())
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, serving.cancel)
-        try:
-            await serving
-        except asyncio.CancelledError:
-            if not serving.cancelled():
-                raise
+    prepare()
+    process = importlib.import_module("gpushare.nodeagent.process")
+    code: int = process.run(settings, access, process.DriverNvml())
+    return code
 
 
 if __name__ == "__main__":

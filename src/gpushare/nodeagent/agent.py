@@ -8,8 +8,6 @@ node's annotation and its gpu-count must be, and hands that on. It is cheap and 
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -22,12 +20,13 @@ from gpushare.kube.session import Session
 from gpushare.model.device import Device, NodeDevices, NodeMode, devices_annotation, mode_of
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
 from gpushare.model.objects import Node, Pod, decode_node, node_reference
-from gpushare.model.quantity import MemoryUnit, parse_amount
+from gpushare.model.quantity import parse_amount
 from gpushare.nodeagent.allocator import Allocator
 from gpushare.nodeagent.bound_pods import BoundPod, decode_bound_pod
 from gpushare.nodeagent.claims import ClaimBook
-from gpushare.nodeagent.device_lists import EMPTY, SOCKETS, counts, device_list, resources_of
-from gpushare.nodeagent.discovery import GpuWatch, Inventory, Pace
+from gpushare.nodeagent.device_lists import HEALTHY, UNHEALTHY, DeviceList, device_list, resources_of
+from gpushare.nodeagent.discovery import GpuWatch, Inventory
+from gpushare.nodeagent.footprint import settle, trim
 from gpushare.nodeagent.health import HealthBook
 from gpushare.nodeagent.injection import Backend, NoIsolation
 from gpushare.nodeagent.metrics import Metrics
@@ -39,6 +38,7 @@ from gpushare.nodeagent.pods_on_node import PodsOnNode, Recorder
 from gpushare.nodeagent.probes import Probes
 from gpushare.nodeagent.reconcile import Reconciler
 from gpushare.nodeagent.registration import ResourceServer
+from gpushare.nodeagent.settings import SOCKETS, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -50,19 +50,6 @@ REASON_RECOVERED: Final = "GPURecovered"
 
 _FLUSH_S: Final = 1.0
 _WRITE_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the command line sets."""
-
-    node: str
-    kubelet_dir: Path
-    pod_resources: Path
-    unit: MemoryUnit = MemoryUnit.GIB
-    listen: tuple[str, int] | None = None
-    pace: Pace = field(default_factory=Pace)
-    xid_quiet_s: float = 300.0
 
 
 class Agent:
@@ -97,6 +84,7 @@ class Agent:
             metrics=self.metrics,
             clock=clock,
             on_blocked=self._on_blocked,
+            on_idle=trim,
         )
         self._pods = PodsOnNode(self._book, self._events, self._reconciler.trigger)
         backend = NoIsolation()
@@ -240,6 +228,9 @@ class Agent:
         tasks.create_task(self._reconciler.run())
         self._started = True
         self._converge()
+        for _ in range(self._to_start.qsize()):
+            tasks.create_task(self._to_start.get_nowait().run())
+        settle()
         while True:
             server = await self._to_start.get()
             tasks.create_task(server.run())
@@ -291,20 +282,28 @@ class Agent:
             self._tell(REASON_LEFT_OUT, note, once=note)
 
     def _advertise(self, resource: str, node: NodeDevices) -> None:
-        message = device_list(resource, node, self._book.ids)
-        if self._server_of(resource).put(message):
-            for health, count in counts(message).items():
-                self.metrics.devices.labels(resource, health).set(count)
-            logger.info("%s: %d devices in %d bytes", resource, len(message.devices), message.ByteSize())
+        devices = device_list(resource, node, self._book.ids)
+        if self._feed_of(resource).put(devices):
+            logger.info(
+                "%s: %d devices, %d of them not healthy, in %d bytes",
+                resource,
+                devices.healthy + devices.unhealthy,
+                devices.unhealthy,
+                len(devices.encoded),
+            )
+            self._count(resource, devices)
 
     def _retire(self, resource: str) -> None:
         """Advertise none of it, and go on serving: the kubelet takes a plugin that is gone for one that will be back."""
-        if self._server_of(resource).put(EMPTY):
+        if self._feed_of(resource).put(DeviceList()):
             logger.info("%s: no devices any more", resource)
-            for health in counts(EMPTY):
-                self.metrics.devices.labels(resource, health).set(0)
+            self._count(resource, DeviceList())
 
-    def _server_of(self, resource: str) -> DeviceFeed:
+    def _count(self, resource: str, devices: DeviceList) -> None:
+        self.metrics.devices.set(resource, HEALTHY, value=devices.healthy)
+        self.metrics.devices.set(resource, UNHEALTHY, value=devices.unhealthy)
+
+    def _feed_of(self, resource: str) -> DeviceFeed:
         """The feed of a resource, whose server is started with the first use."""
         if resource not in self._servers:
             feed = self._feeds[resource] = DeviceFeed()

@@ -85,8 +85,8 @@ class Allocator:
                 answers = [self._whole(ids) for ids in containers]
             else:
                 answers = await self._shares(resource, containers)
-        self._metrics.allocations.labels(resource).inc(len(answers))
-        self._metrics.allocate_seconds.labels(resource).observe(self._clock.monotonic() - started_s)
+        self._metrics.allocations.add(resource, amount=len(answers))
+        self._metrics.allocate_seconds.observe(resource, self._clock.monotonic() - started_s)
         self._on_answer()
         return answers
 
@@ -167,7 +167,7 @@ class Allocator:
         return Injection(envs={names.ENV_VISIBLE_DEVICES: ",".join(uuids)})
 
     def _refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
-        self._metrics.failures.labels(resource).inc()
+        self._metrics.failures.add(resource)
         undecided = self._pods.undecided(resource, amount)
         text = refusal.problem
         if undecided:

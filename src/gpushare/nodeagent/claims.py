@@ -176,19 +176,14 @@ class ClaimBook:
 
         Raises ``ClaimRefused`` when no container waits for that many, or no GPU has them.
         """
-        free: dict[str, list[str]] = {}
-        for device_id in in_order(available):
-            try:
-                free.setdefault(self.ids.gpu_of(device_id), []).append(device_id)
-            except UnknownDeviceId:
-                continue
+        free = self.ids.by_gpu(available)
         if must:
-            uuid = self._one_gpu(must)
-            rest = [device_id for device_id in free.get(uuid, ()) if device_id not in set(must)]
+            uuid, held = self._one_gpu(must), set(must)
+            rest = in_order(device_id for device_id in free.get(uuid, ()) if device_id not in held)
             chosen = [*must, *rest][:amount]
         else:
             uuid = self._preferred_gpu(resource, amount, free)
-            chosen = free[uuid][:amount]
+            chosen = in_order(free[uuid])[:amount]
         if len(chosen) < amount:
             raise ClaimRefused(
                 f"node {self.node.name}",

@@ -70,6 +70,19 @@ class DeviceIds:
             raise UnknownDeviceId(f"device {device_id[:MAX_ID_LENGTH]}", "lies on no GPU of this node")
         return found[0]
 
+    def by_gpu(self, device_ids: Iterable[str]) -> dict[str, list[str]]:
+        """The IDs on each GPU, by UUID, in no order; those of GPUs that are not found are passed over."""
+        by_prefix: dict[str, list[str]] = {}
+        for device_id in device_ids:
+            by_prefix.setdefault(device_id[: device_id.rfind("-")], []).append(device_id)
+        found: dict[str, list[str]] = {}
+        for its in by_prefix.values():
+            try:
+                found.setdefault(self.gpu_of(its[0]), []).extend(its)
+            except UnknownDeviceId:
+                continue
+        return found
+
     def gpus_of(self, device_ids: Iterable[str]) -> dict[str, int]:
         """How many of the IDs lie on each GPU, by UUID; raises ``UnknownDeviceId``."""
         counted: dict[str, int] = {}

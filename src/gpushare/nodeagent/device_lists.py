@@ -1,6 +1,7 @@
 """What a node advertises: the resources of each mode, and the device list of each resource."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from gpushare.kubeletapi.deviceplugin_pb2 import Device as PluginDevice
@@ -9,15 +10,10 @@ from gpushare.model import names
 from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.nodeagent.device_ids import DeviceIds
 
-#: Every resource that this program may advertise, and the socket that it is served on.
-SOCKETS: Final = {
-    names.GPU_MEM: "gpushare-gpu-mem.sock",
-    names.GPU_CORE: "gpushare-gpu-core.sock",
-    names.GPU_WHOLE: "gpushare-gpu.sock",
-}
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
-EMPTY: Final = ListAndWatchResponse()
+
+_AT_ONCE: Final = 128
 
 
 def resources_of(mode: NodeMode) -> tuple[str, ...]:
@@ -29,32 +25,43 @@ def resources_of(mode: NodeMode) -> tuple[str, ...]:
     return (names.GPU_MEM,) if mode.shares_memory else ()
 
 
-def device_list(resource: str, node: NodeDevices, ids: DeviceIds) -> ListAndWatchResponse:
+@dataclass(frozen=True, slots=True)
+class DeviceList:
+    """An encoded ``ListAndWatchResponse`` and how many devices it has, by health."""
+
+    encoded: bytes = b""
+    healthy: int = 0
+    unhealthy: int = 0
+
+
+def device_list(resource: str, node: NodeDevices, ids: DeviceIds) -> DeviceList:
     """Every device of ``resource`` on ``node``.
 
     No NUMA hints: with them the kubelet's topology manager would choose IDs by NUMA node, or refuse the pod,
-    after the scheduler has decided for a GPU. The message is put together from one encoded part a GPU: so
-    it lives in one block instead of thousands of objects (8 GPUs of 141 GiB are 9,000 devices).
+    after the scheduler has decided for a GPU. The list is kept encoded, one block instead of thousands of
+    objects (8 GPUs of 141 GiB are 9,000 devices); encoded parts one after the other are the encoded whole.
     """
-    parts = [_encoded(device, _ids(resource, device, node, ids)) for device in node.devices]
-    return ListAndWatchResponse.FromString(b"".join(parts))
+    parts: list[bytes] = []
+    healthy = unhealthy = 0
+    for device in node.devices:
+        its = _ids(resource, device, node, ids)
+        parts += _encoded(its, HEALTHY if device.healthy else UNHEALTHY)
+        if device.healthy:
+            healthy += len(its)
+        else:
+            unhealthy += len(its)
+    return DeviceList(b"".join(parts), healthy, unhealthy)
+
+
+def _encoded(ids: list[str], health: str) -> Iterator[bytes]:
+    """In small parts, so that never many messages exist at once."""
+    for start in range(0, len(ids), _AT_ONCE):
+        some = ids[start : start + _AT_ONCE]
+        part = ListAndWatchResponse(devices=[PluginDevice(ID=one, health=health) for one in some])
+        yield part.SerializeToString()
 
 
 def _ids(resource: str, device: Device, node: NodeDevices, ids: DeviceIds) -> list[str]:
     if resource == names.GPU_MEM:
         return ids.memory_ids(device, node.unit)
     return ids.core_ids(device) if resource == names.GPU_CORE else [ids.whole_id(device)]
-
-
-def _encoded(device: Device, ids: list[str]) -> bytes:
-    health = HEALTHY if device.healthy else UNHEALTHY
-    part = ListAndWatchResponse(devices=[PluginDevice(ID=one, health=health) for one in ids])
-    return part.SerializeToString()
-
-
-def counts(message: ListAndWatchResponse) -> Mapping[str, int]:
-    """How many devices of each health a list has."""
-    counted = {HEALTHY: 0, UNHEALTHY: 0}
-    for device in message.devices:
-        counted[device.health] += 1
-    return counted

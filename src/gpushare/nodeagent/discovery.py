@@ -18,6 +18,7 @@ from gpushare.model.device import Device
 from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 from gpushare.nodeagent.health import HealthBook
 from gpushare.nodeagent.nvml import FoundGpu, Nvml
+from gpushare.nodeagent.settings import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -39,19 +40,6 @@ class Inventory:
     devices: tuple[Device, ...] = ()
     trouble: Trouble | None = None
     left_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often things are looked at, in seconds."""
-
-    wait_s: float = 1.0
-    """The longest wait for XIDs, which is also how long a stop may take."""
-    probe_s: float = 5.0
-    reopen_s: float = 30.0
-    """How long after a failed probe NVML is opened anew: a GPU that was lost comes back only so."""
-    look_first_s: float = 1.0
-    look_most_s: float = 60.0
 
 
 class GpuWatch:

@@ -9,7 +9,7 @@ import grpc.aio
 
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.kubeletapi.deviceplugin_pb2_grpc import DevicePluginServicer
-from gpushare.nodeagent.device_lists import EMPTY
+from gpushare.nodeagent.device_lists import DeviceList
 from gpushare.nodeagent.errors import ClaimRefused
 from gpushare.nodeagent.injection import Injection
 
@@ -33,23 +33,23 @@ class DeviceFeed:
     """The device list of one resource: the present one, and a sign when there is another."""
 
     def __init__(self) -> None:
-        self.message = EMPTY
+        self.present = DeviceList()
         self._changed = asyncio.Event()
 
-    def put(self, message: pb.ListAndWatchResponse) -> bool:
+    def put(self, devices: DeviceList) -> bool:
         """Replace the list; whether it differs."""
-        if message == self.message:
+        if devices == self.present:
             return False
-        self.message = message
+        self.present = devices
         self._changed.set()
         self._changed = asyncio.Event()
         return True
 
-    async def follow(self) -> AsyncIterator[pb.ListAndWatchResponse]:
-        """The present list, then each newer one (those that come in between are passed over)."""
+    async def follow(self) -> AsyncIterator[bytes]:
+        """The present list, encoded, then each newer one (those that come in between are passed over)."""
         while True:
-            changed, message = self._changed, self.message
-            yield message
+            changed, encoded = self._changed, self.present.encoded
+            yield encoded
             await changed.wait()
 
 
@@ -71,8 +71,9 @@ class DevicePlugin(DevicePluginServicer):
         self, request: pb.Empty, context: Any
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """Every device, again whenever one changes."""
-        async for message in self._feed.follow():
-            yield message
+        async for encoded in self._feed.follow():
+            # Decoded for the moment of sending only: thousands of devices are small as bytes alone.
+            yield pb.ListAndWatchResponse.FromString(encoded)
 
     async def GetPreferredAllocation(  # noqa: N802
         self, request: pb.PreferredAllocationRequest, context: Any

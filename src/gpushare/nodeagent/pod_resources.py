@@ -10,8 +10,8 @@ import grpc.aio
 from gpushare.kubeletapi.podresources_pb2 import ListPodResourcesRequest, PodResources
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare.nodeagent.claims import type_of_listing
-from gpushare.nodeagent.device_lists import SOCKETS
 from gpushare.nodeagent.errors import PodResourcesUnavailable
+from gpushare.nodeagent.settings import SOCKETS
 
 #: One entry a device, with its resource's name again and again: long lists are above gRPC's own 4 MiB.
 _MOST_BYTES: Final = 64 << 20

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
-from gpushare.model.device import NodeMode
+from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.nodeagent.bound_pods import Claim
 from gpushare.nodeagent.claims import ClaimBook, type_of_listing
 from gpushare.nodeagent.device_ids import is_whole
@@ -20,7 +20,7 @@ from gpushare.nodeagent.errors import PodResourcesUnavailable, UnknownDeviceId
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
 from gpushare.nodeagent.pods_on_node import Recorder
-from gpushare.nodeagent.writeback import Correction, correction
+from gpushare.nodeagent.writeback import Correction, correction, type_of_given
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,10 @@ class Annotator(Protocol):
 
 
 class Reconciler:
-    """``on_blocked`` is called when other GPUs than before must not be given: UUID → why."""
+    """``on_blocked`` is called when other GPUs than before must not be given: UUID → why.
+
+    ``on_idle`` is called when nothing is left to do for now.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Reconciler:
         metrics: Metrics,
         clock: Clock,
         on_blocked: Callable[[Mapping[str, str]], None],
+        on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._book = book
         self._listing = listing
@@ -64,11 +68,14 @@ class Reconciler:
         self._metrics = metrics
         self._clock = clock
         self._on_blocked = on_blocked
+        self._on_idle = on_idle
         self._woken = asyncio.Event()
         self._kubelet_is_new = True
         self._blocked: Mapping[str, str] = {}
         self._whole: Mapping[str, str] = {}
         self._written: dict[str, tuple[Correction, float]] = {}
+        self._in_line: dict[str, tuple[Claim, type_of_given, NodeDevices]] = {}
+        """What was looked at and found right."""
         self._silent = False
 
     def trigger(self) -> None:
@@ -87,6 +94,7 @@ class Reconciler:
             settled = await self.once()
             if settled:
                 again.reset()
+                self._on_idle()
             wait_s = EVERY_S if settled else again.next_s()
             try:
                 async with asyncio.timeout(wait_s):
@@ -103,11 +111,19 @@ class Reconciler:
         # Without the kubelet's list our own answers are the best that is known.
         written = True
         for claim in list(self._book.claims):
-            change = correction(claim, self._book.given(claim), self._book.node, self._book.ids)
-            if change is not None:
+            given, node = self._book.given(claim), self._book.node
+            if self._in_line.get(claim.uid) == (claim, given, node):
+                continue
+            change = correction(claim, given, node, self._book.ids)
+            if change is None:
+                self._in_line[claim.uid] = (claim, given, node)
+                await asyncio.sleep(0)  # an Allocate may wait
+            else:
                 written = await self._write(claim, change) and written
         known = {claim.uid for claim in self._book.claims}
-        self._written = {uid: wrote for uid, wrote in self._written.items() if uid in known}
+        for gone in [uid for uid in (*self._written, *self._in_line) if uid not in known]:
+            self._written.pop(gone, None)
+            self._in_line.pop(gone, None)
         self._block()
         return written and heard and not self._book.unconfirmed()
 
@@ -150,7 +166,7 @@ class Reconciler:
         self._written[claim.uid] = (change, self._clock.monotonic())
         if change.note and (wrote is None or wrote.note != change.note):
             logger.info("pod %s: %s", pod.key, change.note)
-            self._metrics.corrections.inc()
+            self._metrics.corrections.add()
             self._events.record(
                 pod.reference, kind="Normal", reason=REASON_CORRECTED, action="Reconciling", note=change.note
             )

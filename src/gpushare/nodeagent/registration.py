@@ -23,31 +23,16 @@ from gpushare.kubeletapi.deviceplugin_pb2_grpc import (
     RegistrationStub,
     add_DevicePluginServicer_to_server,
 )
-from gpushare.nodeagent.errors import InvalidSetting
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.plugin import OPTIONS, DevicePlugin
 
 logger = logging.getLogger(__name__)
 
 KUBELET_SOCKET: Final = "kubelet.sock"
-#: The kernel's limit on the path of a Unix socket, in bytes (sockaddr_un, less the closing zero).
-MOST_PATH_BYTES: Final = 107
-
 _LOOK_S: Final = 0.25
 _DIAL_S: Final = 5.0
 _RETRY_FIRST_S: Final = 0.2
 _RETRY_MOST_S: Final = 2.0
-
-
-def check_socket_path(folder: Path, socket: str) -> None:
-    """Raise ``InvalidSetting`` when a socket in ``folder`` would have too long a path."""
-    length = len(str(folder / socket).encode())
-    if length > MOST_PATH_BYTES:
-        raise InvalidSetting(
-            f"--kubelet-dir {folder}",
-            f"the path of its sockets has {length} bytes, more than the {MOST_PATH_BYTES} that the kernel takes; "
-            "use a shorter path",
-        )
 
 
 class ResourceServer:
@@ -127,7 +112,7 @@ class ResourceServer:
             await stub.Register(request, timeout=_DIAL_S)
         self.registered = True
         logger.info("%s is registered with the kubelet", self._resource)
-        self._metrics.registrations.labels(self._resource).inc()
+        self._metrics.registrations.add(self._resource)
         self._on_registered()
 
     async def _wait(self, backoff: Backoff, why: str) -> None:

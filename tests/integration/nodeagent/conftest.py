@@ -18,9 +18,9 @@ from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import read_allocation
-from gpushare.nodeagent.agent import Agent, Settings
+from gpushare.nodeagent.agent import Agent
 from gpushare.nodeagent.device_lists import resources_of
-from gpushare.nodeagent.discovery import Pace
+from gpushare.nodeagent.settings import Pace, Settings
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.changing import Changes
 from tests.integration.nodeagent.scripted_api import ScriptedApi

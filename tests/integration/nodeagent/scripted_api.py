@@ -6,6 +6,7 @@ UID precondition, the status subresource.
 
 import asyncio
 import json
+from bisect import bisect_right
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -31,7 +32,7 @@ class ScriptedApi:
         self.watch_held = False
         """Keep watch events back: the informer lags."""
         self._version = 10
-        self._log: list[tuple[int, str, str, type_of_object]] = []
+        self._log: dict[str, list[tuple[int, str, type_of_object]]] = {"pods": [], "nodes": []}
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -63,14 +64,14 @@ class ScriptedApi:
         item = json.loads(json.dumps(item))
         item["metadata"]["resourceVersion"] = str(self._version)
         self.objects[kind, name] = item
-        self._log.append((self._version, event, kind, item))
+        self._log[kind].append((self._version, event, item))
         self.changes.tell()
 
     def drop(self, kind: str, name: str) -> None:
         item = json.loads(json.dumps(self.objects.pop((kind, name))))
         self._version += 1
         item["metadata"]["resourceVersion"] = str(self._version)
-        self._log.append((self._version, "DELETED", kind, item))
+        self._log[kind].append((self._version, "DELETED", item))
         self.changes.tell()
 
     def put_pod(self, pod: type_of_object) -> None:
@@ -126,22 +127,21 @@ class ScriptedApi:
     async def _watch(self, request: web.Request, kind: str, query: dict[str, str]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        seen = int(query.get("resourceVersion") or 0)
+        log, since = self._log[kind], int(query.get("resourceVersion") or 0)
+        at = bisect_right(log, since, key=lambda one: one[0])
         while not self.refusing:
-            news = [one for one in self._log if one[0] > seen and one[2] == kind]
-            if news and not self.watch_held:
-                for version, event, _, item in news:
-                    seen = version
+            if not self.watch_held:
+                while at < len(log):
+                    _, event, item = log[at]
+                    at += 1
                     if _selected(item, query):
                         await response.write(json.dumps({"type": event, "object": item}).encode() + b"\n")
             with suppress(AssertionError):
-                await self.changes.until(partial(self._has_news, seen, kind), deadline_s=300)
+                await self.changes.until(partial(self._has_news, kind, at), deadline_s=300)
         return response
 
-    def _has_news(self, seen: int, kind: str) -> bool:
-        return self.refusing or (
-            not self.watch_held and any(version > seen and of == kind for version, _, of, _ in self._log)
-        )
+    def _has_news(self, kind: str, at: int) -> bool:
+        return self.refusing or (not self.watch_held and at < len(self._log[kind]))
 
     async def _take_event(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -52,7 +52,9 @@ class Admitted:
     pod: dict[str, Any]
     devices: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     envs: dict[str, dict[str, str]] = field(default_factory=dict)
-    init_finished: bool = True
+    whole: bool = False
+    """Admitted with all its containers."""
+    listed: resources_pb.PodResources | None = None
 
 
 class ScriptedKubelet:
@@ -155,6 +157,7 @@ class ScriptedKubelet:
             raise AdmissionFailed(f"{error.code().name}: {error.details()}") from None
         finally:
             del self.admitting[key]
+        entry.whole = True
         self.admitted[key] = entry
         return entry
 
@@ -173,12 +176,14 @@ class ScriptedKubelet:
             amount = int(limits[resource])
             ids = await self._choose(entry, resource, amount, reusable.get(resource, set()))
             self.calls.append(f"Allocate {resource} {len(ids)}")
-            answer = await self.endpoints[resource].stub.Allocate(
-                pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)]),
-                timeout=_CALL_S,
-            )
+            request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])
+            answer = await self.call_allocate(self.endpoints[resource].stub, request)
             entry.devices.setdefault(name, {})[resource] = ids
             entry.envs.setdefault(name, {}).update(answer.container_responses[0].envs)
+
+    async def call_allocate(self, stub: Any, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        answer: pb.AllocateResponse = await stub.Allocate(request, timeout=_CALL_S)
+        return answer
 
     async def _choose(self, entry: Admitted, resource: str, amount: int, reusable: set[str]) -> list[str]:
         endpoint = self.endpoints[resource]
@@ -235,18 +240,26 @@ class _PodResources(resources_rpc.PodResourcesListerServicer):
         if not self._kubelet.listing_works:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no pod resources here")
         self._kubelet.calls.append("List")
-        answer = resources_pb.ListPodResourcesResponse()
-        for key, entry in {**self._kubelet.admitted, **self._kubelet.admitting}.items():
-            namespace, _, name = key.partition("/")
-            pod = answer.pod_resources.add(name=name, namespace=namespace)
-            spec = entry.pod["spec"]
-            lasting = [one for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"]
-            for container in (*lasting, *spec["containers"]):
-                one = pod.containers.add(name=container["name"])
-                for resource, ids in entry.devices.get(container["name"], {}).items():
-                    for device_id in ids:
-                        one.devices.add(resource_name=resource, device_ids=[device_id])
-        return answer
+        pods = {**self._kubelet.admitted, **self._kubelet.admitting}
+        return resources_pb.ListPodResourcesResponse(pod_resources=[_listed(*one) for one in pods.items()])
+
+
+def _listed(key: str, entry: Admitted) -> resources_pb.PodResources:
+    """One entry a device, as the kubelet has it; made once for a pod that is admitted with all its containers."""
+    if entry.listed is not None:
+        return entry.listed
+    namespace, _, name = key.partition("/")
+    pod = resources_pb.PodResources(name=name, namespace=namespace)
+    spec = entry.pod["spec"]
+    lasting = [one for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"]
+    for container in (*lasting, *spec["containers"]):
+        one = pod.containers.add(name=container["name"])
+        for resource, ids in entry.devices.get(container["name"], {}).items():
+            for device_id in ids:
+                one.devices.add(resource_name=resource, device_ids=[device_id])
+    if entry.whole:
+        entry.listed = pod
+    return pod
 
 
 async def _close(endpoint: Endpoint) -> None:

@@ -1,0 +1,152 @@
+"""How long the kubelet waits for ``Allocate``, and how much memory the node agent takes.
+
+The real ``gpushare node-agent`` runs as a process on a node of 8 GPUs of 141 GiB in units of 128 MiB (the
+longest device list there is), with the stand-in NVML of ``build/fakegpu``, against the tests' scripted kubelet and an
+API server that answers at once. The kubelet, in this process, admits pods one after the other as the real
+one does and takes the time of each ``Allocate`` call from outside; the record of each pod is written back
+meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first pod (and, printed only, after the last).
+Usage: ``python -m benchmarks.allocate [--quick]``.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import machine, rss_mb
+from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
+from gpushare.nodeagent.nvml import FoundGpu
+from gpushare.playground.gpus import preset, write
+from tests.integration.nodeagent import cluster_objects as objects
+from tests.integration.nodeagent.changing import Changes
+from tests.integration.nodeagent.scripted_api import ScriptedApi
+from tests.integration.nodeagent.scripted_kubelet import ScriptedKubelet
+
+ROOT = Path(__file__).parent.parent
+LIBRARY = ROOT / "build" / "fakegpu"
+#: As many pods live on the node at once; the oldest ends when another comes.
+LIVING = 64
+UNITS = 64
+
+
+class TimedKubelet(ScriptedKubelet):
+    """Takes the time of each Allocate, in seconds."""
+
+    def __init__(self, folder: Path, changes: Changes) -> None:
+        super().__init__(folder, changes)
+        self.took_s: list[float] = []
+
+    async def call_allocate(self, stub: Any, request: Any) -> Any:
+        started = time.perf_counter()
+        answer = await super().call_allocate(stub, request)
+        self.took_s.append(time.perf_counter() - started)
+        return answer
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="gsb"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
+
+
+async def _idle_rss_mb(pid: int) -> float:
+    """VmRSS once it has not changed for two seconds."""
+    seen, quiet = rss_mb(pid), 0
+    while quiet < 8:
+        await asyncio.sleep(0.25)
+        now = rss_mb(pid)
+        quiet = quiet + 1 if now == seen else 0
+        seen = now
+    return seen
+
+
+async def _measure(pods: int) -> tuple[list[float], float, float]:
+    if not (LIBRARY / "libnvidia-ml.so.1").exists():
+        raise RuntimeError("build/fakegpu/libnvidia-ml.so.1 is not there; run make fakegpu")
+    with _folder() as folder:
+        changes = Changes()
+        api, kubelet = ScriptedApi(changes), TimedKubelet(folder, changes)
+        described = preset("dgx-h200", objects.NODE)
+        write(folder / "gpus", described)
+        gpus = [FoundGpu(at, one.uuid, one.total_mib) for at, one in enumerate(described.gpus)]
+        api.put("nodes", objects.NODE, objects.node("share"))
+        await api.start()
+        await kubelet.start()
+        (folder / "kubeconfig").write_text(_kubeconfig(api.url))
+        agent = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gpushare", "node-agent", "--node", objects.NODE, "--unit", "128MiB"),
+            *("--kubeconfig", str(folder / "kubeconfig"), "--kubelet-dir", str(kubelet.plugins_dir)),
+            *("--pod-resources", str(kubelet.resources_socket), "--metrics-listen", "127.0.0.1:0"),
+            *("--log-level", "warning"),
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT / "src"),
+                "LD_LIBRARY_PATH": str(LIBRARY),
+                "FAKEGPU_NODE": str(folder / "gpus"),
+            },
+        )
+        try:
+            await changes.until(lambda: kubelet.capacity(names.GPU_MEM), "the node agent is registered", 30.0)
+            await changes.until(lambda: api.capacity(objects.NODE).get(names.GPU_COUNT), "gpu-count", 30.0)
+            idle_mb = await _idle_rss_mb(agent.pid)
+            await _stream(pods, api, kubelet, gpus)
+            await changes.until(lambda: _assigned(api, pods - 1), "the last pod is recorded", 30.0)
+            busy_mb = rss_mb(agent.pid)
+        finally:
+            if agent.returncode is None:
+                agent.terminate()
+            await asyncio.wait_for(agent.wait(), 10.0)
+            await kubelet.stop()
+            await api.stop()
+        return kubelet.took_s, idle_mb, busy_mb
+
+
+async def _stream(pods: int, api: ScriptedApi, kubelet: ScriptedKubelet, gpus: list[FoundGpu]) -> None:
+    for number in range(pods):
+        made = objects.pod(f"p{number}", objects.container("c", UNITS))
+        objects.decide(made, gpus, number % len(gpus), unit=MemoryUnit.MIB_128)
+        api.put_pod(made)
+        await kubelet.admit(made)
+        if number >= LIVING:
+            kubelet.remove(f"default/p{number - LIVING}")
+            api.drop("pods", f"default/p{number - LIVING}")
+
+
+def _assigned(api: ScriptedApi, number: int) -> bool:
+    return api.annotations("pods", f"default/p{number}").get(names.ANN_ASSIGNED) == "true"
+
+
+def _kubeconfig(url: str) -> str:
+    return (
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        f"clusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n"
+        "users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+    )
+
+
+def measure(quick: bool = False) -> dict[str, tuple[float, str]]:
+    """``allocate_p99_ms`` and ``nodeagent_rss_mb``."""
+    took_s, idle_mb, busy_mb = asyncio.run(_measure(100 if quick else 1000))
+    cuts = statistics.quantiles(took_s, n=100, method="inclusive")
+    print(f"  {len(took_s)} Allocate calls, median {cuts[49] * 1e3:.2f} ms; {busy_mb:.1f} MB after them")
+    return {"allocate_p99_ms": (cuts[98] * 1e3, "ms"), "nodeagent_rss_mb": (idle_mb, "MB")}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer pods")
+    print(f"Machine: {machine()}")
+    for name, (value, unit) in measure(quick=parser.parse_args().quick).items():
+        print(f"  {name:<34} {value:12.3f} {unit}")

@@ -1,0 +1,50 @@
+"""What keeps this process small: it runs on every GPU node, beside what people pay for.
+
+Measured with eight GPUs in 128 MiB units (``benchmarks/allocate.py``): about 1.5 MB less than without.
+"""
+
+import ctypes
+import gc
+import os
+from typing import Final
+
+# Parameters of mallopt (malloc.h of glibc).
+_M_TRIM_THRESHOLD: Final = -1
+_M_TOP_PAD: Final = -2
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+
+
+def prepare() -> None:
+    """Call before the heavy libraries are imported and threads begin.
+
+    One malloc arena serves: our threads wait, they do not allocate side by side. gRPC's own log is for those
+    who debug gRPC.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    libc = _libc()
+    if libc is not None:
+        libc.mallopt(_M_ARENA_MAX, 1)
+        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 10)
+        libc.mallopt(_M_TOP_PAD, 16 << 10)
+        libc.mallopt(_M_MMAP_THRESHOLD, 64 << 10)
+
+
+def settle() -> None:
+    """Once all is started: collect what starting left over, and keep the rest out of the collector's way."""
+    gc.collect()
+    gc.freeze()
+    trim()
+
+
+def trim() -> None:
+    """Give free memory back to the kernel; takes a millisecond."""
+    libc = _libc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+def _libc() -> ctypes.CDLL | None:
+    """The C library, where it is glibc."""
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "malloc_trim") and hasattr(libc, "mallopt") else None
