@@ -89,12 +89,15 @@ async def test_a_streamed_list_ends_with_its_bookmark(api, next_event):
 
 
 async def test_a_watch_tells_bookmarks_and_ends_in_time(tmp_path, api_of, next_event):
-    async with ApiServer(tmp_path / "quick", bookmark_s=0.05) as server, api_of(server) as api:
-        async with api.watch(MAPS, allowWatchBookmarks="true", resourceVersion="1", timeoutSeconds="1") as watch:
-            first = await next_event(watch)
-            await api("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}}, code=201)
-            expected = server.store.revision
-            events = [json.loads(line) async for line in watch.content]
+    async with (
+        ApiServer(tmp_path / "quick", bookmark_s=0.05) as server,
+        api_of(server) as api,
+        api.watch(MAPS, allowWatchBookmarks="true", resourceVersion="1", timeoutSeconds="1") as watch,
+    ):
+        first = await next_event(watch)
+        await api("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}}, code=201)
+        expected = server.store.revision
+        events = [json.loads(line) async for line in watch.content]
     assert first["type"] == "BOOKMARK"
     assert {event["type"] for event in events} == {"BOOKMARK"}
     assert events[-1]["object"]["metadata"]["resourceVersion"] == str(expected)

@@ -98,7 +98,9 @@ async def test_a_core_share_out_of_steps_is_invalid_in_every_container(api, make
         ),
     ],
 )
-async def test_extended_resources_are_whole_and_requested_as_limited(api, make_pod, resources, field, message):
+async def test_extended_resources_are_whole_and_requested_as_limited(
+    api, make_pod, resources, field, message
+):
     pod = make_pod()
     pod["spec"]["containers"][0]["resources"] = resources
     answer = await api("POST", PODS, pod, code=422)
@@ -215,7 +217,9 @@ async def test_binding_writes_node_annotations_and_labels_at_once(api, make_pod)
     assert bound["spec"]["nodeName"] == "n1"
     assert bound["metadata"]["annotations"] == {"keep": "1", "change": "new", "gpushare.dev/allocation": "{}"}
     assert bound["metadata"]["labels"] == {"app": "p", "placed": "yes"}
-    assert [(one["type"], one["status"]) for one in bound["status"]["conditions"]] == [("PodScheduled", "True")]
+    assert [(one["type"], one["status"]) for one in bound["status"]["conditions"]] == [
+        ("PodScheduled", "True")
+    ]
 
 
 async def test_a_second_binding_conflicts(api, make_pod):

@@ -104,7 +104,9 @@ async def test_get_in_every_output_form(kubectl, make_pod):
     template = "go-template={{range .items}}{{.status.phase}}{{end}}"
     assert (await kubectl("get", "pods", "-o", template)).out == "Pending"
     assert (await kubectl("get", "pod", "p", "--show-labels")).out.split()[-1] == "app=p"
-    assert (await kubectl("get", "pods", "--sort-by=.metadata.name", "-A", "--no-headers")).out.split()[1] == "p"
+    assert (await kubectl("get", "pods", "--sort-by=.metadata.name", "-A", "--no-headers")).out.split()[
+        1
+    ] == "p"
 
 
 async def test_get_selects_by_labels_and_by_fields(kubectl, make_pod, bound_pod):
@@ -130,7 +132,9 @@ async def test_get_pages_through_a_long_list(kubectl, api):
         body = {"metadata": {"name": f"cm-{number:02}"}}
         await api("POST", "/api/v1/namespaces/default/configmaps", body, code=201)
     result = await kubectl("get", "cm", "--chunk-size=10", "--no-headers")
-    assert [line.split()[0] for line in result.out.splitlines()] == [f"cm-{number:02}" for number in range(25)]
+    assert [line.split()[0] for line in result.out.splitlines()] == [
+        f"cm-{number:02}" for number in range(25)
+    ]
 
 
 @pytest.mark.parametrize("flag", ["-w", "--watch-only"])

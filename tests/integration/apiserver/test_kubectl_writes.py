@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm"}, "data": {"a": "1", "b": "2"}}
+CONFIG_MAP = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "cm"},
+    "data": {"a": "1", "b": "2"},
+}
 DEPLOYMENT = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
@@ -118,7 +123,9 @@ async def test_run_label_annotate_and_patch_in_three_ways(kubectl):
     await kubectl("annotate", "pod", "p", "note=hello")
     await kubectl("patch", "pod", "p", "-p", '{"metadata":{"labels":{"c":"4"}}}')
     await kubectl("patch", "pod", "p", "--type=merge", "-p", '{"metadata":{"labels":{"d":"5"}}}')
-    operations = '[{"op":"test","path":"/metadata/labels/d","value":"5"},{"op":"remove","path":"/metadata/labels/d"}]'
+    operations = (
+        '[{"op":"test","path":"/metadata/labels/d","value":"5"},{"op":"remove","path":"/metadata/labels/d"}]'
+    )
     await kubectl("patch", "pod", "p", "--type=json", "-p", operations)
     metadata = (await kubectl("get", "pod", "p", "-o", "json")).json["metadata"]
     assert metadata["labels"] == {"b": "3", "c": "4"}
@@ -146,7 +153,7 @@ async def test_replace_with_a_stale_version_is_refused(kubectl):
 async def test_edit_writes_back_what_the_editor_made(kubectl, tmp_path):
     await kubectl.apply(CONFIG_MAP)
     editor = tmp_path / "editor"
-    editor.write_text("#!/bin/sh\nsed -i 's/b: \"2\"/b: edited/' \"$1\"\n")
+    editor.write_text('#!/bin/sh\nsed -i \'s/b: "2"/b: edited/\' "$1"\n')
     editor.chmod(0o755)
     kubectl.environment["KUBE_EDITOR"] = str(editor)
     assert "configmap/cm edited" in (await kubectl("edit", "cm", "cm")).out

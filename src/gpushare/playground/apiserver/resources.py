@@ -98,7 +98,7 @@ _TABLE: Final[tuple[tuple[str, str, str, str, str, str, str, str], ...]] = (
     ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "", "cluster", "", ""),
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", "crd crds", "cluster", "status", "generation"),
 )  # fmt: skip
-# The storage.k8s.io and resource.k8s.io kinds are kept as they come: a real kube-scheduler lists them.
+# Kinds without a schema (below) are kept as they come; they are there because a real kube-scheduler lists them.
 
 _SCHEMAS: Final = {
     ("events.k8s.io", "Event"): "events.Event",
@@ -106,13 +106,15 @@ _SCHEMAS: Final = {
 }
 _BODIES: Final = ("Binding", "DeleteOptions", "Eviction", "Scale")
 _NO_SCHEMA: Final = ("storage.k8s.io", "resource.k8s.io")
+_NO_SCHEMA_KINDS: Final = ("ReplicationController", "PersistentVolume")
 
 
 def _builtin(row: tuple[str, str, str, str, str, str, str, str]) -> Resource:
     group, version, kind, plural, shorts, scope, subresources, flags = row
     # One collection holds all events; the core form is the one that is kept.
     stored_in_core = kind == "Event"
-    schema = None if group in _NO_SCHEMA else _SCHEMAS.get((group, kind), kind)
+    kept_as_given = group in _NO_SCHEMA or kind in _NO_SCHEMA_KINDS
+    schema = None if kept_as_given else _SCHEMAS.get((group, kind), kind)
     return Resource(
         group=group,
         version=version,
