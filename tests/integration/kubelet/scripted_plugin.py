@@ -1,12 +1,15 @@
 """A device plugin whose every answer a test decides, over real gRPC."""
 
 import asyncio
+import select
 
 import grpc
 from grpc import aio
 
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.kubeletapi import deviceplugin_pb2_grpc as rpc
+from gpushare.kubeletapi import podresources_pb2 as resources_pb
+from gpushare.kubeletapi import podresources_pb2_grpc as resources_rpc
 from gpushare.playground.kubelet.folders import Folders
 
 
@@ -32,7 +35,6 @@ class ScriptedPlugin(rpc.DevicePluginServicer):
         self.gate.set()
         self.prefer = lambda available, must, size: sorted(available)[:size]
         self.answer = lambda ids: {"envs": {"DEVICES": ",".join(sorted(ids))}}
-        self.listed = asyncio.Event()
         self._changed = asyncio.Event()
         self._server = None
 
@@ -55,13 +57,25 @@ class ScriptedPlugin(rpc.DevicePluginServicer):
         return self
 
     async def start(self):
-        """Serve, register, and wait until the kubelet has asked for the devices."""
-        self.listed.clear()
+        """Serve, register, and wait until the kubelet has the devices."""
         await self.serve()
         await self.register()
-        async with asyncio.timeout(10):
-            await self.listed.wait()
+        healthy = {one for one, good in self.devices.items() if good}
+        async with asyncio.timeout(15):
+            while await self._known() != healthy:
+                await asyncio.to_thread(select.select, [], [], [], 0.01)
         return self
+
+    async def _known(self):
+        async with aio.insecure_channel(f"unix:{self.folders.pod_resources_socket}") as channel:
+            stub = resources_rpc.PodResourcesListerStub(channel)
+            answer = await stub.GetAllocatableResources(resources_pb.AllocatableResourcesRequest(), timeout=5)
+        return {
+            device
+            for one in answer.devices
+            if one.resource_name == self.resource
+            for device in one.device_ids
+        }
 
     async def die(self):
         """As when the process is killed: the connection ends at once."""
@@ -87,7 +101,6 @@ class ScriptedPlugin(rpc.DevicePluginServicer):
                 for one, good in self.devices.items()
             ]
             yield pb.ListAndWatchResponse(devices=listed)
-            self.listed.set()
             await self._changed.wait()
 
     async def GetPreferredAllocation(self, request, context):  # noqa: N802

@@ -169,9 +169,9 @@ class Cluster:
             try:
                 return text in await self.log(name, container)
             except ApiError as error:
-                if error.status != 400:
+                if error.status not in (400, 404, 502):
                     raise
-                return False  # it waits to start
+                return False  # container or kubelet has yet to start
 
         await until(same, f"{text!r} is in the log of {name}")
 

@@ -1,0 +1,185 @@
+"""Logs and exec, through the API server and on the kubelet's own port."""
+
+import json
+
+import aiohttp
+import pytest
+
+from gpushare.playground.kubelet.execsession import CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT
+from tests.integration.kubelet.small_cluster import TOKEN, script, until
+
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+
+
+@pytest.fixture
+async def client(cluster):
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{cluster.kubelet.port}", headers=headers) as session:
+        yield session
+
+
+@pytest.fixture
+async def pod(cluster):
+    await cluster.create(
+        "p", script("echo up; while :; do sleep 0.05; done", env=[{"name": "WHO", "value": "me"}])
+    )
+    await cluster.logs_are("p", "up\n")
+
+
+class Exec:
+    """One exec connection: what came on each channel."""
+
+    def __init__(self, socket):
+        self.socket = socket
+        self.heard = {STDOUT: b"", STDERR: b"", ERROR: b""}
+
+    async def send(self, channel, payload):
+        await self.socket.send_bytes(bytes([channel]) + payload)
+
+    async def until_hears(self, text):
+        while text not in self.heard[STDOUT]:
+            await self._receive()
+
+    async def end(self):
+        """The closing ``Status``."""
+        while not self.heard[ERROR]:
+            await self._receive()
+        return json.loads(self.heard[ERROR])
+
+    async def _receive(self):
+        message = await self.socket.receive(timeout=10)
+        assert message.type is aiohttp.WSMsgType.BINARY, (message, self.heard)
+        self.heard[message.data[0]] += message.data[1:]
+
+
+@pytest.fixture
+async def execute(client):
+    opened = []
+
+    async def start(*command, pod="p", container="c", **options):
+        query = [("command", part) for part in command]
+        query += [
+            (name, "true") for name, wanted in {"stdout": True, "stderr": True, **options}.items() if wanted
+        ]
+        socket = await client.ws_connect(
+            f"/exec/default/{pod}/{container}", params=query, protocols=PROTOCOLS
+        )
+        opened.append(socket)
+        return Exec(socket)
+
+    yield start
+    for socket in opened:
+        await socket.close()
+
+
+async def test_a_command_runs_in_the_containers_environment_and_folder(pod, execute):
+    session = await execute("sh", "-c", "echo $WHO; pwd; echo oops >&2")
+    assert (await session.end())["status"] == "Success"
+    assert session.socket.protocol == "v5.channel.k8s.io"
+    out = session.heard[STDOUT].decode().split()
+    assert out[0] == "me"
+    assert out[1].endswith("/c/rootfs")
+    assert session.heard[STDERR] == b"oops\n"
+
+
+async def test_the_exit_code_is_told_as_kubectl_reads_it(pod, execute):
+    status = await (await execute("sh", "-c", "exit 5")).end()
+    assert status["reason"] == "NonZeroExitCode"
+    assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "5"}]
+
+
+@pytest.mark.parametrize(("command", "code"), [("no-such-program", "127"), ("/etc/passwd", "126")])
+async def test_a_command_that_cannot_run_ends_as_in_a_shell(pod, execute, command, code):
+    status = await (await execute(command)).end()
+    assert status["details"]["causes"][0]["message"] == code
+
+
+async def test_standard_input_reaches_the_command_and_its_end_too(pod, execute):
+    session = await execute("sort", stdin=True)
+    await session.send(STDIN, b"b\n")
+    await session.send(STDIN, b"a\n")
+    await session.send(CLOSE, bytes([STDIN]))
+    assert (await session.end())["status"] == "Success"
+    assert session.heard[STDOUT] == b"a\nb\n"
+
+
+async def test_a_terminal_has_a_size_and_passes_keys(pod, execute):
+    session = await execute("sh", stdin=True, tty=True)
+    await session.send(RESIZE, b'{"Width":91,"Height":33}')
+    await session.send(STDIN, b"stty size\n")
+    await session.until_hears(b"33 91")
+    await session.send(STDIN, b"exit 4\n")
+    assert (await session.end())["details"]["causes"][0]["message"] == "4"
+
+
+async def test_a_command_ends_with_its_container(cluster, pod, execute):
+    session = await execute("sleep", "1000")
+    attempt = cluster.attempt("p")
+    cluster.kubelet.containers.signal(attempt, 9)
+    assert (await session.end())["details"]["causes"][0]["message"] == "137"
+
+
+async def test_a_command_ends_with_its_connection(cluster, pod, execute, tmp_path):
+    session = await execute("sh", "-c", f"echo $$ > {tmp_path}/pid; echo on; exec sleep 1000", stdin=True)
+    await session.until_hears(b"on\n")
+    await session.socket.close()
+    await until(lambda: not _lives(int((tmp_path / "pid").read_text())), "the command has ended")
+
+
+def _lives(pid):
+    from gpushare.playground.kubelet.shim import start_ticks
+
+    return start_ticks(pid) > 0
+
+
+async def test_a_command_in_a_pod_that_does_not_run_is_refused_over_the_connection(cluster, execute):
+    await cluster.create("done", script("exit 0"), restartPolicy="Never")
+    await cluster.finished("done")
+    assert "does not run" in (await (await execute("ls", pod="done")).end())["message"]
+    assert "is not on node n1" in (await (await execute("ls", pod="none")).end())["message"]
+    assert "is not in pod" in (await (await execute("ls", pod="done", container="x")).end())["message"]
+
+
+async def test_the_token_is_needed_for_everything_but_health(cluster, pod):
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{cluster.kubelet.port}") as nobody:
+        assert (await nobody.get("/healthz")).status == 200
+        for path in ("/pods", "/containerLogs/default/p/c", "/exec/default/p/c?command=ls"):
+            assert (await nobody.get(path)).status == 401
+
+
+async def test_pods_are_listed_with_what_they_do(client, pod):
+    listed = await (await client.get("/pods")).json()
+    [one] = listed["items"]
+    assert (one["metadata"]["name"], one["status"]["phase"]) == ("p", "Running")
+
+
+async def test_logs_follow_to_the_end_of_the_container(cluster, client, tmp_path):
+    text = f"echo one; until test -e {tmp_path}/go; do sleep 0.02; done; echo two"
+    await cluster.create("p", script(text), restartPolicy="Never")
+    await cluster.logs_are("p", "one\n")
+    async with client.get("/containerLogs/default/p/c", params={"follow": "true"}) as answer:
+        assert await answer.content.readline() == b"one\n"
+        (tmp_path / "go").touch()
+        assert await answer.content.read() == b"two\n"
+
+
+async def test_log_options_reach_the_kubelet(cluster, pod):
+    assert (await cluster.log("p", timestamps="true")).endswith("Z up\n")
+    assert await cluster.log("p", tailLines="0") == ""
+    assert await cluster.log("p", limitBytes="1") == "u"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/containerLogs/default/none/c", 404, "pod default/none"),
+        ("/containerLogs/default/p/x", 404, "is not in pod"),
+        ("/containerLogs/default/p/c?previous=true", 404, "previous terminated container c"),
+        ("/containerLogs/default/p/c?tailLines=x", 400, "tailLines='x'"),
+        ("/exec/default/p/c", 400, "command is missing"),
+    ],
+)
+async def test_what_cannot_be_answered_is_told_plainly(client, pod, path, status, text):
+    answer = await client.get(path)
+    assert answer.status == status
+    assert text in await answer.text()
