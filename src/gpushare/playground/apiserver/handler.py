@@ -95,7 +95,12 @@ class Handler:
             response = _answer(error.status(), error.code)
             response.headers.update(error.headers)
             return response
-        except (ConnectionError, web.HTTPException):
+        except ConnectionError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            # Whoever asked went away in the middle of the answer, as a watch of a killed part does.
+            return web.Response()
+        except web.HTTPException:
             raise
         except Exception:
             _LOG.exception("%s %s failed", request.method, request.path)
