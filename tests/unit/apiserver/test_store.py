@@ -90,13 +90,13 @@ def test_a_cursor_sees_changes_after_its_revision_only():
     assert cursor.revision == store.revision
 
 
-def test_a_change_is_encoded_once_as_a_line():
+def test_a_change_is_told_as_a_line_around_the_object_that_is_encoded_once():
     store = make()
     cursor = store.watch("pods", store.revision)
     put(store, "a")
     change = cursor.pending()[0]
     assert orjson.loads(change.line) == {"type": ADDED, "object": change.record.obj}
-    assert change.line is change.line
+    assert change.record.body is change.record.body
     assert change.line.endswith(b"\n")
 
 

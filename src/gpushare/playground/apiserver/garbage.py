@@ -113,6 +113,7 @@ class GarbageCollector:
                     self._drop_old_events()
             except Exception:
                 _LOG.exception("the garbage collector failed; it goes on with the next object")
+                self._wake.set()
 
     async def _work(self) -> None:
         while self._owners or self._orphans or self._namespaces:

@@ -30,6 +30,9 @@ ADMIN: Final = "playground-admin"
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SHUTDOWN_S: Final = 2.0
 _BACKLOG: Final = 1024
+_KEEP_ALIVE_S: Final = 300.0
+# exec carries its command in the URL.
+_LINE_MAX: Final = 128 * 1024
 
 
 class ApiServer:
@@ -98,7 +101,13 @@ class ApiServer:
         credentials = make_credentials(self._host)
         self.ca_pem = credentials.ca_pem
         self._seed()
-        server = web.Server(self._handler, handler_cancellation=True, keepalive_timeout=300)
+        server = web.Server(
+            self._handler,
+            handler_cancellation=True,
+            keepalive_timeout=_KEEP_ALIVE_S,
+            max_line_size=_LINE_MAX,
+            max_field_size=_LINE_MAX,
+        )
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await self._runner.setup()
         listener = socket.create_server((self._host, self._port), backlog=_BACKLOG)

@@ -7,7 +7,7 @@ never changed in place: writers hand in new dicts, so that readers may keep what
 Every write counts up ``Store.revision`` and appends one ``Change`` to its collection's history. A
 watch is a cursor into that history: nothing is queued per watcher, a slow watcher costs nothing, and
 one that falls behind the bounded history learns so (``HistoryGone``) and lists again. The encoded
-form of object and change is made once and shared by all readers.
+form of an object is made once and shared by all readers.
 
 All methods are synchronous and must be called from one event loop; between two awaits a
 read-modify-write is therefore one transaction.
@@ -73,21 +73,18 @@ class Record:
 class Change:
     """One write: its kind, the object after it (for ``DELETED``: the last state) and before it."""
 
-    __slots__ = ("_line", "kind", "previous", "record", "revision")
+    __slots__ = ("kind", "previous", "record", "revision")
 
     def __init__(self, kind: str, record: Record, previous: Record | None) -> None:
         self.kind = kind
         self.record = record
         self.previous = previous
         self.revision = record.revision
-        self._line: bytes | None = None
 
     @property
     def line(self) -> bytes:
-        """The watch event as a line of JSON; encoded at the first call only."""
-        if self._line is None:
-            self._line = event_line(self.kind, self.record.body)
-        return self._line
+        """The watch event as a line of JSON, around the object's one encoded form."""
+        return event_line(self.kind, self.record.body)
 
 
 def event_line(kind: str, body: bytes) -> bytes:

@@ -33,19 +33,15 @@ def bind(store: Store, pod: Record, given: Object, now: WallClock) -> Object:
             f"name in URL ({pod.name}) does not match name in Binding object: {metadata['name']}"
         )
     _check_bindable(pod, metadata)
-    obj = copy_of(pod)
-    obj["spec"]["nodeName"] = target["name"]
+    pod_metadata, status = dict(pod.obj["metadata"]), dict(pod.obj.get("status") or {})
     for part in ("annotations", "labels"):
         if metadata.get(part):
-            obj["metadata"][part] = {**(obj["metadata"].get(part) or {}), **metadata[part]}
-    status = obj.setdefault("status", {})
+            pod_metadata[part] = {**(pod_metadata.get(part) or {}), **metadata[part]}
     conditions = [one for one in status.get("conditions") or () if one.get("type") != "PodScheduled"]
-    scheduled = {
-        "type": "PodScheduled",
-        "status": "True",
-        "lastTransitionTime": timestamp(now()),
-    }
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(now())}
     status["conditions"] = [*conditions, scheduled]
+    spec = {**pod.obj["spec"], "nodeName": target["name"]}
+    obj = {**pod.obj, "metadata": pod_metadata, "spec": spec, "status": status}
     store.put("pods", pod.namespace, pod.name, obj)
     return dict(_SUCCESS)
 
