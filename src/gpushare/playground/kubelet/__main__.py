@@ -5,15 +5,13 @@ folder instead of starting anything.
 """
 
 import asyncio
-import logging
 import os
 import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
+from gpushare import logs
 from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeError
 from gpushare.kube.session import Session
@@ -29,16 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["--stop-leftovers"]:
         return _stop_leftovers(given[1:])
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    logs.configure()
     try:
         asyncio.run(_run(read_settings(given)))
     except (KubeletError, KubeError, ImageError) as error:

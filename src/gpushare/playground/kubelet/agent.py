@@ -8,13 +8,12 @@ record; the rest is read from the API server again.
 import asyncio
 import ipaddress
 import json
+import logging
 import shutil
 import zlib
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, Final
-
-import structlog
 
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.errors import KubeError
@@ -43,7 +42,7 @@ _RETRY_S: Final = 1.0
 _NODE_KNOWN_S: Final = 10.0
 _FLUSH_S: Final = 2.0
 _ORPHAN_GRACE_S: Final = 2.0
-_log = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 
 class Kubelet:
@@ -158,7 +157,7 @@ class Kubelet:
         try:
             await worker.run()
         except Exception:
-            _log.exception("a pod's worker failed; its containers go on", pod=worker.pod.key)
+            _log.exception("a pod's worker failed; its containers go on (pod %s)", worker.pod.key)
             raise
         finally:
             if worker.done:
@@ -171,7 +170,7 @@ class Kubelet:
         pods = self.settings.folders.pods
         for folder in await asyncio.to_thread(lambda: sorted(pods.iterdir())):
             if folder.name not in self._workers:
-                _log.info("clearing away a pod that is no more", uid=folder.name)
+                _log.info("clearing away a pod that is no more (uid %s)", folder.name)
                 await asyncio.to_thread(stop_recorded, folder, _ORPHAN_GRACE_S)
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
@@ -198,7 +197,8 @@ class Kubelet:
         """After a restart, give plugins whose devices are in use a moment to come back."""
         while (left_s := self._grace_until - self.clock.monotonic()) > 0:
             used = {grant.resource for grant in self.book.grants()}
-            if all(self.plugins.endpoint(name) and self.book.resources[name].healthy for name in used):
+            allocatable = self.book.allocatable()
+            if all(self.plugins.endpoint(name) and allocatable.get(name) for name in used):
                 return
             await self.plugins.wait_for_change(left_s)
 
@@ -230,7 +230,7 @@ class Kubelet:
                 await self._node.write(self.book.capacity(), self.book.allocatable(), dropped)
                 self._node_known.set()
             except KubeError as error:
-                _log.warning("node status is not written", node=self.settings.node, fault=str(error))
+                _log.warning("node status is not written (node %s, fault %s)", self.settings.node, str(error))
                 wait_s = _RETRY_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):

@@ -6,10 +6,9 @@ container makes its pod fail when the kubelet restarts while the plugin is away,
 """
 
 import asyncio
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
-
-import structlog
 
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.model.errors import InvalidQuantity
@@ -21,7 +20,7 @@ from gpushare.playground.kubelet.folders import Folders
 from gpushare.playground.kubelet.plugins import Plugins
 from gpushare.playground.kubelet.podspec import Container, Pod
 
-_log = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,9 @@ class Allocator:
             write_checkpoint(self._folders.checkpoint, self.book)
         except OSError as error:
             _log.error(
-                "checkpoint cannot be written", file=str(self._folders.checkpoint), fault=error.strerror
+                "checkpoint cannot be written (file %s, fault %s)",
+                str(self._folders.checkpoint),
+                error.strerror,
             )
 
     def _asked(self, pod: Pod, container: Container) -> dict[str, int]:

@@ -9,17 +9,16 @@ other's.
 
 import base64
 import json
+import logging
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from gpushare.playground.kubelet.devices import DeviceBook, Grant
 from gpushare.playground.kubelet.folders import read_json, write_whole
 
-_log = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 
 def write_checkpoint(path: Path, book: DeviceBook) -> None:
@@ -58,7 +57,9 @@ def read_checkpoint(path: Path) -> tuple[list[str], list[Grant]]:
         aside = path.with_name(f"{path.name}.broken")
         path.replace(aside)
         _log.error(
-            "checkpoint is broken; devices of running pods are forgotten", file=str(aside), fault=str(error)
+            "checkpoint is broken; devices of running pods are forgotten (file %s, fault %s)",
+            str(aside),
+            str(error),
         )
         return [], []
 

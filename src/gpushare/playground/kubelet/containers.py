@@ -8,6 +8,7 @@ and goes on; a process counts as the one in the record only when its start time 
 import asyncio
 import fcntl
 import json
+import logging
 import os
 import shutil
 import signal
@@ -20,15 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from gpushare.playground.kubelet import shim
 from gpushare.playground.kubelet.folders import read_json, write_whole
 
 START_TIMEOUT_S: Final = 30.0
 _ADOPT_TIMEOUT_S: Final = 3.0
 SHIM: Final = (sys.executable, "-I", "-S", shim.__file__)
-_log = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

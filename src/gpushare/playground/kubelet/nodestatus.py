@@ -6,12 +6,11 @@ plugin has been away too long is set to 0, not removed.
 """
 
 import json
+import logging
 import platform
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
-
-import structlog
 
 from gpushare import __version__
 from gpushare.kube.clock import Clock
@@ -29,7 +28,7 @@ _HEALTHY: Final = (
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
-_log = structlog.get_logger()
+_log = logging.getLogger(__name__)
 type_of_list = dict[str, type_of_quantity]
 
 
@@ -140,7 +139,7 @@ class NodeStatus:
                 await self._session.request("POST", folder, body=json.dumps(lease).encode())
         except KubeError as error:
             if not self._lease_told:
-                _log.warning("the node's lease is not renewed", node=name, fault=str(error))
+                _log.warning("the node's lease is not renewed (node %s, fault %s)", name, str(error))
             self._lease_told = True
         else:
             self._lease_told = False
@@ -153,7 +152,7 @@ class NodeStatus:
             "spec": {},
         }
         answer = await self._session.request("POST", "/api/v1/nodes", body=json.dumps(node).encode())
-        _log.info("node registered", node=self._settings.node)
+        _log.info("node registered (node %s)", self._settings.node)
         made: dict[str, Any] = json.loads(answer)
         return made
 

@@ -6,6 +6,7 @@ and a message above 4 MiB is refused.
 """
 
 import asyncio
+import logging
 import re
 import stat
 import time
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-import structlog
 from grpc import aio
 
 from gpushare.kubeletapi import DEVICE_PLUGIN_VERSION, MAX_MESSAGE_BYTES
@@ -37,7 +37,7 @@ _LIMITS: Final = (
     # A plugin that comes back on the same path must not wait for a back-off of its predecessor's.
     ("grpc.use_local_subchannel_pool", 1),
 )
-_log = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Plugins(rpc.RegistrationServicer):
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:  # noqa: N802
         """Called by a plugin that serves already."""
-        _log.info("plugin registers", resource=request.resource_name, endpoint=request.endpoint)
+        _log.info("plugin registers (resource %s, endpoint %s)", request.resource_name, request.endpoint)
         problem = _fault(request)
         if not problem:
             try:
@@ -120,7 +120,7 @@ class Plugins(rpc.RegistrationServicer):
             except BadSettings as error:
                 problem = str(error)
         if problem:
-            _log.warning("registration refused", resource=request.resource_name, fault=problem)
+            _log.warning("registration refused (resource %s, fault %s)", request.resource_name, problem)
             await context.abort(grpc.StatusCode.UNKNOWN, problem)
         return pb.Empty()
 
@@ -154,12 +154,12 @@ class Plugins(rpc.RegistrationServicer):
                 self._book.listed(
                     endpoint.resource, {one.ID: one.health == _HEALTHY for one in answer.devices}
                 )
-                _log.info("devices listed", resource=endpoint.resource, devices=len(answer.devices))
+                _log.info("devices listed (resource %s, devices %s)", endpoint.resource, len(answer.devices))
                 self._tell()
         except aio.AioRpcError as error:
             fault = go_error(error)
         if self._endpoints.get(endpoint.resource) is endpoint:
-            _log.warning("plugin is gone", resource=endpoint.resource, fault=fault)
+            _log.warning("plugin is gone (resource %s, fault %s)", endpoint.resource, fault)
             del self._endpoints[endpoint.resource]
             self._book.disconnected(endpoint.resource, self._monotonic())
             self._tell()

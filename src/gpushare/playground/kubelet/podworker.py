@@ -6,12 +6,11 @@ probe has news. Each time it looks at what is, decides (``plan``), acts, and wri
 
 import asyncio
 import json
+import logging
 import signal
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, Final, Protocol
-
-import structlog
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
@@ -30,7 +29,7 @@ from gpushare.playground.kubelet.settings import Settings
 #: Longest sleep of a worker, in seconds: it looks after its pod at least this often.
 RESYNC_S: Final = 60.0
 KILL_TIMEOUT_S: Final = 10.0
-_log = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 
 class Node(Protocol):
@@ -135,7 +134,10 @@ class PodWorker:
             except KubeError as error:
                 wait_s = self._backoff.next_s()
                 _log.warning(
-                    "pod waits for the API server", pod=self.pod.key, fault=str(error), wait_s=wait_s
+                    "pod waits for the API server (pod %s, fault %s, wait_s %s)",
+                    self.pod.key,
+                    str(error),
+                    wait_s,
                 )
             if self.done:
                 return
@@ -240,6 +242,10 @@ class PodWorker:
         except StartFailed as error:
             self._cannot_start(container, state, error)
             return
+        except OSError as error:
+            fault = f"its record cannot be written: {error}"
+            self._cannot_start(container, state, StartFailed(container.name, "RunContainerError", fault))
+            return
         if state.waiting is not None:
             state.waiting, state.delay_s = None, 0.0
         state.last, state.attempt = state.attempt, attempt
@@ -326,7 +332,7 @@ class PodWorker:
         for attempt in attempts:
             self._node.containers.signal(attempt, signal.SIGKILL)
         if not await self._await_ends(attempts, self._now + KILL_TIMEOUT_S):
-            _log.error("a container does not die", pod=self.pod.key)
+            _log.error("a container does not die (pod %s)", self.pod.key)
 
     async def _await_ends(self, attempts: list[Attempt], deadline: float) -> bool:
         while any(attempt.ended is None for attempt in attempts):

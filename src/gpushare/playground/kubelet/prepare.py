@@ -19,8 +19,8 @@ from gpushare.playground.kubelet.settings import Settings
 from gpushare.playground.kubelet.volumes import link_mounts, make_volumes
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ENV_ROOTFS: Final = "GPUSHARE_PLAYGROUND_ROOTFS"
-ENV_MOUNTS: Final = "GPUSHARE_PLAYGROUND_MOUNTS"
+ENV_ROOTFS: Final = "PLAYGROUND_ROOTFS"
+ENV_MOUNTS: Final = "PLAYGROUND_MOUNTS"
 IMAGE_FAILED: Final = "ErrImagePull"
 
 

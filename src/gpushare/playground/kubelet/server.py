@@ -6,11 +6,11 @@
 
 import hmac
 import json
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-import structlog
 from aiohttp import web
 
 from gpushare.playground.kubelet.containers import Attempt
@@ -19,7 +19,7 @@ from gpushare.playground.kubelet.execsession import PROTOCOLS, ExecSession, Stre
 from gpushare.playground.kubelet.logs import LogOptions, read_log, since_seconds
 
 _STOP_TIMEOUT_S: Final = 2.0
-_log = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 
 class Inhabitants(Protocol):

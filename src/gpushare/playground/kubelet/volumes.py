@@ -1,7 +1,7 @@
 """Volumes and mounts, as far as processes of one file system can have them.
 
 Every container has a folder of its own (``rootfs``), but no root of its own: a mount is a link inside that
-folder, and ``GPUSHARE_PLAYGROUND_MOUNTS`` (JSON, path in the container → path of this machine) tells
+folder, and ``PLAYGROUND_MOUNTS`` (JSON, path in the container → path of this machine) tells
 programs where it really lies. A program that opens ``/data`` opens the machine's ``/data``.
 
 hostPath, emptyDir, ConfigMap and Secret are there; other kinds (service account tokens, claims, projections)
