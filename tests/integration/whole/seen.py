@@ -1,0 +1,151 @@
+"""What the API server says, followed with our own informer, and checked at every single event."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from gpushare.kube.informer import Informer
+from gpushare.kube.session import Session
+from gpushare.model import names
+
+Json = dict[str, Any]
+T = TypeVar("T")
+type_of_check = Callable[[Mapping[str, Json]], None]
+
+WITHIN_S: Final = 20.0
+
+
+class Seen:
+    """The objects of one collection by ``namespace/name``; ``on_event`` is called after each change."""
+
+    def __init__(self, on_event: type_of_check | None = None) -> None:
+        self.items: dict[str, Json] = {}
+        self.events = 0
+        self._on_event = on_event
+        self._changed: set[asyncio.Event] = set()
+
+    def synced(self) -> None:
+        self._tell()
+
+    def upsert(self, item: Json) -> None:
+        self.items[key_of(item)] = item
+        self._tell()
+
+    def remove(self, key: str, last: Json) -> None:
+        self.items.pop(key_of(last), None)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.events += 1
+        if self._on_event is not None:
+            self._on_event(self.items)
+        for event in self._changed:
+            event.set()
+
+    async def changed(self) -> None:
+        """Wait for the next event."""
+        with self._listening() as event:
+            await event.wait()
+
+    async def until(
+        self,
+        reached: Callable[[], T],
+        what: str,
+        within_s: float = WITHIN_S,
+        tell: Callable[[], object] = str,
+    ) -> T:
+        """Wait until ``reached()`` is true; looks again after every event. ``tell`` says what is instead."""
+        with self._listening() as event:
+            deadline_s = time.monotonic() + within_s
+            while not (found := reached()):
+                event.clear()
+                try:
+                    async with asyncio.timeout(deadline_s - time.monotonic()):
+                        await event.wait()
+                except TimeoutError:
+                    raise AssertionError(f"not within {within_s} s: {what}. {tell()}") from None
+            return found
+
+    @contextlib.contextmanager
+    def _listening(self) -> Any:
+        event = asyncio.Event()
+        self._changed.add(event)
+        try:
+            yield event
+        finally:
+            self._changed.discard(event)
+
+
+@contextlib.asynccontextmanager
+async def following(session: Session, path: str, seen: Seen) -> AsyncIterator[Seen]:
+    """Keep ``seen`` up to date while the block runs; what its checks raise comes out at the end."""
+    informer = Informer(session, path, lambda raw: (key_of(json.loads(raw)), json.loads(raw)), seen)
+    running = asyncio.create_task(informer.run())
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await informer.synced.wait()
+        yield seen
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+def key_of(item: Json) -> str:
+    """``namespace/name``, or the name of what is in no namespace."""
+    meta = item["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+
+def phase_of(pod: Json) -> str:
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+def is_finished(pod: Json) -> bool:
+    return phase_of(pod) in ("Succeeded", "Failed")
+
+
+def node_of(pod: Json) -> str:
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def is_running(pod: Json) -> bool:
+    """Whether every container of the pod runs."""
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    return (
+        phase_of(pod) == "Running" and bool(statuses) and all("running" in one["state"] for one in statuses)
+    )
+
+
+def waits_because(pod: Json) -> str:
+    """Why a pod without a node waits, as its condition says; empty where it says nothing."""
+    for one in pod.get("status", {}).get("conditions") or []:
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            return str(one.get("message", ""))
+    return ""
+
+
+def annotations_of(item: Json) -> Mapping[str, str]:
+    return item["metadata"].get("annotations") or {}
+
+
+def record_of(pod: Json) -> list[Json]:
+    """What the pod's own annotation says that it holds: a share (uuid, mib, units …) a GPU."""
+    text = annotations_of(pod).get(names.ANN_SHARE)
+    return [] if text is None else list(json.loads(text)["gpus"])
+
+
+def held_mib(pods: Iterable[Json]) -> dict[str, int]:
+    """MiB by GPU (UUID) that the bound and unfinished of ``pods`` hold, as their annotations say."""
+    held: dict[str, int] = {}
+    for pod in pods:
+        if node_of(pod) and not is_finished(pod):
+            for share in record_of(pod):
+                held[share["uuid"]] = held.get(share["uuid"], 0) + share["mib"]
+    return held

@@ -1,0 +1,296 @@
+"""Extender and node agents are killed at random moments of a stream of pods, and nothing goes wrong.
+
+A pod whose kubelet wants devices while the node agent is dead is refused by every kubelet (reason
+UnexpectedAdmissionError, phase Failed, for good), and whoever owns the pod makes another. So the stream does what
+a Job would: for a pod that ended so it makes another. docs/decisions/ has the page on it.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
+from tests.integration.whole.seen import (
+    Json,
+    held_mib,
+    is_finished,
+    is_running,
+    node_of,
+    phase_of,
+    record_of,
+    type_of_check,
+    waits_because,
+)
+from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
+
+NODES = (
+    shared_node("four", "core-mem-4", "share", (names.LABEL_PLACEMENT, "spread")),
+    shared_node("isolated", "t4", "cgpu"),
+    shared_node("single", "v100-16384"),
+)
+UNITS = {"four": [15, 15, 15, 15], "isolated": [15], "single": [16]}
+PODS, KILLS, WAITING = 200, 20, 12
+#: What every kubelet says when the device plugin is away at admission; anything else is a mistake of ours.
+PLUGIN_AWAY = (
+    "no healthy devices present",
+    "is stopped: its device plugin is gone",
+    "code = Unavailable",
+    "code = Canceled",
+)
+
+
+def never_above_capacity(seen: World) -> type_of_check:
+    """After each event: what the bound and unfinished pods hold of each GPU, as their annotations say.
+
+    Two equal pods that the kubelet served in the other order swap their records, one write after the other. So a
+    record that moved to a GPU may be too much there until the record that makes room moves away, and no longer.
+    (What containers have is never too much: no device is given twice.)
+    """
+    place: dict[str, str] = {}
+    moved_in: dict[str, int] = {}
+
+    def check(pods: Mapping[str, Json]) -> None:
+        for pod in pods.values():
+            for one in record_of(pod):
+                before, now = place.get(pod["metadata"]["uid"]), one["uuid"]
+                place[pod["metadata"]["uid"]] = now
+                if before is not None and before != now:
+                    moved_in[now] = moved_in.get(now, 0) + one["mib"]
+                    moved_in[before] = moved_in.get(before, 0) - one["mib"]
+        for uuid, mib in held_mib(pods.values()).items():
+            if mib > seen.total_mib[uuid] + max(0, moved_in.get(uuid, 0)):
+                holders = [
+                    (key, one["units"], phase_of(pod), pod["metadata"]["resourceVersion"])
+                    for key, pod in pods.items()
+                    for one in record_of(pod)
+                    if one["uuid"] == uuid and not is_finished(pod)
+                ]
+                seen.over.append(f"{uuid}: {mib} of {seen.total_mib[uuid]} MiB, by {sorted(holders)}")
+
+    return check
+
+
+async def no_device_is_given_twice(seen: World) -> None:
+    """Until cancelled, after each change of a pod: each kubelet lists every device ID once."""
+    while True:
+        await seen.pods.changed()
+        for node in NODES:
+            holder_of: dict[str, tuple[str, str]] = {}
+            for holder, ids in (await seen.devices(node.name)).items():
+                for one in ids:
+                    other = holder_of.setdefault(one, holder)
+                    assert other == holder, f"{one} of {node.name} is held by {other} and {holder}"
+
+
+class Stream:
+    """Makes pods while there is room for more to wait, and lets some of them go again."""
+
+    def __init__(self, seen: World, chance: random.Random) -> None:
+        self.seen = seen
+        self.chance = chance
+        self.made = 0
+        self.again: list[str] = []
+        self._redone: set[str] = set()
+
+    def pod(self, name: str, units: int) -> Json:
+        # Two of three end by themselves, soon; the others run until they are deleted.
+        for_ever = self.chance.random() < 0.33
+        return gpu_pod(
+            name, units, "sleep", "infinity" if for_ever else f"{self.chance.uniform(0.1, 1.2):.2f}"
+        )
+
+    async def run(self) -> None:
+        while self.made < PODS:
+            await self.seen.pods.until(
+                lambda: len(self.waiting()) < WAITING, "pods that wait are placed", 30.0, tell=self.told
+            )
+            self.made += 1
+            await self.seen.create(self.pod(f"p{self.made:03}", self.chance.randint(1, 6)))
+            await self.redo()
+            if self.chance.random() < 0.35:
+                await self.delete_one()
+
+    def waiting(self) -> list[Json]:
+        pods = self.seen.pods.items.values()
+        return [pod for pod in pods if not node_of(pod) and not pod["metadata"].get("deletionTimestamp")]
+
+    async def delete_one(self) -> None:
+        """Delete one of the pods that do not end by themselves, or one that waits."""
+        candidates = sorted(
+            pod["metadata"]["name"]
+            for pod in self.seen.pods.items.values()
+            if (is_running(pod) and pod["spec"]["containers"][0]["command"][1] == "infinity")
+            or (not node_of(pod) and self.chance.random() < 0.1)
+        )
+        if candidates:
+            await self.seen.delete(self.chance.choice(candidates))
+
+    async def redo(self) -> None:
+        """For a pod that was bound while the node's agent was dead, make another, as a controller would."""
+        for pod in list(self.seen.pods.items.values()):
+            name = pod["metadata"]["name"]
+            deleted = pod["metadata"].get("deletionTimestamp")
+            if phase_of(pod) != "Failed" or deleted or name in self._redone:
+                continue
+            status = pod["status"]
+            told = f"{name}: {status.get('reason')}: {status.get('message')}"
+            assert status.get("reason") == "UnexpectedAdmissionError", told
+            assert any(words in status["message"] for words in PLUGIN_AWAY), told
+            self._redone.add(name)
+            self.again.append(told)
+            units = pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEM]
+            await self.seen.create(self.pod(f"{name}-again", int(units)))
+
+    def told(self) -> str:
+        return "; ".join(f"{pod['metadata']['name']}: {waits_because(pod)}" for pod in self.waiting())
+
+
+async def kill_at_random(stream: Stream, chance: random.Random) -> list[str]:
+    """Kill twenty times, spread over the stream, each time some events after a certain pod was made."""
+    seen = stream.seen
+    agents = [f"node-agent {node.name}" for node in NODES]
+    victims = ["extender"] * (KILLS // 2) + [chance.choice(agents) for _ in range(KILLS - KILLS // 2)]
+    chance.shuffle(victims)
+    moments = sorted(chance.sample(range(3, PODS - 2), KILLS))
+    killed = []
+    for moment, victim in zip(moments, victims, strict=True):
+        part = seen.cluster.parts[victim]
+        more = chance.randrange(12)
+        await seen.pods.until(lambda moment=moment: stream.made >= moment, "the stream goes on", 60.0)  # type: ignore[misc]
+        from_here = seen.pods.events
+        await seen.pods.until(
+            lambda: seen.pods.events >= from_here + more or stream.made >= PODS,
+            "pods change",
+            60.0,
+        )
+        await until(lambda part=part: _runs(part.pid), f"{victim} was started again")  # type: ignore[misc]
+        seen.cluster.kill(victim)
+        killed.append(f"{victim} after pod {stream.made}")
+    return killed
+
+
+async def _runs(pid: int) -> bool:
+    return pid != 0
+
+
+@contextlib.asynccontextmanager
+async def beside(*coroutines):  # type: ignore[no-untyped-def]
+    """Runs coroutines beside the block; what one of them raises comes out of it."""
+    tasks = [asyncio.create_task(one) for one in coroutines]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+
+
+@pytest.mark.timeout(110)
+async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_leaks_nothing() -> None:
+    seed = int(os.environ.get("GPUSHARE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+    print(f"seed {seed}; GPUSHARE_TEST_SEED={seed} repeats the choices")
+    chance = random.Random(seed)
+    async with world(*NODES, unit=MemoryUnit.GIB, check=never_above_capacity) as seen:
+        for part in seen.cluster.parts.values():
+            part.most_backoff_s = 0.4
+        stream = Stream(seen, chance)
+        async with beside(no_device_is_given_twice(seen)):
+            async with beside(kill_at_random(stream, random.Random(seed + 1))) as [killing]:
+                await stream.run()
+                killed = await killing
+            print(f"killed: {', '.join(killed)}")
+            assert len(killed) == KILLS
+            await all_placed_or_waiting_with_a_reason(seen, stream)
+            assert all(
+                mib <= seen.total_mib[uuid] for uuid, mib in held_mib(seen.pods.items.values()).items()
+            )
+            print(f"admitted while the agent was dead, made again: {len(stream.again)}")
+            await records_are_what_the_kubelets_gave(seen)
+            await everything_is_free_again(seen)
+        seen.assert_sound()
+
+
+async def all_placed_or_waiting_with_a_reason(seen: World, stream: Stream) -> None:
+    def unsettled() -> list[str]:
+        return [
+            f"{pod['metadata']['name']} ({phase_of(pod)} on {node_of(pod) or 'no node'}: {waits_because(pod)})"
+            for pod in seen.pods.items.values()
+            if not is_running(pod) and not is_finished(pod) and not waits_for_a_gpu(pod)
+        ]
+
+    while True:
+        await seen.pods.until(
+            lambda: not unsettled(), "every pod is placed or says why not", 30.0, tell=unsettled
+        )
+        before = len(stream.again)
+        await stream.redo()
+        if len(stream.again) == before:
+            break
+
+
+def waits_for_a_gpu(pod: Json) -> bool:
+    """Whether the pod says that it waits because no GPU has room: not because some part was away."""
+    why = waits_because(pod)
+    return not node_of(pod) and ("no single GPU has" in why or f"Insufficient {names.GPU_MEM}" in why)
+
+
+async def records_are_what_the_kubelets_gave(seen: World) -> None:
+    """For each running pod: as many devices as it asked for, on the GPU that its annotation names."""
+
+    async def agree() -> bool:
+        return not await disagreements(seen)
+
+    await until(
+        agree, "annotations and pod resources agree", tell=lambda: seen.logs()["node-agent-four"][-2000:]
+    )
+
+
+async def disagreements(seen: World) -> list[str]:
+    found = []
+    for node in NODES:
+        given = await seen.devices(node.name)
+        for key, pod in seen.pods.items.items():
+            if node_of(pod) != node.name or not is_running(pod):
+                continue
+            ids = given.get((key, "main"), frozenset())
+            on = {one.partition("-")[0] for one in ids}
+            wanted = [
+                (one["units"], one["uuid"].removeprefix("GPU-").partition("-")[0]) for one in record_of(pod)
+            ]
+            if [(len(ids), next(iter(on), ""))] != wanted or len(on) != 1:
+                found.append(f"{key}: has {sorted(ids)}, its record says {wanted}")
+    return found
+
+
+async def everything_is_free_again(seen: World) -> None:
+    await seen.delete_all()
+
+    async def nothing_held() -> bool:
+        figures = await seen.metrics()
+        given = [await seen.devices(node.name) for node in NODES]
+        return not any(given) and [
+            figures.get(name)
+            for name in ("memory_given_mebibytes", "reservations", "holding_pods", "waiting_pods")
+        ] == [0, 0, 0, 0]
+
+    await until(nothing_held, "nothing is held any more", tell=lambda: "a share leaked")
+    whole = [
+        gpu_pod(f"whole-{node}-{number}", units, node=node)
+        for node, sizes in UNITS.items()
+        for number, units in enumerate(sizes)
+    ]
+    await seen.create(*whole)
+    await seen.pods.until(
+        lambda: all(is_running(seen.pod(pod["metadata"]["name"])) for pod in whole),
+        "a pod fits on every GPU as a whole",
+        tell=lambda: [waits_because(pod) for pod in seen.pods.items.values()],
+    )
+    assert held_mib(seen.pods.items.values()) == seen.total_mib
+    await seen.delete_all()

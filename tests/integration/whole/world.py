@@ -1,0 +1,313 @@
+"""A whole playground for the tests of this folder, and what can be done to it and asked of it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+# Before gRPC is imported: nothing of it is used in a forked child.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc.aio
+
+from gpushare.kube.access import load_access
+from gpushare.kube.client import Client
+from gpushare.kube.errors import ApiError
+from gpushare.kube.session import MERGE_PATCH, Session
+from gpushare.kubeletapi.podresources_pb2 import ListPodResourcesRequest
+from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
+from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
+from gpushare.playground import gpus
+from gpushare.playground.cluster import Cluster, NodeDescription
+from tests.integration.whole.seen import Json, Seen, following, type_of_check
+
+T = TypeVar("T")
+
+CHECKOUT: Final = Path(__file__).parents[3]
+DRIVER: Final = CHECKOUT / "build" / "fakegpu"
+BIN: Final = Path(sys.executable).parent
+PODS: Final = "/api/v1/namespaces/default/pods"
+_COMMAND_S: Final = 30.0
+
+type_of_devices = dict[tuple[str, str], frozenset[str]]
+"""(pod, container) → device IDs of GPU memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Both streams."""
+        return self.out + self.err
+
+
+async def run(*command: str, env: Mapping[str, str] | None = None, stdin: str = "") -> Ran:
+    """Run a command to its end, within half a minute."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(env),
+    )
+    try:
+        async with asyncio.timeout(_COMMAND_S):
+            out, err = await process.communicate(stdin.encode())
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise AssertionError(f"{' '.join(command)} did not end within {_COMMAND_S:.0f} s") from None
+    return Ran(process.returncode or 0, out.decode(), err.decode())
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment with the checkout's programs and sources first, and ``more``."""
+    path = os.pathsep.join([str(BIN), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(CHECKOUT / "src"), **(more or {})}
+
+
+async def until(
+    reached: Callable[[], Awaitable[T]], what: str, within_s: float = 20.0, tell: Callable[[], object] = str
+) -> T:
+    """Wait for a state that nothing announces; returns what ``reached()`` returned that was true."""
+    deadline_s = time.monotonic() + within_s
+    while not (found := await reached()):
+        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}. {tell()}"
+        await asyncio.to_thread(select.select, [], [], [], 0.02)
+    return found
+
+
+class World:
+    """A running cluster with its pods, nodes and events in view."""
+
+    def __init__(self, cluster: Cluster, session: Session, told: list[str]) -> None:
+        self.cluster = cluster
+        self.session = session
+        self.client = Client(session)
+        self.told = told
+        self.over: list[str] = []
+        """GPUs that were above their capacity, with the pods of that moment."""
+        self.total_mib = {
+            gpu.uuid: gpu.total_mib
+            for node in cluster.nodes
+            for gpu in gpus.preset(node.preset, node.name).gpus
+        }
+        self.pods = Seen()
+        self.nodes = Seen()
+        self.events = Seen()
+
+    # --- pods ---------------------------------------------------------------------------------
+
+    async def create(self, *pods: Json) -> None:
+        """Create pods, all at once."""
+        await asyncio.gather(
+            *(self.session.request("POST", PODS, body=json.dumps(pod).encode()) for pod in pods)
+        )
+
+    async def delete(self, *pod_names: str, grace_s: int = 1) -> None:
+        """Ask for the deletion of pods; those that are gone already are passed over."""
+
+        async def one(name: str) -> None:
+            body = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s})
+            with contextlib.suppress(ApiError):
+                await self.session.request("DELETE", f"{PODS}/{name}", body=body.encode())
+
+        await asyncio.gather(*(one(name) for name in pod_names))
+
+    def pod(self, name: str) -> Json:
+        """The pod as last seen; empty ``spec`` and ``metadata`` when there is none."""
+        return self.pods.items.get(f"default/{name}", {"metadata": {}, "spec": {}})
+
+    async def delete_all(self, within_s: float = 30.0) -> None:
+        """Delete every pod and wait until the last one is gone."""
+        await self.delete(*(key.partition("/")[2] for key in self.pods.items))
+        await self.pods.until(
+            lambda: not self.pods.items, "all pods are gone", within_s, tell=lambda: list(self.pods.items)
+        )
+
+    def events_of(self, name: str) -> list[str]:
+        """``reason: note`` of every event about the object of that name."""
+        return [
+            f"{one.get('reason')}: {one.get('note')}"
+            for one in self.events.items.values()
+            if (one.get("regarding") or {}).get("name") == name
+        ]
+
+    async def event(self, name: str, *words: str, within_s: float = 20.0) -> str:
+        """Wait for an event about the object of that name that says all of ``words``."""
+
+        def found() -> str:
+            return next((one for one in self.events_of(name) if all(word in one for word in words)), "")
+
+        what = f"an event of {name} that says {words}"
+        return await self.events.until(found, what, within_s, tell=lambda: self.events_of(name))
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def allocatable(self, node: str, resource: str = names.GPU_MEM) -> str:
+        """What the node offers of a resource, as a text; ``0`` when nothing."""
+        status = self.nodes.items.get(node, {}).get("status", {})
+        return str(status.get("allocatable", {}).get(resource, "0"))
+
+    async def offers(self, node: str, amount: int, resource: str = names.GPU_MEM) -> None:
+        """Wait until the node offers just that much."""
+        await self.nodes.until(
+            lambda: self.allocatable(node, resource) == str(amount),
+            f"{node} offers {amount} of {resource}",
+            tell=lambda: self.allocatable(node, resource),
+        )
+
+    async def label(self, node: str, labels: Mapping[str, str | None]) -> None:
+        """Set labels of a node, or with ``None`` remove them."""
+        body = json.dumps({"metadata": {"labels": labels}}).encode()
+        await self.session.request("PATCH", f"/api/v1/nodes/{node}", body=body, content_type=MERGE_PATCH)
+
+    async def devices(self, node: str) -> type_of_devices:
+        """What the node's kubelet says that containers have of GPU memory."""
+        path = self.cluster.state / "nodes" / node / "pod-resources" / "kubelet.sock"
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            stub = PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
+            answer = await stub.List(ListPodResourcesRequest(), timeout=5.0, wait_for_ready=True)
+        found: type_of_devices = {}
+        for pod in answer.pod_resources:
+            for container in pod.containers:
+                ids = [
+                    one
+                    for had in container.devices
+                    if had.resource_name == names.GPU_MEM
+                    for one in had.device_ids
+                ]
+                if ids:
+                    assert len(ids) == len(set(ids)), f"pod {pod.name} has an ID twice: {sorted(ids)}"
+                    found[f"{pod.namespace}/{pod.name}", container.name] = frozenset(ids)
+        return found
+
+    # --- commands and parts ---------------------------------------------------------------------
+
+    async def kubectl(self, *arguments: str, stdin: str = "") -> Ran:
+        """Run the real kubectl."""
+        return await run("kubectl", *arguments, env={"KUBECONFIG": str(self.cluster.kubeconfig)}, stdin=stdin)
+
+    async def apply(self, *manifests: Json) -> Ran:
+        """``kubectl apply -f -``."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+        return await self.kubectl("apply", "-f", "-", stdin=text)
+
+    async def inspected(self) -> Json:
+        """``kubectl inspect cgpu -o json``."""
+        ran = await self.kubectl("inspect", "cgpu", "-o", "json")
+        assert ran.code == 0, ran.err
+        return dict(json.loads(ran.out))
+
+    async def metrics(self) -> dict[str, float]:
+        """The extender's figures by name, without ``gpushare_scheduler_``; empty while it is away."""
+        port = (self.cluster.state / "extender.port").read_text().strip()
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+        except OSError:
+            return {}
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        text = (await reader.read()).decode()
+        writer.close()
+        return {
+            name: float(value) for name, value in re.findall(r"^gpushare_scheduler_(\w+) (\S+)$", text, re.MULTILINE)
+        }
+
+    def logs(self) -> dict[str, str]:
+        """What each part has logged, by part."""
+        folder = self.cluster.state / "log"
+        return {path.stem: path.read_text(errors="replace") for path in sorted(folder.glob("*.log"))}
+
+    def assert_sound(self) -> None:
+        """No GPU was ever above its capacity, and no part has logged a traceback."""
+        assert not self.over, "\n".join(self.over)
+        bad = {
+            name: log[log.index("Traceback") - 500 :][:3000]
+            for name, log in self.logs().items()
+            if "Traceback" in log
+        }
+        assert not bad, "\n\n".join(f"{name}:\n{text}" for name, text in bad.items())
+
+
+@contextlib.asynccontextmanager
+async def world(
+    *nodes: NodeDescription,
+    unit: MemoryUnit = MemoryUnit.GIB,
+    check: Callable[[World], type_of_check] | None = None,
+) -> AsyncIterator[World]:
+    """A cluster of these nodes, started and in view; ends without a trace."""
+    assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
+    told: list[str] = []
+    async with (
+        Cluster(driver=DRIVER, nodes=nodes, unit=unit, told=told.append) as cluster,
+        Session(load_access(str(cluster.kubeconfig))) as session,
+    ):
+        made = World(cluster, session, told)
+        if check is not None:
+            made.pods = Seen(check(made))
+        async with (
+            following(session, "/api/v1/pods", made.pods),
+            following(session, "/api/v1/nodes", made.nodes),
+            following(session, "/apis/events.k8s.io/v1/events", made.events),
+        ):
+            try:
+                yield made
+            except BaseException:
+                # For looking at what went wrong: a folder that gets the logs of all parts.
+                if kept := os.environ.get("GPUSHARE_TEST_KEEP_LOGS"):
+                    shutil.copytree(cluster.state / "log", kept, dirs_exist_ok=True)
+                raise
+
+
+def gpu_pod(
+    name: str,
+    units: int | str | None,
+    *command: str,
+    node: str = "",
+    limits: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Json:
+    """A pod of one container that asks for GPU memory and, unless told otherwise, sleeps."""
+    asked = {**({} if units is None else {names.GPU_MEM: units}), **(limits or {})}
+    spec: Json = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": "main",
+                "image": "busybox:1.36",
+                "command": list(command) or ["sleep", "infinity"],
+                "resources": {"limits": asked},
+            }
+        ],
+    }
+    if node:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    meta = {"name": name, "namespace": "default", "labels": dict(labels or {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def shared_node(name: str, preset: str, mode: str = "share", *more: tuple[str, str]) -> NodeDescription:
+    """A node in a mode, with more labels."""
+    return NodeDescription(name, preset, ((names.LABEL_MODE, mode), *more))
+
+
+def lines_with(text: str, words: Sequence[str]) -> list[str]:
+    """The lines that hold all of ``words``."""
+    return [line for line in text.splitlines() if all(word in line for word in words)]
