@@ -21,12 +21,12 @@ async def cluster(bare):
 
 
 @pytest.fixture
-async def plugins(cluster):
+async def plugins(bare):
     """Makes device plugins that end with the test."""
     made = []
 
     def make(**options):
-        made.append(ScriptedPlugin(cluster.folders, **options))
+        made.append(ScriptedPlugin(bare.folders, **options))
         return made[-1]
 
     yield make
@@ -35,6 +35,6 @@ async def plugins(cluster):
 
 
 @pytest.fixture
-async def plugin(plugins):
+async def plugin(cluster, plugins):
     """A plugin of two GPUs of four parts, registered."""
     return await plugins().start()

@@ -25,27 +25,12 @@ async def test_a_plugin_that_dies_leaves_its_capacity_and_nothing_allocatable(cl
     await cluster.amounts_are(("8", "8"))
 
 
-async def test_a_plugin_that_stays_away_loses_its_resource(bare, plugins_of):
+async def test_a_plugin_that_stays_away_loses_its_resource(bare, plugins):
     await bare.start_kubelet(endpoint_grace_s=0.05, status_interval_s=0.1)
-    plugin = await plugins_of(bare).start()
+    plugin = await plugins().start()
     await bare.amounts_are(("8", "8"))
     await plugin.die()
     await bare.amounts_are(("0", "0"))
-
-
-@pytest.fixture
-async def plugins_of():
-    from tests.integration.kubelet.scripted_plugin import ScriptedPlugin
-
-    made = []
-
-    def make(cluster, **options):
-        made.append(ScriptedPlugin(cluster.folders, **options))
-        return made[-1]
-
-    yield make
-    for plugin in made:
-        await plugin.die()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +42,7 @@ async def plugins_of():
         ({"endpoint": "../x.sock"}, "is no name of a socket"),
     ],
 )
-async def test_a_wrong_registration_is_refused_with_the_reason(plugins, changes, text):
+async def test_a_wrong_registration_is_refused_with_the_reason(cluster, plugins, changes, text):
     plugin = await plugins().serve()
     with pytest.raises(aio.AioRpcError) as caught:
         await plugin.register(**changes)
@@ -134,7 +119,7 @@ async def test_what_allocate_returns_reaches_the_container(cluster, plugin, tmp_
         "envs": {"FROM_PLUGIN": "yes", "MINE": "plugin"},
         "mounts": [{"container_path": "/run/gpushare", "host_path": str(tmp_path), "read_only": True}],
     }
-    read = 'echo "$FROM_PLUGIN $MINE"; cat "$GPUSHARE_PLAYGROUND_ROOTFS/run/gpushare/limits"; sleep 100'
+    read = 'echo "$FROM_PLUGIN $MINE"; cat "$PLAYGROUND_ROOTFS/run/gpushare/limits"; sleep 100'
     await cluster.create("p", script(read, env=[{"name": "MINE", "value": "manifest"}], **limits(1)))
     await cluster.logs_are("p", "yes manifest\n2154\n")
 

@@ -170,6 +170,22 @@ async def test_without_a_checkpoint_devices_are_forgotten_and_given_anew_at_the_
     assert len(cluster.checkpoint()["PodDeviceEntries"]) == 1
 
 
+async def test_a_grant_whose_resource_was_dropped_does_not_hold_up_a_restart(bare, plugins):
+    await bare.start_kubelet(endpoint_grace_s=0.05, status_interval_s=0.1)
+    plugin = await plugins().start()
+    await bare.amounts_are(("8", "8"))
+    await bare.create("p", waiting(**limits(2)))
+    await bare.running("p")
+    await plugin.die()
+    await bare.amounts_are(("0", "0"))
+    bare.kubelet.allocator.save()
+    await bare.stop_kubelet()
+    await bare.start_kubelet(plugin_grace_s=0.3)
+    await bare.create("q")
+    await bare.running("q")
+    assert "running" in container_of(await bare.pod("p"))["state"]
+
+
 async def test_a_finished_pod_is_left_as_it_is(cluster):
     await cluster.create("p", waiting(resources={"requests": {"cpu": "9"}}))
     before = (await cluster.finished("p"))["status"]

@@ -139,3 +139,13 @@ def test_a_checkpoint_that_was_edited_is_not_believed(tmp_path):
     write_checkpoint(path, book)
     path.write_text(path.read_text().replace('"a"', '"b"'))
     assert read_checkpoint(path) == ([], [])
+
+
+def test_a_grant_of_a_resource_that_was_dropped_is_kept_with_its_pod(tmp_path):
+    book = book_with("a")
+    book.put(grant("p", "a"))
+    book.disconnected(MEM, now=0.0)
+    book.expire(now=1000.0, grace_s=300.0)
+    write_checkpoint(tmp_path / "checkpoint", book)
+    names, grants = read_checkpoint(tmp_path / "checkpoint")
+    assert (names, grants) == ([], [grant("p", "a")])
