@@ -77,6 +77,16 @@ async def test_a_taken_port_is_told_without_a_traceback(start):
     assert "Traceback" not in text
 
 
+@pytest.mark.parametrize("port", ["70000", "http", "-1"])
+async def test_what_is_no_port_is_told(start, port):
+    process = await start(f"--port={port}")
+    async with asyncio.timeout(20):
+        assert await process.wait() == 2
+        assert (
+            f"{port!r} is not a port; give a number from 0 to 65535" in (await process.stderr.read()).decode()
+        )
+
+
 async def test_it_creates_pods_quickly(api, make_pod):
     count = 300
     begun = time.perf_counter()

@@ -16,6 +16,12 @@ from gpushare.playground.apiserver.store import HISTORY
 KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give a number from 0 to 65535")
+    return int(text)
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="gpushare.playground.apiserver",
@@ -23,7 +29,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--dir", required=True, metavar="STATE", help="folder that gets the kubeconfig files")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one (default)")
+    parser.add_argument(
+        "--port", type=_port, default=0, help="port to listen on; 0 takes a free one (default)"
+    )
     parser.add_argument(
         "--kubelet-token",
         default=os.environ.get(KUBELET_TOKEN_ENV, ""),

@@ -1,6 +1,7 @@
 """The API server as one object: ``async with ApiServer(directory) as server: …``."""
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import Iterable
@@ -147,8 +148,9 @@ class ApiServer:
         await self._garbage.stop()
         await self._proxy.stop()
         if self._runner is not None:
-            async with asyncio.timeout(_SHUTDOWN_S * 3):
-                await self._runner.cleanup()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SHUTDOWN_S * 3):
+                    await self._runner.cleanup()
             self._runner = None
 
     async def __aenter__(self) -> Self:
