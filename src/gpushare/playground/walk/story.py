@@ -60,10 +60,10 @@ class Story:
 
     # --- typing ---------------------------------------------------------------------------------
 
-    async def type(self, command: str, *, code: int = 0, shown: bool = True) -> str:
+    async def type(self, command: str, *, code: int | None = 0, shown: bool = True) -> str:
         """Run ``command`` (no shell) and show it with its output; returns stdout and stderr together.
 
-        Another exit code than ``code`` counts as a broken expectation.
+        Another exit code than ``code`` counts as a broken expectation; ``None`` takes any.
         """
         if shown:
             self._say(f" {self._paint(_BOLD, '$ ' + command)}")
@@ -71,7 +71,7 @@ class Story:
         if shown:
             for line in text.splitlines():
                 self._say(f"   {self._paint(_DIM, '│')} {line}")
-        if ended != code:
+        if code is not None and ended != code:
             self.expect(f"`{command}` ends with exit code {code}", code, f"{ended}\n{text}")
         return text
 
