@@ -10,11 +10,13 @@ import contextlib
 import os
 import random
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
+from gpushare.playground.cluster.parts import Part
 from tests.integration.whole.seen import (
     Json,
     held_mib,
@@ -115,6 +117,12 @@ class Stream:
             if self.chance.random() < 0.35:
                 await self.delete_one()
 
+    def has_made(self, pods: int) -> bool:
+        return self.made >= pods
+
+    def has_seen(self, events: int) -> bool:
+        return self.seen.pods.events >= events or self.made >= PODS
+
     def waiting(self) -> list[Json]:
         pods = self.seen.pods.items.values()
         return [pod for pod in pods if not node_of(pod) and not pod["metadata"].get("deletionTimestamp")]
@@ -159,23 +167,18 @@ async def kill_at_random(stream: Stream, chance: random.Random) -> list[str]:
     moments = sorted(chance.sample(range(3, PODS - 2), KILLS))
     killed = []
     for moment, victim in zip(moments, victims, strict=True):
+        await seen.pods.until(partial(stream.has_made, moment), "the stream goes on", 60.0)
+        events = seen.pods.events + chance.randrange(12)
+        await seen.pods.until(partial(stream.has_seen, events), "pods change", 60.0)
         part = seen.cluster.parts[victim]
-        more = chance.randrange(12)
-        await seen.pods.until(lambda moment=moment: stream.made >= moment, "the stream goes on", 60.0)  # type: ignore[misc]
-        from_here = seen.pods.events
-        await seen.pods.until(
-            lambda: seen.pods.events >= from_here + more or stream.made >= PODS,
-            "pods change",
-            60.0,
-        )
-        await until(lambda part=part: _runs(part.pid), f"{victim} was started again")  # type: ignore[misc]
+        await until(partial(_runs, part), f"{victim} was started again")
         seen.cluster.kill(victim)
         killed.append(f"{victim} after pod {stream.made}")
     return killed
 
 
-async def _runs(pid: int) -> bool:
-    return pid != 0
+async def _runs(part: Part) -> bool:
+    return part.pid != 0
 
 
 @contextlib.asynccontextmanager

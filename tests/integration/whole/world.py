@@ -226,7 +226,8 @@ class World:
         text = (await reader.read()).decode()
         writer.close()
         return {
-            name: float(value) for name, value in re.findall(r"^gpushare_scheduler_(\w+) (\S+)$", text, re.MULTILINE)
+            name: float(value)
+            for name, value in re.findall(r"^gpushare_scheduler_(\w+) (\S+)$", text, re.MULTILINE)
         }
 
     def logs(self) -> dict[str, str]:

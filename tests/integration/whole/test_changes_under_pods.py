@@ -1,0 +1,209 @@
+"""Memory unit, GPU health and node mode change while pods hold GPUs; every figure stays right."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
+from gpushare.playground import gpus
+from tests.integration.whole.seen import Json, held_mib, is_running, node_of, record_of, waits_because
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
+V100_OLD_MIB, V100_MIB = 16160, 16384
+
+
+def granted(total_mib: int, units: int, unit_mib: int) -> int:
+    """What the documentation says that a request is worth."""
+    return total_mib * units // (total_mib // unit_mib)
+
+
+async def runs(seen: World, *pods: Json) -> None:
+    """Create pods and wait until all of them run."""
+    wanted = [pod["metadata"]["name"] for pod in pods]
+    await seen.create(*pods)
+    await seen.pods.until(
+        lambda: all(is_running(seen.pod(name)) for name in wanted),
+        f"{wanted} run",
+        tell=lambda: {name: (waits_because(seen.pod(name)), seen.events_of(name)) for name in wanted},
+    )
+
+
+async def waits(seen: World, pod: Json, *words: str) -> str:
+    """Create a pod and wait until its condition says all of ``words``."""
+    name = pod["metadata"]["name"]
+    await seen.create(pod)
+    return await reason(seen, name, *words)
+
+
+async def reason(seen: World, name: str, *words: str) -> str:
+    def told() -> str:
+        why = waits_because(seen.pod(name))
+        return why if all(word in why for word in words) else ""
+
+    return await seen.pods.until(
+        told, f"{name} waits and says {words}", tell=lambda: waits_because(seen.pod(name))
+    )
+
+
+async def gone(seen: World, *pod_names: str) -> None:
+    await seen.delete(*pod_names)
+    await seen.pods.until(
+        lambda: not any(f"default/{name}" in seen.pods.items for name in pod_names), f"{pod_names} are gone"
+    )
+
+
+async def figures_are(seen: World, mib_by_pod: dict[str, int]) -> None:
+    """Annotations, the extender's figures and ``kubectl inspect`` all say that these pods hold these MiB."""
+    shown: dict[str, object] = {}
+
+    async def agree() -> bool:
+        held = held_mib(seen.pods.items.values())
+        records = {
+            pod["metadata"]["name"]: sum(one["mib"] for one in record_of(pod))
+            for pod in seen.pods.items.values()
+            if node_of(pod)
+        }
+        metrics = await seen.metrics()
+        inspected = await seen.inspected()
+        by_gpu = {
+            gpu["uuid"]: gpu["memory"]["allocatedMiB"] for node in inspected["nodes"] for gpu in node["gpus"]
+        }
+        by_pod = {
+            pod["name"]: sum(share["MiB"] for share in pod["shares"])
+            for node in inspected["nodes"]
+            for pod in node["pods"]
+        }
+        shown.update(records=records, metrics=metrics, inspected=inspected)
+        return (
+            records == by_pod == mib_by_pod
+            and by_gpu == {uuid: held.get(uuid, 0) for uuid in seen.total_mib}
+            and metrics.get("memory_given_mebibytes") == sum(mib_by_pod.values())
+            and metrics.get("memory_total_mebibytes") == sum(seen.total_mib.values())
+            and metrics.get("holding_pods") == len(mib_by_pod)
+            and metrics.get("reservations") == 0
+        )
+
+    await until(agree, f"all figures are those of {mib_by_pod}", tell=lambda: shown)
+
+
+async def test_the_unit_changes_there_and_back_with_pods_coming_and_going_and_every_figure_is_right(
+    seen: World,
+) -> None:
+    gib3, gib4 = granted(V100_OLD_MIB, 3, 1024), granted(V100_MIB, 4, 1024)
+    assert (gib3, gib4) == (3232, 4096)
+    await runs(seen, gpu_pod("three", 3, node="four"), gpu_pod("four", 4, node="single"))
+    await seen.create(gpu_pod("ends", 5, "sleep", "0.2", node="four"))
+    await seen.pods.until(lambda: seen.pod("ends").get("status", {}).get("phase") == "Succeeded", "it ends")
+    await gone(seen, "ends")
+    await figures_are(seen, {"three": gib3, "four": gib4})
+
+    # A pod is created while no agent is there, and one goes: neither is lost.
+    await seen.create(gpu_pod("meanwhile", 2, node="four"))
+    await seen.cluster.set_unit(MemoryUnit.MIB_128)
+    await seen.offers("four", 4 * (V100_OLD_MIB // 128))
+    await seen.offers("single", V100_MIB // 128)
+    await gone(seen, "meanwhile")
+    await runs(seen, gpu_pod("small", 17, node="four"), gpu_pod("one", 1, node="single"))
+    held = {"three": gib3, "four": gib4, "small": granted(V100_OLD_MIB, 17, 128), "one": 128}
+    await figures_are(seen, held)
+    await gone(seen, "three")
+    del held["three"]
+    await figures_are(seen, held)
+    # What is free is counted in MiB, not in requests of two units: 16384 - 4096 - 128 are 95 units.
+    await waits(seen, gpu_pod("too-much", 96, node="single"), "no single GPU has 12 GiB free")
+    await gone(seen, "too-much")
+    await runs(seen, gpu_pod("just-fits", 95, node="single"))
+    held["just-fits"] = 95 * 128
+    await figures_are(seen, held)
+    await gone(seen, "just-fits")
+    del held["just-fits"]
+
+    await seen.cluster.set_unit(MemoryUnit.GIB)
+    await seen.offers("four", 60)
+    await seen.offers("single", 16)
+    await runs(seen, gpu_pod("again", 2, node="four"))
+    held["again"] = granted(V100_OLD_MIB, 2, 1024)
+    await figures_are(seen, held)
+    await gone(seen, "small", "one", "four")
+    await figures_are(seen, {"again": held["again"]})
+    await runs(seen, gpu_pod("whole", 16, node="single"))
+    await figures_are(seen, {"again": held["again"], "whole": V100_MIB})
+
+
+async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_recovers(seen: World) -> None:
+    # Asked after its health more often than by default, so that this test need not wait.
+    seen.cluster.parts["node-agent four"].arguments += ["--health-period", "0.2"]
+    seen.cluster.kill("node-agent four")
+    await seen.offers("four", 0)
+    await seen.offers("four", 60)
+    file = seen.cluster.gpu_file("four")
+    good = gpus.read(file)
+    await runs(seen, gpu_pod("stays", 3, node="four"))
+    [share] = record_of(seen.pod("stays"))
+    number = share["index"]
+    await runs(seen, *(gpu_pod(f"beside-{other}", 13, node="four") for other in range(3)))
+
+    broken = [replace(gpu, fault="lost") if index == number else gpu for index, gpu in enumerate(good.gpus)]
+    gpus.write(file, replace(good, gpus=tuple(broken)))
+    await seen.offers("four", 45)
+    await seen.event("four", "GPUUnhealthy", f"GPU {number}", "out of service")
+    why = await waits(seen, gpu_pod("new", 3, node="four"), "no single GPU has 3 GiB free")
+    assert f"GPU {number} is unhealthy" in why, why
+    assert is_running(seen.pod("stays"))
+    assert node_of(seen.pod("new")) == ""
+
+    gpus.write(file, good)
+    await seen.offers("four", 60)
+    await seen.event("four", "GPURecovered", f"GPU {number}")
+    await seen.pods.until(lambda: is_running(seen.pod("new")), "the pod that waited is placed")
+    assert record_of(seen.pod("new"))[0]["index"] == number
+    assert is_running(seen.pod("stays"))
+    assert record_of(seen.pod("stays")) == [share]
+
+
+async def test_a_node_is_relabelled_there_and_back_with_a_pod_running(seen: World) -> None:
+    await runs(seen, gpu_pod("stays", 4, node="single"))
+    record, devices = record_of(seen.pod("stays")), await seen.devices("single")
+    for mode, offered in (("cgpu", 16), ("default", 0), ("share", 16)):
+        await seen.label("single", {names.LABEL_MODE: mode})
+        await seen.offers("single", offered)
+        assert is_running(seen.pod("stays"))
+        assert record_of(seen.pod("stays")) == record
+        assert await seen.devices("single") == devices
+        if mode == "default":
+            await waits(seen, gpu_pod("refused", 1, node="single"), "0/2 nodes are available")
+            await gone(seen, "refused")
+        else:
+            await figures_are(seen, {"stays": 4096})
+    await waits(seen, gpu_pod("too-much", 13, node="single"), names.GPU_MEM)
+    await runs(seen, gpu_pod("fits", 12, node="single"))
+    await figures_are(seen, {"stays": 4096, "fits": 12288})
+
+
+@pytest.mark.parametrize(
+    ("trouble", "event"),
+    [
+        ("no GPU", "NoGPU: the NVIDIA driver runs but finds no GPU"),
+        ("driver-not-loaded", "DriverNotFound: NVIDIA driver: Driver Not Loaded"),
+    ],
+)
+async def test_a_node_that_shares_but_has_no_gpu_says_so(seen: World, trouble: str, event: str) -> None:
+    file = seen.cluster.gpu_file("single")
+    good = gpus.read(file)
+    bad = (
+        replace(good, gpus=(), paths={}, nvlinks={}) if trouble == "no GPU" else replace(good, fault=trouble)
+    )
+    try:
+        gpus.write(file, bad)
+        seen.cluster.kill("node-agent single")
+        await seen.event("single", event)
+        await seen.offers("single", 0)
+        await waits(seen, gpu_pod("waits", 1, node="single"), "0/2 nodes are available", names.GPU_MEM)
+    finally:
+        gpus.write(file, good)
+    await seen.offers("single", 16)
+    await seen.pods.until(lambda: is_running(seen.pod("waits")), "it is placed once there are GPUs")
