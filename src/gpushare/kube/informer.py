@@ -79,7 +79,7 @@ class Informer(Generic[T]):
     """Follows the collection at ``path`` (``/api/v1/pods``) for a handler.
 
     ``decode`` makes a key and a record of an object's JSON, or ``None`` of an object that does not matter; where
-    it raises ``msgspec.DecodeError`` or ``ValueError``, the object is passed over and what was known of it stays.
+    it raises ``ValueError`` (``msgspec.DecodeError`` is one) or ``RecursionError``, the object is passed over and what was known of it stays.
     ``params`` narrows the collection (``fieldSelector``, ``labelSelector``). Memory: one record an object;
     a new list of n objects costs O(n), an event O(1).
     """
@@ -178,7 +178,7 @@ class Informer(Generic[T]):
     def _take_listed(self, raw: msgspec.Raw) -> None:
         try:
             head = read_head(raw)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._note_unreadable("an item of the list", error)
             return
         name = _name(head)
@@ -209,7 +209,7 @@ class Informer(Generic[T]):
     def _read(self, name: str, head: Head, raw: msgspec.Raw, held: _Held | None) -> _Held | None:
         try:
             decoded = self._decode(bytes(raw))
-        except (msgspec.DecodeError, ValueError) as error:
+        except (ValueError, RecursionError) as error:
             self._note_unreadable(name, error)
             return held if held is not None and held.uid == head.uid else None
         if decoded is None:

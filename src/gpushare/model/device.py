@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from gpushare.model import names
-from gpushare.model.errors import InvalidQuantity, InvalidUnit, MalformedDevices
+from gpushare.model.errors import InvalidQuantity, MalformedDevices
 from gpushare.model.objects import Node
 from gpushare.model.quantity import MemoryUnit, parse_amount
 
@@ -130,7 +130,7 @@ def described_devices(node: Node) -> tuple[NodeMode, MemoryUnit, tuple[Device, .
     try:
         described = _DESCRIBED.decode(text)
         unit = MemoryUnit.parse(described.unit)
-    except (msgspec.DecodeError, InvalidUnit) as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedDevices(
             subject,
             f"annotation {names.ANN_DEVICES} cannot be read ({error}); remove it, the node agent writes it anew",

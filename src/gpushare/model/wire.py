@@ -13,7 +13,7 @@ import msgspec
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import NodeDevices
-from gpushare.model.errors import InvalidUnit, MalformedAllocation
+from gpushare.model.errors import MalformedAllocation
 from gpushare.model.quantity import MemoryUnit, granted_mib
 from gpushare.model.request import ContainerKind, Request
 
@@ -160,7 +160,7 @@ def _read_record(text: str, subject: str) -> Allocation:
     try:
         record = _RECORD.decode(text)
         unit = MemoryUnit.parse(record.unit) if record.unit else None
-    except (msgspec.DecodeError, InvalidUnit) as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedAllocation(subject, f"annotation {names.ANN_SHARE} cannot be read: {error}") from None
     if record.version != _VERSION:
         raise MalformedAllocation(
@@ -207,18 +207,23 @@ def _read_second(annotations: Mapping[str, str], name: str, subject: str) -> dic
     try:
         raw = _BY_CONTAINER.decode(text)
         read = {
-            int(container): {int(gpu): amount for gpu, amount in by_gpu.items()}
+            _key(container): {_key(gpu): amount for gpu, amount in by_gpu.items()}
             for container, by_gpu in raw.items()
         }
-    except (msgspec.DecodeError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedAllocation(
             subject, f'annotation {name} is not JSON of the form {{"container":{{"gpu":units}}}}: {error}'
         ) from None
-    numbers = [*read, *(gpu for by_gpu in read.values() for gpu in by_gpu)]
-    amounts = [amount for by_gpu in read.values() for amount in by_gpu.values()]
-    if min(numbers, default=0) < 0 or not all(0 <= amount < 1 << 30 for amount in amounts):
+    if not all(0 <= amount < 1 << 30 for by_gpu in read.values() for amount in by_gpu.values()):
         raise MalformedAllocation(subject, f"annotation {name} has a number out of range")
     return {container: by_gpu for container, by_gpu in read.items() if by_gpu} or None
+
+
+def _key(text: str) -> int:
+    """An index as JSON has it for a key; other spellings of a number could name one thing twice."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or str(int(text)) != text:
+        raise ValueError(f"{text[:40]!r} is no index")
+    return int(text)
 
 
 def _per_gpu(containers: Mapping[int, Mapping[int, int]]) -> dict[int, int]:

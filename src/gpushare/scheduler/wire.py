@@ -19,7 +19,7 @@ class WireError(ValueError):
 
 
 class _NodeList(msgspec.Struct):
-    items: list[msgspec.Raw] = []
+    items: list[msgspec.Raw] | None = None
 
 
 class _Named(msgspec.Struct):
@@ -37,10 +37,14 @@ class ExtenderArgs(msgspec.Struct, rename="pascal"):
     node_names: list[str] | None = None
 
     def names(self) -> list[str]:
-        """The candidate nodes' names, in the order sent."""
-        if self.node_names is not None:
-            return self.node_names
-        return [_NAMED.decode(item).metadata.name for item in self.nodes.items] if self.nodes else []
+        """The candidate nodes' names, in the order sent; raises ``WireError`` where a node has none."""
+        if self.node_names is None:
+            items = (self.nodes.items if self.nodes else None) or ()
+            try:
+                self.node_names = [_NAMED.decode(item).metadata.name for item in items]
+            except _UNREADABLE as error:
+                raise WireError(f"not an ExtenderArgs object: a node of Nodes.items: {error}") from None
+        return self.node_names
 
 
 class _LowerArgs(msgspec.Struct):
@@ -70,6 +74,8 @@ class _LowerBindingArgs(msgspec.Struct):
     node: str = msgspec.field(name="node")
 
 
+#: What decoding raises: text that is no JSON or has another shape, is no UTF-8, or is nested without end.
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ARGS = msgspec.json.Decoder(ExtenderArgs)
 _LOWER_ARGS = msgspec.json.Decoder(_LowerArgs)
 _BINDING = msgspec.json.Decoder(BindingArgs)
@@ -81,23 +87,26 @@ _ENCODER = msgspec.json.Encoder()
 def read_args(body: bytes) -> ExtenderArgs:
     """Read a filter or prioritize body; raises ``WireError``."""
     try:
-        return _ARGS.decode(body)
-    except msgspec.DecodeError as error:
+        args = _ARGS.decode(body)
+    except _UNREADABLE as error:
         try:
             lower = _LOWER_ARGS.decode(body)
-        except msgspec.DecodeError:
+        except _UNREADABLE:
             raise WireError(f"not an ExtenderArgs object: {error}") from None
-        return ExtenderArgs(lower.pod, lower.nodes, lower.nodenames)
+        args = ExtenderArgs(lower.pod, lower.nodes, lower.nodenames)
+    if args.node_names is not None:
+        args.nodes = None
+    return args
 
 
 def read_binding(body: bytes) -> BindingArgs:
     """Read a bind body; raises ``WireError``."""
     try:
         return _BINDING.decode(body)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         try:
             lower = _LOWER_BINDING.decode(body)
-        except msgspec.DecodeError:
+        except _UNREADABLE:
             raise WireError(f"not an ExtenderBindingArgs object: {error}") from None
         return BindingArgs(lower.namespace, lower.name, lower.uid, lower.node)
 
@@ -113,21 +122,16 @@ def filter_answer(
         "FailedAndUnresolvableNodes": hopeless,
         "Error": "",
     }
-    if args.node_names is None and args.nodes is not None:
+    if args.nodes is not None:
         kept = set(fits)
         answer["Nodes"] = {
             "metadata": {},
             "items": [
-                item for item, name in zip(args.nodes.items, args.names(), strict=True) if name in kept
+                item for item, name in zip(args.nodes.items or (), args.names(), strict=True) if name in kept
             ],
         }
         answer["NodeNames"] = None
     return _ENCODER.encode(answer)
-
-
-def filter_error(message: str) -> bytes:
-    """``ExtenderFilterResult`` that fails the pod's scheduling cycle with ``message``."""
-    return _ENCODER.encode({"Nodes": None, "NodeNames": None, "FailedNodes": None, "Error": message})
 
 
 def priorities(names: list[str], scores: list[int]) -> bytes:

@@ -1,0 +1,96 @@
+"""No text in an object or a body ends the process: what cannot be read is refused in words, and the rest goes on."""
+
+import json
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.device import node_devices
+from gpushare.model.errors import MalformedAllocation, MalformedDevices
+from gpushare.model.objects import decode_node
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.wire import read_allocation
+from gpushare.scheduler import wire
+from gpushare.scheduler.extender import filter_nodes
+from gpushare.scheduler.process import decode_record, node_decoder
+from gpushare.scheduler.view import NodeReader
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+#: JSON nested deeper than any decoder goes, well below the 256 KiB that annotations may have.
+DEEP = '{"x":' + "[" * 100_000 + "]" * 100_000 + "}"
+HOSTILE = [
+    DEEP,
+    '{"version":' + "9" * 4000 + "}",
+    "\x00",
+    "９",
+    '{"０":{"0":1}}',
+    '{"0":{"0_0":1}}',
+    "[]",
+    "null",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("name", [names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX, names.ANN_CORE])
+def test_no_annotation_of_a_pod_ends_the_watch(world: World, name: str, text: str) -> None:
+    annotations = {names.ANN_ALLOCATION: '{"0":{"0":1}}', name: text}
+    decoded = decode_record(json.dumps(pod_object("p", 1, node="n1", annotations=annotations)).encode())
+    assert decoded is not None
+    world.view.upsert_pod(decoded[1])
+    assert world.used_mib("n1") == [0]
+    assert [reason for _, reason, _ in world.events.notes] == ["MalformedGPUAllocation"]
+
+
+def test_no_annotation_or_label_of_a_node_ends_the_watch(world: World) -> None:
+    decode = node_decoder(NodeReader(unit=MemoryUnit.GIB, isolated_cap=16))
+    for text in HOSTILE:
+        for labels, annotations in (
+            ({}, {names.ANN_DEVICES: text}),
+            (
+                {names.LABEL_MAX_PODS: text},
+                {names.ANN_DEVICES: '{"version":1,"unit":"1GiB","mode":"share","gpus":[]}'},
+            ),
+        ):
+            node = {"metadata": {"name": "n9", "labels": labels, "annotations": annotations}}
+            _, record = decode(json.dumps(node).encode())
+            world.view.upsert_node(record)
+            assert record.problem or text == "９"
+            assert record.devices.devices == ()
+
+
+def test_what_is_nested_too_deep_is_called_so() -> None:
+    with pytest.raises(
+        MalformedAllocation, match=r"pod default/p: annotation gpushare\.dev/allocation cannot be read"
+    ):
+        read_allocation({names.ANN_SHARE: DEEP}, None, "pod default/p")
+    with pytest.raises(MalformedAllocation, match="is not JSON of the form"):
+        read_allocation({names.ANN_ALLOCATION: DEEP}, gpu_node("n1", 16384), "pod default/p")
+    with pytest.raises(MalformedDevices, match=r"node n9: annotation gpushare\.dev/devices cannot be read"):
+        node_devices(decode_node({"metadata": {"name": "n9", "annotations": {names.ANN_DEVICES: DEEP}}}))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        DEEP.encode(),
+        b'{"Pod":{"metadata":{"name":"\xff"}},"NodeNames":["n1"]}',
+        b'{"Pod":{},"Nodes":{"items":[{}]}}',
+        b'{"Pod":{},"Nodes":{"items":[{"metadata":{"name":7}}]}}',
+        b'{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"\xff"}}]}}',
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_as_one(world: World, body: bytes) -> None:
+    with pytest.raises(wire.WireError, match="not an ExtenderArgs object"):
+        filter_nodes(world.view, body)
+
+
+@pytest.mark.parametrize("body", [DEEP.encode(), b'{"PodNamespace":"\xff"}'])
+def test_a_binding_that_cannot_be_read_is_refused_as_one(body: bytes) -> None:
+    with pytest.raises(wire.WireError, match="not an ExtenderBindingArgs object"):
+        wire.read_binding(body)
+
+
+def test_a_list_of_no_nodes_is_one(world: World) -> None:
+    body = json.dumps({"Pod": pod_object("a", 1), "Nodes": {"metadata": {}, "items": None}}).encode()
+    assert json.loads(filter_nodes(world.view, body))["Nodes"]["items"] == []
