@@ -172,27 +172,24 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.Captur
 def test_without_an_api_server_it_is_not_ready_says_so_and_ends_on_sigterm(tmp_path: Path) -> None:
     kubeconfig, port_file = tmp_path / "config", tmp_path / "port"
     kubeconfig.write_text(KUBECONFIG)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gpushare", "scheduler", "--kubeconfig", str(kubeconfig)]
-        + ["--listen", "127.0.0.1:0", "--port-file", str(port_file), "--log-format", "json"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    guard = threading.Timer(DEADLINE_S, process.kill)
-    guard.start()
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(json.loads(line)["message"])
-        if "127.0.0.1:1" in line and "in " in line and len(lines) > 1:
-            break
-    with socket.create_connection(("127.0.0.1", int(port_file.read_text()))) as connection:
-        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert b"503" in connection.recv(4096)
-    process.send_signal(signal.SIGTERM)
-    rest = process.stderr.read()
-    assert process.wait(DEADLINE_S) == 0
-    guard.cancel()
-    process.stderr.close()
-    assert "Traceback" not in rest
-    assert any("127.0.0.1:1" in line for line in lines)
+    arguments = ["--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--port-file", str(port_file)]
+    command = [sys.executable, "-m", "gpushare", "scheduler", *arguments, "--log-format", "json"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        guard = threading.Timer(DEADLINE_S, process.kill)
+        guard.start()
+        try:
+            assert process.stderr is not None
+            told = ""
+            while not ("127.0.0.1:1" in told and "nodes" in told and " in " in told):
+                line = process.stderr.readline()
+                assert line, told
+                told += json.loads(line)["message"] + "\n"
+            with socket.create_connection(("127.0.0.1", int(port_file.read_text()))) as connection:
+                connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert b"503" in connection.recv(4096)
+            process.send_signal(signal.SIGTERM)
+            assert "Traceback" not in process.stderr.read()
+            assert process.wait(DEADLINE_S) == 0
+        finally:
+            guard.cancel()
+            process.kill()
