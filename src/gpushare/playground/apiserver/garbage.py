@@ -104,7 +104,9 @@ class GarbageCollector:
         next_sweep = loop.time() + SWEEP_S
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, next_sweep - loop.time()))
+                # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
+                async with asyncio.timeout_at(next_sweep):
+                    await self._wake.wait()
             self._wake.clear()
             try:
                 await self._work()

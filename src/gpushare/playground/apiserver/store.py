@@ -276,7 +276,8 @@ class Cursor:
         waiter = asyncio.get_running_loop().create_future()
         self._held.waiters.add(waiter)
         try:
-            await asyncio.wait_for(waiter, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await waiter
         except TimeoutError:
             return False
         finally:

@@ -146,7 +146,9 @@ class SchedulingQueue:
                 self._put(waiting, Place.IN_FLIGHT)
                 return waiting
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), self._idle_s())
+                # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
+                async with asyncio.timeout(self._idle_s()):
+                    await self._changed.wait()
 
     def failed(self, waiting: Waiting, pod: Json, *, error: bool, refused_by_extender: bool = False) -> None:
         """The try came to nothing; ``error`` says that something broke, not that the pod fits nowhere."""
