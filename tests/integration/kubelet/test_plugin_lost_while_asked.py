@@ -1,4 +1,4 @@
-"""A device plugin that is lost while a pod's admission waits for its answer."""
+"""A device plugin that is lost while a pod's admission needs it."""
 
 import asyncio
 
@@ -55,3 +55,16 @@ async def test_a_pod_in_admission_fails_with_a_reason_when_its_plugin_is_lost(cl
         assert "code = Canceled desc = grpc: the client connection is closing" in pod["status"]["message"]
     finally:
         await plugin.die()
+
+
+async def test_a_kubelet_that_starts_before_its_plugin_refuses_a_pod_rather_than_start_it_without_devices(
+    cluster, plugin
+):
+    await cluster.amounts_are(("8", "8"))
+    await cluster.stop_kubelet()
+    await plugin.die()
+    await cluster.create("p", waiting(**limits(2)))
+    await cluster.start_kubelet()
+    pod = await cluster.pod_where("p", lambda pod: pod["status"]["phase"] != "Pending", "is decided")
+    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "UnexpectedAdmissionError")
+    assert "no healthy devices present" in pod["status"]["message"]

@@ -217,6 +217,9 @@ class Kubelet:
 
     # --- the node --------------------------------------------------------------------------------
     def _devices_changed(self) -> None:
+        # Written with each new list, so that after a restart a resource is known before its plugin is back: a pod
+        # that asks for it is refused then, as by a real kubelet, and never started without devices.
+        self.allocator.save()
         if self.settings.prompt_status:
             self._status_due.set()
 
