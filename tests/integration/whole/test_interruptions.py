@@ -1,0 +1,160 @@
+"""The kubelet is killed, the API server stops answering, the kubelet serves equal pods in another order."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gpushare.model import names
+from tests.integration.whole.seen import held_mib, is_running, node_of, record_of, waits_because
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NODES = (
+    shared_node("four", "core-mem-4", "share", (names.LABEL_PLACEMENT, "spread")),
+    shared_node("single", "v100-16384"),
+)
+
+
+async def all_run(seen: World, wanted: list[str], within_s: float = 20.0) -> None:
+    await seen.pods.until(
+        lambda: all(is_running(seen.pod(name)) for name in wanted),
+        f"{wanted} run",
+        within_s,
+        tell=lambda: {
+            name: (waits_because(seen.pod(name)), seen.events_of(name))
+            for name in wanted
+            if not is_running(seen.pod(name))
+        },
+    )
+
+
+async def records_follow_the_kubelet(seen: World, node: str) -> dict[str, int]:
+    """Wait until every pod's annotation names the GPU and the amount that the kubelet lists; GPU index by pod."""
+    shown: list[str] = []
+
+    async def agree() -> bool:
+        given = await seen.devices(node)
+        shown[:] = []
+        for key, pod in seen.pods.items.items():
+            if node_of(pod) != node:
+                continue
+            ids = given.get((key, "main"), frozenset())
+            has = {(len(ids), one.partition("-")[0]) for one in ids}
+            says = {(one["units"], one["uuid"].removeprefix("GPU-")[:8]) for one in record_of(pod)}
+            if has != says:
+                shown.append(f"{key}: has {sorted(ids)}, its record says {says}")
+        return not shown
+
+    await until(agree, "annotations and pod resources agree", tell=lambda: shown)
+    return {
+        key: int(pod["metadata"]["annotations"][names.ANN_MEM_INDEX])
+        for key, pod in seen.pods.items.items()
+        if node_of(pod) == node
+    }
+
+
+@contextlib.asynccontextmanager
+async def stopped(seen: World, part: str) -> AsyncIterator[None]:
+    """The part is stopped (SIGSTOP) while the block runs."""
+    pid = seen.cluster.parts[part].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+async def test_equal_pods_that_the_kubelet_serves_in_another_order_end_with_true_records(seen: World) -> None:
+    # While the node's kubelet stands still, 16 equal pods are bound, four to each GPU. Started anew it begins with the
+    # oldest by creation (whole seconds) in no certain order, which is not the order of the decisions.
+    # (A first pod makes the restarted kubelet wait for its plugin: with pods that have devices it does.)
+    await seen.create(gpu_pod("first", 2, node="four"))
+    await all_run(seen, ["first"])
+    wanted = [f"equal-{number:02}" for number in range(16)]
+    async with stopped(seen, "kubelet four"):
+        await seen.create(*(gpu_pod(name, 3, node="four") for name in reversed(wanted)))
+        await seen.pods.until(
+            lambda: all(node_of(seen.pod(name)) for name in wanted),
+            "all are bound",
+            tell=lambda: [waits_because(seen.pod(name)) for name in wanted],
+        )
+        decided = {name: record_of(seen.pod(name))[0]["index"] for name in wanted}
+        assert sorted(decided.values()) == sorted([0, 1, 2, 3] * 4)
+        seen.cluster.kill("kubelet four")
+    await all_run(seen, wanted, 30.0)
+    given = await records_follow_the_kubelet(seen, "four")
+    assert all(mib <= seen.total_mib[uuid] for uuid, mib in held_mib(seen.pods.items.values()).items())
+    swapped = [name for name in wanted if given[f"default/{name}"] != decided[name]]
+    print(f"served on another GPU than decided: {swapped}")
+    assert swapped, "the kubelet served every pod as decided: nothing was swapped here"
+    for name in swapped[:3]:
+        environment = (await seen.kubectl("exec", name, "--", "env")).out.splitlines()
+        assert f"{names.ENV_MEM_INDEX}={given[f'default/{name}']}" in environment
+    for name in swapped:
+        await seen.event(name, "GPUCorrected")
+    assert not [one for one in seen.events.items.values() if one.get("reason") == "FailedGPUAllocation"]
+
+
+async def test_containers_outlive_a_killed_kubelet_and_capacity_and_records_come_back(seen: World) -> None:
+    await seen.create(
+        gpu_pod("a", 5, node="four"), gpu_pod("b", 5, node="four"), gpu_pod("c", 7, node="single")
+    )
+    await all_run(seen, ["a", "b", "c"])
+    devices = await seen.devices("four")
+    started = {name: seen.pod(name)["status"]["containerStatuses"][0] for name in ("a", "b")}
+    plugin = seen.cluster.state / "nodes" / "four" / "device-plugins" / "gpushare-gpu-mem.sock"
+    first = plugin.stat().st_ctime_ns
+
+    seen.cluster.kill("kubelet four")
+    await seen.create(gpu_pod("meanwhile", 6, node="four"))
+
+    async def registered_again() -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return plugin.stat().st_ctime_ns != first
+        return False
+
+    await until(registered_again, "the plugin serves on a new socket")
+    await all_run(seen, ["meanwhile"])
+    await seen.offers("four", 60)
+    now = await seen.devices("four")
+    assert {holder: ids for holder, ids in now.items() if holder[0] != "default/meanwhile"} == devices
+    await records_follow_the_kubelet(seen, "four")
+    for name, status in started.items():
+        again = seen.pod(name)["status"]["containerStatuses"][0]
+        assert (again["containerID"], again["restartCount"]) == (status["containerID"], 0)
+    log = (seen.cluster.state / "log" / "node-agent-four.log").read_text()
+    assert log.count("aliyun.com/gpu-mem is registered with the kubelet") >= 2
+
+
+async def test_nothing_is_lost_while_the_api_server_does_not_answer(seen: World) -> None:
+    await seen.create(gpu_pod("fills", 14, node="single"), gpu_pod("runs", 3, node="four"))
+    await all_run(seen, ["fills", "runs"])
+    await seen.create(gpu_pod("waits", 9, node="single"))
+    await seen.pods.until(lambda: names.GPU_MEM in waits_because(seen.pod("waits")), "it waits")
+    before = {key: record_of(pod) for key, pod in seen.pods.items.items()}
+
+    async with stopped(seen, "apiserver"):
+        # Asked for while nobody answers; answered once it goes on.
+        asked = asyncio.create_task(seen.create(*(gpu_pod(f"late-{n}", 2, node="four") for n in range(6))))
+        gone = asyncio.create_task(seen.delete("fills"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3.0):
+                await asyncio.wait([asked, gone], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.gather(asked, gone)
+    await all_run(seen, ["waits", "runs", *(f"late-{n}" for n in range(6))], 30.0)
+    assert record_of(seen.pod("runs")) == before["default/runs"]
+    await records_follow_the_kubelet(seen, "four")
+    await records_follow_the_kubelet(seen, "single")
+
+    async def counted() -> bool:
+        figures = await seen.metrics()
+        held = sum(one["mib"] for pod in seen.pods.items.values() if node_of(pod) for one in record_of(pod))
+        return (figures.get("memory_given_mebibytes"), figures.get("reservations")) == (held, 0)
+
+    await until(counted, "the extender counts what the pods hold")
