@@ -106,18 +106,21 @@ class Ledger:
         self._put(Held(uid, pod, node, allocation, confirmed=False))
         return allocation
 
-    def hold(self, uid: str, pod: str, node: str, allocation: Allocation) -> None:
+    def hold(self, uid: str, pod: str, node: str, allocation: Allocation, *, confirmed: bool = True) -> None:
         """Record what the API server says that the pod holds, in place of whatever it held here before.
 
-        It is recorded even where it does not fit: what others gave away is gone all the same.
+        It is recorded even where it does not fit: what others gave away is gone all the same. What is not
+        ``confirmed`` counts like a reservation, and does not take the place of what is.
         """
         held = self._held.get(uid)
-        if held is not None and held.node == node and held.allocation == allocation:
-            if not held.confirmed:
-                self._reserved -= 1
-                self._held[uid] = Held(uid, pod, node, held.allocation, confirmed=True)
-            return
-        self._put(Held(uid, pod, node, allocation, confirmed=True))
+        if held is not None:
+            if held.confirmed and not confirmed:
+                return
+            if held.node == node and held.allocation == allocation:
+                self._reserved += held.confirmed - confirmed
+                self._held[uid] = Held(uid, pod, node, held.allocation, confirmed)
+                return
+        self._put(Held(uid, pod, node, allocation, confirmed))
 
     def release(self, uid: str) -> bool:
         """Free what the pod holds, reserved or confirmed; false if it held nothing."""

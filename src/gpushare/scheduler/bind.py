@@ -6,17 +6,23 @@ unit cannot both get it. Then one of these holds:
 * the API server took the Binding: the reservation stays until the informer shows the pod bound;
 * it refused: the pod's present state decides (already bound where we wanted it is a success);
 * nobody knows (answer lost): the pod is read. Unbound and unknown both keep the reservation, for the
-  Binding may still arrive; a repeated bind posts the same again, and the reservation ends by itself.
+  Binding may still arrive, whatever becomes of those posted after it; a repeated bind posts the same
+  again, and the reservation ends by itself.
+
+Whatever a direct read says counts at once, but only the informer confirms: a read may be older than what
+the informer has told, and the end of a pod that the informer never saw is told by nobody. So until then the
+reservation's time runs on, and the pod is asked about again.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import ApiError, KubeError, Unreachable
+from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
 from gpushare.ledger import Refused
 from gpushare.model.errors import ModelError
 from gpushare.model.objects import Pod
@@ -52,10 +58,14 @@ class BindRefused(Exception):
 
 @dataclass(slots=True)
 class Reservations:
-    """When each reservation that no Binding has confirmed ends: UID → (deadline, pod, in seconds)."""
+    """When each reservation that no Binding has confirmed ends: UID → (deadline in seconds, pod).
+
+    ``doubtful`` are those of them for which a Binding was posted that may yet arrive.
+    """
 
     ttl_s: float
     deadlines: dict[str, tuple[float, str]] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)
 
     def add(self, uid: str, pod: str, now_s: float) -> None:
         """Start or prolong the reservation of ``uid``."""
@@ -65,6 +75,7 @@ class Reservations:
     def end(self, uid: str) -> None:
         """The reservation was confirmed or given up."""
         self.deadlines.pop(uid, None)
+        self.doubtful.discard(uid)
 
     def due(self, now_s: float) -> list[tuple[str, str]]:
         """(UID, pod) of the reservations whose time is over, at most a handful at once."""
@@ -89,13 +100,19 @@ class Binder:
 
     async def bind(self, args: BindingArgs) -> None:
         """Bind the pod to the node, or raise ``BindRefused``. Safe to repeat."""
-        while (running := self._under_way.get(args.uid)) is not None:
-            await asyncio.wait([running])
-        done = self._under_way[args.uid] = asyncio.get_running_loop().create_future()
-        try:
+        async with self._turn(args.uid):
             await self._bind(args)
+
+    @asynccontextmanager
+    async def _turn(self, uid: str) -> AsyncIterator[None]:
+        """One at a time for each pod: what is known of it must not change hands between two awaits."""
+        while (running := self._under_way.get(uid)) is not None:
+            await asyncio.wait([running])
+        done = self._under_way[uid] = asyncio.get_running_loop().create_future()
+        try:
+            yield
         finally:
-            del self._under_way[args.uid]
+            del self._under_way[uid]
             done.set_result(None)
 
     async def _bind(self, args: BindingArgs) -> None:
@@ -112,7 +129,8 @@ class Binder:
             allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
         except Refused as refused:
             raise BindRefused(f"node {args.node}: {refused.reason}") from None
-        self._reservations.add(args.uid, args.key, self._clock.monotonic())
+        if args.uid not in self._reservations.doubtful:
+            self._prolong(args.uid, args.key)
         annotations = allocation_annotations(
             allocation, request, Stamp(self._clock.time_ns(), assigned=False)
         )
@@ -149,37 +167,57 @@ class Binder:
         return request
 
     def _bound_as_wanted(self, args: BindingArgs, pod: Pod) -> bool:
-        """Whether ``pod`` is bound to the wanted node, which the ledger then holds; raises ``BindRefused``
-        when it is another pod, is bound elsewhere, or has ended."""
+        """Whether ``pod`` is bound to the wanted node, which the ledger then holds.
+
+        Raises ``BindRefused`` when it is another pod, is bound elsewhere, or has ended; the ledger knows it then.
+        """
         if pod.metadata.uid != args.uid:
+            self._release(args.uid)
             raise BindRefused(f"pod {args.key} was replaced: its UID is {pod.metadata.uid}, not {args.uid}")
-        record = record_of(pod)
-        if record is not None and (record.node or record.finished):
-            self._view.upsert_pod(record)
-        if not pod.spec.node_name:
-            if pod.finished:
-                raise BindRefused(f"pod {args.key} has ended")
-            return False
-        if pod.spec.node_name != args.node:
+        self._learn(pod)
+        if pod.spec.node_name == args.node:
+            return True
+        if pod.spec.node_name:
             raise BindRefused(f"pod {args.key} is already bound to node {pod.spec.node_name}")
-        return True
+        if pod.finished:
+            raise BindRefused(f"pod {args.key} has ended")
+        return False
+
+    def _learn(self, pod: Pod) -> None:
+        """Book what a direct read says of a pod that has a node or has ended; others hold what is reserved."""
+        uid = pod.metadata.uid
+        if pod.finished:
+            self._release(uid)
+        elif pod.spec.node_name:
+            record = record_of(pod)
+            if record is not None:
+                self._view.learn_pod(record)
+            held = self._ledger.held(uid)
+            if held is None or held.confirmed:
+                self._reservations.end(uid)
+            elif record is None or held.node != record.node:
+                self._release(uid)
+            else:
+                self._prolong(uid, pod.key)
 
     async def _after_failure(self, args: BindingArgs, error: KubeError) -> None:
         """Return if the pod is bound after all; otherwise raise, and release what is surely not used."""
-        refused = isinstance(error, ApiError) and error.status < 500
-        never_sent = isinstance(error, Unreachable) and error.sent is False
+        never_sent = isinstance(error, CredentialError) or (
+            isinstance(error, Unreachable) and error.sent is False
+        )
+        refused = isinstance(error, ApiError) and error.status < 500 and error.status != 408
         if never_sent:
-            self._release(args.uid)
+            self._not_coming(args.uid)
             raise BindRefused(
                 f"API server cannot be reached, pod {args.key} was not bound: {error}"
             ) from error
+        if not refused and self._ledger.held(args.uid) is not None:
+            self._prolong(args.uid, args.key)
+            self._reservations.doubtful.add(args.uid)
         try:
             pod = await self._pods.get_pod(args.namespace, args.name)
             if self._bound_as_wanted(args, pod):
                 return
-        except BindRefused:
-            self._release(args.uid, unless_confirmed=True)
-            raise
         except KubeError as second:
             if isinstance(second, ApiError) and second.not_found:
                 self._release(args.uid)
@@ -187,14 +225,21 @@ class Binder:
             logger.warning("pod %s may or may not be bound to node %s: %s", args.key, args.node, second)
         else:
             if refused:
-                self._release(args.uid)
+                self._not_coming(args.uid)
         raise BindRefused(f"pod {args.key} was not bound to node {args.node}: {error}") from error
 
-    def _release(self, uid: str, *, unless_confirmed: bool = False) -> None:
-        held = self._ledger.held(uid)
-        if held is not None and not (unless_confirmed and held.confirmed):
-            self._ledger.release(uid)
+    def _prolong(self, uid: str, pod: str) -> None:
+        self._reservations.add(uid, pod, self._clock.monotonic())
+
+    def _release(self, uid: str) -> None:
+        self._ledger.release(uid)
         self._reservations.end(uid)
+
+    def _not_coming(self, uid: str) -> None:
+        """The Binding just posted will not arrive: release what was reserved for it, unless an earlier one may."""
+        held = self._ledger.held(uid)
+        if held is not None and not held.confirmed and uid not in self._reservations.doubtful:
+            self._release(uid)
 
     # --- reservations that no one confirmed -----------------------------------------------------
 
@@ -202,27 +247,30 @@ class Binder:
         """End overdue reservations for ever, after asking the API server what became of their pods."""
         while True:
             await self._clock.sleep(_SWEEP_S)
-            for uid, pod in self._reservations.due(self._clock.monotonic()):
-                if uid not in self._under_way:
-                    await self.settle(uid, pod)
+            overdue = self._reservations.due(self._clock.monotonic())
+            await asyncio.gather(
+                *(self.settle(uid, pod) for uid, pod in overdue if uid not in self._under_way)
+            )
 
     async def settle(self, uid: str, key: str) -> None:
         """Decide one reservation by the pod's present state; unknown prolongs it."""
         namespace, _, name = key.partition("/")
-        try:
-            pod = await self._pods.get_pod(namespace, name)
-        except KubeError as error:
-            if isinstance(error, ApiError) and error.not_found:
-                self._release(uid)
+        async with self._turn(uid):
+            pod: Pod | None = None
+            try:
+                pod = await self._pods.get_pod(namespace, name)
+            except KubeError as error:
+                if isinstance(error, ApiError) and error.not_found:
+                    self._release(uid)
+                else:
+                    logger.warning("pod %s: whether it was bound cannot be read: %s", key, error)
+            held = self._ledger.held(uid)
+            if held is None or held.confirmed:
+                self._reservations.end(uid)
+            elif pod is None:
+                self._prolong(uid, key)
+            elif pod.metadata.uid == uid and (pod.finished or pod.spec.node_name):
+                self._learn(pod)
             else:
-                self._reservations.add(uid, key, self._clock.monotonic())
-            return
-        record = record_of(pod) if pod.metadata.uid == uid else None
-        held = self._ledger.held(uid)
-        if held is None or held.confirmed:
-            self._reservations.end(uid)
-        elif record is not None and record.node:
-            self._view.upsert_pod(record)
-        else:
-            logger.info("pod %s: its binding to node %s never came, the share is free again", key, held.node)
-            self._release(uid)
+                logger.info("pod %s: its binding to node %s never came, the share is free", key, held.node)
+                self._release(uid)

@@ -7,6 +7,7 @@ here until the node is known.
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -106,6 +107,18 @@ class ClusterView:
         else:
             self.malformed.pop(f"pod {record.pod}", None)
             self.ledger.hold(record.uid, record.pod, record.node, allocation)
+
+    def learn_pod(self, record: PodRecord) -> None:
+        """A pod was read, and is bound: it counts, unless the watch has told of it already.
+
+        The read may be older than the watch, which alone confirms, complains and keeps.
+        """
+        allocation = record.allocation
+        if record.foreign is not None and (node := self.ledger.node(record.node)) is not None:
+            with suppress(MalformedAllocation):
+                allocation = read_allocation(record.foreign, node)
+        if allocation is not None:
+            self.ledger.hold(record.uid, record.pod, record.node, allocation, confirmed=False)
 
     def remove_pod(self, record: PodRecord) -> None:
         """A pod finished or is gone: what it held is free at once."""

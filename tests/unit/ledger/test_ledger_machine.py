@@ -157,6 +157,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.hold(uid, uid, name, allocation)
         self.naive.holdings[uid] = Holding(uid, name, allocation, confirmed=True)
 
+    @rule(data=st.data(), uid=uids, name=names)
+    def foreign_allocation_is_read_ahead_of_the_watch(self, data: st.DataObject, uid: str, name: str) -> None:
+        allocation = data.draw(_allocations(name))
+        self.ledger.hold(uid, uid, name, allocation, confirmed=False)
+        held = self.naive.holdings.get(uid)
+        if held is None or not held.confirmed:
+            self.naive.holdings[uid] = Holding(uid, name, allocation, confirmed=False)
+
     @rule(uid=uids)
     def pod_ends(self, uid: str) -> None:
         assert self.ledger.release(uid) == (self.naive.holdings.pop(uid, None) is not None)

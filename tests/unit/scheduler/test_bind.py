@@ -82,9 +82,11 @@ async def test_a_bind_that_was_written_but_not_answered_is_a_success(world: Worl
     world.create("a", 4)
     world.api.after.append(fail(LOST))
     await world.binder.bind(args("a"))
+    assert world.used_mib("n1") == [4096]
+    world.see("a")
     held = world.ledger.held("uid-a")
     assert held is not None
-    assert held.confirmed
+    assert (held.confirmed, world.reservations.deadlines) == (True, {})
 
 
 @pytest.mark.parametrize("error", [LOST, BROKEN])
@@ -218,11 +220,11 @@ async def test_settling_believes_the_api_server(world: World) -> None:
     world.create("a", 4)
     await world.binder.bind(args("a"))
     await world.binder.settle("uid-a", "default/a")  # bound, though our watch has not seen it
-    held = world.ledger.held("uid-a")
-    assert held is not None
-    assert held.confirmed
+    assert world.used_mib("n1") == [4096]
+    world.see("a")
     await world.binder.settle("uid-a", "default/a")
     assert world.used_mib("n1") == [4096]
+    assert world.reservations.deadlines == {}
 
 
 async def test_settling_a_pod_that_is_gone_or_replaced_frees_its_share(world: World) -> None:
