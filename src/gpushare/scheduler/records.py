@@ -24,7 +24,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """One pod that asks for, or holds, a part of a GPU.
 
     ``node`` is empty while it waits. ``foreign`` holds the annotations of another scheduler, which can
-    be read only beside the node's devices. ``problem`` says why the pod cannot be placed or counted.
+    be read only beside the node's devices. ``problem`` says why the pod cannot be placed or counted. A bound
+    pod with none of these asks for a GPU, and nobody has recorded that it was given one.
     """
 
     uid: str
@@ -54,7 +55,8 @@ def record_of(pod: Pod) -> PodRecord | None:
         return None if request is None else PodRecord(meta.uid, pod.key, "", pod.finished, request)
     annotations = meta.annotations or {}
     if not is_allocated(annotations):
-        return None
+        # Followed all the same if it asks: it may have lost its annotations, and keeps what it was given.
+        return PodRecord(meta.uid, pod.key, node, pod.finished) if _asks(pod) else None
     if names.ANN_SHARE not in annotations:
         foreign = {name: annotations[name] for name in _OLD_GENERATIONS if name in annotations}
         return PodRecord(meta.uid, pod.key, node, pod.finished, foreign=foreign)
@@ -63,3 +65,10 @@ def record_of(pod: Pod) -> PodRecord | None:
     except MalformedAllocation as error:
         return PodRecord(meta.uid, pod.key, node, pod.finished, problem=error.problem)
     return PodRecord(meta.uid, pod.key, node, pod.finished, allocation=allocation)
+
+
+def _asks(pod: Pod) -> bool:
+    try:
+        return request_of(pod) is not None
+    except InvalidRequest:
+        return True

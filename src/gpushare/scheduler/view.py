@@ -8,7 +8,7 @@ here until the node is known.
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -50,6 +50,13 @@ class Recorder(Protocol):
         """Say ``note`` about ``regarding``; never blocks."""
 
 
+class _Foreign(NamedTuple):
+    """A pod of another scheduler, and the unit in which its record was first read (``None``: not yet)."""
+
+    record: PodRecord
+    unit: MemoryUnit | None
+
+
 class NodeReader:
     """Turns a ``Node`` into what the ledger takes, with this scheduler's settings."""
 
@@ -79,7 +86,7 @@ class ClusterView:
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
         self._events = events
         self._on_confirmed = on_confirmed
-        self._unresolved: dict[str, dict[str, PodRecord]] = {}
+        self._foreign: dict[str, dict[str, _Foreign]] = {}
 
     # --- pods ---------------------------------------------------------------------------------
 
@@ -93,20 +100,29 @@ class ClusterView:
             self.waiting[record.uid] = record
             if record.problem:
                 self._complain(record, REASON_INVALID_REQUEST, "Scheduling")
+            else:
+                self.malformed.pop(f"pod {record.pod}", None)
             return
         self.waiting.pop(record.uid, None)
         allocation = record.allocation
         if record.foreign is not None:
             allocation = self._resolve(record)
-        elif record.problem:
-            self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting")
-        self._on_confirmed(record.uid)
-        if allocation is None:
-            # Nothing is known of what it holds. A reservation of ours for it would be of another node.
-            self.ledger.release(record.uid)
         else:
+            self._forget_foreign(record)
+            if record.problem:
+                self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting")
+        self._on_confirmed(record.uid)
+        if allocation is not None:
             self.malformed.pop(f"pod {record.pod}", None)
             self.ledger.hold(record.uid, record.pod, record.node, allocation)
+            return
+        # What the pod holds cannot be read (any more). What it was given on this node it has for all
+        # that: breaking or removing its annotations must not hand its share to another.
+        held = self.ledger.held(record.uid)
+        if held is not None and held.node == record.node:
+            self.ledger.hold(record.uid, record.pod, record.node, held.allocation)
+        else:
+            self.ledger.release(record.uid)
 
     def learn_pod(self, record: PodRecord) -> None:
         """A pod was read, and is bound: it counts, unless the watch has told of it already.
@@ -124,27 +140,34 @@ class ClusterView:
         """A pod finished or is gone: what it held is free at once."""
         self.waiting.pop(record.uid, None)
         self.malformed.pop(f"pod {record.pod}", None)
-        self._forget_unresolved(record)
+        self._forget_foreign(record)
         self.ledger.release(record.uid)
         self._on_confirmed(record.uid)
 
     def _resolve(self, record: PodRecord) -> Allocation | None:
         assert record.foreign is not None
         node = self.ledger.node(record.node)
-        # Kept also when it could be read: the node's devices may change, and with them the meaning.
-        self._unresolved.setdefault(record.node, {})[record.uid] = record
-        if node is None:
+        on_node = self._foreign.setdefault(record.node, {})
+        known = on_node.get(record.uid)
+        unit = known.unit if known is not None and known.record.foreign == record.foreign else None
+        if node is None or not node.devices:
+            # Not there (yet), or without its GPUs for a while: nothing can be said against the record.
+            on_node[record.uid] = _Foreign(record, unit)
             return None
+        # Kept also when it could be read: the node's devices may change, and with them the meaning. But
+        # units that name no total are of the time when they were written: a change of unit leaves them.
+        unit = unit or node.unit
+        on_node[record.uid] = _Foreign(record, unit)
         try:
-            return read_allocation(record.foreign, node)
+            return read_allocation(record.foreign, msgspec.structs.replace(node, unit=unit))
         except MalformedAllocation as error:
             self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting", error.problem)
             return None
 
-    def _forget_unresolved(self, record: PodRecord) -> None:
-        waiting = self._unresolved.get(record.node)
-        if waiting is not None and waiting.pop(record.uid, None) is not None and not waiting:
-            del self._unresolved[record.node]
+    def _forget_foreign(self, record: PodRecord) -> None:
+        on_node = self._foreign.get(record.node)
+        if on_node is not None and on_node.pop(record.uid, None) is not None and not on_node:
+            del self._foreign[record.node]
 
     def _complain(self, record: PodRecord, reason: str, action: str, problem: str = "") -> None:
         problem = problem or record.problem
@@ -176,8 +199,8 @@ class ClusterView:
         if devices == self.ledger.node(devices.name):
             return  # heartbeats: most events of nodes change nothing for us
         self.ledger.set_node(devices)
-        for pod in list(self._unresolved.get(devices.name, {}).values()):
-            self.upsert_pod(pod)
+        for foreign in list(self._foreign.get(devices.name, {}).values()):
+            self.upsert_pod(foreign.record)
 
     def remove_node(self, name: str) -> None:
         """A node is gone. Its pods' holdings stay known until they are gone too."""
