@@ -7,7 +7,6 @@ node's annotation and its gpu-count must be, and hands that on. It is cheap and 
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -17,7 +16,7 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.events import EventRecorder
 from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
-from gpushare.model.device import Device, NodeDevices, NodeMode, devices_annotation, mode_of
+from gpushare.model.device import NodeDevices, NodeMode, devices_annotation, mode_of
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
 from gpushare.model.objects import Node, Pod, decode_node, node_reference
 from gpushare.model.quantity import parse_amount
@@ -67,7 +66,6 @@ class Agent:
         self._mode = NodeMode.DEFAULT
         self._node: Node | None = None
         self._inventory: Inventory | None = None
-        self._blocked: Mapping[str, str] = {}
         self._told: dict[str, object] = {}
         self._started = False
         self._looked = asyncio.Event()
@@ -83,7 +81,7 @@ class Agent:
             events=self._events,
             metrics=self.metrics,
             clock=clock,
-            on_blocked=self._on_blocked,
+            on_blocked=self._converge,
             on_idle=trim,
         )
         self._pods = PodsOnNode(self._book, self._events, self._reconciler.trigger)
@@ -211,10 +209,6 @@ class Agent:
                 )
         self._converge()
 
-    def _on_blocked(self, blocked: Mapping[str, str]) -> None:
-        self._blocked = blocked
-        self._converge()
-
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         """Begin to serve once it is known what there is to decide on, then serve each resource that comes up."""
         await self._node_informer.synced.wait()
@@ -237,15 +231,14 @@ class Agent:
 
     def _present(self) -> NodeDevices:
         devices = self._inventory.devices if self._inventory is not None else ()
-        return NodeDevices(
-            self._settings.node, self._mode, self._settings.unit, tuple(map(self._usable, devices))
+        blocked = self._reconciler.blocked(self._mode)
+        usable = tuple(
+            msgspec.structs.replace(device, healthy=False, reason=blocked[device.uuid])
+            if device.healthy and device.uuid in blocked
+            else device
+            for device in devices
         )
-
-    def _usable(self, device: Device) -> Device:
-        why = self._blocked.get(device.uuid)
-        return (
-            msgspec.structs.replace(device, healthy=False, reason=why) if why and device.healthy else device
-        )
+        return NodeDevices(self._settings.node, self._mode, self._settings.unit, usable)
 
     def _converge(self) -> None:
         """Make all that others see follow from what is known now."""

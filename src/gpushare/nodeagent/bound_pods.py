@@ -1,5 +1,7 @@
 """The pods of this node, reduced to what deciding about devices needs."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gpushare.model import names
@@ -45,6 +47,12 @@ class BoundPod(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    def annotated(self, annotations: Mapping[str, str | None]) -> "BoundPod":
+        """This pod as it is once ``annotations`` are written (``None``: removed)."""
+        merged = {**self.annotations, **annotations}
+        kept = {name: value for name, value in merged.items() if value is not None}
+        return msgspec.structs.replace(self, annotations=kept)
 
     @property
     def reference(self) -> ObjectReference:

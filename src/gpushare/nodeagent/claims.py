@@ -23,7 +23,7 @@ from gpushare.model.allocation import GpuShare, share_of
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.request import ContainerKind, ContainerRequest
 from gpushare.nodeagent.bound_pods import Claim
-from gpushare.nodeagent.device_ids import DeviceIds, in_order
+from gpushare.nodeagent.device_ids import CORE_PER_GPU, DeviceIds, in_order
 from gpushare.nodeagent.errors import ClaimRefused, UnknownDeviceId
 
 #: How long an answered ``Allocate`` that the kubelet does not list is believed. It lists it at once, unless it
@@ -201,10 +201,56 @@ class ClaimBook:
         for one in waiting:
             if one.expected == uuid:
                 return self._matched(one, device, moved=one.claim.decided(one.container).uuid != uuid)
-        movable = [one for one in waiting if self._movable(one, device)]
+        movable = [one for one in waiting if self._movable(one.claim, device)]
         if movable and len({_signature(one.claim) for one in waiting}) == 1:
             return self._matched(movable[0], device, moved=True)
         raise self._refusal(resource, amount, uuid, waiting)
+
+    def displaced(self) -> tuple[Claim, Device] | None:
+        """A waiting pod whose decided GPU has gone to pods that asked alike, and a GPU that has room for it.
+
+        Seen from what containers really have, so that it is found again after a restart. ``None``: every
+        decision can be kept, or none that cannot has another place to go.
+        """
+        for device in self.node.devices:
+            held = self._held_on(device)
+            if self._fits(device, held):
+                continue
+            waiting = [
+                claim
+                for claim in self._claims.values()
+                if claim.allocation.gpus[0].uuid == device.uuid
+                and not claim.assigned
+                and not claim.pod.running
+            ]
+            for claim, other in (*self._exchanges(device, waiting), *self._ways_out(device, held, waiting)):
+                if self._movable(claim, other):
+                    return claim, other
+        return None
+
+    def _exchanges(self, device: Device, waiting: Sequence[Claim]) -> Iterator[tuple[Claim, Device]]:
+        """For a pod that has come to ``device`` unrecorded, its twin goes to where that one was decided."""
+        for stranger in self._claims.values():
+            before, after = stranger.allocation.gpus[0].uuid, self._shares(stranger)[0].uuid
+            if before != device.uuid == after and before in self._devices:
+                for claim in waiting:
+                    if _signature(claim) == _signature(stranger):
+                        yield claim, self._devices[before]
+
+    def _ways_out(
+        self, device: Device, held: Sequence[GpuShare], waiting: Sequence[Claim]
+    ) -> Iterator[tuple[Claim, Device]]:
+        """The smallest pod whose going is enough, or else the largest."""
+        above_mib = sum(share.mib for share in held) - device.total_mib
+
+        def order(claim: Claim) -> tuple[bool, int]:
+            mib = claim.allocation.gpus[0].mib
+            return (mib < above_mib, mib if mib >= above_mib else -mib)
+
+        for claim in sorted(waiting, key=order):
+            for other in self.node.devices:
+                if other is not device:
+                    yield claim, other
 
     def _matched(self, one: Waiting, device: Device, *, moved: bool) -> Match:
         return Match(
@@ -219,7 +265,7 @@ class ClaimBook:
         if len({_signature(one.claim) for one in waiting}) == 1:
             for one in waiting:
                 for uuid, ids in free.items():
-                    if len(ids) >= amount and self._movable(one, self._devices[uuid]):
+                    if len(ids) >= amount and self._movable(one.claim, self._devices[uuid]):
                         return uuid
         raise self._refusal(resource, amount, None, waiting)
 
@@ -257,23 +303,36 @@ class ClaimBook:
         listed = self._listing is not None and pod.key in self._listing
         return (not self.given(one.claim), not listed, one.claim.assume_time_ns, pod.created, pod.uid)
 
-    def _movable(self, one: Waiting, device: Device) -> bool:
+    def _movable(self, claim: Claim, device: Device) -> bool:
         """Whether the whole pod may go to ``device``, all other decisions honoured."""
-        claim = one.claim
-        if self.given(claim) or len(claim.allocation.gpus) != 1 or not device.healthy:
+        if (
+            self.given(claim)
+            or claim.pod.terminating
+            or len(claim.allocation.gpus) != 1
+            or not device.healthy
+        ):
             return False
         request = claim.pod.request
         device_units = (claim.allocation.unit or self.node.unit).count_in(device.total_mib)
         if request.memory_units > device_units:
             return False
         wanted = share_of(device, device_units, request.memory_units, request.core_percent)
-        held = [
-            share for other in self._claims.values() if other is not claim for share in self._shares(other)
+        return self._fits(device, [*self._held_on(device, but=claim), wanted])
+
+    def _held_on(self, device: Device, *, but: Claim | None = None) -> list[GpuShare]:
+        return [
+            share
+            for claim in self._claims.values()
+            if claim is not but
+            for share in self._shares(claim)
+            if share.uuid == device.uuid
         ]
-        on_device = [share for share in held if share.uuid == device.uuid]
+
+    @staticmethod
+    def _fits(device: Device, shares: Sequence[GpuShare]) -> bool:
         return (
-            sum(share.mib for share in on_device) + wanted.mib <= device.total_mib
-            and sum(share.core_percent for share in on_device) + wanted.core_percent <= 100
+            sum(share.mib for share in shares) <= device.total_mib
+            and sum(share.core_percent for share in shares) <= CORE_PER_GPU
         )
 
     def _shares(self, claim: Claim) -> tuple[GpuShare, ...]:

@@ -13,14 +13,14 @@ from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.model.device import NodeDevices, NodeMode
-from gpushare.nodeagent.bound_pods import Claim
+from gpushare.nodeagent.bound_pods import Claim, claim_of
 from gpushare.nodeagent.claims import ClaimBook, type_of_listing
 from gpushare.nodeagent.device_ids import is_whole
 from gpushare.nodeagent.errors import PodResourcesUnavailable, UnknownDeviceId
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
 from gpushare.nodeagent.pods_on_node import Recorder
-from gpushare.nodeagent.writeback import Correction, correction, type_of_given
+from gpushare.nodeagent.writeback import Correction, correction, relocation, type_of_given
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ EVERY_S: Final = 30.0
 LIST_S: Final = 5.0
 TRUST_S: Final = 10.0
 
+_MOST_MOVES: Final = 64
+
 
 class Annotator(Protocol):
     """Writes on pods (``gpushare.kube.client.Client``)."""
@@ -44,7 +46,7 @@ class Annotator(Protocol):
 
 
 class Reconciler:
-    """``on_blocked`` is called when other GPUs than before must not be given: UUID → why.
+    """``on_blocked`` is called when ``blocked`` would say otherwise than when it was asked last.
 
     ``on_idle`` is called when nothing is left to do for now.
     """
@@ -58,7 +60,7 @@ class Reconciler:
         events: Recorder,
         metrics: Metrics,
         clock: Clock,
-        on_blocked: Callable[[Mapping[str, str]], None],
+        on_blocked: Callable[[], None],
         on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._book = book
@@ -109,7 +111,7 @@ class Reconciler:
         self._woken.clear()
         heard = await self._look()
         # Without the kubelet's list our own answers are the best that is known.
-        written = True
+        written = await self._relocate()
         for claim in list(self._book.claims):
             given, node = self._book.given(claim), self._book.node
             if self._in_line.get(claim.uid) == (claim, given, node):
@@ -124,8 +126,28 @@ class Reconciler:
         for gone in [uid for uid in (*self._written, *self._in_line) if uid not in known]:
             self._written.pop(gone, None)
             self._in_line.pop(gone, None)
-        self._block()
+        if self._blocking(self._book.node.mode) != self._blocked:
+            self._on_blocked()
         return written and heard and not self._book.unconfirmed()
+
+    async def _relocate(self) -> bool:
+        """Decide anew for waiting pods whose GPU is gone; whether no more is to be written.
+
+        Before the records of those that have it are corrected: so their old place is never seen free.
+        """
+        for _ in range(_MOST_MOVES):
+            found = self._book.displaced()
+            if found is None:
+                return True
+            claim, device = found
+            change = relocation(claim, device, self._book.node)
+            if not await self._write(claim, change):
+                return False
+            moved = claim_of(claim.pod.annotated(change.annotations), self._book.node)
+            if moved is None or self._book.displaced() != found:
+                continue
+            self._book.put(moved)
+        return False
 
     async def _look(self) -> bool:
         asked_at_s, new = self._clock.monotonic(), self._kubelet_is_new
@@ -184,17 +206,16 @@ class Reconciler:
                         continue
         return held
 
-    def _block(self) -> None:
-        mode = self._book.node.mode
-        blocked: Mapping[str, str] = {}
+    def blocked(self, mode: NodeMode) -> Mapping[str, str]:
+        """GPUs that must not be given in ``mode``, for what containers hold from another: UUID → why."""
+        self._blocked = self._blocking(mode)
+        return self._blocked
+
+    def _blocking(self, mode: NodeMode) -> Mapping[str, str]:
         if mode is NodeMode.TOPOLOGY:
-            blocked = {
+            return {
                 share.uuid: f"shared by pod {claim.pod.key} since before the node's mode changed"
                 for claim in self._book.claims
                 for share in claim.allocation.gpus
             }
-        elif mode.shares_memory:
-            blocked = self._whole
-        if blocked != self._blocked:
-            self._blocked = blocked
-            self._on_blocked(blocked)
+        return self._whole if mode.shares_memory else {}

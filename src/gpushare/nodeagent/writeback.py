@@ -84,6 +84,19 @@ def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: Devic
     return Correction({**fresh, **stale}, note)
 
 
+def relocation(claim: Claim, device: Device, node: NodeDevices) -> Correction:
+    """What to write on a waiting pod that is to go to ``device``: its own GPU has gone to one that asked alike."""
+    gpus = {one.name: {device.uuid: one.memory_units} for one in claim.pod.request.containers}
+    actual = _actual(claim, gpus, node)
+    if actual is None:
+        raise AssertionError(f"{device.uuid} is none of the GPUs of {node.name}")
+    fresh = allocation_annotations(actual, claim.pod.request, Stamp(claim.assume_time_ns, assigned=False))
+    before, after = _places(claim.allocation), _places(actual)
+    return Correction(
+        fresh, f"{before} was decided, but went to a pod that asks for as much; {after} is decided instead"
+    )
+
+
 def _gpus(claim: Claim, given: type_of_given, ids: DeviceIds) -> dict[str, dict[str, int]]:
     """Container → UUID → units of memory, for every container of the request."""
     found: dict[str, dict[str, int]] = {}

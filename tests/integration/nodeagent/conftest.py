@@ -58,7 +58,7 @@ class World:
         label = self.api.objects["nodes", objects.NODE]["metadata"]["labels"][names.LABEL_MODE]
         wanted = resources_of(NodeMode(label))
         await self.changes.until(
-            lambda: self._died() or all(self.kubelet.capacity(one) is not None for one in wanted),
+            lambda: self._died() or all(self.kubelet.is_served(one) for one in wanted),
             "the agent is ready",
         )
 

@@ -102,6 +102,7 @@ class ScriptedApi:
         path, query = request.path, {key: values[0] for key, values in parse_qs(request.query_string).items()}
         watching = query.get("watch") in ("1", "true")
         self.requests.append(f"{'WATCH' if watching else request.method} {path}")
+        self.changes.tell()
         if self.refusing:
             return _status(503, "ServiceUnavailable", "the server is away")
         if path in ("/api/v1/pods", "/api/v1/nodes"):

@@ -133,6 +133,11 @@ class ScriptedKubelet:
         endpoint = self.endpoints.get(resource)
         return None if endpoint is None or not endpoint.lists else len(endpoint.devices)
 
+    def is_served(self, resource: str) -> bool:
+        """Registered by a plugin that is there, whose list has come."""
+        endpoint = self.endpoints.get(resource)
+        return endpoint is not None and endpoint.alive and bool(endpoint.lists)
+
     def allocatable(self, resource: str) -> int:
         endpoint = self.endpoints.get(resource)
         return (
@@ -240,6 +245,7 @@ class _PodResources(resources_rpc.PodResourcesListerServicer):
         if not self._kubelet.listing_works:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no pod resources here")
         self._kubelet.calls.append("List")
+        self._kubelet.changes.tell()
         pods = {**self._kubelet.admitted, **self._kubelet.admitting}
         return resources_pb.ListPodResourcesResponse(pod_resources=[_listed(*one) for one in pods.items()])
 

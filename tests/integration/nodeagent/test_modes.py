@@ -1,0 +1,140 @@
+"""The node's label changes while the agent runs."""
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.device import NodeMode, described_devices
+from gpushare.model.objects import decode_node
+from gpushare.model.quantity import MemoryUnit
+from tests.integration.nodeagent.cluster_objects import NODE, node
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+
+def relabel(world: World, mode: str | None) -> None:
+    world.api.label_node(NODE, {} if mode is None else {names.LABEL_MODE: mode})
+
+
+def described(world: World) -> tuple[NodeMode, MemoryUnit, int] | None:
+    found = described_devices(decode_node(world.api.objects["nodes", NODE]))
+    return None if found is None else (found[0], found[1], len(found[2]))
+
+
+async def test_resources_of_the_old_mode_go_to_zero_and_those_of_the_new_appear(world: World) -> None:
+    await world.start(mode="core_mem")
+    relabel(world, "share")
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_CORE) == 0)
+    assert world.kubelet.capacity(names.GPU_MEM) == 30
+    await world.changes.until(lambda: described(world) == (NodeMode.SHARE, MemoryUnit.GIB, 2))
+    relabel(world, "topology")
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_WHOLE) == 2)
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 0)
+    await world.changes.until(lambda: names.GPU_COUNT not in world.api.capacity(NODE))
+    relabel(world, "core_mem")
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_CORE) == 200)
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
+    assert sorted(set(world.kubelet.registrations)) == sorted(
+        [names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE]
+    )
+
+
+@pytest.mark.parametrize("off", [None, "default"])
+async def test_a_node_that_shares_no_longer_takes_back_all_that_it_said(
+    world: World, off: str | None
+) -> None:
+    await world.start(mode="share")
+    await world.changes.until(lambda: described(world) and world.api.capacity(NODE).get(names.GPU_COUNT))
+    relabel(world, off)
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 0)
+    await world.changes.until(
+        lambda: described(world) is None and names.GPU_COUNT not in world.api.capacity(NODE)
+    )
+
+
+@pytest.mark.parametrize("mode", ["share", "cgpu", "mps"])
+async def test_modes_without_compute_advertise_memory_alone(world: World, mode: str) -> None:
+    await world.start(mode=mode)
+    assert set(world.kubelet.endpoints) == {names.GPU_MEM}
+
+
+async def test_an_unlabelled_node_registers_nothing(world: World) -> None:
+    await world.start(mode=None, ready=False)
+    agent = world.agent
+    assert agent is not None
+    world.api.put("nodes", NODE, node(None))
+    await world.changes.until(lambda: any("WATCH /api/v1/nodes" in one for one in world.api.requests))
+    relabel(world, "share")
+    await world.ready()
+    assert world.kubelet.registrations == [names.GPU_MEM]
+
+
+async def test_an_unknown_label_value_is_told_on_the_node_and_shares_nothing(world: World) -> None:
+    await world.start(mode="sharre", ready=False)
+    await world.changes.until(lambda: world.api.told("UnknownGPUMode"))
+    note = world.api.told("UnknownGPUMode")[0]["note"]
+    assert "ack.node.gpu.schedule=sharre is unknown; use one of default, share" in note
+    assert world.kubelet.registrations == []
+    relabel(world, "share")
+    await world.ready()
+
+
+async def test_pods_keep_what_they_hold_when_the_mode_changes(world: World) -> None:
+    await world.start(mode="share")
+    await world.run_pod("a", 3, on=1)
+    await world.until_assigned("a")
+    relabel(world, "topology")
+    # The GPU that is shared is not given to anyone as a whole until the pod has ended.
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_WHOLE) == 1)
+    assert world.recorded("a").gpus[0].index == 1
+    world.end_pod("a")
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_WHOLE) == 2)
+
+
+async def test_a_gpu_held_whole_is_not_shared_until_its_pod_has_ended(world: World) -> None:
+    await world.start(mode="topology")
+    made = {
+        "metadata": {"name": "whole", "namespace": "default", "uid": "w", "annotations": {}},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {names.GPU_WHOLE: "1"}}}]},
+        "status": {"phase": "Running"},
+    }
+    admitted = await world.kubelet.admit(made)
+    assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(0).uuid
+    world.kubelet.calls.clear()
+    await world.changes.until(lambda: "List" in world.kubelet.calls, "the agent has seen what is held")
+    relabel(world, "share")
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
+    await world.changes.until(lambda: described(world) == (NodeMode.SHARE, MemoryUnit.GIB, 2))
+    assert "held whole by pod default/whole" in world.api.annotations("nodes", NODE)[names.ANN_DEVICES]
+    world.kubelet.remove("default/whole")
+
+
+async def test_capacity_left_over_from_another_mode_goes_to_zero_after_a_restart(world: World) -> None:
+    world.api.put("nodes", NODE, node("share", capacity={names.GPU_CORE: "200", names.GPU_WHOLE: "0"}))
+    await world.start()
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_CORE) == 0)
+    assert names.GPU_WHOLE not in world.kubelet.endpoints
+
+
+async def test_a_patched_count_that_gets_lost_is_written_again(world: World) -> None:
+    await world.start()
+    await world.changes.until(lambda: world.api.capacity(NODE).get(names.GPU_COUNT) == "2")
+    world.api.put("nodes", NODE, node("share"))
+    await world.changes.until(
+        lambda: world.api.capacity(NODE).get(names.GPU_COUNT) == "2" and described(world)
+    )
+
+
+async def test_the_unit_changes_under_a_running_pod(world: World) -> None:
+    await world.start()
+    await world.run_pod("old", 3, on=0)
+    await world.until_assigned("old")
+    held = world.recorded("old").mib
+    for unit, capacity in ((MemoryUnit.MIB_128, 240), (MemoryUnit.GIB, 30)):
+        await world.stop()
+        world.use(unit=unit)
+        await world.start()
+        await world.changes.until(lambda capacity=capacity: world.kubelet.capacity(names.GPU_MEM) == capacity)
+        admitted = await world.run_pod(f"new-{unit.value}", 4, on=0)
+        assert admitted.envs["c"][names.ENV_MEM_LIMIT] == str(4 * unit.mib)
+        await world.until_assigned(f"new-{unit.value}")
+        assert world.recorded("old").mib == held

@@ -1,0 +1,106 @@
+"""Kubelets and node agents that are started anew, with pods running."""
+
+from dataclasses import replace
+
+from gpushare.model import names
+from tests.integration.nodeagent.cluster_objects import container
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+
+async def test_a_kubelet_that_starts_anew_and_wipes_the_sockets_gets_the_resources_again(
+    world: World,
+) -> None:
+    await world.start()
+    await world.run_pod("before", 3, on=1)
+    await world.kubelet.restart()
+    assert world.kubelet.capacity(names.GPU_MEM) is None
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30, "registered again")
+    assert world.kubelet.registrations == [names.GPU_MEM] * 2
+    admitted = await world.run_pod("after", 4, on=1)
+    assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
+
+
+async def test_both_resources_of_a_core_mem_node_come_back_after_two_restarts(world: World) -> None:
+    await world.start(mode="core_mem")
+    for _ in range(2):
+        await world.kubelet.restart()
+        await world.changes.until(
+            lambda: (
+                (world.kubelet.capacity(names.GPU_MEM), world.kubelet.capacity(names.GPU_CORE)) == (30, 200)
+            )
+        )
+
+
+async def test_a_kubelet_that_is_not_there_yet_is_waited_for(world: World) -> None:
+    await world.kubelet.stop()
+    await world.start(ready=False)
+    await world.changes.until(lambda: world.api.capacity("n1").get(names.GPU_COUNT) == "2")
+    await world.kubelet.start()
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
+
+
+async def test_a_started_agent_knows_from_the_kubelet_and_the_records_who_has_what(world: World) -> None:
+    await world.start()
+    await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    waiting = world.bind("b", container("c", 3), on=1)
+    await world.stop()
+    await world.start()
+    assert (await world.kubelet.admit(waiting)).envs["c"][names.ENV_MEM_INDEX] == "1"
+
+
+async def test_a_pod_served_while_nothing_could_be_written_is_marked_by_the_next_agent(world: World) -> None:
+    await world.start()
+    made = world.bind("a", container("c", 3), on=0)
+    twin = world.bind("twin", container("c", 3), on=1)
+    await world.run_pod("known", 5, on=0)
+    await world.until_assigned("known")  # so the informer has seen the pods before it
+    world.api.refusing = True
+    world.changes.tell()
+    await world.kubelet.admit(made)
+    await world.stop()
+    world.api.refusing = False
+    await world.start()
+    await world.until_assigned("a")
+    assert not world.assigned("twin")
+    assert (await world.kubelet.admit(twin)).envs["c"][names.ENV_MEM_INDEX] == "1"
+
+
+async def test_ids_stay_when_the_driver_numbers_the_gpus_otherwise(world: World) -> None:
+    await world.start()
+    before = set(world.kubelet.endpoints[names.GPU_MEM].devices)
+    await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    await world.stop()
+    world.nvml.gpus = [replace(gpu(1), index=0), replace(gpu(0), index=1)]
+    await world.start()
+    await world.changes.until(lambda: world.kubelet.endpoints[names.GPU_MEM].alive)
+    assert set(world.kubelet.endpoints[names.GPU_MEM].devices) == before
+    # Old readers know GPUs by index: the record follows, the GPU is the same.
+    await world.changes.until(lambda: world.recorded("a").gpus[0].index == 1)
+    assert world.recorded("a").gpus[0].uuid == gpu(0).uuid
+
+
+async def test_the_api_server_away_at_start_is_waited_for(world: World) -> None:
+    world.api.refusing = True
+    await world.start(ready=False)
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(lambda: len(world.api.requests) >= 2)
+    assert any("not read yet" in one for one in agent.missing())
+    world.api.refusing = False
+    await world.ready()
+    assert agent.missing() == [] or "not registered" in agent.missing()[0]
+
+
+async def test_a_kubelet_that_lost_its_checkpoint_may_ask_again_for_a_running_pod(world: World) -> None:
+    await world.start()
+    made = world.bind("a", container("c", 3), on=1)
+    await world.kubelet.admit(made)
+    await world.until_assigned("a")
+    await world.kubelet.stop()
+    world.kubelet.admitted.clear()
+    await world.kubelet.start()
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
+    assert (await world.kubelet.admit(made)).envs["c"][names.ENV_MEM_INDEX] == "1"

@@ -1,0 +1,146 @@
+"""The command itself, with the stand-in NVML library: discovery, health and clear messages."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpushare.model import names
+from gpushare.playground.gpus import GpuNode, preset, write
+from tests.integration.nodeagent.cluster_objects import NODE, container, decide, node, pod
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+ROOT = Path(__file__).parents[3]
+LIBRARY = ROOT / "build" / "fakegpu"
+
+
+def library() -> Path:
+    if not (LIBRARY / "libnvidia-ml.so.1").exists():
+        if os.environ.get("CI") == "true":
+            pytest.fail("build/fakegpu/libnvidia-ml.so.1 is not built; make fakegpu builds it")
+        pytest.skip("needs the stand-in driver: make fakegpu")
+    return LIBRARY
+
+
+@asynccontextmanager
+async def command(world: World, gpus: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """``gpushare node-agent`` as its user starts it."""
+    kubeconfig = world.folder / "kubeconfig"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        f"clusters: [{{name: c, cluster: {{server: '{world.api.url}'}}}}]\n"
+        "users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpushare", "node-agent", "--node", NODE, "--kubeconfig", str(kubeconfig)),
+        *("--kubelet-dir", str(world.kubelet.plugins_dir)),
+        *("--pod-resources", str(world.kubelet.resources_socket), "--health-period", "0.05"),
+        *options,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "src"),
+            "LD_LIBRARY_PATH": str(library()),
+            "FAKEGPU_NODE": str(gpus),
+        },
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.communicate(), 15.0)
+
+
+def described(world: World, what: GpuNode) -> Path:
+    path = world.folder / "gpus"
+    write(path, what)
+    return path
+
+
+async def test_a_v100_of_the_stand_in_driver_is_discovered_shared_and_served(world: World) -> None:
+    what = preset("v100-16384", NODE)
+    world.api.put("nodes", NODE, node("share"))
+    async with command(world, described(world, what)):
+        await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
+        assert world.kubelet.capacity(names.GPU_MEM) == 16
+        made = pod("a", container("c", 4))
+        decide(made, [replace(gpu(0), uuid=what.gpus[0].uuid, total_mib=16384)], 0)
+        world.api.put_pod(made)
+        envs = (await world.kubelet.admit(made)).envs["c"]
+        assert (envs[names.ENV_MEM_CONTAINER], envs[names.ENV_MEM_DEVICE]) == ("4", "16")
+        assert envs[names.ENV_VISIBLE_DEVICES] == what.gpus[0].uuid
+        await world.until_assigned("a")
+        annotation = world.api.annotations("nodes", NODE)[names.ANN_DEVICES]
+        assert what.gpus[0].model in annotation
+        assert '"pci":"00000000:3B:00.0"' in annotation
+
+
+async def test_a_fault_that_is_switched_on_live_is_seen_and_its_end_too(world: World) -> None:
+    what = preset("core-mem-4", NODE)
+    world.api.put("nodes", NODE, node("core_mem"))
+    path = described(world, what)
+    async with command(world, path):
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_CORE) == 400, "served", 30.0)
+        broken = replace(what, gpus=(*what.gpus[:3], replace(what.gpus[3], fault="lost")))
+        write(path, broken)
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_CORE) == 300, "one is lost")
+        write(path, what)
+        await world.changes.until(
+            lambda: world.kubelet.allocatable(names.GPU_CORE) == 400, "it is back", 40.0
+        )
+
+
+async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> None:
+    what = preset("core-mem-4", NODE)
+    world.api.put("nodes", NODE, node("share"))
+    path = described(world, what)
+    async with command(world, path, "--xid-quiet", "0.2"):
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 60, "served", 30.0)
+        write(path, replace(what, gpus=(replace(what.gpus[0], xids={48: 1}), *what.gpus[1:])))
+        await world.changes.until(lambda: world.api.told("GPUUnhealthy"), "the XID is told")
+        assert what.gpus[0].uuid in world.api.told("GPUUnhealthy")[0]["note"]
+        await world.changes.until(lambda: world.api.told("GPURecovered"), "it was quiet")
+
+
+async def test_probes_and_metrics_are_served(world: World, unused_tcp_port: int) -> None:
+    world.api.put("nodes", NODE, node("share"))
+    async with command(
+        world, described(world, preset("t4", NODE)), "--metrics-listen", f"127.0.0.1:{unused_tcp_port}"
+    ):
+        await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
+        assert (await asked(unused_tcp_port, "/healthz"))[0] == 200
+        assert (await asked(unused_tcp_port, "/readyz"))[0] == 200
+        assert (await asked(unused_tcp_port, "/nowhere"))[0] == 404
+        status, text = await asked(unused_tcp_port, "/metrics")
+        families = {one.name: one for one in text_string_to_metric_families(text)}
+        assert status == 200
+        [healthy] = [
+            one for one in families["gpushare_nodeagent_devices"].samples if one.labels["health"] == "Healthy"
+        ]
+        assert (healthy.labels["resource"], healthy.value) == (names.GPU_MEM, 15.0)
+        assert families["gpushare_nodeagent_registrations"].samples[0].value == 1.0
+        world.api.refusing = True
+        world.changes.tell()
+        async with asyncio.timeout(10):
+            while (answer := await asked(unused_tcp_port, "/readyz"))[0] == 200:
+                pass
+        assert answer[0] == 503
+        assert "pods of this node not watched: /api/v1/pods: " in answer[1]
+
+
+async def asked(port: int, path: str) -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with asyncio.timeout(5):
+        answer = (await reader.read()).decode()
+    writer.close()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), body

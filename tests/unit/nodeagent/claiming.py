@@ -1,0 +1,137 @@
+"""Claims made by hand, and a kubelet without sockets that admits them."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from gpushare.model import names
+from gpushare.model.allocation import allocate_on
+from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
+from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
+from gpushare.nodeagent.claims import ClaimBook, Match, Slot, amount_of
+from gpushare.nodeagent.writeback import Correction, correction, relocation
+
+APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+_numbers = itertools.count(1)
+
+
+def node_of(
+    *sizes_mib: int, mode: NodeMode = NodeMode.SHARE, unit: MemoryUnit = MemoryUnit.GIB
+) -> NodeDevices:
+    devices = tuple(
+        Device(index, f"GPU-{index + 1:08x}-1111", size_mib) for index, size_mib in enumerate(sizes_mib)
+    )
+    return NodeDevices("n1", mode, unit, devices)
+
+
+def request(*asked: tuple[ContainerKind, int] | tuple[ContainerKind, int, int]) -> Request:
+    """A request of containers (kind, units[, percent]); init containers and sidecars first."""
+    containers, counts = [], {True: 0, False: 0}
+    for at, (kind, units, *core) in enumerate(asked):
+        app = kind is APP
+        containers.append(ContainerRequest(f"c{at}", kind, counts[app], units, core[0] if core else 0))
+        counts[app] += 1
+    return Request(
+        effective_amount([(one.kind, one.memory_units) for one in containers]),
+        effective_amount([(one.kind, one.core_percent) for one in containers]),
+        tuple(containers),
+    )
+
+
+def claim(node: NodeDevices, name: str, on: int, wanted: Request, *, at_ns: int | None = None) -> Claim:
+    """A pod that was decided for GPU ``on``."""
+    number = next(_numbers)
+    allocation = allocate_on(node, node.devices[on], wanted)
+    stamp = Stamp(number if at_ns is None else at_ns, assigned=False)
+    annotations = allocation_annotations(allocation, wanted, stamp)
+    made = claim_of(BoundPod(f"uid-{number}", "default", name, "", wanted, annotations), node)
+    assert made is not None
+    return made
+
+
+type_of_pick = Callable[[str, int, Sequence[str], Sequence[str]], list[str]]
+
+
+class Admitting:
+    """Admits pods as the kubelet does, over a book. ``pick`` chooses IDs: (resource, amount, free, must)."""
+
+    def __init__(self, book: ClaimBook) -> None:
+        self.book = book
+        self.held: dict[str, dict[tuple[str, str], frozenset[str]]] = {}
+        self.now_s = 0.0
+
+    def free(self, resource: str) -> list[str]:
+        used = {one for given in self.held.values() for ids in given.values() for one in ids}
+        ids = self.book.ids
+        return [
+            one
+            for device in self.book.node.devices
+            for one in (
+                ids.core_ids(device)
+                if resource == names.GPU_CORE
+                else ids.memory_ids(device, self.book.node.unit)
+            )
+            if one not in used
+        ]
+
+    def admit(self, one: Claim, pick: type_of_pick | None = None) -> list[Match]:
+        """Every ``Allocate`` of the pod; raises ``ClaimRefused`` as the agent would."""
+        choose = pick or self.book.prefer
+        given = self.held.setdefault(one.pod.key, {})
+        reusable: dict[str, set[str]] = {}
+        matches = []
+        try:
+            for container in one.pod.request.containers:
+                for resource in (names.GPU_MEM, names.GPU_CORE):
+                    amount = amount_of(container, resource)
+                    if not amount:
+                        continue
+                    pool = reusable.setdefault(resource, set())
+                    must = sorted(pool)[:amount]
+                    ids = (
+                        must
+                        if len(must) == amount
+                        else choose(resource, amount, [*self.free(resource), *must], must)
+                    )
+                    match = self.book.match(resource, ids)
+                    self.book.grant(Slot(match.claim.uid, match.container.name, resource), ids, self.now_s)
+                    matches.append(match)
+                    given[container.name, resource] = frozenset(ids)
+                    pool.update(ids) if container.kind is INIT else pool.difference_update(ids)
+        except BaseException:
+            del self.held[one.pod.key]
+            raise
+        return matches
+
+    def listing(self) -> dict[str, dict[tuple[str, str], frozenset[str]]]:
+        """As pod resources list it: without init containers."""
+        kinds = {
+            (one.pod.key, container.name): container.kind
+            for one in self.book.claims
+            for container in one.pod.request.containers
+        }
+        return {
+            key: {name: ids for name, ids in given.items() if kinds.get((key, name[0])) is not INIT}
+            for key, given in self.held.items()
+        }
+
+    def reconcile(self) -> dict[str, str]:
+        """Look at the list and write what must be written; pod name → what people were told."""
+        self.now_s += 1.0
+        self.book.observe(self.listing(), self.now_s)
+        notes = {}
+        while (found := self.book.displaced()) is not None:
+            notes[found[0].pod.name] = self._write(found[0], relocation(*found, self.book.node))
+        for one in list(self.book.claims):
+            change = correction(one, self.book.given(one), self.book.node, self.book.ids)
+            if change is not None:
+                notes[one.pod.name] = self._write(one, change)
+        return notes
+
+    def _write(self, one: Claim, change: Correction) -> str:
+        fresh = claim_of(one.pod.annotated(change.annotations), self.book.node)
+        assert fresh is not None
+        self.book.put(fresh)
+        return change.note

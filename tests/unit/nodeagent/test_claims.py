@@ -1,0 +1,250 @@
+"""Whom an Allocate is for."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gpushare.model import names
+from gpushare.model.device import NodeDevices, NodeMode
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, Request
+from gpushare.nodeagent.claims import UNLISTED_GRACE_S, ClaimBook, Slot
+from gpushare.nodeagent.errors import ClaimRefused
+from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, Admitting, claim, node_of, request, type_of_pick
+
+
+def on_gpu(book: ClaimBook, index: int) -> type_of_pick:
+    """The kubelet takes IDs of that GPU, whatever is preferred."""
+    uuid = book.node.devices[index].uuid
+
+    def pick(resource: str, amount: int, free: Sequence[str], must: Sequence[str]) -> list[str]:
+        rest = [one for one in free if book.ids.gpu_of(one) == uuid and one not in must]
+        if len(rest) + len(must) < amount:
+            return book.prefer(resource, amount, free, must)
+        return [*must, *rest][:amount]
+
+    return pick
+
+
+def test_the_oldest_decision_of_equal_ones_is_served_first() -> None:
+    node = node_of(15360)
+    book = ClaimBook(node)
+    young = claim(node, "young", 0, request((APP, 3)), at_ns=20)
+    old = claim(node, "old", 0, request((APP, 3)), at_ns=10)
+    book.put(young)
+    book.put(old)
+    assert [match.claim.pod.name for match in Admitting(book).admit(young)] == ["old"]
+
+
+def test_nobody_waits_for_that_many() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    book.put(claim(node, "a", 1, request((APP, 4))))
+    ids = book.ids.memory_ids(node.devices[1], MemoryUnit.GIB)
+    with pytest.raises(ClaimRefused, match=r"^no pod bound to node n1 waits for 1 unit of GPU 1$"):
+        book.match(names.GPU_MEM, ids[:1])
+    with pytest.raises(ClaimRefused, match=r"waits for 30% compute$"):
+        book.prefer(names.GPU_CORE, 30, [], [])
+
+
+def test_a_later_container_is_not_served_before_an_earlier_one_of_its_pod() -> None:
+    node = node_of(15360)
+    book = ClaimBook(node)
+    book.put(claim(node, "a", 0, request((APP, 3), (APP, 4))))
+    with pytest.raises(ClaimRefused):
+        book.prefer(names.GPU_MEM, 4, book.ids.memory_ids(node.devices[0], MemoryUnit.GIB), [])
+
+
+def test_a_pod_under_way_goes_before_an_older_one() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    book.put(claim(node, "older", 0, request((APP, 4))))
+    pair = claim(node, "pair", 1, request((APP, 3), (APP, 4)))
+    book.put(pair)
+    assert {match.claim.pod.name for match in Admitting(book).admit(pair)} == {"pair"}
+
+
+def test_compute_follows_the_memory_to_its_gpu() -> None:
+    node = node_of(15360, 15360, mode=NodeMode.CORE_MEM)
+    book = ClaimBook(node)
+    pods = [claim(node, f"p{at}", at % 2, request((APP, 2, 30))) for at in range(6)]
+    for one in pods:
+        book.put(one)
+    kubelet = Admitting(book)
+    for one in pods:
+        memory, core = kubelet.admit(one)
+        assert memory.claim is core.claim is one
+        assert memory.share.uuid == core.share.uuid
+
+
+def test_compute_on_another_gpu_than_the_memory_is_refused() -> None:
+    node = node_of(15360, 15360, mode=NodeMode.CORE_MEM)
+    book = ClaimBook(node)
+    one = claim(node, "a", 0, request((APP, 2, 30)))
+    book.put(one)
+    book.grant(
+        Slot(one.uid, "c0", names.GPU_MEM), book.ids.memory_ids(node.devices[0], MemoryUnit.GIB)[:2], 0.0
+    )
+    with pytest.raises(ClaimRefused):
+        book.match(names.GPU_CORE, book.ids.core_ids(node.devices[1])[:30])
+
+
+def test_a_pod_is_moved_only_where_every_other_promise_can_still_be_kept() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    mover = claim(node, "mover", 0, request((APP, 3)))
+    book.put(mover)
+    book.put(claim(node, "promised", 1, request((APP, 12))))
+    kubelet = Admitting(book)
+    [match] = kubelet.admit(mover, on_gpu(book, 1))
+    assert (match.moved, match.share.index) == (True, 1)
+    other = claim(node, "other", 0, request((APP, 1)))
+    book.put(other)
+    with pytest.raises(ClaimRefused, match="can be given nowhere else"):
+        kubelet.admit(other, on_gpu(book, 1))
+
+
+def test_of_unequal_pods_none_is_moved() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    single = claim(node, "single", 0, request((APP, 3)))
+    book.put(single)
+    book.put(claim(node, "pair", 0, request((APP, 3), (APP, 4))))
+    with pytest.raises(ClaimRefused):
+        Admitting(book).admit(single, on_gpu(book, 1))
+
+
+def test_an_answer_that_the_kubelet_never_lists_is_forgotten_after_a_while() -> None:
+    node = node_of(15360)
+    book = ClaimBook(node)
+    one = claim(node, "a", 0, request((APP, 3)))
+    book.put(one)
+    slot = Slot(one.uid, "c0", names.GPU_MEM)
+    book.grant(slot, ["00000001-0", "00000001-8", "00000001-16"], 100.0)
+    assert book.observe({}, 99.0) == []
+    assert book.observe({}, 100.0 + UNLISTED_GRACE_S / 2) == []
+    assert book.waiting(names.GPU_MEM, 3) == []
+    assert book.observe({}, 101.0 + UNLISTED_GRACE_S) == [slot]
+    assert [one.claim.pod.name for one in book.waiting(names.GPU_MEM, 3)] == ["a"]
+
+
+def test_a_kubelet_started_anew_asks_again_for_what_it_does_not_list() -> None:
+    node = node_of(15360)
+    book = ClaimBook(node)
+    one = claim(node, "a", 0, request((APP, 3)))
+    book.put(one)
+    book.grant(Slot(one.uid, "c0", names.GPU_MEM), ["00000001-0"], 100.0)
+    assert book.observe({}, 100.1, forget_unlisted=True)
+    assert book.waiting(names.GPU_MEM, 3)
+
+
+def test_a_pod_of_the_same_name_is_another_pod() -> None:
+    node = node_of(15360)
+    book = ClaimBook(node)
+    first, second = (claim(node, "s-0", 0, request((APP, 3))) for _ in range(2))
+    book.put(first)
+    kubelet = Admitting(book)
+    kubelet.admit(first)
+    kubelet.reconcile()
+    book.remove(first.uid)
+    book.put(second)
+    assert [one.claim.uid for one in book.waiting(names.GPU_MEM, 3)] == [second.uid]
+
+
+containers = st.one_of(
+    st.tuples(st.just(APP), st.integers(1, 4)).map(lambda one: [one]),
+    st.lists(st.tuples(st.just(APP), st.integers(1, 3)), min_size=2, max_size=3),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)).map(lambda two: [(INIT, two[0]), (APP, two[1])]),
+    st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3)).map(
+        lambda three: [(SIDECAR, three[0]), (INIT, three[1]), (APP, three[2])]
+    ),
+)
+
+
+def placed(
+    node: NodeDevices, requests: Sequence[list[tuple[ContainerKind, int]]]
+) -> list[tuple[int, Request]]:
+    """The pods that fit, first GPU first, as a scheduler would decide."""
+    held = [0] * len(node.devices)
+    decided = []
+    for asked in requests:
+        wanted = request(*asked)
+        for index, device in enumerate(node.devices):
+            if held[index] + wanted.memory_units <= node.units_of(device):
+                held[index] += wanted.memory_units
+                decided.append((index, wanted))
+                break
+    return decided
+
+
+def check(kubelet: Admitting, node: NodeDevices) -> None:
+    """No GPU is promised beyond what it has, and every served pod's record says what it has."""
+    held = {device.uuid: 0 for device in node.devices}
+    for one in kubelet.book.claims:
+        for share in one.allocation.gpus:
+            held[share.uuid] += share.mib
+        for (name, resource), ids in kubelet.held.get(one.pod.key, {}).items():
+            if resource == names.GPU_MEM:
+                [container] = [each for each in one.pod.request.containers if each.name == name]
+                assert {kubelet.book.ids.gpu_of(each) for each in ids} == {one.decided(container).uuid}
+    assert all(held[device.uuid] <= device.total_mib for device in node.devices)
+
+
+@settings(deadline=None)
+@given(st.lists(containers, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_every_pod_is_served_on_a_gpu_of_its_own_when_preferences_are_followed(
+    asked: list[list[tuple[ContainerKind, int]]], rng: random.Random
+) -> None:
+    node = node_of(8192, 8192, 16384)
+    book = ClaimBook(node)
+    pods = [claim(node, f"p{at}", on, wanted) for at, (on, wanted) in enumerate(placed(node, asked))]
+    for one in pods:
+        book.put(one)
+    kubelet = Admitting(book)
+
+    def shuffled(resource: str, amount: int, free: Sequence[str], must: Sequence[str]) -> list[str]:
+        chosen = book.prefer(resource, amount, rng.sample(list(free), len(free)), must)
+        assert len(set(chosen)) == amount
+        assert set(must) <= set(chosen) <= set(free)
+        return chosen
+
+    # The kubelet admits about in the order of the decisions, and shows in its list whom it admits.
+    for one in pods:
+        kubelet.held[one.pod.key] = {}
+        if any(book.ambiguous(names.GPU_MEM, each.memory_units) for each in one.pod.request.containers[:1]):
+            book.observe(kubelet.listing(), kubelet.now_s)
+        kubelet.admit(one, shuffled)
+        kubelet.reconcile()
+        check(kubelet, node)
+    assert all(one.assigned for one in book.claims)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    st.lists(st.integers(0, 2), min_size=8, max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_ids_the_kubelet_takes_no_gpu_is_promised_twice_and_records_become_true(
+    units: list[int], taken: list[int], rng: random.Random
+) -> None:
+    node = node_of(6144, 6144, 12288)
+    book = ClaimBook(node)
+    pods = [
+        claim(node, f"p{at}", on, wanted)
+        for at, (on, wanted) in enumerate(placed(node, [[(APP, each)] for each in units]))
+    ]
+    assume(pods)
+    for one in pods:
+        book.put(one)
+    kubelet = Admitting(book)
+    for at, one in enumerate(rng.sample(pods, len(pods))):
+        try:
+            kubelet.admit(one, on_gpu(book, taken[at]))
+        except ClaimRefused:
+            book.remove(one.uid)  # the kubelet fails the pod
+        kubelet.reconcile()
+        check(kubelet, node)
