@@ -48,6 +48,7 @@ class Ledger:
         book = self._book(node.name)
         if book.devices == node:
             return
+        moving = [] if _same_gpus(book.devices, node) else self._lift(book)
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
         else:
@@ -64,17 +65,20 @@ class Ledger:
         self._drop_unused_gpus(book)
         self._columns.write_node(book)
         self._refusals.set_node(book.column, book.standing, unhealthy_text(node.devices))
+        self._lay(book, moving)
 
     def remove_node(self, name: str) -> None:
         """Forget the node; what its pods hold stays until it is released, should the node come back."""
         book = self._nodes.get(name)
         if book is None or book.devices is None:
             return
+        moving = self._lift(book)
         self._columns.give_back(self._column_of.pop(name))
         self._refusals.forget_node(book.column)
         book.devices, book.column = None, NO_NODE
         self._lose_gpus(book)
         self._drop_unused_gpus(book)
+        self._lay(book, moving)
         self._drop_unused_node(book)
 
     def node(self, name: str) -> NodeDevices | None:
@@ -130,14 +134,7 @@ class Ledger:
         self._reserved -= not held.confirmed
         book = self._nodes[held.node]
         self._count(book, held.allocation, -1)
-        for share in held.allocation.gpus:
-            gpu = book.gpus[share.uuid]
-            gpu.used_mib -= share.mib
-            gpu.used_core -= share.core_percent
-            gpu.pods.pop(uid, None)
-        # Only now: an allocation may name a GPU twice.
-        for share in held.allocation.gpus:
-            self._changed(book, share.uuid)
+        self._free(book, held)
         self._drop_unused_node(book)
         return True
 
@@ -177,12 +174,12 @@ class Ledger:
             PendingShare(uid, share)
             for uuid, gpu in book.gpus.items()
             if gpu.device is None
-            for uid, share in self._shares(uuid, gpu)
+            for uid, share in self._shares(book, uuid, gpu)
         ]
         return NodeUsage(
             node=node,
             unit=None if book.devices is None else book.devices.unit,
-            gpus=tuple(self._gpu_usage(gpu) for gpu in book.present),
+            gpus=tuple(self._gpu_usage(book, gpu) for gpu in book.present),
             pending=tuple(sorted(pending, key=lambda one: (one.uid, one.share.uuid))),
         )
 
@@ -223,12 +220,38 @@ class Ledger:
         self._reserved += not held.confirmed
         book = self._book(held.node)
         self._count(book, held.allocation, 1)
-        for share in held.allocation.gpus:
+        self._take(book, held)
+
+    def _take(self, book: NodeBook, held: Held) -> None:
+        for share in map(book.counted, held.allocation.gpus):
             gpu = book.gpu(share.uuid)
             gpu.used_mib += share.mib
             gpu.used_core += share.core_percent
             gpu.pods[held.uid] = None
             self._changed(book, share.uuid)
+
+    def _free(self, book: NodeBook, held: Held) -> None:
+        shares = [book.counted(share) for share in held.allocation.gpus]
+        for share in shares:
+            gpu = book.gpus[share.uuid]
+            gpu.used_mib -= share.mib
+            gpu.used_core -= share.core_percent
+            gpu.pods.pop(held.uid, None)
+        # Only now: an allocation may name a GPU twice.
+        for share in shares:
+            self._changed(book, share.uuid)
+
+    def _lift(self, book: NodeBook) -> list[Held]:
+        """Take what is held off the node's GPUs, while these become others."""
+        lifted = [self._held[uid] for uid in book.uids()]
+        for held in lifted:
+            self._free(book, held)
+        return lifted
+
+    def _lay(self, book: NodeBook, lifted: list[Held]) -> None:
+        """Put it on the GPUs that the node has now."""
+        for held in lifted:
+            self._take(book, held)
 
     def _count(self, book: NodeBook, allocation: Allocation, step: int) -> None:
         if any(share.core_percent for share in allocation.gpus):
@@ -269,19 +292,19 @@ class Ledger:
         if book.devices is None and book.idle:
             del self._nodes[book.name]
 
-    def _shares(self, uuid: str, gpu: GpuBook) -> list[tuple[str, GpuShare]]:
+    def _shares(self, book: NodeBook, uuid: str, gpu: GpuBook) -> list[tuple[str, GpuShare]]:
         return [
             (uid, share)
             for uid in gpu.pods
-            for share in self._held[uid].allocation.gpus
+            for share in map(book.counted, self._held[uid].allocation.gpus)
             if share.uuid == uuid
         ]
 
-    def _gpu_usage(self, gpu: GpuBook) -> GpuUsage:
+    def _gpu_usage(self, book: NodeBook, gpu: GpuBook) -> GpuUsage:
         device = gpu.device
         assert device is not None
         exact_units, rest_mib = 0, 0
-        for _, share in self._shares(device.uuid, gpu):
+        for _, share in self._shares(book, device.uuid, gpu):
             if share.device_units == gpu.units:
                 exact_units += share.units
             else:
@@ -301,3 +324,10 @@ class Ledger:
             used_core=gpu.used_core,
             pods=tuple(sorted(gpu.pods)),
         )
+
+
+def _same_gpus(before: NodeDevices | None, after: NodeDevices) -> bool:
+    """Whether what is held lies on the same GPUs after as before, with the same MiB."""
+    return before is not None and [(gpu.uuid, gpu.index, gpu.total_mib) for gpu in before.devices] == [
+        (gpu.uuid, gpu.index, gpu.total_mib) for gpu in after.devices
+    ]

@@ -7,6 +7,7 @@ its entry here as soon as it is there or somebody holds something of it, whichev
 from collections.abc import Iterator
 
 from gpushare.ledger.placement import Candidate
+from gpushare.model.allocation import GpuShare, share_of
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.quantity import granted_mib
 from gpushare.model.request import Request
@@ -98,6 +99,23 @@ class NodeBook:
         if book is None:
             book = self.gpus[uuid] = GpuBook()
         return book
+
+    def counted(self, share: GpuShare) -> GpuShare:
+        """``share`` as it counts here: with the UUID and the MiB of the GPU that the node has for it.
+
+        It is the recorded one but where GPUs are known by index only, there or here.
+        """
+        gpu = self.gpus.get(share.uuid)
+        if self.devices is None or (gpu is not None and gpu.device is not None):
+            return share
+        device = self.devices.device_of(share.uuid, share.index)
+        if device is None:
+            return share
+        return share_of(device, share.device_units, share.units, share.core_percent)
+
+    def uids(self) -> set[str]:
+        """The pods that hold something here."""
+        return {uid for gpu in self.gpus.values() for uid in gpu.pods}
 
     def candidates(self, request: Request) -> Iterator[Candidate]:
         """The GPUs that can take ``request`` now."""

@@ -66,6 +66,11 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     numa_node: int = msgspec.field(name="numa", default=-1)
 
 
+def index_uuid(node: str, index: int) -> str:
+    """What stands for the UUID of a GPU of ``node`` of which only the index is known; no real one has a slash."""
+    return f"{node}/{index}"
+
+
 class NodeDevices(msgspec.Struct, frozen=True):
     """A node as the ledger sees it.
 
@@ -93,6 +98,20 @@ class NodeDevices(msgspec.Struct, frozen=True):
     def device_at(self, index: int) -> Device | None:
         """The GPU that NVML numbers ``index``, if the node has it."""
         return next((device for device in self.devices if device.index == index), None)
+
+    def device_of(self, uuid: str, index: int) -> Device | None:
+        """The GPU that a record means by ``uuid`` and ``index``, if the node has it.
+
+        The UUID decides. Only where the record or the node knows none (a node that is read from its
+        capacity: another agent's, or one whose description is missing) the index does.
+        """
+        device = next((device for device in self.devices if device.uuid == uuid), None)
+        if device is not None:
+            return device
+        device = self.device_at(index)
+        if device is None or index_uuid(self.name, index) not in (uuid, device.uuid):
+            return None
+        return device
 
 
 class _Described(msgspec.Struct, frozen=True):
@@ -220,7 +239,7 @@ def _foreign_devices(node: Node, unit: MemoryUnit) -> tuple[Device, ...]:
         raise MalformedDevices(subject, f"capacity of {count} GPUs with {total_units} units cannot be true")
     size_mib = total_units // count * unit.mib
     return tuple(
-        Device(index, f"{node.metadata.name}/{index}", size_mib) for index in range(count) if size_mib
+        Device(index, index_uuid(node.metadata.name, index), size_mib) for index in range(count) if size_mib
     )
 
 

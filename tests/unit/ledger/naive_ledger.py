@@ -33,9 +33,24 @@ class NaiveLedger:
         return [
             (uid, share)
             for uid, holding in sorted(self.holdings.items())
-            for share in holding.allocation.gpus
+            for share in (self.meant(node, recorded) for recorded in holding.allocation.gpus)
             if holding.node == node and share.uuid == uuid
         ]
+
+    def meant(self, name: str, share: GpuShare) -> GpuShare:
+        """The share of the GPU that is there: by UUID, or by index if one side has only a stand-in for it."""
+        node = self.nodes.get(name)
+        devices = node.devices if node else ()
+        if share.uuid in {device.uuid for device in devices}:
+            return share
+        for device in devices:
+            stand_in = f"{name}/{device.index}"
+            if device.index == share.index and (share.uuid == stand_in or device.uuid == stand_in):
+                mib = floor(Fraction(device.total_mib * share.units, share.device_units))
+                return GpuShare(
+                    device.uuid, share.index, mib, share.units, share.device_units, share.core_percent
+                )
+        return share
 
     def used_mib(self, node: str, uuid: str) -> int:
         return sum(share.mib for _, share in self.shares_of(node, uuid))
@@ -186,7 +201,7 @@ class NaiveLedger:
         pending = [
             PendingShare(uid, share)
             for uid, holding in self.holdings.items()
-            for share in holding.allocation.gpus
+            for share in (self.meant(name, recorded) for recorded in holding.allocation.gpus)
             if holding.node == name and share.uuid not in there
         ]
         return NodeUsage(

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gpushare.ledger import Held, Ledger, Refused
 from gpushare.model.allocation import Allocation, GpuShare
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement, index_uuid
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
 from tests.unit.ledger.ledger_samples import asks
@@ -32,12 +32,20 @@ MODES = (
 @st.composite
 def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
     slots = draw(st.lists(st.sampled_from(range(4)), unique=True, max_size=4))
+    # Now and then nothing but capacity is known of a node, and its GPUs by index alone.
+    by_index = draw(st.integers(0, 4)) == 0
     devices = []
     for index, slot in enumerate(slots):
         healthy = draw(st.integers(0, 5)) > 0
         size = draw(st.sampled_from(SIZES))
         devices.append(
-            Device(index, f"{name}-{slot}", size, healthy=healthy, reason="" if healthy else f"XID {slot}")
+            Device(
+                index,
+                index_uuid(name, index) if by_index else f"{name}-{slot}",
+                size,
+                healthy=healthy,
+                reason="" if healthy else f"XID {slot}",
+            )
         )
     return NodeDevices(
         name=name,
@@ -65,9 +73,10 @@ def _allocations(draw: st.DrawFn, name: str) -> Allocation:
     """What somebody else might have written, on one GPU or more, there or not, fitting or not."""
     slots = draw(st.lists(st.sampled_from(range(5)), min_size=1, max_size=2))
     core = draw(st.sampled_from((0, 0, 20, 60)))
+    by_index = draw(st.integers(0, 4)) == 0
     shares = tuple(
         GpuShare(
-            f"{name}-{slot}",
+            index_uuid(name, slot) if by_index else f"{name}-{slot}",
             slot,
             draw(st.integers(0, 3000)),
             draw(st.integers(1, 4)),
