@@ -11,7 +11,7 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -53,6 +53,15 @@ class _Known:
     written: int = 0
     due_s: float = 0.0
     pause_s: float = _SERIES_FIRST_S
+
+
+class Recorder(Protocol):
+    """Where events for people go: what those who tell them need of an ``EventRecorder``."""
+
+    def record(
+        self, regarding: ObjectReference, *, kind: type_of_kind, reason: str, action: str, note: str
+    ) -> None:
+        """Say ``note`` about ``regarding``; never blocks."""
 
 
 class EventRecorder:

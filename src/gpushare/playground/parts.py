@@ -3,25 +3,8 @@
 import asyncio
 import signal
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Literal, Protocol
 
-from gpushare.model.objects import ObjectReference
 from gpushare.playground.cache import Cache
-
-
-class Recorder(Protocol):
-    """Where events go; never blocks."""
-
-    def record(
-        self,
-        regarding: ObjectReference,
-        *,
-        kind: Literal["Normal", "Warning"],
-        reason: str,
-        action: str,
-        note: str,
-    ) -> None:
-        """Note an event about ``regarding``."""
 
 
 async def run_together(parts: Iterable[Coroutine[None, None, None]]) -> None:

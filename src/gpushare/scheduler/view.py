@@ -8,15 +8,16 @@ here until the node is known.
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
+from gpushare.kube.events import Recorder
 from gpushare.ledger import Ledger
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices, NodeMode, node_devices
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
-from gpushare.model.objects import Node, ObjectReference, node_reference
+from gpushare.model.objects import Node, node_reference
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.records import PodRecord
@@ -33,21 +34,6 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
     devices: NodeDevices
     problem: str
-
-
-class Recorder(Protocol):
-    """Where events for people go (``gpushare.kube.events.EventRecorder``)."""
-
-    def record(
-        self,
-        regarding: ObjectReference,
-        *,
-        kind: Literal["Normal", "Warning"],
-        reason: str,
-        action: str,
-        note: str,
-    ) -> None:
-        """Say ``note`` about ``regarding``; never blocks."""
 
 
 class _Foreign(NamedTuple):

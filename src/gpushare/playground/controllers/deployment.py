@@ -6,6 +6,7 @@ from typing import Final
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError
+from gpushare.kube.events import Recorder
 from gpushare.playground.cache import Cache, Expectations
 from gpushare.playground.controllers.freshest import Freshest
 from gpushare.playground.controllers.podcontrol import reference_to
@@ -29,7 +30,6 @@ from gpushare.playground.objects import (
     uid_of,
     with_condition,
 )
-from gpushare.playground.parts import Recorder
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"

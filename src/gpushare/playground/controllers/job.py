@@ -4,6 +4,7 @@ from typing import Final, Literal
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError
+from gpushare.kube.events import Recorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.controllers.freshest import Freshest
 from gpushare.playground.controllers.jobcount import (
@@ -40,7 +41,6 @@ from gpushare.playground.objects import (
     uid_of,
     with_condition,
 )
-from gpushare.playground.parts import Recorder
 
 BURST: Final = 50
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from gpushare.kube.errors import ApiError
+from gpushare.kube.events import Recorder
 from gpushare.model.objects import ObjectReference
 from gpushare.playground.cache import Cache, Expectations
 from gpushare.playground.controllers.podtemplate import generated_name
@@ -21,7 +22,6 @@ from gpushare.playground.objects import (
     namespace_of,
     uid_of,
 )
-from gpushare.playground.parts import Recorder
 
 
 def reference_to(kind: Kind, item: Json) -> ObjectReference:

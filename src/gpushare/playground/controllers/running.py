@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.kube.events import Recorder
 from gpushare.playground.cache import Cache, Expectations
 from gpushare.playground.controllers.deployment import Deployments
 from gpushare.playground.controllers.job import Jobs
@@ -29,7 +30,7 @@ from gpushare.playground.objects import (
     key_of,
     spec_of,
 )
-from gpushare.playground.parts import Recorder, run_together
+from gpushare.playground.parts import run_together
 
 #: Kinds that are watched.
 WATCHED: Final = (PODS, NODES, JOBS, STATEFUL_SETS, REPLICA_SETS, DEPLOYMENTS)

@@ -8,6 +8,7 @@ pods from being replaced. Volume claim templates are not supported; a set with t
 from typing import Final
 
 from gpushare.kube.clock import Clock
+from gpushare.kube.events import Recorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.controllers.freshest import Freshest
 from gpushare.playground.controllers.podcontrol import PodControl, reference_to
@@ -23,7 +24,6 @@ from gpushare.playground.objects import (
     spec_of,
     status_of,
 )
-from gpushare.playground.parts import Recorder
 
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"

@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
+from gpushare.kube.events import Recorder
 from gpushare.model.objects import ObjectReference
 from gpushare.playground.objects import (
     PODS,
@@ -17,7 +18,6 @@ from gpushare.playground.objects import (
     time_text,
     uid_of,
 )
-from gpushare.playground.parts import Recorder
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"

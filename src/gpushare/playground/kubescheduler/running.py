@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.kube.events import Recorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.kubescheduler.extender import Extender
 from gpushare.playground.kubescheduler.occupancy import Occupancy
@@ -22,7 +23,7 @@ from gpushare.playground.objects import (
     status_of,
     uid_of,
 )
-from gpushare.playground.parts import Recorder, run_together
+from gpushare.playground.parts import run_together
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
