@@ -14,6 +14,8 @@ from gpushare.playground.apiserver.fields import FieldType, struct_fields, table
 from gpushare.playground.apiserver.resources import Registry, Resource
 
 V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+"""What clients accept. No media type may have an @, so what they get is ``V2_PROTOBUF_TOLD``, as from the real one."""
+V2_PROTOBUF_TOLD: Final = V2_PROTOBUF.replace("@", ".")
 _SCALARS: Final[dict[str, Object]] = {
     "str": {"type": "string"},
     "int": {"type": "integer", "format": "int64"},
