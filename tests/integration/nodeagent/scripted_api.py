@@ -29,6 +29,8 @@ class ScriptedApi:
         self.requests: list[str] = []
         self.refusing = False
         """Answer everything with 503."""
+        self.failing_patches = 0
+        """As many patches are answered with 500."""
         self.watch_held = False
         """Keep watch events back: the informer lags."""
         self._version = 10
@@ -155,6 +157,9 @@ class ScriptedApi:
         item = self.objects.get((kind, name))
         if item is None:
             return _status(404, "NotFound", f'{kind} "{name}" not found')
+        if request.method == "PATCH" and self.failing_patches:
+            self.failing_patches -= 1
+            return _status(500, "InternalError", "etcd is away")
         if request.method == "PATCH":
             assert request.content_type == "application/merge-patch+json"
             patch = await request.json()

@@ -1,0 +1,80 @@
+"""The command line: one line and exit code 2 for what cannot be right."""
+
+import gc
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from gpushare.nodeagent.__main__ import main
+from gpushare.nodeagent.footprint import prepare, settle
+from gpushare.nodeagent.logs import configure
+
+TOO_LONG = "/" + "x" * 90
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([], "--node: give the name of this node, or set $NODE_NAME"),
+        (["--node", "A_b"], "--node A_b: not a name that a node can have"),
+        (["--node", "n1", "--unit", "2GiB"], "--unit: unknown GPU memory unit '2GiB'; use 1GiB"),
+        (["--node", "n1", "--kubelet-dir", TOO_LONG], "use a shorter path"),
+        (["--node", "n1", "--metrics-listen", "9452"], "--metrics-listen 9452: write HOST:PORT"),
+        (["--node", "n1", "--metrics-listen", "h:99999"], "write HOST:PORT"),
+        (["--node", "n1", "--health-period", "0"], "--health-period 0.0: give seconds"),
+        (["--node", "n1", "--xid-quiet", "nan"], "--xid-quiet nan: give seconds"),
+        (["--node", "n1", "--log-level", "loud"], "invalid choice: 'loud'"),
+        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (["--node", "n1", "--kubeconfig", "/does/not/exist"], "kubeconfig /does/not/exist: does not exist"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(
+    options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("gpushare node-agent: ")
+    assert complaint in told
+    assert told.count("\n") == 1
+
+
+def test_help_tells_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "--metrics-listen HOST:PORT" in capsys.readouterr().out
+
+
+def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    try:
+        configure("info", "json")
+        logging.getLogger("a.b").warning('GPU "%d"\nlost', 3)
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            logging.getLogger("a.b").exception("failed")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["event"], first["level"], first["logger"]) == ('GPU "3"\nlost', "warning", "a.b")
+    assert "ValueError: broken" in second["exception"]
+
+
+def test_a_small_footprint_changes_no_setting_of_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPC_VERBOSITY", "debug")
+    prepare()
+    settle()
+    gc.unfreeze()
+    assert os.environ["GRPC_VERBOSITY"] == "debug"

@@ -1,0 +1,67 @@
+"""Metrics and probes as their readers read them."""
+
+import asyncio
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpushare.model import names
+from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.probes import Probes
+
+
+def test_the_exposition_is_what_prometheus_reads() -> None:
+    metrics = Metrics()
+    metrics.allocations.add(names.GPU_MEM, amount=2)
+    metrics.corrections.add()
+    metrics.devices.set(names.GPU_MEM, "Healthy", value=8984)
+    for seconds in (0.0005, 0.003, 0.01, 30.0):
+        metrics.allocate_seconds.observe(names.GPU_MEM, seconds)
+    families = {one.name: one for one in text_string_to_metric_families(metrics.exposition().decode())}
+    assert families["gpushare_nodeagent_allocations"].samples[0].value == 2.0
+    assert families["gpushare_nodeagent_corrections"].samples[0].value == 1.0
+    assert families["gpushare_nodeagent_devices"].samples[0].labels == {
+        "resource": names.GPU_MEM,
+        "health": "Healthy",
+    }
+    histogram = families["gpushare_nodeagent_allocate_seconds"]
+    assert histogram.type == "histogram"
+    buckets = {one.labels["le"]: one.value for one in histogram.samples if one.name.endswith("_bucket")}
+    assert (buckets["0.001"], buckets["0.01"], buckets["5.0"], buckets["+Inf"]) == (1.0, 3.0, 3.0, 4.0)
+    assert metrics.failures.value(names.GPU_MEM) == 0.0
+
+
+async def answer(request: bytes, missing: list[str]) -> str:
+    listener = await Probes(lambda: missing, lambda: b"x 1\n").start("127.0.0.1", 0)
+    async with listener:
+        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+        writer.write(request)
+        writer.write_eof()
+        async with asyncio.timeout(5):
+            read = (await reader.read()).decode()
+        writer.close()
+        await writer.wait_closed()
+    return read
+
+
+@pytest.mark.parametrize(
+    ("request_line", "missing", "status", "body"),
+    [
+        (b"GET /healthz HTTP/1.1", ["all"], "200 OK", "ok\n"),
+        (b"GET /readyz HTTP/1.1", [], "200 OK", "ok\n"),
+        (b"GET /readyz?verbose HTTP/1.1", ["pods", "node"], "503 Service Unavailable", "pods\nnode\n"),
+        (b"GET /metrics HTTP/1.1", [], "200 OK", "x 1\n"),
+        (b"HEAD /metrics HTTP/1.1", [], "200 OK", ""),
+        (b"GET / HTTP/1.1", [], "404 Not Found", "there are /healthz, /readyz and /metrics\n"),
+        (b"POST /healthz HTTP/1.1", [], "405 Method Not Allowed", "GET only\n"),
+        (b"nonsense", [], "400 Bad Request", "not HTTP\n"),
+    ],
+)
+async def test_probes_answer(request_line: bytes, missing: list[str], status: str, body: str) -> None:
+    read = await answer(request_line + b"\r\nHost: x\r\n\r\n", missing)
+    assert read.startswith(f"HTTP/1.1 {status}\r\n")
+    assert read.endswith(f"\r\n\r\n{body}")
+
+
+async def test_a_request_that_never_ends_is_cut_off() -> None:
+    assert await answer(b"GET /healthz HTTP/1.1\r\n" + b"x" * 20000, []) == ""

@@ -1,0 +1,195 @@
+"""What is made of NVML's answers, those that drivers seldom give among them. (The stand-in driver's are tested whole.)"""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+from gpushare.nodeagent.nvml import DriverNvml, FoundGpu, XidEvent
+
+MIB = 1 << 20
+
+
+def fails(code: int) -> Callable[..., Any]:
+    def call(*_: object, **__: object) -> Any:
+        raise pynvml.NVMLError(code)
+
+    return call
+
+
+class Driver:
+    """Two GPUs, whose answers a test replaces."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.says("nvmlInit", lambda: None)
+        self.says("nvmlShutdown", lambda: None)
+        self.says("nvmlDeviceGetCount", lambda: 2)
+        self.says("nvmlDeviceGetHandleByIndex", lambda index: index)
+        self.says("nvmlDeviceGetUUID", lambda handle: f"GPU-{handle}")
+        self.says("nvmlDeviceGetName", lambda handle: b"Tesla T4")
+        self.says(
+            "nvmlDeviceGetMemoryInfo", lambda handle, version=None: SimpleNamespace(total=15360 * MIB + 5)
+        )
+        self.says("nvmlDeviceGetPciInfo", lambda handle: SimpleNamespace(busId=b"00000000:3B:00.0"))
+        self.says("nvmlDeviceGetMigMode", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        self.says("nvmlDeviceGetMemoryAffinity", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        self.says("nvmlDeviceGetFieldValues", fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
+        self.says("nvmlEventSetCreate", lambda: "set")
+        self.says("nvmlEventSetFree", lambda events: None)
+        self.says("nvmlDeviceRegisterEvents", lambda handle, types, events: None)
+        self.says("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_TIMEOUT))
+
+    def says(self, function: str, answer: Callable[..., Any]) -> None:
+        self._monkeypatch.setattr(pynvml, function, answer)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    return Driver(monkeypatch)
+
+
+def opened(sysfs: Path = Path("/nowhere")) -> DriverNvml:
+    nvml = DriverNvml(sysfs_pci=sysfs)
+    nvml.open()
+    nvml.enumerate()
+    return nvml
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
+def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Driver, code: int) -> None:
+    driver.says("nvmlInit", fails(code))
+    with pytest.raises(DriverMissing, match=r"^NVIDIA driver: "):
+        DriverNvml().open()
+    driver.says("nvmlInit", fails(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH))
+    with pytest.raises(NvmlFailed) as failure:
+        DriverNvml().open()
+    assert failure.value.code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+
+
+def test_gpus_are_read_with_what_the_driver_tells(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "0000:3b:00.0").mkdir()
+    (tmp_path / "0000:3b:00.0" / "numa_node").write_text("1\n")
+    nvml = DriverNvml(sysfs_pci=tmp_path)
+    nvml.open()
+    found = nvml.enumerate()
+    assert found.gpus[0] == FoundGpu(0, "GPU-0", 15360, "Tesla T4", "00000000:3B:00.0", 1, mig=False)
+    assert found.unreadable == ()
+
+
+def test_the_drivers_numa_node_goes_before_the_kernels(driver: Driver) -> None:
+    driver.says("nvmlDeviceGetMemoryAffinity", lambda handle, size, scope: [0b100])
+    nvml = DriverNvml()
+    nvml.open()
+    assert nvml.enumerate().gpus[0].numa_node == 2
+
+
+def test_drivers_before_the_second_form_of_memory_info_are_read_by_the_first(driver: Driver) -> None:
+    def answer(handle: int, version: int | None = None) -> Any:
+        if version is not None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return SimpleNamespace(total=16160 * MIB)
+
+    driver.says("nvmlDeviceGetMemoryInfo", answer)
+    nvml = DriverNvml()
+    nvml.open()
+    assert nvml.enumerate().gpus[0].total_mib == 16160
+
+
+def test_a_gpu_that_cannot_be_read_is_named_and_the_others_are_found(driver: Driver) -> None:
+    def handle_of(index: int) -> int:
+        if index == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return index
+
+    driver.says("nvmlDeviceGetHandleByIndex", handle_of)
+    nvml = DriverNvml()
+    nvml.open()
+    found = nvml.enumerate()
+    assert [gpu.uuid for gpu in found.gpus] == ["GPU-1"]
+    assert found.unreadable == ("GPU 0 cannot be read (GPU is lost)",)
+
+
+def test_mig_mode_is_seen(driver: Driver) -> None:
+    driver.says("nvmlDeviceGetMigMode", lambda handle: [1, 1])
+    nvml = DriverNvml()
+    nvml.open()
+    assert all(gpu.mig for gpu in nvml.enumerate().gpus)
+
+
+def test_a_list_that_cannot_be_had_is_a_failure(driver: Driver) -> None:
+    driver.says("nvmlDeviceGetCount", fails(pynvml.NVML_ERROR_UNKNOWN))
+    nvml = DriverNvml()
+    nvml.open()
+    with pytest.raises(NvmlFailed):
+        nvml.enumerate()
+
+
+def test_a_probe_says_what_is_wrong(driver: Driver) -> None:
+    nvml = opened()
+    assert nvml.probe("GPU-0") == ""
+    assert nvml.probe("GPU-9") == "NVML does not find it any more"
+    driver.says("nvmlDeviceGetMemoryInfo", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    assert nvml.probe("GPU-0") == "GPU is lost"
+
+
+def test_a_driver_that_asks_for_a_reset_is_heard(driver: Driver) -> None:
+    nvml = opened()
+    action = SimpleNamespace(
+        nvmlReturn=0, value=SimpleNamespace(uiVal=pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET)
+    )
+    driver.says("nvmlDeviceGetFieldValues", lambda handle, fields: [action])
+    assert nvml.probe("GPU-0") == "the driver asks for a reset of this GPU"
+    action.value.uiVal = pynvml.NVML_GPU_RECOVERY_ACTION_NONE
+    assert nvml.probe("GPU-0") == ""
+
+
+def test_xids_are_read_until_none_is_left(driver: Driver) -> None:
+    nvml = opened()
+    waiting = [(1, 48), (0, 13)]
+
+    def wait(events: object, timeout_ms: int) -> Any:
+        if not waiting:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        device, xid = waiting.pop(0)
+        return SimpleNamespace(eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=xid, device=device)
+
+    driver.says("nvmlEventSetWait_v2", wait)
+    assert nvml.wait_xids(0.01) == [XidEvent("GPU-1", 48), XidEvent("GPU-0", 13)]
+    assert nvml.wait_xids(0.01) == []
+
+
+def test_an_xid_of_a_gpu_that_the_driver_cannot_name_counts_for_all(driver: Driver) -> None:
+    nvml = opened()
+    driver.says("nvmlDeviceGetUUID", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    told = iter([SimpleNamespace(eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=79, device=0)])
+
+    def wait(events: object, timeout_ms: int) -> Any:
+        try:
+            return next(told)
+        except StopIteration:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT) from None
+
+    driver.says("nvmlEventSetWait_v2", wait)
+    assert nvml.wait_xids(0.01) == [XidEvent("GPU-0", 79), XidEvent("GPU-1", 79)]
+
+
+def test_events_that_stop_leave_the_probes(driver: Driver) -> None:
+    nvml = opened()
+    driver.says("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_UNKNOWN))
+    assert nvml.wait_xids(0.01) == []
+    assert nvml.wait_xids(0.01) is None
+    driver.says("nvmlShutdown", fails(pynvml.NVML_ERROR_UNINITIALIZED))
+    nvml.close()
+
+
+def test_a_driver_without_events_is_watched_by_probes(driver: Driver) -> None:
+    driver.says("nvmlEventSetCreate", fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
+    assert opened().wait_xids(0.01) is None
+    driver.says("nvmlEventSetCreate", lambda: "set")
+    driver.says("nvmlDeviceRegisterEvents", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    assert opened().wait_xids(0.01) == []

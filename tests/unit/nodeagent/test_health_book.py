@@ -1,0 +1,69 @@
+"""Whether a GPU may be given."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.nodeagent.health import APPLICATION_XIDS, HealthBook
+
+GPU = "GPU-1"
+
+
+def test_a_gpu_of_which_nothing_is_known_is_well() -> None:
+    assert HealthBook().reason(GPU) == ""
+
+
+def test_one_failed_probe_takes_it_out_and_two_good_ones_bring_it_back() -> None:
+    book = HealthBook()
+    book.take_probe(GPU, "GPU is lost", 0.0)
+    assert (book.reason(GPU), book.failing) == ("GPU is lost", True)
+    book.take_probe(GPU, "", 5.0)
+    assert book.reason(GPU) == "GPU is lost"
+    book.take_probe(GPU, "", 10.0)
+    assert (book.reason(GPU), book.failing) == ("", False)
+
+
+def test_a_flapping_gpu_stays_out() -> None:
+    book = HealthBook()
+    for at in range(10):
+        book.take_probe(GPU, "GPU is lost" if at % 2 == 0 else "", float(at))
+        assert book.reason(GPU)
+
+
+def test_an_xid_counts_until_the_gpu_was_quiet_and_well_for_long_enough() -> None:
+    book = HealthBook(xid_quiet_s=300.0)
+    assert book.take_xid(GPU, 48, 1000.0)
+    for at in (1010.0, 1299.0):
+        book.take_probe(GPU, "", at)
+        assert book.reason(GPU) == "critical error XID 48"
+    book.take_probe(GPU, "", 1300.0)
+    assert book.reason(GPU) == ""
+
+
+def test_a_second_xid_begins_the_wait_anew() -> None:
+    book = HealthBook(good_probes=1, xid_quiet_s=300.0)
+    book.take_xid(GPU, 48, 0.0)
+    book.take_xid(GPU, 94, 200.0)
+    book.take_probe(GPU, "", 400.0)
+    assert book.reason(GPU) == "critical error XID 94"
+
+
+@given(st.sampled_from(sorted(APPLICATION_XIDS)))
+def test_what_applications_cause_does_not_count(xid: int) -> None:
+    book = HealthBook()
+    assert not book.take_xid(GPU, xid, 0.0)
+    assert book.reason(GPU) == ""
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(["", "lost"]), st.integers(1, 200)), max_size=30))
+def test_a_gpu_that_stays_quiet_and_well_is_always_taken_back(steps: list[tuple[bool, str, int]]) -> None:
+    book, now_s = HealthBook(), 0.0
+    for is_xid, fault, after_s in steps:
+        now_s += after_s
+        if is_xid:
+            book.take_xid(GPU, 79, now_s)
+        else:
+            book.take_probe(GPU, fault, now_s)
+    for _ in range(2):
+        now_s += 301.0
+        book.take_probe(GPU, "", now_s)
+    assert book.reason(GPU) == ""
