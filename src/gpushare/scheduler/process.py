@@ -119,8 +119,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def serve(access: Access, settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises ``OSError`` when the address is taken."""
+    """Run until SIGTERM or SIGINT. Raises ``OSError`` when the address is taken or the port cannot be written."""
     bound = listen(settings.host, settings.port)
+    if settings.port_file is not None:
+        try:
+            _write(settings.port_file, f"{bound.getsockname()[1]}\n")
+        except OSError as error:
+            bound.close()
+            raise OSError(
+                error.errno, f"cannot write --port-file {settings.port_file}: {error.strerror}"
+            ) from None
     async with Session(access) as session:
         events = EventRecorder(session, controller="gpushare.dev/scheduler", instance=socket.gethostname())
         ledger = Ledger(node_policy=settings.node_policy)
@@ -151,8 +159,6 @@ async def serve(access: Access, settings: Settings) -> None:
         ]
         address = bound.getsockname()
         logger.info("serving http://%s:%d%s, API server %s", *address[:2], PREFIX, access.server)
-        if settings.port_file is not None:
-            _write(settings.port_file, f"{address[1]}\n")
         http = asyncio.create_task(server.serve(sockets=[bound]), name="http")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -169,6 +169,19 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.Captur
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
 
 
+def test_a_port_file_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig, missing = tmp_path / "config", tmp_path / "no" / "port"
+    kubeconfig.write_text(KUBECONFIG)
+    assert (
+        main(["--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--port-file", str(missing)]) == 1
+    )
+    assert capsys.readouterr().err == (
+        f"gpushare scheduler: cannot write --port-file {missing}: No such file or directory\n"
+    )
+
+
 def test_without_an_api_server_it_is_not_ready_says_so_and_ends_on_sigterm(tmp_path: Path) -> None:
     kubeconfig, port_file = tmp_path / "config", tmp_path / "port"
     kubeconfig.write_text(KUBECONFIG)
