@@ -56,6 +56,10 @@ class BindRefused(Exception):
     """Why a pod was not bound, in words for its event."""
 
 
+class _AsksForNothing(Exception):
+    """The pod names a resource of ours with the amount 0: kube-scheduler leaves its binding to us all the same."""
+
+
 @dataclass(slots=True)
 class Reservations:
     """When each reservation that no Binding has confirmed ends: UID → (deadline in seconds, pod).
@@ -122,7 +126,11 @@ class Binder:
             raise BindRefused(f"pod {args.key} {state} to node {held.node}")
         if held is not None and held.confirmed:
             return
-        request = await self._request(args)
+        try:
+            request = await self._request(args)
+        except _AsksForNothing:
+            await self._post(args, {})
+            return
         if request is None:
             return  # found bound to this node already
         try:
@@ -134,6 +142,9 @@ class Binder:
         annotations = allocation_annotations(
             allocation, request, Stamp(self._clock.time_ns(), assigned=False)
         )
+        await self._post(args, annotations)
+
+    async def _post(self, args: BindingArgs, annotations: Mapping[str, str]) -> None:
         try:
             await self._pods.bind(
                 namespace=args.namespace,
@@ -146,7 +157,10 @@ class Binder:
             await self._after_failure(args, error)
 
     async def _request(self, args: BindingArgs) -> Request | None:
-        """What the pod asks; ``None`` when it turns out to be bound to the wanted node already."""
+        """What the pod asks; ``None`` when it turns out to be bound to the wanted node already.
+
+        Raises ``BindRefused``, and ``_AsksForNothing``.
+        """
         record = self._view.waiting.get(args.uid)
         if record is not None and record.pod == args.key:
             if record.request is None:
@@ -163,7 +177,7 @@ class Binder:
         except ModelError as error:
             raise BindRefused(error.problem) from error
         if request is None:
-            raise BindRefused(f"pod {args.key} asks for no shared GPU, it is not for this extender to bind")
+            raise _AsksForNothing
         return request
 
     def _bound_as_wanted(self, args: BindingArgs, pod: Pod) -> bool:

@@ -172,10 +172,24 @@ async def test_after_a_restart_a_repeated_bind_finds_the_pod_bound(world: World)
     assert restarted.used_mib("n1") == [4096]
 
 
+@pytest.mark.parametrize("units", [None, 0])
+async def test_a_pod_that_asks_for_nothing_of_ours_is_bound_without_a_record(
+    world: World, units: int | None
+) -> None:
+    # kube-scheduler looks at the names of resources, not at their amounts, and leaves the binding to us.
+    world.api.create(pod_object("p") if units is None else pod_object("p", units))
+    await world.binder.bind(args("p"))
+    assert world.api.bindings == [("default/p", "n1")]
+    assert (
+        "annotations" not in world.api.pods["default/p"]["metadata"]
+        or not world.api.pods["default/p"]["metadata"]["annotations"]
+    )
+    assert world.used_mib("n1") == [0]
+
+
 @pytest.mark.parametrize(
     ("pod", "says"),
     [
-        (pod_object("p"), "asks for no shared GPU"),
         (pod_object("p", "1.5"), "is not a whole number"),
         (pod_object("p", 4, phase="Failed"), "has ended"),
         (pod_object("p", 4, node="n7"), "already bound to node n7"),
