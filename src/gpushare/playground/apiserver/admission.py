@@ -48,7 +48,10 @@ def _limits(container: Object) -> Object:
 
 
 def name_scheduler(review: Review) -> None:
-    """Point a pod that asks for GPU memory and names no scheduler to ours (opt-out by namespace label)."""
+    """Point a pod that asks for GPU memory or compute and names no scheduler to ours (opt-out by namespace label).
+
+    Compute alone is never granted, but only our scheduler says so.
+    """
     if review.resource.storage != "pods":
         return
     if review.namespace_labels.get(names.LABEL_ADMISSION) == "disabled":
@@ -56,7 +59,8 @@ def name_scheduler(review: Review) -> None:
     spec = review.obj["spec"]
     if spec.get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER:
         return
-    if any(names.GPU_MEM in _limits(container) for container in _containers(review.obj)):
+    ours = {names.GPU_MEM, names.GPU_CORE}
+    if any(ours & _limits(container).keys() for container in _containers(review.obj)):
         spec["schedulerName"] = names.SCHEDULER_NAME
 
 
