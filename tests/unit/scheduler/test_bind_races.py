@@ -198,3 +198,25 @@ async def test_reservations_are_settled_side_by_side(world: World) -> None:
     await asyncio.wait_for(turn_until_one_is_free(), 5)
     assert read.asked.is_set()
     sweeping.cancel()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "node", "used_mib"),
+    [
+        ({names.ANN_MEM_INDEX: "0", names.ANN_MEM_POD: "2", names.ANN_MEM_DEVICE: "16"}, "n1", 2048),
+        ({names.ANN_MEM_INDEX: "5", names.ANN_MEM_POD: "2"}, "n1", 4096),  # unreadable: what we reserved
+        ({names.ANN_MEM_INDEX: "0", names.ANN_MEM_POD: "2"}, "n7", 0),  # a node that is not known
+    ],
+)
+async def test_a_pod_that_another_scheduler_bound_meanwhile_counts_as_that_one_wrote(
+    world: World, annotations: dict[str, str], node: str, used_mib: int
+) -> None:
+    world.create("a", 4)
+    await lose_a_binding(world, "a")
+    pod = world.api.pods["default/a"]
+    pod["spec"]["nodeName"], pod["metadata"]["annotations"] = node, annotations
+    await world.binder.settle("uid-a", "default/a")
+    assert world.used_mib("n1") == [used_mib]
+    assert world.events.notes == []  # the watch will tell
+    world.see("a")
+    assert world.reservations.deadlines == {}
