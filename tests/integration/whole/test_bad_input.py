@@ -1,0 +1,255 @@
+"""Bad input from end to end: each slip has a message that names the object and says what to do."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpushare.model import names
+from gpushare.playground import gpus
+from tests.integration.whole.seen import Json, is_running, node_of, phase_of, waits_because
+from tests.integration.whole.world import World, environment, gpu_pod, run, shared_node, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NODES = (shared_node("single", "v100-16384"), shared_node("compute", "core-mem-4", "core_mem"))
+UNREACHABLE = """
+apiVersion: v1
+kind: Config
+current-context: a
+contexts: [{name: a, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+"""
+BROKEN = {
+    "no YAML": "clusters: [",
+    "a wrong shape": "clusters: 7",
+    "nothing to use": "apiVersion: v1\nkind: Config\n",
+}
+GPUSHARE = (sys.executable, "-m", "gpushare")
+INSPECT = ("kubectl-inspect-cgpu",)
+
+
+@pytest.mark.parametrize(
+    ("units", "says"),
+    [
+        (1.5, 'Invalid value: "1500m": must be an integer'),
+        ("500m", 'Invalid value: "500m": must be an integer'),
+        (-1, 'Invalid value: "-1": must be greater than or equal to 0'),
+        ("many", "quantities must match the regular expression"),
+    ],
+)
+async def test_an_amount_that_is_none_cannot_be_submitted(seen: World, units: str, says: str) -> None:
+    ran = await seen.apply(gpu_pod("bad-amount", units))
+    assert ran.code == 1
+    assert says in ran.err
+    assert f"spec.containers[0].resources.limits[{names.GPU_MEM}]" in ran.err
+    assert seen.pods.items == {}
+
+
+@pytest.mark.parametrize(
+    ("number", "units", "event"),
+    [
+        (1, "1000000000000", f"Insufficient {names.GPU_MEM}"),
+        (2, "9223372036854775807", f"Insufficient {names.GPU_MEM}"),
+        (3, "1e30", "InvalidGPURequest: container main asks for aliyun.com/gpu-mem: 1e30 is larger than"),
+    ],
+)
+async def test_a_huge_amount_waits_with_a_reason(seen: World, number: int, units: str, event: str) -> None:
+    ran = await seen.apply(gpu_pod(f"huge-{number}", units))
+    assert ran.code == 0, ran.err
+    await seen.event(f"huge-{number}", event)
+    why = await seen.pods.until(lambda: waits_because(seen.pod(f"huge-{number}")), "it says why it waits")
+    assert f"Insufficient {names.GPU_MEM}" in why
+    assert (await seen.kubectl("inspect", "cgpu", "-d")).code == 0
+
+
+async def test_a_pod_that_asks_for_nothing_runs_and_holds_nothing(seen: World) -> None:
+    assert (await seen.apply(gpu_pod("nothing", 0))).code == 0
+    await seen.pods.until(
+        lambda: is_running(seen.pod("nothing")), "it runs", tell=lambda: waits_because(seen.pod("nothing"))
+    )
+    assert (await seen.metrics())["holding_pods"] == 0
+
+
+async def test_compute_without_memory_waits_and_says_what_to_add(seen: World) -> None:
+    assert (await seen.apply(gpu_pod("compute-alone", None, limits={names.GPU_CORE: 30}))).code == 0
+    advice = f"asks for {names.GPU_CORE} without {names.GPU_MEM}; add {names.GPU_MEM} beside it"
+    await seen.event("compute-alone", "InvalidGPURequest", "container main", advice)
+
+    def told() -> bool:
+        return advice in waits_because(seen.pod("compute-alone"))
+
+    await seen.pods.until(told, "it says so", tell=lambda: waits_because(seen.pod("compute-alone")))
+    assert node_of(seen.pod("compute-alone")) == ""
+
+
+async def test_a_share_of_compute_that_is_none_cannot_be_submitted(seen: World) -> None:
+    ran = await seen.apply(gpu_pod("odd", 2, limits={names.GPU_CORE: 7}))
+    assert ran.code == 1
+    assert "must be a multiple of 5 from 5 to 100: container main asks for 7" in ran.err
+
+
+async def test_a_record_that_is_broken_under_a_running_pod_is_told_on_the_pod(seen: World) -> None:
+    await seen.create(gpu_pod("scribbled", 2, node="single"))
+    await seen.pods.until(lambda: is_running(seen.pod("scribbled")), "it runs")
+    record = seen.pod("scribbled")["metadata"]["annotations"][names.ANN_SHARE]
+    annotate = ("annotate", "pod", "scribbled", "--overwrite")
+    assert (await seen.kubectl(*annotate, f"{names.ANN_SHARE}={{nonsense")).code == 0
+    await seen.event("scribbled", "MalformedGPUAllocation", f"annotation {names.ANN_SHARE} cannot be read")
+    assert (await seen.metrics())["malformed_objects"] == 1
+    assert (await seen.kubectl("inspect", "cgpu")).code == 0
+    assert is_running(seen.pod("scribbled"))
+    assert (await seen.kubectl(*annotate, f"{names.ANN_SHARE}={record}")).code == 0
+
+    async def counted() -> bool:
+        figures = await seen.metrics()
+        return (figures["malformed_objects"], figures["memory_given_mebibytes"]) == (0, 2048)
+
+    await until(counted, "it is counted again")
+
+
+@pytest.mark.parametrize(
+    ("number", "annotations", "says"),
+    [
+        (1, {names.ANN_SHARE: "[1]"}, f"annotation {names.ANN_SHARE} cannot be read"),
+        (
+            2,
+            {names.ANN_MEM_INDEX: "x", names.ANN_MEM_POD: "2"},
+            f"annotation {names.ANN_MEM_INDEX}='x' is not a number",
+        ),
+        (3, {names.ANN_ALLOCATION: '{"0":{"9":2}}'}, "names GPU 9, which node single does not have"),
+    ],
+)
+async def test_a_pod_bound_with_a_record_that_cannot_be_read_gets_no_gpu_and_an_event(
+    seen: World, number: int, annotations: dict[str, str], says: str
+) -> None:
+    pod: Json = gpu_pod(f"bound-{number}", 2)
+    pod["spec"]["nodeName"] = "single"
+    pod["metadata"]["annotations"] = annotations
+    assert (await seen.apply(pod)).code == 0
+    await seen.event(f"bound-{number}", "MalformedGPUAllocation", says)
+    await seen.pods.until(lambda: phase_of(seen.pod(f"bound-{number}")) == "Failed", "its admission fails")
+    assert seen.pod(f"bound-{number}")["status"]["reason"] == "UnexpectedAdmissionError"
+    assert await seen.devices("single") == {}
+
+
+@pytest.mark.parametrize("slip", list(BROKEN))
+@pytest.mark.parametrize(
+    "command",
+    [(*GPUSHARE, "scheduler", "--listen", "127.0.0.1:0"), (*GPUSHARE, "node-agent", "--node", "n"), INSPECT],
+    ids=["scheduler", "node-agent", "inspect"],
+)
+async def test_a_broken_kubeconfig_is_told_in_one_line(
+    tmp_path: Path, command: tuple[str, ...], slip: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(BROKEN[slip])
+    # kubectl itself, which inspect asks, falls back to localhost where a kubeconfig says nothing.
+    named = "localhost:8080" if command is INSPECT and slip == "nothing to use" else str(file)
+    ran = await run(*command, "--kubeconfig", str(file))
+    assert ran.code == (1 if command is INSPECT else 2)
+    assert named in ran.err
+    assert len(ran.err.strip().splitlines()) == 1, ran.err
+
+
+async def test_inspect_says_in_one_line_that_the_api_server_cannot_be_reached(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(UNREACHABLE)
+    ran = await run(*INSPECT, "--kubeconfig", str(file))
+    assert (ran.code, ran.out) == (1, "")
+    assert "127.0.0.1:1" in ran.err
+    assert len(ran.err.strip().splitlines()) == 1, ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("scheduler", "--listen", "127.0.0.1:0", "--port-file", "PORT"),
+        ("node-agent", "--node", "n", "--kubelet-dir", "FOLDER"),
+    ],
+    ids=["scheduler", "node-agent"],
+)
+async def test_what_runs_for_ever_says_that_the_api_server_is_away_and_tries_again(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(UNREACHABLE)
+    places = {"PORT": str(tmp_path / "port"), "FOLDER": str(tmp_path)}
+    process = await asyncio.create_subprocess_exec(
+        *GPUSHARE,
+        *(places.get(one, one) for one in command),
+        "--kubeconfig",
+        str(file),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stderr is not None
+    said: list[str] = []
+    try:
+        async with asyncio.timeout(20):
+            while sum("check that it runs and that its address is right" in line for line in said) < 3:
+                said.append((await process.stderr.readline()).decode())
+        if command[0] == "scheduler":
+            assert b" 503 " in await _asked((tmp_path / "port").read_text(), "/readyz")
+        os.kill(process.pid, signal.SIGTERM)
+        async with asyncio.timeout(10):
+            rest = (await process.stderr.read()).decode()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert "http://127.0.0.1:1" in "".join(said)
+    assert "Traceback" not in "".join(said) + rest
+
+
+async def _asked(port: str, path: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    "command", [("scheduler",), ("node-agent", "--node", "n"), ("playground", "--no-walk")]
+)
+async def test_an_unknown_unit_is_told_in_one_line(command: tuple[str, ...]) -> None:
+    ran = await run(*GPUSHARE, *command, "--unit", "2GiB")
+    assert ran.code == 2
+    assert ran.err.strip() == (
+        f"gpushare {command[0]}: --unit: unknown GPU memory unit '2GiB'; use 1GiB (or GiB) or 128MiB (or MiB)"
+    )
+
+
+async def test_a_typo_in_a_gpu_file_is_told_by_the_check_and_by_the_agents_library(seen: World) -> None:
+    file = seen.cluster.gpu_file("single")
+    good = gpus.read(file)
+    text = file.read_text().replace("memory 16384", "memroy 16384")
+    beside = file.with_suffix(".new")
+    try:
+        beside.write_text(text)
+        beside.replace(file)
+        line = text.splitlines().index("  memroy 16384") + 1
+        slip = f"{file}:{line}: memroy: unknown key; did you mean 'memory'?"
+        ran = await run(sys.executable, "-m", "gpushare.playground.gpus", "--check", str(file))
+        assert (ran.code, ran.err.strip()) == (1, slip)
+
+        async def logged(words: str) -> bool:
+            return words in seen.logs()["node-agent-single"]
+
+        await until(
+            lambda: logged(f"fakegpu: {slip} (the description before it stays in force)"), "it is told live"
+        )
+        assert seen.allocatable("single") == "16"
+        seen.cluster.kill("node-agent single")
+        await until(lambda: logged(f"fakegpu: {slip}\n"), "it is told at the start")
+        await seen.offers("single", 0)
+    finally:
+        gpus.write(file, good)
+    await seen.offers("single", 16)
