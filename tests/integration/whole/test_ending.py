@@ -1,0 +1,106 @@
+"""Ctrl-C ends the playground from wherever it is, soon and without a trace.
+
+That nothing outlives a killed supervisor, and that the next one tidies up, is in tests/integration/playground.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.playground.running_playground import wait_until
+from tests.integration.whole.world import CHECKOUT, environment
+
+ENDS_WITHIN_S = 10.0
+STARTS_WITHIN_S = 60.0
+
+
+def of_playground(supervisor: int) -> dict[int, str]:
+    """The processes that belong to this supervisor: its sessions' descendants, and whoever names its state."""
+    found = {}
+    states = {str(owner.parent) for owner in _owners() if _owned(owner, supervisor)}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            told = command + (folder / "environ").read_bytes().decode(errors="replace")
+            parent, alive = _parent_of(folder)
+        except (OSError, IndexError):
+            continue
+        if alive and (parent == supervisor or any(state in told for state in states)):
+            found[int(folder.name)] = command
+    return found
+
+
+def _owners() -> set[Path]:
+    """The file in each playground's state folder that names its supervisor."""
+    folders = {Path("/tmp"), Path(tempfile.gettempdir())}
+    return {owner for folder in folders for owner in folder.glob("gpushare-*/supervisor.pid")}
+
+
+def _owned(owner: Path, supervisor: int) -> bool:
+    try:
+        return owner.read_text().split()[0] == str(supervisor)
+    except (OSError, IndexError):
+        return False
+
+
+def _parent_of(folder: Path) -> tuple[int, bool]:
+    fields = (folder / "stat").read_text().rpartition(") ")[2].split()
+    return int(fields[1]), fields[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("options", "moment", "code"),
+    [
+        (("--no-walk",), "API server: ready", 130),
+        ((), "tensorflow-mnist-share created", 130),
+        (("--no-walk",), "GPUs of every node", 0),
+    ],
+    ids=["while it starts", "during the walk", "when it is up"],
+)
+def test_ctrl_c_ends_it_soon_and_leaves_nothing(options: tuple[str, ...], moment: str, code: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpushare", "playground", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=CHECKOUT,
+        env=environment({"PYTHONUNBUFFERED": "1"}),
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said: list[str] = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if re.search(moment, line):
+                break
+        else:
+            raise AssertionError(f"it ended before it said {moment!r}:\n{''.join(said)}")
+        before = of_playground(process.pid)
+        assert any("apiserver" in command for command in before.values())
+        [state] = [owner.parent for owner in _owners() if _owned(owner, process.pid)]
+        started_s = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the foreground group
+        rest, _ = process.communicate(timeout=ENDS_WITHIN_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    print(f"ended after {time.monotonic() - started_s:.1f} s")
+    assert time.monotonic() - started_s < ENDS_WITHIN_S
+    assert process.returncode == code, rest
+    assert "Traceback" not in "".join(said) + rest
+    wait_until(
+        lambda: not [pid for pid in before if Path(f"/proc/{pid}").exists()], within_s=2.0, told=str(before)
+    )
+    assert not state.exists()
+    assert of_playground(process.pid) == {}
