@@ -100,7 +100,15 @@ class NodeStatus:
                 continue
 
     async def _write(self, wanted: Advertised, seen: Advertised) -> None:
+        # A node with a count and no description reads as another agent's that shares: never leave it so.
+        leaving = wanted.devices is None
+        if leaving:
+            await self._write_count(wanted, seen)
         if wanted.devices != seen.devices:
             await self._client.annotate_node(self._name, {names.ANN_DEVICES: wanted.devices})
+        if not leaving:
+            await self._write_count(wanted, seen)
+
+    async def _write_count(self, wanted: Advertised, seen: Advertised) -> None:
         if wanted.gpu_count != seen.gpu_count:
             await self._client.patch_node_capacity(self._name, {names.GPU_COUNT: wanted.gpu_count})

@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 #: kube-scheduler keeps idle connections for 90 s; closing them earlier than it does would lose requests.
 _KEEP_ALIVE_S: Final = 120
 _STOP_S: Final = 3
+_LAST_WORDS_S: Final = 1.0
 _BACKLOG: Final = 1024
 
 
@@ -170,6 +171,9 @@ async def serve(access: Access, settings: Settings) -> None:
             for task in running:
                 task.cancel()
             await asyncio.gather(http, *running, return_exceptions=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await events.flush()
 
 
 async def _first_failure(http: asyncio.Task[None], running: list[asyncio.Task[None]]) -> None:
