@@ -2,7 +2,7 @@
 
 A pod whose kubelet wants devices while the node agent is dead is refused by every kubelet (reason
 UnexpectedAdmissionError, phase Failed, for good), and whoever owns the pod makes another. So the stream does what
-a Job would: for a pod that ended so it makes another. docs/decisions/ has the page on it.
+a Job would: for a pod that ended so it makes another (docs/decisions/0003).
 """
 
 import asyncio
