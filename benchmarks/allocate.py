@@ -2,26 +2,27 @@
 
 The real ``gpushare node-agent`` runs as a process on a node of 8 GPUs of 141 GiB in units of 128 MiB (the
 longest device list there is), with the stand-in NVML of ``build/fakegpu``, against the tests' scripted kubelet and an
-API server that answers at once. The kubelet, in this process, admits pods one after the other as the real
-one does and takes the time of each ``Allocate`` call from outside; the record of each pod is written back
+API server that answers at once. The kubelet admits pods one after the other as the real one does; each
+``Allocate`` call is made and timed by a process that does nothing else; the record of each pod is written back
 meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first pod (and, printed only, after the last).
 Usage: ``python -m benchmarks.allocate [--quick]``.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import machine, rss_mb
+from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.nodeagent.nvml import FoundGpu
@@ -39,17 +40,38 @@ UNITS = 64
 
 
 class TimedKubelet(ScriptedKubelet):
-    """Takes the time of each Allocate, in seconds."""
+    """Has each Allocate called, and its time taken, by a process of its own: this one has a cluster to play."""
 
     def __init__(self, folder: Path, changes: Changes) -> None:
         super().__init__(folder, changes)
         self.took_s: list[float] = []
+        self._caller: asyncio.subprocess.Process | None = None
 
-    async def call_allocate(self, stub: Any, request: Any) -> Any:
-        started = time.perf_counter()
-        answer = await super().call_allocate(stub, request)
-        self.took_s.append(time.perf_counter() - started)
-        return answer
+    async def call_allocate(self, stub: Any, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        if self._caller is None:
+            socket = self.plugins_dir / self.endpoints[names.GPU_MEM].socket
+            self._caller = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "benchmarks.allocate_caller", str(socket)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                cwd=ROOT,
+            )
+        caller = self._caller
+        assert caller.stdin is not None
+        assert caller.stdout is not None
+        caller.stdin.write(" ".join(request.container_requests[0].devices_ids).encode() + b"\n")
+        answer = json.loads(await asyncio.wait_for(caller.stdout.readline(), 30.0) or b"{}")
+        if not answer:
+            raise RuntimeError("Allocate failed; the message is above")
+        self.took_s.append(answer["seconds"])
+        return pb.AllocateResponse(container_responses=[pb.ContainerAllocateResponse(envs=answer["envs"])])
+
+    async def stop(self) -> None:
+        if self._caller is not None and self._caller.stdin is not None:
+            self._caller.stdin.close()
+            await asyncio.wait_for(self._caller.wait(), 10.0)
+        await super().stop()
 
 
 @contextmanager

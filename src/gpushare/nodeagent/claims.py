@@ -212,9 +212,9 @@ class ClaimBook:
         Seen from what containers really have, so that it is found again after a restart. ``None``: every
         decision can be kept, or none that cannot has another place to go.
         """
+        held = self._held()
         for device in self.node.devices:
-            held = self._held_on(device)
-            if self._fits(device, held):
+            if self._fits(device, held.get(device.uuid, ())):
                 continue
             waiting = [
                 claim
@@ -223,7 +223,10 @@ class ClaimBook:
                 and not claim.assigned
                 and not claim.pod.running
             ]
-            for claim, other in (*self._exchanges(device, waiting), *self._ways_out(device, held, waiting)):
+            for claim, other in (
+                *self._exchanges(device, waiting),
+                *self._ways_out(device, held[device.uuid], waiting),
+            ):
                 if self._movable(claim, other):
                     return claim, other
         return None
@@ -293,9 +296,9 @@ class ClaimBook:
         own = [ids for (name, _), ids in given.items() if name == container.name]
         others = list(given.values()) if len(claim.allocation.gpus) == 1 else []
         for ids in (*own, *others):
-            gpus = self._gpus(ids)
-            if gpus:
-                return gpus[0]
+            uuid = self._gpu_of_some(ids)
+            if uuid is not None:
+                return uuid
         return claim.decided(container).uuid
 
     def _likelihood(self, one: Waiting) -> tuple[bool, bool, int, str, str]:
@@ -317,16 +320,16 @@ class ClaimBook:
         if request.memory_units > device_units:
             return False
         wanted = share_of(device, device_units, request.memory_units, request.core_percent)
-        return self._fits(device, [*self._held_on(device, but=claim), wanted])
+        return self._fits(device, [*self._held(but=claim).get(device.uuid, ()), wanted])
 
-    def _held_on(self, device: Device, *, but: Claim | None = None) -> list[GpuShare]:
-        return [
-            share
-            for claim in self._claims.values()
-            if claim is not but
-            for share in self._shares(claim)
-            if share.uuid == device.uuid
-        ]
+    def _held(self, *, but: Claim | None = None) -> dict[str, list[GpuShare]]:
+        """What all pods hold or were promised, by GPU."""
+        held: dict[str, list[GpuShare]] = {}
+        for claim in self._claims.values():
+            if claim is not but:
+                for share in self._shares(claim):
+                    held.setdefault(share.uuid, []).append(share)
+        return held
 
     @staticmethod
     def _fits(device: Device, shares: Sequence[GpuShare]) -> bool:
@@ -340,8 +343,8 @@ class ClaimBook:
         shares = claim.allocation.gpus
         if len(shares) != 1:
             return shares
-        gpus = [gpu for ids in self.given(claim).values() for gpu in self._gpus(ids)]
-        device = self._devices.get(gpus[0]) if gpus else None
+        found = (self._gpu_of_some(ids) for ids in self.given(claim).values())
+        device = self._devices.get(next((uuid for uuid in found if uuid is not None), ""))
         if device is None or device.uuid == shares[0].uuid:
             return shares
         device_units = (claim.allocation.unit or self.node.unit).count_in(device.total_mib)
@@ -362,11 +365,12 @@ class ClaimBook:
             one.name == container and one.kind is ContainerKind.INIT for one in claim.pod.request.containers
         )
 
-    def _gpus(self, ids: Iterable[str]) -> list[str]:
+    def _gpu_of_some(self, ids: Iterable[str]) -> str | None:
+        """The GPU of any one of a container's IDs: we let none have IDs of two."""
         try:
-            return list(self.ids.gpus_of(ids))
-        except UnknownDeviceId:
-            return []
+            return self.ids.gpu_of(next(iter(ids)))
+        except (UnknownDeviceId, StopIteration):
+            return None
 
     def _one_gpu(self, ids: Sequence[str]) -> str:
         try:

@@ -92,11 +92,6 @@ class DeviceIds:
         return counted
 
 
-def is_whole(device_id: str) -> bool:
-    """Whether the ID stands for a whole GPU."""
-    return device_id.endswith(f"-{_WHOLE_MARK}")
-
-
 def in_order(device_ids: Iterable[str]) -> list[str]:
     """The IDs by GPU, and by number within it."""
     return sorted(device_ids, key=_place)

@@ -31,6 +31,8 @@ class KubeletPodResources:
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
+        self._read: dict[bytes, dict[tuple[str, str], frozenset[str]]] = {}
+        """What each pod's part of the last list meant: most stay as they are, and to read one is slow."""
 
     async def read(self, timeout_s: float) -> type_of_listing:
         """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
@@ -46,13 +48,19 @@ class KubeletPodResources:
                     f"{error.code().name}: {error.details()}; is the kubelet up, is the folder mounted?",
                 ) from None
         listing: dict[str, dict[tuple[str, str], frozenset[str]]] = {}
-        since = 0
+        read = {}
+        fresh = 0
         for pod in answer.pod_resources:
-            listing[f"{pod.namespace}/{pod.name}"] = _devices(pod)
-            since += 1 + sum(len(container.devices) for container in pod.containers)
-            if since > _ENTRIES_AT_ONCE:
-                since = 0
+            part = pod.SerializeToString()
+            known = self._read.get(part)
+            if known is None:
+                known = _devices(pod)
+                fresh += 1 + sum(len(container.devices) for container in pod.containers)
+            read[part] = listing[f"{pod.namespace}/{pod.name}"] = known
+            if fresh > _ENTRIES_AT_ONCE:
+                fresh = 0
                 await asyncio.sleep(0)
+        self._read = read
         return listing
 
 

@@ -12,11 +12,11 @@ from typing import Final, Protocol
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
+from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.nodeagent.bound_pods import Claim, claim_of
 from gpushare.nodeagent.claims import ClaimBook, type_of_listing
-from gpushare.nodeagent.device_ids import is_whole
-from gpushare.nodeagent.errors import PodResourcesUnavailable, UnknownDeviceId
+from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
 from gpushare.nodeagent.pods_on_node import Recorder
@@ -27,9 +27,10 @@ logger = logging.getLogger(__name__)
 REASON_CORRECTED: Final = "GPUCorrected"
 
 #: Seconds: how soon after an answer the kubelet is asked (it notes the answer first), how often without
-#: occasion, how long its list may take, and how long a write is trusted to show up in the watch.
+#: occasion, after how long without news there is time to tidy up, how long its list may take, and how long a write is trusted to show up in the watch.
 SOON_S: Final = 0.05
 EVERY_S: Final = 30.0
+IDLE_S: Final = 1.0
 LIST_S: Final = 5.0
 TRUST_S: Final = 10.0
 
@@ -48,7 +49,7 @@ class Annotator(Protocol):
 class Reconciler:
     """``on_blocked`` is called when ``blocked`` would say otherwise than when it was asked last.
 
-    ``on_idle`` is called when nothing is left to do for now.
+    ``on_idle`` is called when nothing is left to do, and nothing has happened for a while.
     """
 
     def __init__(
@@ -94,17 +95,21 @@ class Reconciler:
         again = Backoff(SOON_S * 2, EVERY_S)
         while True:
             settled = await self.once()
-            if settled:
-                again.reset()
+            if not settled:
+                woken = await self._woken_within(again.next_s())
+            elif not (woken := await self._woken_within(IDLE_S)):
                 self._on_idle()
-            wait_s = EVERY_S if settled else again.next_s()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._woken.wait()
-            except TimeoutError:
-                continue
-            again.reset()
-            await self._clock.sleep(SOON_S)
+                woken = await self._woken_within(EVERY_S)
+            if woken:
+                again.reset()
+                await self._clock.sleep(SOON_S)
+
+    async def _woken_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._woken.wait()
+        except TimeoutError:
+            return False
 
     async def once(self) -> bool:
         """Look once and write what must be written; whether nothing is left to do for now."""
@@ -196,14 +201,11 @@ class Reconciler:
 
     def _held_whole(self, listing: type_of_listing) -> dict[str, str]:
         """GPUs that containers hold as a whole, from the time when the node was in mode ``topology``."""
-        held = {}
+        held: dict[str, str] = {}
         for key, given in listing.items():
-            for device_id in frozenset().union(*given.values()):
-                if is_whole(device_id):
-                    try:
-                        held[self._book.ids.gpu_of(device_id)] = f"held whole by pod {key}"
-                    except UnknownDeviceId:
-                        continue
+            for (_, resource), ids in given.items():
+                if resource == names.GPU_WHOLE:
+                    held |= dict.fromkeys(self._book.ids.by_gpu(ids), f"held whole by pod {key}")
         return held
 
     def blocked(self, mode: NodeMode) -> Mapping[str, str]:
