@@ -125,7 +125,7 @@ class Agent:
         listener: asyncio.Server | None = None
         if self._settings.listen is not None:
             listener = await Probes(self.missing, self.metrics.exposition).start(*self._settings.listen)
-            logger.info("probes and metrics on %s:%d", *self._settings.listen)
+            logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
         try:
             async with asyncio.TaskGroup() as tasks:
                 for part in (
