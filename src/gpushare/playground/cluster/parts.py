@@ -1,10 +1,10 @@
 """One part of the playground: a process that is started again when it ends, until it is told to stop."""
 
 import asyncio
-import ctypes
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,13 +18,15 @@ _MOST_BACKOFF_S: Final = 5.0
 _STEADY_S: Final = 10.0
 """A part that ran this long starts over with the shortest back-off."""
 _STOP_S: Final = 5.0
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _die_with_parent() -> None:
-    """Runs in the child: the kernel kills it when the supervisor is gone, however that went."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+_TETHER: Final = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes the part, after asking the kernel to kill it when the supervisor is gone, however that went. Not a
+``preexec_fn``: code that runs between fork and exec crashes now and then where the parent has threads."""
 
 
 @dataclass
@@ -87,13 +89,13 @@ class Part:
             started_s = loop.time()
             with self.log.open("ab") as log:
                 process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", "-c", _TETHER, str(os.getpid())),
                     *self.arguments,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=os.environ | self.environment,
                     start_new_session=True,
-                    preexec_fn=_die_with_parent,
                 )
             self.pid = process.pid
             if self.told_to_stop():
