@@ -49,6 +49,9 @@ ANN_CORE: Final = "gpushare.alibabacloud.com/core-percentage"
 # --- our own ---------------------------------------------------------------------------------
 ANN_SHARE: Final = "gpushare.dev/allocation"
 """On a pod: MiB, units, compute and GPU UUID per GPU and container. The ledger reads this one first."""
+ANN_ALSO: Final = "gpushare.dev/also-holds"
+"""On a pod whose containers were given another GPU than its record says: what they have, in the same form, for as
+long as the record cannot be corrected because it stands for the place of a pod that asked alike."""
 ANN_DEVICES: Final = "gpushare.dev/devices"
 """On a node: its GPUs, mode and memory unit, as the node agent found them."""
 

@@ -16,6 +16,7 @@ from gpushare.model.wire import is_allocated, read_allocation, read_stamp
 #: The annotations that say what a pod was given.
 ALLOCATION_ANNOTATIONS = (
     names.ANN_SHARE,
+    names.ANN_ALSO,
     names.ANN_MEM_INDEX,
     names.ANN_MEM_POD,
     names.ANN_MEM_DEVICE,

@@ -20,7 +20,7 @@ from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
 from gpushare.nodeagent.pods_on_node import Recorder
-from gpushare.nodeagent.writeback import Correction, correction, relocation, type_of_given
+from gpushare.nodeagent.writeback import Correction, announcement, correction, relocation, type_of_given
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,8 @@ class Reconciler:
         self._woken.clear()
         heard = await self._look()
         # Without the kubelet's list our own answers are the best that is known.
-        written = await self._relocate()
+        announced = await self._announce()
+        written = await self._relocate() if announced else False
         for claim in list(self._book.claims):
             given, node = self._book.given(claim), self._book.node
             if self._in_line.get(claim.uid) == (claim, given, node):
@@ -125,7 +126,7 @@ class Reconciler:
             if change is None:
                 self._in_line[claim.uid] = (claim, given, node)
                 await asyncio.sleep(0)  # an Allocate may wait
-            else:
+            elif announced or not change.note:
                 written = await self._write(claim, change) and written
         known = {claim.uid for claim in self._book.claims}
         for gone in [uid for uid in (*self._written, *self._in_line) if uid not in known]:
@@ -134,6 +135,21 @@ class Reconciler:
         if self._blocking(self._book.node.mode) != self._blocked:
             self._on_blocked()
         return written and heard and not self._book.unconfirmed()
+
+    async def _announce(self) -> bool:
+        """Before any record moves, let the scheduler count where containers are that its record has elsewhere."""
+        written = True
+        for claim in list(self._book.claims):
+            given, node = self._book.given(claim), self._book.node
+            if self._in_line.get(claim.uid) == (claim, given, node):
+                continue
+            change = correction(claim, given, node, self._book.ids)
+            if change is None or self._is_written(claim, change):
+                continue
+            first = announcement(claim, change)
+            if first is not None:
+                written = await self._write(claim, first) and written
+        return written
 
     async def _relocate(self) -> bool:
         """Decide anew for waiting pods whose GPU is gone; whether no more is to be written.
@@ -175,10 +191,15 @@ class Reconciler:
         self._whole = self._held_whole(listing)
         return True
 
-    async def _write(self, claim: Claim, change: Correction) -> bool:
+    def _is_written(self, claim: Claim, change: Correction) -> bool:
+        """Whether it is what was written last, and the watch may only not have shown it yet."""
         wrote, at_s = self._written.get(claim.uid, (None, 0.0))
-        if wrote == change and self._clock.monotonic() - at_s < TRUST_S:
+        return wrote == change and self._clock.monotonic() - at_s < TRUST_S
+
+    async def _write(self, claim: Claim, change: Correction) -> bool:
+        if self._is_written(claim, change):
             return True
+        wrote, _ = self._written.get(claim.uid, (None, 0.0))
         pod = claim.pod
         try:
             await self._client.annotate_pod(pod.namespace, pod.name, change.annotations, uid=pod.uid)

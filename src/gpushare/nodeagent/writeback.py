@@ -72,9 +72,11 @@ def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: Devic
             )
             if record in recorded and recorded.get(mark) != "true"
         }
-        return Correction(marks) if marks else None
+        again = {names.ANN_ALSO: None} if names.ANN_ALSO in recorded else {}
+        return Correction({**marks, **again}) if marks or again else None
     fresh = allocation_annotations(actual, claim.pod.request, stamp)
     stale = {name: None for name in ALLOCATION_ANNOTATIONS if name in recorded and name not in fresh}
+    stale[names.ANN_ALSO] = None  # the watch may not have shown it yet
     before, after = _places(claim.allocation), _places(actual)
     note = (
         f"{before} was decided, the kubelet gave {after}; the pod's record says so now"
@@ -82,6 +84,18 @@ def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: Devic
         else ""
     )
     return Correction({**fresh, **stale}, note)
+
+
+def announcement(claim: Claim, change: Correction) -> Correction | None:
+    """What to write before ``change`` moves the record of a pod: where its containers are, beside the record.
+
+    Records of pods that were taken for each other are corrected one after the other. So that none of their places
+    looks free in between, each is counted in both places until its turn; ``None`` when it says so already, or
+    nothing moves.
+    """
+    if not change.note or claim.pod.annotations.get(names.ANN_ALSO) == change.annotations[names.ANN_SHARE]:
+        return None
+    return Correction({names.ANN_ALSO: change.annotations[names.ANN_SHARE]})
 
 
 def relocation(claim: Claim, device: Device, node: NodeDevices) -> Correction:

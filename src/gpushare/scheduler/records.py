@@ -62,9 +62,19 @@ def record_of(pod: Pod) -> PodRecord | None:
         return PodRecord(meta.uid, pod.key, node, pod.finished, foreign=foreign)
     try:
         allocation = read_allocation(annotations, None)
+        if allocation is not None and names.ANN_ALSO in annotations:
+            also = read_allocation({names.ANN_SHARE: annotations[names.ANN_ALSO]}, None)
+            allocation = _both(allocation, also)
     except MalformedAllocation as error:
         return PodRecord(meta.uid, pod.key, node, pod.finished, problem=error.problem)
     return PodRecord(meta.uid, pod.key, node, pod.finished, allocation=allocation)
+
+
+def _both(recorded: Allocation, also: Allocation | None) -> Allocation:
+    """What a pod holds whose record and containers name different GPUs: both are kept from others."""
+    known = {share.uuid for share in recorded.gpus}
+    more = () if also is None else tuple(share for share in also.gpus if share.uuid not in known)
+    return msgspec.structs.replace(recorded, gpus=(*recorded.gpus, *more))
 
 
 def _asks(pod: Pod) -> bool:
