@@ -75,7 +75,8 @@ class NodeDevices(msgspec.Struct, frozen=True):
     """A node as the ledger sees it.
 
     ``devices`` are ordered by index; ``max_pods`` caps the pods on each GPU (``None``: no cap);
-    ``refusal`` is a reason why nothing new may be placed here at present, empty when there is none.
+    ``refusal`` is a reason why nothing new may be placed here at present, empty when there is none;
+    ``problem`` is what is wrong with the node's labels, which somebody has to correct.
     """
 
     name: str
@@ -85,6 +86,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
     placement: Placement = Placement.BINPACK
     max_pods: int | None = None
     refusal: str = ""
+    problem: str = ""
 
     def units_of(self, device: Device) -> int:
         """How many units ``device`` has in this node's unit."""
@@ -173,37 +175,76 @@ def node_devices(
     The node agent's annotation is read where there is one. Where another agent runs (capacity, but no
     annotation) the capacity is divided evenly over ``aliyun.com/gpu-count`` GPUs in ``unit``, as its
     readers do. A label and an annotation of different modes mean that the node is switching: it takes
-    nothing new until they agree. Raises ``MalformedDevices``.
+    nothing new until they agree. A label that cannot be understood keeps new pods away too (``problem``),
+    but what the node has and what its pods hold stays known. Raises ``MalformedDevices`` for a description,
+    or a capacity, that cannot be understood.
     """
     name = node.metadata.name
-    labelled = mode_of(node)
-    placement = _label(node, names.LABEL_PLACEMENT, Placement, Placement.BINPACK)
+    labels = _Labels.of(node)
+    labelled = labels.mode
     described = described_devices(node)
-    refusal = ""
+    refusal = labels.problem
     if described is not None:
         mode, unit, devices = described
-        if mode is not labelled:
+        if mode is not labelled and not refusal:
             refusal = f"node is switching from {mode.value} to {labelled.value}"
     else:
         devices = _foreign_devices(node, unit)
         mode = labelled if labelled is not NodeMode.DEFAULT else NodeMode.SHARE
         if not devices:
-            if not labelled.shares_memory:
+            if not labelled.shares_memory and not refusal:
                 return None
-            refusal = f"node is labelled {names.LABEL_MODE}={labelled.value} but reports no GPU yet"
-    if not devices and not refusal and not mode.shares_memory:
-        return None
-    if mode.shares_memory and not devices and not refusal:
+            refusal = (
+                refusal or f"node is labelled {names.LABEL_MODE}={labelled.value} but reports no GPU yet"
+            )
+    if not devices and not refusal:
+        if not mode.shares_memory:
+            return None
         refusal = f"node is labelled {names.LABEL_MODE}={mode.value} but has no GPU"
+    cap = isolated_cap if mode.isolated else None
     return NodeDevices(
         name=name,
         mode=mode,
         unit=unit,
         devices=devices,
-        placement=placement,
-        max_pods=_max_pods(node, mode, isolated_cap),
+        placement=labels.placement,
+        max_pods=min(filter(None, (cap, labels.max_pods)), default=None),
         refusal=refusal,
+        problem=labels.problem,
     )
+
+
+class _Labels(msgspec.Struct, frozen=True):
+    """A node's labels of ours; one that cannot be understood counts as absent and is the ``problem``."""
+
+    mode: NodeMode
+    placement: Placement
+    max_pods: int | None
+    problem: str
+
+    @classmethod
+    def of(cls, node: Node) -> "_Labels":
+        problems: list[str] = []
+
+        def read(label: str, values: type[_E], absent: _E) -> _E:
+            try:
+                return _label(node, label, values, absent)
+            except MalformedDevices as error:
+                problems.append(error.problem)
+                return absent
+
+        mode = read(names.LABEL_MODE, NodeMode, NodeMode.DEFAULT)
+        placement = read(names.LABEL_PLACEMENT, Placement, Placement.BINPACK)
+        max_pods = None
+        text = (node.metadata.labels or {}).get(names.LABEL_MAX_PODS)
+        if text is not None:
+            if text.isascii() and text.isdecimal() and len(text) <= 9 and int(text) > 0:
+                max_pods = int(text)
+            else:
+                problems.append(
+                    f"label {names.LABEL_MAX_PODS}={text} is not a number from 1; correct or remove it"
+                )
+        return cls(mode, placement, max_pods, "; ".join(problems))
 
 
 def _check_devices(devices: tuple[Device, ...], subject: str) -> None:
@@ -241,19 +282,6 @@ def _foreign_devices(node: Node, unit: MemoryUnit) -> tuple[Device, ...]:
     return tuple(
         Device(index, index_uuid(node.metadata.name, index), size_mib) for index in range(count) if size_mib
     )
-
-
-def _max_pods(node: Node, mode: NodeMode, isolated_cap: int) -> int | None:
-    text = (node.metadata.labels or {}).get(names.LABEL_MAX_PODS)
-    cap = isolated_cap if mode.isolated else None
-    if text is None:
-        return cap
-    if not text.isdecimal() or not int(text[:9]) > 0 or len(text) > 9:
-        raise MalformedDevices(
-            f"node {node.metadata.name}",
-            f"label {names.LABEL_MAX_PODS}={text} is not a number from 1; correct or remove it",
-        )
-    return int(text) if cap is None else min(int(text), cap)
 
 
 def _label(node: Node, label: str, values: type[_E], absent: _E) -> _E:

@@ -58,7 +58,9 @@ class NodeReader:
         except MalformedDevices as error:
             bare = NodeDevices(name, NodeMode.DEFAULT, self._unit, (), refusal=error.problem)
             return NodeRecord(bare, error.problem)
-        return NodeRecord(devices or NodeDevices(name, NodeMode.DEFAULT, self._unit, ()), "")
+        if devices is None:
+            devices = NodeDevices(name, NodeMode.DEFAULT, self._unit, ())
+        return NodeRecord(devices, devices.problem)
 
 
 class ClusterView:

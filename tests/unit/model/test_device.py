@@ -158,11 +158,6 @@ MANY = devices_annotation(
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        (
-            node({"ack.node.gpu.schedule": "shared"}),
-            "label ack.node.gpu.schedule=shared is unknown; use one of default",
-        ),
-        (node({"ack.node.gpu.placement": "tight"}), "use one of binpack, spread"),
         (node(annotation="{"), "cannot be read .*; remove it"),
         (node(annotation='{"version":1,"unit":"3GiB","mode":"share","gpus":[]}'), "unknown GPU memory unit"),
         (
@@ -172,13 +167,6 @@ MANY = devices_annotation(
         (node(annotation=TWICE), "lists a GPU twice"),
         (node(annotation=HUGE), "size out of range"),
         (node(annotation=MANY), "129 GPUs are more than"),
-        (
-            node(
-                {"ack.node.gpu.schedule": "share", "ack.node.gpu.max-pod": "none"},
-                devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,)),
-            ),
-            "max-pod=none is not a number",
-        ),
         (node(capacity={"aliyun.com/gpu-mem": "1.5", "aliyun.com/gpu-count": "1"}), "not a whole number"),
         (node(capacity={"aliyun.com/gpu-mem": "99999999999", "aliyun.com/gpu-count": "1"}), "cannot be true"),
     ],
@@ -187,3 +175,28 @@ def test_a_node_that_cannot_be_understood_is_refused_by_name(spec: Node, says: s
     with pytest.raises(MalformedDevices, match=says) as caught:
         node_devices(spec)
     assert caught.value.subject == "node n1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (
+            {"ack.node.gpu.schedule": "shared"},
+            "label ack.node.gpu.schedule=shared is unknown; use one of default",
+        ),
+        ({"ack.node.gpu.schedule": "share", "ack.node.gpu.placement": "tight"}, "use one of binpack, spread"),
+        ({"ack.node.gpu.schedule": "share", "ack.node.gpu.max-pod": "none"}, "max-pod=none is not a number"),
+        ({"ack.node.gpu.schedule": "share", "ack.node.gpu.max-pod": "0"}, "max-pod=0 is not a number from 1"),
+    ],
+)
+def test_a_label_with_a_slip_keeps_new_pods_away_and_what_the_node_has_known(
+    labels: dict[str, str], says: str
+) -> None:
+    read = node_devices(node(labels, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,))))
+    assert read is not None
+    assert says in read.problem
+    assert read.refusal == read.problem
+    assert read.devices == (T4,)
+    bare = node_devices(node({"ack.node.gpu.placement": "tight"}))
+    assert bare is not None
+    assert bare.problem
