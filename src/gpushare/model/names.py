@@ -52,6 +52,8 @@ ANN_SHARE: Final = "gpushare.dev/allocation"
 ANN_ALSO: Final = "gpushare.dev/also-holds"
 """On a pod whose containers were given another GPU than its record says: what they have, in the same form, for as
 long as the record cannot be corrected because it stands for the place of a pod that asked alike."""
+ANN_RETRY: Final = "gpushare.dev/retry"
+"""On a waiting pod: when the scheduler last asked for it to be tried again (unix ns)."""
 ANN_DEVICES: Final = "gpushare.dev/devices"
 """On a node: its GPUs, mode and memory unit, as the node agent found them."""
 

@@ -9,6 +9,7 @@ from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder, BindRefused
 from gpushare.scheduler.extender import filter_nodes, prioritize_nodes
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView
 
 logger = logging.getLogger(__name__)
@@ -35,9 +36,17 @@ class _Answer(Exception):
 class ExtenderApp:
     """Routes requests; ``ready`` says whether every watch has been read once."""
 
-    def __init__(self, view: ClusterView, binder: Binder, metrics: Metrics, ready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        binder: Binder,
+        retries: Retries,
+        metrics: Metrics,
+        ready: Callable[[], str],
+    ) -> None:
         self._view = view
         self._binder = binder
+        self._retries = retries
         self._metrics = metrics
         self._ready = ready
         self._seconds = {verb: metrics.verb_seconds.labels(verb) for verb in ("filter", "prioritize", "bind")}
@@ -72,7 +81,7 @@ class ExtenderApp:
         started = time.perf_counter()
         try:
             if verb == "filter":
-                return filter_nodes(self._view, body)
+                return filter_nodes(self._view, body, self._retries.refused)
             if verb == "prioritize":
                 return prioritize_nodes(self._view, body)
             return await self._bind(body)

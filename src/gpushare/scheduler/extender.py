@@ -1,5 +1,6 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
+from collections.abc import Callable
 from typing import Final
 
 from gpushare.ledger import Verdict
@@ -11,11 +12,16 @@ from gpushare.scheduler.view import ClusterView
 _NEUTRAL_SCORE: Final = 5
 
 
-def filter_nodes(view: ClusterView, body: bytes) -> bytes:
-    """Answer a filter body; raises ``WireError``. A pod without a GPU request fits everywhere."""
+def filter_nodes(view: ClusterView, body: bytes, on_refused: Callable[[str], None]) -> bytes:
+    """Answer a filter body; raises ``WireError``. A pod without a GPU request fits everywhere.
+
+    ``on_refused`` is told the UID of a pod that no node takes now, though one might later.
+    """
     args = wire.read_args(body)
     names = args.names()
     verdict = _verdict(view, args, names)
+    if not verdict.fits and verdict.refused:
+        on_refused(args.pod.metadata.uid)
     return wire.filter_answer(args, verdict.fits, verdict.refused, verdict.hopeless)
 
 

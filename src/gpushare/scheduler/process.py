@@ -27,6 +27,7 @@ from gpushare.scheduler.app import PREFIX, ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,10 @@ async def serve(access: Access, settings: Settings) -> None:
         ledger = Ledger(node_policy=settings.node_policy)
         reservations = Reservations(settings.reservation_ttl_s)
         view = ClusterView(ledger, events, reservations.end)
-        binder = Binder(view, Client(session), reservations, SYSTEM_CLOCK)
+        client = Client(session)
+        binder = Binder(view, client, reservations, SYSTEM_CLOCK)
+        retries = Retries(view.waiting, client, SYSTEM_CLOCK)
+        view.on_freed = retries.freed
         reader = NodeReader(unit=settings.unit, isolated_cap=settings.isolated_cap)
         nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
         pods = Informer(session, "/api/v1/pods", decode_record, _Pods(view))
@@ -147,7 +151,7 @@ async def serve(access: Access, settings: Settings) -> None:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
             return f"{' and '.join(waiting)} not read yet" if waiting else ""
 
-        server = _server(ExtenderApp(view, binder, metrics, missing))
+        server = _server(ExtenderApp(view, binder, retries, metrics, missing))
         running = [
             asyncio.create_task(coroutine, name=name)
             for name, coroutine in (
@@ -155,6 +159,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("pods", pods.run()),
                 ("events", events.run()),
                 ("sweep", binder.sweep()),
+                ("retries", retries.run()),
                 ("settle", _settle(pods, nodes)),
             )
         ]

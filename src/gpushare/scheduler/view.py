@@ -72,6 +72,8 @@ class ClusterView:
         """Pods without a node that ask for a GPU, by UID."""
         self.malformed: dict[str, str] = {}
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
+        self.on_freed: Callable[[], None] = lambda: None
+        """Called when room came free or a node changed."""
         self._events = events
         self._on_confirmed = on_confirmed
         self._foreign: dict[str, dict[str, _Foreign]] = {}
@@ -129,8 +131,9 @@ class ClusterView:
         self.waiting.pop(record.uid, None)
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
-        self.ledger.release(record.uid)
         self._on_confirmed(record.uid)
+        if self.ledger.release(record.uid):
+            self.on_freed()
 
     def _resolve(self, record: PodRecord) -> Allocation | None:
         assert record.foreign is not None
@@ -187,6 +190,7 @@ class ClusterView:
         if devices == self.ledger.node(devices.name):
             return  # heartbeats: most events of nodes change nothing for us
         self.ledger.set_node(devices)
+        self.on_freed()
         for foreign in list(self._foreign.get(devices.name, {}).values()):
             self.upsert_pod(foreign.record)
 

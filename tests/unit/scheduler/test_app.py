@@ -16,7 +16,7 @@ class Browser:
 
     def __init__(self, world: World) -> None:
         self.missing = ""
-        self.app = ExtenderApp(world.view, world.binder, Metrics(), lambda: self.missing)
+        self.app = ExtenderApp(world.view, world.binder, world.retries, Metrics(), lambda: self.missing)
 
     async def call(self, method: str, path: str, *parts: bytes, cut: bool = False) -> tuple[int, bytes]:
         messages = [

@@ -11,6 +11,7 @@ from gpushare.model.objects import ObjectReference, Pod, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.bind import Binder, Reservations
 from gpushare.scheduler.records import record_of
+from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeRecord
 
 
@@ -44,6 +45,7 @@ class Api:
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {}
         self.bindings: list[tuple[str, str]] = []
+        self.annotated: list[tuple[str, dict[str, str | None]]] = []
         self.before: list[Callable[[], None]] = []
         self.after: list[Callable[[], None]] = []
         self.reading: list[Callable[[], None]] = []
@@ -53,6 +55,14 @@ class Api:
         made = decode_pod(pod)
         self.pods[made.key] = pod
         return made
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        if self.before:
+            self.before.pop(0)()
+        assert self.pods[f"{namespace}/{name}"]["metadata"]["uid"] == uid
+        self.annotated.append((name, dict(annotations)))
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         if self.reading:
@@ -146,6 +156,8 @@ class World:
         self.reservations = Reservations(15.0)
         self.view = ClusterView(self.ledger, self.events, self.reservations.end)
         self.binder = Binder(self.view, self.api, self.reservations, self.clock)
+        self.retries = Retries(self.view.waiting, self.api, self.clock)
+        self.view.on_freed = self.retries.freed
 
     def add_node(self, node: NodeDevices) -> None:
         self.view.upsert_node(NodeRecord(node, ""))

@@ -1,0 +1,86 @@
+"""Has pods tried again that were refused a moment before room came free.
+
+kube-scheduler tries a waiting pod again when it sees that another ended. Its watch may be ahead of ours: then it
+asks before we know of the room, is refused, and has no reason to ask again until something else happens, up to
+five minutes later. So a pod that was refused shortly before we see room come free, and was not tried since, is
+touched: an annotation, one write, which is an event of that pod for kube-scheduler.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from gpushare.kube.clock import Clock
+from gpushare.kube.errors import KubeError
+from gpushare.model import names
+from gpushare.scheduler.records import PodRecord
+
+logger = logging.getLogger(__name__)
+
+#: Seconds: how long before the room a refusal may lie, and how long the pod is given to be tried by itself.
+CLOSE_S: Final = 5.0
+SETTLE_S: Final = 1.0
+#: Refusals remembered, and pods touched for one room; the oldest give way.
+_REMEMBERED: Final = 4096
+_TOUCHED_AT_ONCE: Final = 64
+
+
+class Annotator(Protocol):
+    """Writes on pods (``gpushare.kube.client.Client``)."""
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        """Set annotations; raises ``KubeError``."""
+
+
+class Retries:
+    """Remembers who was refused when. ``waiting`` are the pods without a node, by UID."""
+
+    def __init__(self, waiting: Mapping[str, PodRecord], pods: Annotator, clock: Clock) -> None:
+        self._waiting = waiting
+        self._pods = pods
+        self._clock = clock
+        self._refused: OrderedDict[str, float] = OrderedDict()
+        self._woken = asyncio.Event()
+
+    def refused(self, uid: str) -> None:
+        """No node took the pod."""
+        self._refused[uid] = self._clock.monotonic()
+        self._refused.move_to_end(uid)
+        if len(self._refused) > _REMEMBERED:
+            self._refused.popitem(last=False)
+
+    def freed(self) -> None:
+        """Room came free, or a node changed."""
+        latest_s = next(reversed(self._refused.values()), None)
+        if latest_s is not None and latest_s >= self._clock.monotonic() - CLOSE_S:
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Touch whom nobody tries again, for ever."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            freed_s = self._clock.monotonic()
+            await self._clock.sleep(SETTLE_S)
+            await asyncio.gather(*map(self._touch, self._left_behind(freed_s)))
+
+    def _left_behind(self, freed_s: float) -> list[PodRecord]:
+        found: list[PodRecord] = []
+        for uid, refused_s in list(self._refused.items()):
+            if refused_s < freed_s - CLOSE_S or uid not in self._waiting:
+                del self._refused[uid]
+            elif refused_s <= freed_s and len(found) < _TOUCHED_AT_ONCE:
+                found.append(self._waiting[uid])
+        return found
+
+    async def _touch(self, record: PodRecord) -> None:
+        namespace, _, name = record.pod.partition("/")
+        stamp = {names.ANN_RETRY: str(self._clock.time_ns())}
+        try:
+            await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
+        except KubeError as error:
+            logger.info("pod %s is not asked to be tried again: %s", record.pod, error)

@@ -1,0 +1,105 @@
+"""A pod that was refused just before room came free is tried again, and nobody else is touched."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from gpushare.kube.errors import Unreachable
+from gpushare.model import names
+from gpushare.model.objects import decode_pod
+from gpushare.scheduler.records import record_of
+from gpushare.scheduler.wire import BindingArgs
+from tests.unit.scheduler.world import World, gpu_node
+
+
+@pytest.fixture
+async def retrying(world: World) -> AsyncIterator[World]:
+    world.create("full", 16)
+    await world.binder.bind(_args("full"))
+    world.see("full")
+    task = asyncio.create_task(world.retries.run())
+    yield world
+    task.cancel()
+
+
+def _args(name: str) -> BindingArgs:
+    return BindingArgs("default", name, f"uid-{name}", "n1")
+
+
+def end(world: World, name: str) -> None:
+    """The pod is gone, and the watch tells."""
+    record = record_of(decode_pod(world.api.pods.pop(f"default/{name}")))
+    assert record is not None
+    world.view.remove_pod(record)
+
+
+async def turns(world: World, reached: Callable[[], bool], seconds: int = 4) -> bool:
+    """Let time pass until ``reached``; whether it was."""
+    for _ in range(seconds * 4):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if reached():
+            return True
+        await world.clock.turn(0.25)
+    return reached()
+
+
+async def test_a_pod_refused_just_before_the_room_came_is_touched_once(retrying: World) -> None:
+    retrying.create("late", 4)
+    retrying.retries.refused("uid-late")
+    end(retrying, "full")
+    assert await turns(retrying, lambda: len(retrying.api.annotated) == 1)
+    assert not await turns(retrying, lambda: len(retrying.api.annotated) > 1)
+    name, annotations = retrying.api.annotated[0]
+    assert (name, list(annotations)) == ("late", [names.ANN_RETRY])
+
+
+async def test_a_pod_that_was_tried_again_since_is_left_alone(retrying: World) -> None:
+    retrying.create("late", 4)
+    retrying.retries.refused("uid-late")
+    end(retrying, "full")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await retrying.clock.turn(0.5)
+    retrying.retries.refused("uid-late")
+    assert not await turns(retrying, lambda: bool(retrying.api.annotated))
+
+
+async def test_a_pod_that_found_its_place_or_was_refused_long_ago_is_left_alone(retrying: World) -> None:
+    retrying.create("placed", 4)
+    retrying.create("patient", 4)
+    retrying.retries.refused("uid-patient")
+    await retrying.clock.turn(60)
+    retrying.retries.refused("uid-placed")
+    end(retrying, "full")
+    await retrying.binder.bind(_args("placed"))
+    retrying.see("placed")
+    assert not await turns(retrying, lambda: bool(retrying.api.annotated))
+
+
+async def test_a_changed_node_counts_as_room_and_without_a_refusal_nothing_happens(retrying: World) -> None:
+    retrying.add_node(gpu_node("n2", 8192))
+    assert not await turns(retrying, lambda: bool(retrying.api.annotated))
+    retrying.create("late", 4)
+    retrying.retries.refused("uid-late")
+    retrying.add_node(gpu_node("n3", 8192))
+    assert await turns(retrying, lambda: len(retrying.api.annotated) == 1)
+
+
+async def test_an_api_server_that_is_away_costs_only_the_retry(retrying: World) -> None:
+    def away() -> None:
+        raise Unreachable("https://api", "connection refused", sent=False)
+
+    for name in ("one", "two"):
+        retrying.create(name, 4)
+        retrying.retries.refused(f"uid-{name}")
+    retrying.api.before.append(away)
+    end(retrying, "full")
+    assert await turns(retrying, lambda: len(retrying.api.annotated) == 1)
+
+
+def test_refusals_are_remembered_within_a_bound(world: World) -> None:
+    for number in range(5000):
+        world.retries.refused(f"uid-{number}")
+    assert len(world.retries._refused) == 4096
