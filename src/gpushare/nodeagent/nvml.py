@@ -3,7 +3,9 @@
 ``DriverNvml`` speaks to ``libnvidia-ml.so.1`` through nvidia-ml-py. All calls come from one thread.
 """
 
+import ctypes
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,15 @@ logger = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
 _MOST_EVENTS: Final = 64
+_LIBRARY: Final = "libnvidia-ml.so.1"
+#: Where drivers and NVIDIA's container toolkit put it.
+_DRIVER_FOLDERS: Final = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/nvidia/lib64",
+    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class DriverNvml:
     def open(self) -> None:
         """Load and initialise; raises ``DriverMissing`` or ``NvmlFailed``."""
         try:
-            pynvml.nvmlInit()
+            _init()
         except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
             raise DriverMissing("NVIDIA driver", _text(error)) from None
         except pynvml.NVMLError as error:
@@ -105,6 +116,7 @@ class DriverNvml:
             raise _failed("NVML", error) from None
         found, unreadable = [], []
         self._handles.clear()
+        self._uuids.clear()
         for index in range(count):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -113,6 +125,7 @@ class DriverNvml:
                 unreadable.append(f"GPU {index} cannot be read ({_text(error)})")
                 continue
             self._handles[gpu.uuid] = handle
+            self._uuids[_address(handle)] = gpu.uuid
             found.append(gpu)
         self._listen()
         return Enumeration(tuple(found), tuple(unreadable))
@@ -152,7 +165,10 @@ class DriverNvml:
 
     def _meant_by(self, device: Any) -> list[str]:
         """The GPU of an event; all, when the driver does not say which (as it may with a lost one)."""
-        uuid = _optional(lambda: str(pynvml.nvmlDeviceGetUUID(device)), "")
+        # A lost GPU does not tell its UUID any more, but its handle is the one that we were given.
+        uuid = self._uuids.get(_address(device)) or _optional(
+            lambda: _str(pynvml.nvmlDeviceGetUUID(device)), ""
+        )
         return [uuid] if uuid in self._handles else list(self._handles)
 
     def _read(self, index: int, handle: Any) -> FoundGpu:
@@ -207,6 +223,38 @@ _RECOVERY: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset this GPU",
     pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "the driver asks for a reset of this GPU's bus",
 }
+
+
+def _init() -> None:
+    """``nvmlInit``, and once more with the library by its full path where it came after we had looked for it.
+
+    The dynamic linker remembers that a folder of its path was not there, for as long as the process lives.
+    """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound:
+        found = _library()
+        if found is None:
+            raise
+        pynvml.nvmlLib = found
+        pynvml.nvmlInit()
+
+
+def _library() -> ctypes.CDLL | None:
+    listed = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    for folder in (*listed, *_DRIVER_FOLDERS):
+        path = Path(folder, _LIBRARY)
+        if path.exists():
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError as error:
+                logger.warning("%s cannot be loaded: %s", path, error)
+    return None
+
+
+def _address(handle: Any) -> int:
+    """What tells one device's handle from another's."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def _total_mib(handle: Any) -> int:

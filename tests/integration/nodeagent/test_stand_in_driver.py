@@ -30,8 +30,10 @@ def library() -> Path:
 
 
 @asynccontextmanager
-async def command(world: World, gpus: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """``gpushare node-agent`` as its user starts it."""
+async def command(
+    world: World, gpus: Path, *options: str, driver: Path | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """``gpushare node-agent`` as its user starts it; ``driver`` is the folder where its library is looked for."""
     kubeconfig = world.folder / "kubeconfig"
     kubeconfig.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
@@ -46,7 +48,7 @@ async def command(world: World, gpus: Path, *options: str) -> AsyncIterator[asyn
         env={
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
-            "LD_LIBRARY_PATH": str(library()),
+            "LD_LIBRARY_PATH": str(driver or library()),
             "FAKEGPU_NODE": str(gpus),
         },
         stderr=asyncio.subprocess.PIPE,
@@ -108,6 +110,31 @@ async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> 
         await world.changes.until(lambda: world.api.told("GPUUnhealthy"), "the XID is told")
         assert what.gpus[0].uuid in world.api.told("GPUUnhealthy")[0]["note"]
         await world.changes.until(lambda: world.api.told("GPURecovered"), "it was quiet")
+
+
+async def test_an_xid_of_a_lost_gpu_blames_no_other(world: World) -> None:
+    what = preset("core-mem-4", NODE)
+    world.api.put("nodes", NODE, node("share"))
+    path = described(world, what)
+    async with command(world, path):
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 60, "served", 30.0)
+        write(path, replace(what, gpus=(replace(what.gpus[0], fault="lost", xids={79: 1}), *what.gpus[1:])))
+        await world.changes.until(
+            lambda: any("XID 79" in event["note"] for event in world.api.told("GPUUnhealthy")), "XID told"
+        )
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 45, "one is lost")
+        for event in world.api.told("GPUUnhealthy"):
+            assert what.gpus[0].uuid in event["note"]
+
+
+async def test_a_driver_that_is_installed_after_the_agent_started_is_found(world: World) -> None:
+    there, folder = library(), world.folder / "driver" / "lib64"
+    world.api.put("nodes", NODE, node("share"))
+    async with command(world, described(world, preset("t4", NODE)), driver=folder):
+        await world.changes.until(lambda: world.api.told("DriverNotFound"), "no driver yet", 30.0)
+        folder.mkdir(parents=True)
+        (folder / "libnvidia-ml.so.1").symlink_to(there / "libnvidia-ml.so.1")
+        await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 40.0)
 
 
 async def test_probes_and_metrics_are_served(world: World, unused_tcp_port: int) -> None:

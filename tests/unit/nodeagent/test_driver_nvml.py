@@ -1,5 +1,6 @@
 """What is made of NVML's answers, those that drivers seldom give among them. (The stand-in driver's are tested whole.)"""
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,34 @@ def fails(code: int) -> Callable[..., Any]:
     return call
 
 
+def handle_at(address: int) -> Any:
+    """A device's handle, which is a pointer that only the driver follows."""
+    return ctypes.cast(address, pynvml.c_nvmlDevice_t)
+
+
+def index_of(handle: Any) -> int:
+    return int(ctypes.cast(handle, ctypes.c_void_p).value or 0) // 0x1000 - 1
+
+
+def handle_of(index: int) -> Any:
+    return handle_at((index + 1) * 0x1000)
+
+
+def tells(*events: tuple[Any, int]) -> Callable[..., Any]:
+    """XIDs as the driver gives them one after the other: device and number."""
+    waiting = list(events)
+
+    def wait(events: object, timeout_ms: int) -> Any:
+        if not waiting:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        device, xid = waiting.pop(0)
+        event = pynvml.c_nvmlEventData_t()
+        event.device, event.eventType, event.eventData = device, pynvml.nvmlEventTypeXidCriticalError, xid
+        return event
+
+    return wait
+
+
 class Driver:
     """Two GPUs, whose answers a test replaces."""
 
@@ -29,8 +58,8 @@ class Driver:
         self.says("nvmlInit", lambda: None)
         self.says("nvmlShutdown", lambda: None)
         self.says("nvmlDeviceGetCount", lambda: 2)
-        self.says("nvmlDeviceGetHandleByIndex", lambda index: index)
-        self.says("nvmlDeviceGetUUID", lambda handle: f"GPU-{handle}")
+        self.says("nvmlDeviceGetHandleByIndex", handle_of)
+        self.says("nvmlDeviceGetUUID", lambda handle: f"GPU-{index_of(handle)}")
         self.says("nvmlDeviceGetName", lambda handle: b"Tesla T4")
         self.says(
             "nvmlDeviceGetMemoryInfo", lambda handle, version=None: SimpleNamespace(total=15360 * MIB + 5)
@@ -71,6 +100,35 @@ def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Dri
     assert failure.value.code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 
+def test_a_library_that_came_late_is_loaded_by_its_path(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loaded: list[str] = []
+
+    def load(path: str) -> Any:
+        if "broken" in path:
+            raise OSError("file too short")
+        loaded.append(path)
+        return "library"
+
+    def init() -> None:
+        if pynvml.nvmlLib != "library":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    driver.says("nvmlInit", init)
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr("gpushare.nodeagent.nvml._DRIVER_FOLDERS", ())
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}/absent::{tmp_path}/broken:{tmp_path}/late")
+    with pytest.raises(DriverMissing):
+        DriverNvml().open()
+    for folder in ("broken", "late"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "libnvidia-ml.so.1").touch()
+    DriverNvml().open()
+    assert loaded == [f"{tmp_path}/late/libnvidia-ml.so.1"]
+
+
 def test_gpus_are_read_with_what_the_driver_tells(driver: Driver, tmp_path: Path) -> None:
     (tmp_path / "0000:3b:00.0").mkdir()
     (tmp_path / "0000:3b:00.0" / "numa_node").write_text("1\n")
@@ -89,7 +147,7 @@ def test_the_drivers_numa_node_goes_before_the_kernels(driver: Driver) -> None:
 
 
 def test_drivers_before_the_second_form_of_memory_info_are_read_by_the_first(driver: Driver) -> None:
-    def answer(handle: int, version: int | None = None) -> Any:
+    def answer(handle: object, version: int | None = None) -> Any:
         if version is not None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return SimpleNamespace(total=16160 * MIB)
@@ -101,12 +159,12 @@ def test_drivers_before_the_second_form_of_memory_info_are_read_by_the_first(dri
 
 
 def test_a_gpu_that_cannot_be_read_is_named_and_the_others_are_found(driver: Driver) -> None:
-    def handle_of(index: int) -> int:
+    def answer(index: int) -> Any:
         if index == 0:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return index
+        return handle_of(index)
 
-    driver.says("nvmlDeviceGetHandleByIndex", handle_of)
+    driver.says("nvmlDeviceGetHandleByIndex", answer)
     nvml = DriverNvml()
     nvml.open()
     found = nvml.enumerate()
@@ -150,31 +208,29 @@ def test_a_driver_that_asks_for_a_reset_is_heard(driver: Driver) -> None:
 
 def test_xids_are_read_until_none_is_left(driver: Driver) -> None:
     nvml = opened()
-    waiting = [(1, 48), (0, 13)]
-
-    def wait(events: object, timeout_ms: int) -> Any:
-        if not waiting:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
-        device, xid = waiting.pop(0)
-        return SimpleNamespace(eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=xid, device=device)
-
-    driver.says("nvmlEventSetWait_v2", wait)
+    driver.says("nvmlEventSetWait_v2", tells((handle_of(1), 48), (handle_of(0), 13)))
     assert nvml.wait_xids(0.01) == [XidEvent("GPU-1", 48), XidEvent("GPU-0", 13)]
     assert nvml.wait_xids(0.01) == []
+
+
+def test_an_xid_of_a_lost_gpu_is_known_by_its_handle(driver: Driver) -> None:
+    nvml = opened()
+    driver.says("nvmlDeviceGetUUID", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    driver.says("nvmlEventSetWait_v2", tells((handle_of(0), 79)))
+    assert nvml.wait_xids(0.01) == [XidEvent("GPU-0", 79)]
+
+
+def test_an_xid_with_another_handle_is_known_by_the_uuid(driver: Driver) -> None:
+    nvml = opened()
+    driver.says("nvmlDeviceGetUUID", lambda handle: b"GPU-1")
+    driver.says("nvmlEventSetWait_v2", tells((handle_at(0xABC000), 48)))
+    assert nvml.wait_xids(0.01) == [XidEvent("GPU-1", 48)]
 
 
 def test_an_xid_of_a_gpu_that_the_driver_cannot_name_counts_for_all(driver: Driver) -> None:
     nvml = opened()
     driver.says("nvmlDeviceGetUUID", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
-    told = iter([SimpleNamespace(eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=79, device=0)])
-
-    def wait(events: object, timeout_ms: int) -> Any:
-        try:
-            return next(told)
-        except StopIteration:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT) from None
-
-    driver.says("nvmlEventSetWait_v2", wait)
+    driver.says("nvmlEventSetWait_v2", tells((None, 79)))
     assert nvml.wait_xids(0.01) == [XidEvent("GPU-0", 79), XidEvent("GPU-1", 79)]
 
 
