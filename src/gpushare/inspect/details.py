@@ -46,8 +46,8 @@ def _title(node: NodeUsage, *, several: bool, wide: bool) -> list[list[str]]:
         title.append(["UNIT:", node.unit.heading])
     if wide:
         title.append(["MODE:", node.devices.mode.value])
-    if wide and node.devices.refusal:
-        title.append(["CLOSED:", node.devices.refusal])
+    if wide and node.closed:
+        title.append(["CLOSED:", node.closed])
     return title
 
 

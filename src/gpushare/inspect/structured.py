@@ -123,7 +123,7 @@ def _node(node: NodeUsage, namespace: str | None) -> _Node:
         address=node.address,
         mode=node.devices.mode.value,
         unit=node.unit.setting,
-        closed=node.devices.refusal,
+        closed=node.closed,
         memory=_Memory(
             allocated_units=node.used_units,
             total_units=node.total_units,

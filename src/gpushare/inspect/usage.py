@@ -82,6 +82,14 @@ class NodeUsage(NamedTuple):
         return self.devices.unit
 
     @property
+    def closed(self) -> str:
+        """Why nothing new is placed here at present, empty when there is no such reason."""
+        mode = self.devices.mode
+        if self.devices.refusal or mode.shares_memory:
+            return self.devices.refusal
+        return f"node shares no GPU memory (it is in mode {mode.value}, label {names.LABEL_MODE})"
+
+    @property
     def used_units(self) -> int:
         """Units held on the node, those on no GPU yet included."""
         return sum(gpu.used_units for gpu in self.gpus) + self.pending_units
@@ -167,7 +175,11 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
     if not advertised and not usages:
         return None
     waiting = [usage for usage in usages if not usage.shares]
-    has_core = devices.mode is NodeMode.CORE_MEM or _advertised(node, names.GPU_CORE) > 0
+    has_core = (
+        devices.mode is NodeMode.CORE_MEM
+        or _advertised(node, names.GPU_CORE) > 0
+        or any(share.core_percent for usage in usages for share in usage.shares)  # from before a switch
+    )
     usages.sort(key=lambda usage: usage.shares[0].device.index if usage.shares else len(devices.devices))
     return NodeUsage(
         devices=devices,

@@ -84,7 +84,7 @@ class Agent:
             on_blocked=self._converge,
             on_idle=trim,
         )
-        self._pods = PodsOnNode(self._book, self._events, self._reconciler.trigger)
+        self._pods = PodsOnNode(self._book, self._events, self._on_pods)
         backend = NoIsolation()
         self._allocator = Allocator(
             self._book,
@@ -209,6 +209,12 @@ class Agent:
                 )
         self._converge()
 
+    def _on_pods(self) -> None:
+        """The watch shows the pods of this node otherwise."""
+        self._reconciler.trigger()
+        if not resources_of(self._mode):
+            self._converge()  # what is said of a node that shares nothing depends on what is still held
+
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         """Begin to serve once it is known what there is to decide on, then serve each resource that comes up."""
         await self._node_informer.synced.wait()
@@ -258,9 +264,11 @@ class Agent:
             elif resource in self._servers or self._is_left_over(resource):
                 self._retire(resource)
         shares = node.mode.shares_memory and bool(node.devices)
+        # A node that shares no longer is described for as long as pods hold what it gave, so that they can be seen.
+        described = bool(node.devices) and (bool(wanted) or bool(self._book.claims))
         self._status.want(
             Advertised(
-                devices_annotation(node.mode, node.unit, node.devices) if wanted and node.devices else None,
+                devices_annotation(node.mode, node.unit, node.devices) if described else None,
                 str(len(node.devices)) if shares else None,
             )
         )

@@ -14,7 +14,7 @@ other decision is honoured. Everything else is refused: a guess would give memor
 someone else was promised.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -83,7 +83,7 @@ class ClaimBook:
         self._devices = {device.uuid: device for device in node.devices}
 
     @property
-    def claims(self) -> Iterable[Claim]:
+    def claims(self) -> Collection[Claim]:
         """All claims of the node."""
         return self._claims.values()
 

@@ -100,8 +100,9 @@ class NodeStatus:
                 continue
 
     async def _write(self, wanted: Advertised, seen: Advertised) -> None:
-        # A node with a count and no description reads as another agent's that shares: never leave it so.
-        leaving = wanted.devices is None
+        # A node with a count and no description reads as another agent's that shares: never leave it so. And no
+        # reader should find the GPUs of a node that shares no longer counted.
+        leaving = wanted.gpu_count is None
         if leaving:
             await self._write_count(wanted, seen)
         if wanted.devices != seen.devices:

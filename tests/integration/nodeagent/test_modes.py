@@ -51,6 +51,23 @@ async def test_a_node_that_shares_no_longer_takes_back_all_that_it_said(
     )
 
 
+@pytest.mark.parametrize("off", [None, "default", "typo"])
+async def test_a_node_that_shares_no_longer_is_described_until_no_pod_holds_a_share(
+    world: World, off: str | None
+) -> None:
+    await world.start(mode="share")
+    await world.run_pod("a", 3, on=1)
+    await world.until_assigned("a")
+    relabel(world, off)
+    await world.changes.until(lambda: described(world) == (NodeMode.DEFAULT, MemoryUnit.GIB, 2))
+    assert names.GPU_COUNT not in world.api.capacity(NODE), "the count goes first"
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 0)
+    await world.stop()
+    await world.start(ready=False)
+    world.end_pod("a")
+    await world.changes.until(lambda: described(world) is None)
+
+
 @pytest.mark.parametrize("mode", ["share", "cgpu", "mps"])
 async def test_modes_without_compute_advertise_memory_alone(world: World, mode: str) -> None:
     await world.start(mode=mode)

@@ -141,6 +141,16 @@ def test_node_that_advertises_nothing_is_shown_while_pods_hold_its_gpus() -> Non
     assert figures(seen([switched], [placed("a", "n", gpu, 3)])) == {"n": ["3/15"]}
 
 
+def test_node_that_shares_no_longer_keeps_its_figures_while_pods_hold_memory() -> None:
+    gpu = device(0)
+    off = node("n", "10.0.0.2", [gpu], mode=NodeMode.DEFAULT, advertised=False)
+    assert seen([off]).nodes == ()
+    (one,) = seen([off], [placed("a", "n", gpu, 3, core_percent=30)]).nodes
+    assert (one.used_units, one.total_units, one.devices.mode) == (3, 15, NodeMode.DEFAULT)
+    assert (one.used_core_percent, one.total_core_percent) == (30, 100)
+    assert one.closed == "node shares no GPU memory (it is in mode default, label ack.node.gpu.schedule)"
+
+
 def test_malformed_pod_is_named_and_not_guessed_at() -> None:
     nodes = [foreign_node("n", "10.0.0.1", 1, 15)]
     broken = pod("broken", "n", 3, {names.ANN_ALLOCATION: "{", names.ANN_ASSIGNED: "true"})

@@ -41,6 +41,7 @@ def node(shown: Advertised) -> Node:
         (Advertised("{}", "4"), Advertised(), [("count", None), ("description", None)]),
         (Advertised(), Advertised("{}", "4"), [("description", "{}"), ("count", "4")]),
         (Advertised("{}", "4"), Advertised("[]", "4"), [("description", "[]")]),
+        (Advertised("{}", "4"), Advertised("[]"), [("count", None), ("description", "[]")]),
     ],
 )
 async def test_description_and_count_are_written_in_the_safe_order(
