@@ -7,12 +7,12 @@ from gpushare.inspect.interrupts import held_back
 INTERRUPTED = 130
 
 
-def main() -> int:
-    """Run with the process's arguments; returns the exit status."""
+def main(argv: list[str] | None = None) -> int:
+    """Run with ``argv``, or else with the process's arguments; returns the exit status."""
     try:
         with held_back():
             from gpushare.inspect.command import run
-        return run(sys.argv[1:])
+        return run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
         return INTERRUPTED
 

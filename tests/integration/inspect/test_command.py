@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,18 @@ def cluster(kubectl: ScriptedKubectl) -> ScriptedKubectl:
     kubectl.answer("/api/v1/nodes", listed(NODES))
     kubectl.answer("'/api/v1/pods?'*", listed(PODS))
     return kubectl
+
+
+def test_it_is_a_role_of_the_one_command_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpushare", "inspect", "-h"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert done.stdout.startswith("Show how the GPU memory")
+    assert done.stderr == ""
 
 
 def failed(done: "subprocess.CompletedProcess[str]", status: int = 1) -> str:
