@@ -11,11 +11,11 @@ from typing import Final, NoReturn
 
 from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeError
+from gpushare.logs import LAYOUTS, LEVELS, configure
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
 from gpushare.nodeagent.errors import InvalidSetting
 from gpushare.nodeagent.footprint import prepare
-from gpushare.nodeagent.logs import LEVELS, configure
 from gpushare.nodeagent.settings import PROGRAM, Pace, Settings, check_socket_paths
 
 KUBELET_DIR: Final = Path("/var/lib/kubelet/device-plugins")
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         help="how long after a critical error a GPU that answers is trusted again (%(default)s)",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="info")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--log-format", choices=LAYOUTS, default="text")
     return parser
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from gpushare.kube.client import Client
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.kube.events import EventRecorder
+from gpushare.kube.events import EventRecorder, Recorder
 from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
 from gpushare.model.device import NodeDevices, NodeMode, devices_annotation, mode_of
@@ -33,7 +33,7 @@ from gpushare.nodeagent.node_status import Advertised, NodeStatus
 from gpushare.nodeagent.nvml import Nvml
 from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.pod_resources import KubeletPodResources
-from gpushare.nodeagent.pods_on_node import PodsOnNode, Recorder
+from gpushare.nodeagent.pods_on_node import PodsOnNode
 from gpushare.nodeagent.probes import Probes
 from gpushare.nodeagent.reconcile import Reconciler
 from gpushare.nodeagent.registration import ResourceServer

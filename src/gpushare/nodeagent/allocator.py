@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
+from gpushare.kube.events import Recorder
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
@@ -22,7 +23,7 @@ from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable, Unk
 from gpushare.nodeagent.injection import Backend, Grant, Injection, core_envs, memory_envs
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
-from gpushare.nodeagent.pods_on_node import PodsOnNode, Recorder
+from gpushare.nodeagent.pods_on_node import PodsOnNode
 
 logger = logging.getLogger(__name__)
 

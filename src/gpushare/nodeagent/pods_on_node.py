@@ -2,31 +2,17 @@
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, Literal, Protocol
+from typing import Final
 
+from gpushare.kube.events import Recorder
 from gpushare.model.errors import MalformedAllocation
-from gpushare.model.objects import ObjectReference, Pod
+from gpushare.model.objects import Pod
 from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
 from gpushare.nodeagent.claims import ClaimBook, amount_of
 
 logger = logging.getLogger(__name__)
 
 REASON_MALFORMED: Final = "MalformedGPUAllocation"
-
-
-class Recorder(Protocol):
-    """Where events for people go (``gpushare.kube.events.EventRecorder``)."""
-
-    def record(
-        self,
-        regarding: ObjectReference,
-        *,
-        kind: Literal["Normal", "Warning"],
-        reason: str,
-        action: str,
-        note: str,
-    ) -> None:
-        """Say ``note`` about ``regarding``; never blocks."""
 
 
 class PodsOnNode:

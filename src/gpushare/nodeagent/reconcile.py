@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
+from gpushare.kube.events import Recorder
 from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.nodeagent.bound_pods import Claim, claim_of
@@ -19,7 +20,6 @@ from gpushare.nodeagent.claims import ClaimBook, type_of_listing
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
-from gpushare.nodeagent.pods_on_node import Recorder
 from gpushare.nodeagent.writeback import Correction, announcement, correction, relocation, type_of_given
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from gpushare.kube.access import Access
-from gpushare.nodeagent.logs import configure
+from gpushare.logs import configure
 from gpushare.nodeagent.process import run
 from gpushare.nodeagent.settings import Pace, Settings
 from tests.integration.nodeagent.cluster_objects import NODE

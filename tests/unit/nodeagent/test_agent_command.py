@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.logs import configure
 from gpushare.nodeagent.__main__ import main
 from gpushare.nodeagent.footprint import prepare, settle
-from gpushare.nodeagent.logs import configure
 
 TOO_LONG = "/" + "x" * 90
 
@@ -68,8 +68,8 @@ def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> 
         root.handlers[:] = before
         root.setLevel(level)
     first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
-    assert (first["event"], first["level"], first["logger"]) == ('GPU "3"\nlost', "warning", "a.b")
-    assert "ValueError: broken" in second["exception"]
+    assert (first["message"], first["level"], first["logger"]) == ('GPU "3"\nlost', "warning", "a.b")
+    assert "ValueError: broken" in second["error"]
 
 
 def test_a_small_footprint_changes_no_setting_of_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
