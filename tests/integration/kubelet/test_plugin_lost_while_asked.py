@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.integration.kubelet.scripted_plugin import ScriptedPlugin
-from tests.integration.kubelet.small_cluster import limits, waiting
+from tests.integration.kubelet.small_cluster import RESOURCE, limits, until, waiting
 
 
 class Hanging(ScriptedPlugin):
@@ -68,3 +68,22 @@ async def test_a_kubelet_that_starts_before_its_plugin_refuses_a_pod_rather_than
     pod = await cluster.pod_where("p", lambda pod: pod["status"]["phase"] != "Pending", "is decided")
     assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "UnexpectedAdmissionError")
     assert "no healthy devices present" in pod["status"]["message"]
+
+
+async def test_a_deleted_pod_that_never_started_has_no_devices_any_more_when_its_object_goes(
+    cluster, plugin, monkeypatch
+):
+    await cluster.create("p", waiting(**limits(2), envFrom=[{"configMapRef": {"name": "none"}}]))
+    await until(lambda: cluster.kubelet.book.taken(RESOURCE) == 2, "it has its devices")
+    holding = []
+    send = cluster.kubelet.session.request
+
+    async def request(method, path, **options):
+        if method == "DELETE" and b'"gracePeriodSeconds": 0' in (options.get("body") or b""):
+            holding.append([pod.key for pod in cluster.kubelet._active_pods()])
+        return await send(method, path, **options)
+
+    monkeypatch.setattr(cluster.kubelet.session, "request", request)
+    await cluster.delete("p")
+    await until(lambda: holding, "the kubelet takes the object away")
+    assert holding[0] == []

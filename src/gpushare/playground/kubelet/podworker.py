@@ -60,6 +60,7 @@ class PodWorker:
         self.done = False
         self.admitted = False
         self._vanished = False
+        self._stopped = False
         self._settled = pod.finished
         self._node = node
         self._wake = asyncio.Event()
@@ -72,7 +73,7 @@ class PodWorker:
     @property
     def active(self) -> bool:
         """Whether it still holds what it was given: devices, CPU, memory, a place."""
-        return not self.done and not self.outcome and self._rejected is None
+        return not self.done and not self._stopped and not self.outcome and self._rejected is None
 
     # --- news ------------------------------------------------------------------------------------
     def update(self, pod: Pod) -> None:
@@ -197,6 +198,8 @@ class PodWorker:
         if self.pod.deleted:
             grace_s = self.pod.metadata.deletion_grace_period_seconds
             await self._stop_all(30 if grace_s is None else grace_s)
+            # Before the object goes: whoever is placed here then must find the devices free.
+            self._stopped = True
             if self.states and any(state.attempt is not None for state in self.states.values()):
                 self.outcome = self.outcome or self._final_phase()
                 await self._write(self.status())
