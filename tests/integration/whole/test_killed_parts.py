@@ -109,8 +109,14 @@ class Stream:
     async def run(self) -> None:
         while self.made < PODS:
             await self.seen.pods.until(
-                lambda: len(self.waiting()) < WAITING, "pods that wait are placed", 30.0, tell=self.told
+                lambda: len(self.waiting()) < WAITING or self.is_stuck(),
+                "pods that wait are placed",
+                30.0,
+                tell=self.told,
             )
+            if self.is_stuck():
+                await self.delete_one()
+                continue
             self.made += 1
             await self.seen.create(self.pod(f"p{self.made:03}", self.chance.randint(1, 6)))
             await self.redo()
@@ -127,13 +133,23 @@ class Stream:
         pods = self.seen.pods.items.values()
         return [pod for pod in pods if not node_of(pod) and not pod["metadata"].get("deletionTimestamp")]
 
+    def is_stuck(self) -> bool:
+        """Whether nothing changes by itself: as many wait as may, and all that is placed runs until it is deleted."""
+        bound = [pod for pod in self.seen.pods.items.values() if node_of(pod) and not is_finished(pod)]
+        return len(self.waiting()) >= WAITING and all(self.is_for_ever(pod) for pod in bound)
+
+    @staticmethod
+    def is_for_ever(pod: Json) -> bool:
+        """Whether the pod runs and does not end by itself."""
+        command = pod["spec"]["containers"][0]["command"]
+        return is_running(pod) and command[1] == "infinity" and not pod["metadata"].get("deletionTimestamp")
+
     async def delete_one(self) -> None:
         """Delete one of the pods that do not end by themselves, or one that waits."""
         candidates = sorted(
             pod["metadata"]["name"]
             for pod in self.seen.pods.items.values()
-            if (is_running(pod) and pod["spec"]["containers"][0]["command"][1] == "infinity")
-            or (not node_of(pod) and self.chance.random() < 0.1)
+            if self.is_for_ever(pod) or (not node_of(pod) and self.chance.random() < 0.1)
         )
         if candidates:
             await self.seen.delete(self.chance.choice(candidates))
@@ -148,7 +164,8 @@ class Stream:
             status = pod["status"]
             told = f"{name}: {status.get('reason')}: {status.get('message')}"
             assert status.get("reason") == "UnexpectedAdmissionError", told
-            assert any(words in status["message"] for words in PLUGIN_AWAY), told
+            if not any(words in status["message"] for words in PLUGIN_AWAY):
+                raise AssertionError(f"{told}\n{await self.seen.account(node_of(pod))}")
             self._redone.add(name)
             self.again.append(told)
             units = pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEM]

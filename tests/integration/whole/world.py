@@ -29,7 +29,7 @@ from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
 from gpushare.playground.cluster import Cluster, NodeDescription
-from tests.integration.whole.seen import Json, Seen, following, type_of_check
+from tests.integration.whole.seen import Json, Seen, following, node_of, phase_of, record_of, type_of_check
 
 T = TypeVar("T")
 
@@ -197,6 +197,23 @@ class World:
                     assert len(ids) == len(set(ids)), f"pod {pod.name} has an ID twice: {sorted(ids)}"
                     found[f"{pod.namespace}/{pod.name}", container.name] = frozenset(ids)
         return found
+
+    async def account(self, node: str) -> str:
+        """Who holds what there, by the records and by the kubelet, for a message."""
+        given = await self.devices(node)
+        lines = []
+        for key, pod in self.pods.items.items():
+            if node_of(pod) == node and (record_of(pod) or (key, "main") in given):
+                meta = pod["metadata"]
+                says = [
+                    f"{one['units']} on GPU {one['index']} ({one['uuid'][4:12]})" for one in record_of(pod)
+                ]
+                ids = sorted(given.get((key, "main"), ()))
+                lines.append(
+                    f"{key} {phase_of(pod)}{' deleted' if meta.get('deletionTimestamp') else ''}: record {says}, "
+                    f"has {ids}, version {meta['resourceVersion']}"
+                )
+        return "\n".join(lines)
 
     # --- commands and parts ---------------------------------------------------------------------
 
