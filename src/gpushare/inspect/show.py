@@ -38,6 +38,7 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
         remarks.append(
             f"no node has {names.GPU_MEM}; label nodes with GPUs {names.LABEL_MODE}=share, cgpu, core_mem or mps"
         )
+    remarks += [f"warning: {printable(one)}" for node in cluster.nodes for one in node.out_of_service]
     wide = options.output == "wide"
     if options.details:
         from gpushare.inspect.details import details

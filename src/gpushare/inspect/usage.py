@@ -90,6 +90,15 @@ class NodeUsage(NamedTuple):
         return f"node shares no GPU memory (it is in mode {mode.value}, label {names.LABEL_MODE})"
 
     @property
+    def out_of_service(self) -> tuple[str, ...]:
+        """What people should know of GPUs that nobody is given, a text each."""
+        return tuple(
+            f"GPU {gpu.device.index} of node {self.name} is out of service: {gpu.device.reason or 'no reason given'}"
+            for gpu in self.gpus
+            if not gpu.device.healthy
+        )
+
+    @property
     def used_units(self) -> int:
         """Units held on the node, those on no GPU yet included."""
         return sum(gpu.used_units for gpu in self.gpus) + self.pending_units
@@ -154,6 +163,8 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
     devices = node_devices(node) if described else node_devices(node, unit=_unit_of_foreign(node, advertised))
     if devices is None or not devices.devices:
         return None
+    if devices.problem:
+        warnings.append(f"node {devices.name}: {devices.problem}; until then nothing new is placed there")
     unit_mib = devices.unit.mib
     gpus = [_Gpu(device, device.total_mib // unit_mib) for device in devices.devices]
     # Where another agent runs, GPUs have no known UUIDs: an index is all there is to go by.

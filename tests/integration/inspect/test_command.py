@@ -129,6 +129,22 @@ def test_malformed_pod_is_named_beside_the_table(kubectl: ScriptedKubectl, inspe
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_gpus_out_of_service_are_named_beside_the_table(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
+    well = [device(0), device(1), device(2)]
+    sick = [device(0, healthy=False, reason="GPU is lost"), well[1], device(2, healthy=False)]
+    kubectl.answer("'/api/v1/pods?'*", listed([]))
+    kubectl.answer("/api/v1/nodes/n1", msgspec.json.encode(node("n1", "10.0.0.1", well)))
+    kubectl.answer("/api/v1/nodes", listed([node("n1", "10.0.0.1", sick)]))
+    without, done = inspect_cgpu("n1"), inspect_cgpu()
+    assert without.stderr == ""
+    assert done.stdout == without.stdout
+    assert done.stderr.splitlines() == [
+        "warning: GPU 0 of node n1 is out of service: GPU is lost",
+        "warning: GPU 2 of node n1 is out of service: no reason given",
+    ]
+    assert inspect_cgpu("-o", "json").stderr == ""  # it says so itself
+
+
 def test_further_pages_are_read(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
     kubectl.answer("/api/v1/nodes", listed(NODES))
     kubectl.answer("*'continue=a%2Bb%3D'", listed(PODS))

@@ -215,6 +215,17 @@ def test_unit_of_a_foreign_node_is_told_by_the_size_of_its_gpus(
     assert figures(cluster) == {"n": [f"0/{units_per_gpu}"] * 2}
 
 
+def test_node_whose_label_has_a_slip_is_shown_and_named() -> None:
+    slip = node("n", "10.0.0.1", [device(0)])
+    assert slip.metadata.labels is not None
+    slip.metadata.labels[names.LABEL_MODE] = "sharre"
+    cluster = usage_of([slip], [placed("a", "n", device(0), 3)])
+    assert figures(cluster) == {"n": ["3/15"]}
+    (warning,) = cluster.warnings
+    assert warning.startswith("node n: label ack.node.gpu.schedule=sharre is unknown; use one of")
+    assert warning.endswith("; until then nothing new is placed there")
+
+
 def test_node_without_an_internal_address_is_shown_as_unknown() -> None:
     lonely = foreign_node("n", "10.0.0.1", 1, 15)
     lonely.status.addresses = None
