@@ -167,12 +167,14 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
         warnings.append(f"node {devices.name}: {devices.problem}; until then nothing new is placed there")
     unit_mib = devices.unit.mib
     gpus = [_Gpu(device, device.total_mib // unit_mib) for device in devices.devices]
-    # Where another agent runs, GPUs have no known UUIDs: an index is all there is to go by.
-    by_uuid = {gpu.device.uuid: gpu for gpu in gpus} if described else {}
-    by_index = {} if described else {gpu.device.index: gpu for gpu in gpus}
+    by_uuid = {gpu.device.uuid: gpu for gpu in gpus}
 
     def gpu_of(share: GpuShare) -> _Gpu | None:
-        return by_uuid.get(share.uuid) if described else by_index.get(share.index)
+        gpu = by_uuid.get(share.uuid)
+        if gpu is None:
+            device = devices.device_of(share.uuid, share.index)
+            gpu = None if device is None else by_uuid[device.uuid]
+        return gpu
 
     usages: list[PodUsage] = []
     for pod in pods:

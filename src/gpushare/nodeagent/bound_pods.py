@@ -62,12 +62,17 @@ class BoundPod(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What the scheduler decided for a bound pod."""
+    """What the scheduler decided for a bound pod.
+
+    ``by_index``: the record names GPUs by their indices alone, as it was made before the node was described;
+    ``allocation`` has the UUIDs all the same.
+    """
 
     pod: BoundPod
     allocation: Allocation
     assume_time_ns: int
     assigned: bool
+    by_index: bool = False
 
     @property
     def uid(self) -> str:
@@ -136,4 +141,21 @@ def claim_of(pod: BoundPod, node: NodeDevices) -> Claim | None:
     if allocation is None or not allocation.gpus:
         raise MalformedAllocation(subject, "its allocation annotations name no GPU")
     stamp = read_stamp(pod.annotations, subject)
-    return Claim(pod, allocation, stamp.assume_time_ns, stamp.assigned)
+    located = _located(allocation, node)
+    return Claim(pod, located, stamp.assume_time_ns, stamp.assigned, by_index=located != allocation)
+
+
+def _located(allocation: Allocation, node: NodeDevices) -> Allocation:
+    """``allocation`` with the UUIDs that its GPUs have, where the record knew none."""
+
+    def real(share: GpuShare) -> GpuShare:
+        device = node.device_of(share.uuid, share.index)
+        if device is None or device.uuid == share.uuid:
+            return share
+        return msgspec.structs.replace(share, uuid=device.uuid)
+
+    return msgspec.structs.replace(
+        allocation,
+        gpus=tuple(map(real, allocation.gpus)),
+        containers={name: tuple(map(real, shares)) for name, shares in allocation.containers.items()},
+    )

@@ -62,7 +62,7 @@ def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: Devic
         return None
     recorded = claim.pod.annotations
     stamp = Stamp(claim.assume_time_ns, assigned=True)
-    if _same_place(claim, actual):
+    if _same_place(claim, actual) and not claim.by_index:
         # Each generation that is there is marked; what its writer recorded is left as it is.
         marks = {
             mark: "true"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpushare.inspect.usage import ClusterUsage, percent, usage_of
 from gpushare.model import names
 from gpushare.model.allocation import GpuShare
-from gpushare.model.device import NodeMode
+from gpushare.model.device import NodeMode, index_uuid
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.inspect.clusters import (
     T4_MIB,
@@ -182,6 +182,12 @@ def test_our_pods_on_a_node_that_nobody_describes_are_found_by_index() -> None:
     share = GpuShare("GPU-real", 1, 3 * 1024, 3, 15)
     ours = with_allocation(pod("a", "n", 3), [share], GIB)
     assert figures(seen([foreign_node("n", "10.0.0.1", 2, 15)], [ours])) == {"n": ["0/15", "3/15"]}
+
+
+def test_our_pods_from_before_the_node_was_described_are_found_by_index() -> None:
+    share = GpuShare(index_uuid("n", 1), 1, 3 * 1024, 3, 15)
+    ours = with_allocation(pod("a", "n", 3), [share], GIB)
+    assert figures(seen([node("n", "10.0.0.1", [device(0), device(1)])], [ours])) == {"n": ["0/15", "3/15"]}
 
 
 def test_malformed_node_is_named_and_the_others_are_shown() -> None:

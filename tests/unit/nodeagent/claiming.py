@@ -3,9 +3,11 @@
 import itertools
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from gpushare.model import names
 from gpushare.model.allocation import allocate_on
-from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.device import Device, NodeDevices, NodeMode, index_uuid
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
 from gpushare.model.wire import Stamp, allocation_annotations
@@ -38,6 +40,14 @@ def request(*asked: tuple[ContainerKind, int] | tuple[ContainerKind, int, int]) 
         effective_amount([(one.kind, one.core_percent) for one in containers]),
         tuple(containers),
     )
+
+
+def undescribed(node: NodeDevices) -> NodeDevices:
+    """``node`` as schedulers see it by its capacity, while nobody describes its GPUs."""
+    devices = tuple(
+        msgspec.structs.replace(device, uuid=index_uuid(node.name, device.index)) for device in node.devices
+    )
+    return msgspec.structs.replace(node, devices=devices)
 
 
 def claim(node: NodeDevices, name: str, on: int, wanted: Request, *, at_ns: int | None = None) -> Claim:

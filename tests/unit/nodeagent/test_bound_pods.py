@@ -6,7 +6,7 @@ from gpushare.model import names
 from gpushare.model.errors import MalformedAllocation
 from gpushare.model.objects import decode_pod
 from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of, decode_bound_pod
-from tests.unit.nodeagent.claiming import APP, INIT, node_of, request
+from tests.unit.nodeagent.claiming import APP, INIT, claim, node_of, request, undescribed
 
 NODE = node_of(16160, 16160)
 
@@ -70,6 +70,16 @@ def test_records_of_other_schedulers_are_read_by_index() -> None:
 def test_an_init_container_that_the_record_does_not_name_lies_where_its_pod_lies() -> None:
     one = claim_of(record({names.ANN_ALLOCATION: '{"0":{"1":3}}'}, (INIT, 2), (APP, 3)), NODE)
     assert one is not None
+    assert one.decided(one.pod.request.containers[0]).uuid == NODE.devices[1].uuid
+
+
+def test_a_record_from_before_the_node_was_described_gets_the_gpus_uuid() -> None:
+    made = claim(undescribed(NODE), "a", 1, request((APP, 3)))
+    assert made.allocation.gpus[0].uuid == "n1/1"
+    one = claim_of(made.pod, NODE)
+    assert one is not None
+    assert one.by_index
+    assert one.allocation.gpus[0].uuid == NODE.devices[1].uuid
     assert one.decided(one.pod.request.containers[0]).uuid == NODE.devices[1].uuid
 
 

@@ -11,9 +11,20 @@ from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, Request
+from gpushare.nodeagent.bound_pods import claim_of
 from gpushare.nodeagent.claims import UNLISTED_GRACE_S, ClaimBook, Slot
 from gpushare.nodeagent.errors import ClaimRefused
-from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, Admitting, claim, node_of, request, type_of_pick
+from tests.unit.nodeagent.claiming import (
+    APP,
+    INIT,
+    SIDECAR,
+    Admitting,
+    claim,
+    node_of,
+    request,
+    type_of_pick,
+    undescribed,
+)
 
 
 def on_gpu(book: ClaimBook, index: int) -> type_of_pick:
@@ -37,6 +48,22 @@ def test_the_oldest_decision_of_equal_ones_is_served_first() -> None:
     book.put(young)
     book.put(old)
     assert [match.claim.pod.name for match in Admitting(book).admit(young)] == ["old"]
+
+
+def test_a_pod_decided_before_the_node_was_described_is_counted_and_served() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    early = claim_of(claim(undescribed(node), "early", 1, request((APP, 10))).pod, node)
+    assert early is not None
+    book.put(early)
+    late = claim(node, "late", 0, request((APP, 6)))
+    book.put(late)
+    admitting = Admitting(book)
+    # GPU 1 has no room for 6 more: what is decided for it counts.
+    with pytest.raises(ClaimRefused):
+        admitting.admit(late, on_gpu(book, 1))
+    (match,) = admitting.admit(early)
+    assert (match.claim.pod.name, match.share.index, match.moved) == ("early", 1, False)
 
 
 def test_nobody_waits_for_that_many() -> None:

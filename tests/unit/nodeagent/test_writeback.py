@@ -9,7 +9,7 @@ from gpushare.model.wire import read_allocation
 from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
 from gpushare.nodeagent.device_ids import DeviceIds
 from gpushare.nodeagent.writeback import correction, is_complete, relocation
-from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, claim, node_of, request
+from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, claim, node_of, request, undescribed
 
 type_of_given = dict[tuple[str, str], frozenset[str]]
 
@@ -48,6 +48,20 @@ def test_a_marked_record_that_is_right_is_left_alone() -> None:
     marked = claim_of(one.pod.annotated({names.ANN_MEM_ASSIGNED: "true", names.ANN_ASSIGNED: "true"}), node)
     assert marked is not None
     assert corrected(marked, given_on(node, {"c0": (0, 3)}), node) is None
+
+
+def test_a_record_from_before_the_node_was_described_is_written_anew_with_the_uuid() -> None:
+    node = node_of(16160, 16160)
+    one = claim_of(claim(undescribed(node), "a", 1, request((APP, 3))).pod, node)
+    assert one is not None
+    made = corrected(one, given_on(node, {"c0": (1, 3)}), node)
+    assert made is not None
+    annotations, note = made
+    fresh = claim_of(one.pod.annotated(annotations), node)
+    assert fresh is not None
+    assert (fresh.by_index, fresh.assigned, note) == (False, True, "")
+    assert fresh.allocation.gpus == one.allocation.gpus
+    assert corrected(fresh, given_on(node, {"c0": (1, 3)}), node) is None
 
 
 def test_a_generation_that_is_not_there_is_not_begun() -> None:
