@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         "--exit", action="store_true", help="end after the walk; the exit code says whether all held"
     )
     parser.add_argument("--no-walk", action="store_true", help="start the cluster and stay up")
-    parser.add_argument("--unit", default="1GiB", help="with --no-walk: memory unit, 1GiB or 128MiB")
+    parser.add_argument("--unit", help="with --no-walk: memory unit, 1GiB (default) or 128MiB")
     parser.add_argument("--images", type=Path, help="folder of image descriptions of your own")
     parser.add_argument(
         "--driver",
@@ -85,17 +85,46 @@ async def _run(options: argparse.Namespace, unit: MemoryUnit) -> int:
         code = 0
         if not options.no_walk:
             story = Story({"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}, options.examples)
-            for chapter in CHAPTERS:
-                await chapter(story, cluster)
+            if not await _unless_lost(cluster, asyncio.create_task(_walk(story, cluster))):
+                return 1
             code = story.summary()
             print(f"The walk took {time.monotonic() - started_s:.0f} s from the first line.", flush=True)
         if options.exit:
             return code
         staying = True
         print(_how_to_go_on(cluster, Path(sys.executable).parent), flush=True)
-        await stop.wait()
+        if not await _unless_lost(cluster, asyncio.create_task(_until(stop))):
+            return 1
         print("Ending: every process and container of the playground goes …", flush=True)
         return code
+
+
+async def _walk(story: Story, cluster: Cluster) -> None:
+    for chapter in CHAPTERS:
+        await chapter(story, cluster)
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _unless_lost(cluster: Cluster, task: asyncio.Task[None]) -> bool:
+    """Await ``task``; false, with a word why, when the cluster is lost before it is done."""
+    lost = asyncio.create_task(_until(cluster.lost))
+    try:
+        await asyncio.wait([task, lost], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            return True
+        print(
+            "The API server has ended. It keeps all objects in memory, so the cluster is gone: ending everything.",
+            file=sys.stderr,
+        )
+        return False
+    finally:
+        task.cancel()
+        lost.cancel()
+        await asyncio.gather(task, lost, return_exceptions=True)
 
 
 def _tell(line: str) -> None:
@@ -122,8 +151,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run the playground; 0 when all went well, 1 when an expectation broke, 2 on bad input."""
     options = _parser().parse_args(argv)
     try:
+        if options.unit is not None and not options.no_walk:
+            raise ValueError("--unit goes with --no-walk; the walk sets the units of its examples itself")
         # The walk begins with example 1, whose unit is 128 MiB.
-        unit = MemoryUnit.parse(options.unit, "--unit") if options.no_walk else MemoryUnit.MIB_128
+        unit = MemoryUnit.parse(options.unit or "1GiB", "--unit") if options.no_walk else MemoryUnit.MIB_128
     except ValueError as error:
         print(f"gpushare playground: {error}", file=sys.stderr)
         return 2

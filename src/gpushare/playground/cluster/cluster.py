@@ -48,6 +48,8 @@ class Cluster:
     ) -> None:
         self.nodes = tuple(nodes)
         self.unit = unit
+        self.lost = asyncio.Event()
+        """Set when the API server has ended: it keeps the cluster in memory, so the cluster is gone."""
         self.parts: dict[str, Part] = {}
         """Every part by name: ``apiserver``, ``extender``, ``kubelet NODE``, ``node-agent NODE``…"""
         self._driver = driver
@@ -124,8 +126,10 @@ class Cluster:
         log = self.state / "log" / f"{name.replace(' ', '-')}.log"
         environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
         command = [sys.executable, "-m", *arguments]
-        self.parts[name] = Part(name, command, log, environment, self._told)
-        self.parts[name].start()
+        part = self.parts[name] = Part(name, command, log, environment, self._told)
+        if name == "apiserver":
+            part.on_end = self.lost.set
+        part.start()
 
     def _access(self, user: str) -> list[str]:
         return ["--kubeconfig", str(self.state / "api" / f"{user}.kubeconfig")]

@@ -33,7 +33,8 @@ if os.getppid() == int(sys.argv[1]):
 class Part:
     """A process by its argument list. ``restarts`` counts how often it was started again.
 
-    ``most_backoff_s`` bounds the wait before that, in seconds.
+    ``most_backoff_s`` bounds the wait before that, in seconds. With ``on_end`` it is not started again: that is
+    called instead.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Part:
     environment: dict[str, str] = field(default_factory=dict)
     told: Callable[[str], None] = logger.info
     most_backoff_s: float = _MOST_BACKOFF_S
+    on_end: Callable[[], None] | None = None
     restarts: int = 0
     pid: int = 0
     _stopping: bool = False
@@ -103,6 +105,10 @@ class Part:
             code = await process.wait()
             self.pid = 0
             if self.told_to_stop():
+                return
+            if self.on_end is not None:
+                self.told(f"{self.name} ended ({_outcome(code)})")
+                self.on_end()
                 return
             if loop.time() - started_s > _STEADY_S:
                 backoff_s = _FIRST_BACKOFF_S

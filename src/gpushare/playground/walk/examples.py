@@ -162,10 +162,11 @@ async def relabel(story: Story, cluster: Cluster) -> None:
     table = await story.type(f"kubectl inspect cgpu {CGPU}")
     story.expect("and its pod still holds 3 of 15", "3/15", _row(table, CGPU), within=True)
     await story.type(f"kubectl label node {CGPU} {names.LABEL_MODE}=cgpu --overwrite")
-    await story.type_until(
-        f"kubectl get node {CGPU} -o 'jsonpath={{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}'",
-        "0",
+    offered = await story.type_until(
+        f"kubectl get node {CGPU} -o 'jsonpath=compute: {{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}'",
+        "compute: 0",
     )
+    story.expect("back in its old mode it offers none", "compute: 0", offered)
 
 
 async def tidy(story: Story, cluster: Cluster) -> None:
