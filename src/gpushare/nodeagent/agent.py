@@ -26,7 +26,7 @@ from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.device_lists import HEALTHY, UNHEALTHY, DeviceList, device_list, resources_of
 from gpushare.nodeagent.discovery import GpuWatch, Inventory
 from gpushare.nodeagent.footprint import settle, trim
-from gpushare.nodeagent.health import HealthBook
+from gpushare.nodeagent.health import XID_REASON, HealthBook
 from gpushare.nodeagent.injection import Backend, NoIsolation
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.node_status import Advertised, NodeStatus
@@ -202,6 +202,8 @@ class Agent:
                 )
             if not device.healthy and (old is None or old.reason != device.reason):
                 note = f"GPU {device.index} ({device.uuid}) is taken out of service: {device.reason}"
+                if XID_REASON in device.reason:
+                    note += f"; trusted again {self._settings.xid_quiet_s:g} s after its last error, if it answers"
                 self._tell(REASON_UNHEALTHY, note)
             elif device.healthy and old is not None and not old.healthy:
                 self._tell(

@@ -13,6 +13,9 @@ from typing import Final
 #: time-out. Source: NVIDIA's XID catalogue, and the list that NVIDIA's own device plugin passes over.
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
+#: How a reason that tells of an XID names it.
+XID_REASON: Final = "critical error XID"
+
 GOOD_PROBES: Final = 2
 XID_QUIET_S: Final = 300.0
 
@@ -58,7 +61,8 @@ class HealthBook:
         state = self._states.get(uuid)
         if state is None:
             return ""
-        return state.fault or (f"critical error XID {state.xid}" if state.xid else "")
+        error = f"{XID_REASON} {state.xid}" if state.xid else ""
+        return " and ".join(filter(None, (state.fault, error)))
 
     @property
     def failing(self) -> bool:

@@ -32,7 +32,10 @@ async def test_a_critical_xid_takes_a_gpu_out_until_it_has_been_quiet(world: Wor
     world.nvml.send_xid(gpu(0).uuid, 48)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
-    assert "XID 48" in world.api.told("GPUUnhealthy")[0]["note"]
+    assert world.api.told("GPUUnhealthy")[0]["note"] == (
+        f"GPU 0 ({gpu(0).uuid}) is taken out of service: critical error XID 48; "
+        "trusted again 0.05 s after its last error, if it answers"
+    )
 
 
 async def test_an_applications_own_xid_takes_nothing_out(world: World) -> None:

@@ -39,6 +39,15 @@ def test_an_xid_counts_until_the_gpu_was_quiet_and_well_for_long_enough() -> Non
     assert book.reason(GPU) == ""
 
 
+def test_a_lost_gpus_xid_is_told_beside_its_loss() -> None:
+    book = HealthBook(good_probes=1)
+    book.take_probe(GPU, "GPU is lost", 0.0)
+    book.take_xid(GPU, 79, 1.0)
+    assert book.reason(GPU) == "GPU is lost and critical error XID 79"
+    book.take_probe(GPU, "", 5.0)
+    assert book.reason(GPU) == "critical error XID 79"
+
+
 def test_a_second_xid_begins_the_wait_anew() -> None:
     book = HealthBook(good_probes=1, xid_quiet_s=300.0)
     book.take_xid(GPU, 48, 0.0)
