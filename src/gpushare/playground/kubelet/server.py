@@ -106,10 +106,17 @@ class Server:
         options = log_options(query)
         attempt = self._attempt(request, previous=_flag(query, "previous"))
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
-        await response.prepare(request)
-        async for piece in read_log(attempt.log, options, lambda: attempt.ended is None):
-            await response.write(piece)
-        await response.write_eof()
+
+        def going_on() -> bool:
+            return attempt.ended is None and request.transport is not None
+
+        try:
+            await response.prepare(request)
+            async for piece in read_log(attempt.log, options, going_on):
+                await response.write(piece)
+            await response.write_eof()
+        except ConnectionResetError:
+            _log.debug("%s: the reader has gone", request.path)
         return response
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:
