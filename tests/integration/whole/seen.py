@@ -42,6 +42,10 @@ class Seen:
         self.events += 1
         if self._on_event is not None:
             self._on_event(self.items)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Whoever waits looks again: something else than an object has changed."""
         for event in self._changed:
             event.set()
 

@@ -36,7 +36,9 @@ NODES = (
     shared_node("single", "v100-16384"),
 )
 UNITS = {"four": [15, 15, 15, 15], "isolated": [15], "single": [16]}
-PODS, KILLS, WAITING = 200, 20, 12
+PODS, KILLS, WAITING, FULL = 200, 20, 12, 0.7
+#: How many pods may be made before a kill that is due has happened.
+AHEAD = 4
 #: What every kubelet says when the device plugin is away at admission; anything else is a mistake of ours.
 PLUGIN_AWAY = (
     "no healthy devices present",
@@ -96,6 +98,9 @@ class Stream:
         self.seen = seen
         self.chance = chance
         self.made = 0
+        self.most = 0
+        self.waited: set[str] = set()
+        """Pods that said that they wait for a GPU."""
         self.again: list[str] = []
         self._redone: set[str] = set()
 
@@ -109,7 +114,7 @@ class Stream:
     async def run(self) -> None:
         while self.made < PODS:
             await self.seen.pods.until(
-                lambda: len(self.waiting()) < WAITING or self.is_stuck(),
+                lambda: (len(self.waiting()) < WAITING and self.made < self.most) or self.is_stuck(),
                 "pods that wait are placed",
                 30.0,
                 tell=self.told,
@@ -118,25 +123,32 @@ class Stream:
                 await self.delete_one()
                 continue
             self.made += 1
+            self.waited |= {pod["metadata"]["name"] for pod in self.waiting() if waits_for_a_gpu(pod)}
             await self.seen.create(self.pod(f"p{self.made:03}", self.chance.randint(1, 6)))
             await self.redo()
             if self.chance.random() < 0.35:
                 await self.delete_one()
 
+    def go_on(self, pods: int) -> None:
+        """Make up to so many."""
+        self.most = min(pods, PODS)
+        self.seen.pods.look_again()
+
     def has_made(self, pods: int) -> bool:
         return self.made >= pods
 
     def has_seen(self, events: int) -> bool:
-        return self.seen.pods.events >= events or self.made >= PODS
+        return self.seen.pods.events >= events or self.made >= self.most
 
     def waiting(self) -> list[Json]:
         pods = self.seen.pods.items.values()
         return [pod for pod in pods if not node_of(pod) and not pod["metadata"].get("deletionTimestamp")]
 
     def is_stuck(self) -> bool:
-        """Whether nothing changes by itself: as many wait as may, and all that is placed runs until it is deleted."""
+        """Whether nothing changes by itself: as many wait as may, and the GPUs are full of pods that do not end."""
         bound = [pod for pod in self.seen.pods.items.values() if node_of(pod) and not is_finished(pod)]
-        return len(self.waiting()) >= WAITING and all(self.is_for_ever(pod) for pod in bound)
+        full = sum(held_mib(bound).values()) > FULL * sum(self.seen.total_mib.values())
+        return len(self.waiting()) >= WAITING and full and all(map(self.is_for_ever, bound))
 
     @staticmethod
     def is_for_ever(pod: Json) -> bool:
@@ -181,9 +193,10 @@ async def kill_at_random(stream: Stream, chance: random.Random) -> list[str]:
     agents = [f"node-agent {node.name}" for node in NODES]
     victims = ["extender"] * (KILLS // 2) + [chance.choice(agents) for _ in range(KILLS - KILLS // 2)]
     chance.shuffle(victims)
-    moments = sorted(chance.sample(range(3, PODS - 2), KILLS))
+    moments = sorted(chance.sample(range(3, PODS - AHEAD), KILLS))
     killed = []
     for moment, victim in zip(moments, victims, strict=True):
+        stream.go_on(moment + AHEAD)
         await seen.pods.until(partial(stream.has_made, moment), "the stream goes on", 60.0)
         events = seen.pods.events + chance.randrange(12)
         await seen.pods.until(partial(stream.has_seen, events), "pods change", 60.0)
@@ -191,6 +204,7 @@ async def kill_at_random(stream: Stream, chance: random.Random) -> list[str]:
         await until(partial(_runs, part), f"{victim} was started again")
         seen.cluster.kill(victim)
         killed.append(f"{victim} after pod {stream.made}")
+    stream.go_on(PODS)
     return killed
 
 
@@ -226,7 +240,9 @@ async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_lea
                 await stream.run()
                 killed = await killing
             print(f"killed: {', '.join(killed)}")
-            assert len(killed) == KILLS
+            print(f"waited for a GPU: {len(stream.waited)} pods")
+            assert (stream.made, len(killed)) == (PODS, KILLS)
+            assert len(stream.waited) >= 5
             await all_placed_or_waiting_with_a_reason(seen, stream)
             assert all(
                 mib <= seen.total_mib[uuid] for uuid, mib in held_mib(seen.pods.items.values()).items()
