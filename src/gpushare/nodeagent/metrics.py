@@ -1,7 +1,7 @@
 """What the node agent counts, in Prometheus' text format.
 
 Written here and not taken from Prometheus' client library, which alone (with the web server that it brings)
-takes 1.3 MB of the 60 MB that this process may have. A test reads the text with that library's parser.
+takes 0.6 MB of the 60 MB that this process may have. A test reads the text with that library's parser.
 """
 
 from bisect import bisect_left
