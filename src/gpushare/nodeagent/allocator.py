@@ -17,7 +17,7 @@ from gpushare.kube.events import Recorder
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
-from gpushare.nodeagent.claims import ClaimBook, Match, Slot, worded
+from gpushare.nodeagent.claims import UNLISTED_GRACE_S, ClaimBook, Match, Slot, worded
 from gpushare.nodeagent.device_ids import in_order
 from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable, UnknownDeviceId
 from gpushare.nodeagent.injection import Backend, Grant, Injection, core_envs, memory_envs
@@ -125,7 +125,9 @@ class Allocator:
         try:
             return ask()
         except ClaimRefused:
-            await asyncio.gather(self._read_pods(), self._read_kubelet())
+            # The kubelet notes an answer before it asks again. One that it does not list was for a pod that was
+            # deleted meanwhile and taken for this one, or died with an earlier kubelet.
+            await asyncio.gather(self._read_pods(), self._read_kubelet(grace_s=0.0))
             return ask()
 
     async def _read_pods(self) -> None:
@@ -135,10 +137,14 @@ class Allocator:
         except (KubeError, TimeoutError) as error:
             logger.warning("the API server does not say which pods are bound to this node (%s)", error)
 
-    async def _read_kubelet(self) -> None:
+    async def _read_kubelet(self, grace_s: float = UNLISTED_GRACE_S) -> None:
         asked_at_s = self._clock.monotonic()
         try:
-            self._book.observe(await self._listing.read(KUBELET_LIST_S), asked_at_s)
+            listing = await self._listing.read(KUBELET_LIST_S)
+            for slot in self._book.observe(listing, asked_at_s, grace_s=grace_s):
+                logger.info(
+                    "container %s (pod UID %s) does not have what was answered", slot.container, slot.uid
+                )
         except PodResourcesUnavailable as error:
             logger.warning("%s", error)
 

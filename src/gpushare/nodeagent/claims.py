@@ -109,11 +109,17 @@ class ClaimBook:
         self._grants.get(slot.uid, {}).pop((slot.container, slot.resource), None)
 
     def observe(
-        self, listing: type_of_listing, asked_at_s: float, *, forget_unlisted: bool = False
+        self,
+        listing: type_of_listing,
+        asked_at_s: float,
+        *,
+        grace_s: float = UNLISTED_GRACE_S,
+        forget_unlisted: bool = False,
     ) -> list[Slot]:
         """Take in what the kubelet listed when asked at ``asked_at_s``; the answers that are believed no longer.
 
-        Answers given since say more than the list. ``forget_unlisted``: the kubelet was started anew, so what
+        Answers given since say more than the list; those that are not listed are believed for ``grace_s`` seconds.
+        ``forget_unlisted``: the kubelet was started anew, so what
         it does not list it will ask for again.
         """
         self._listing = dict(listing)
@@ -129,7 +135,7 @@ class ClaimBook:
             # Listed for another pod: that one asked alike and was taken for this one.
             if claim is None or listed or (not init and not grant.ids.isdisjoint(listed_ids)):
                 del self._grants[uid][name]
-            elif forget_unlisted or (age_s > UNLISTED_GRACE_S and not init):
+            elif forget_unlisted or (age_s > grace_s and not init):
                 del self._grants[uid][name]
                 forgotten.append(Slot(uid, *name))
         return forgotten
