@@ -38,10 +38,10 @@ format: $(STAMPS)/test ## Format the Python code
 	$(BIN)/ruff check --fix .
 
 fakegpu: ## Build the stand-in NVIDIA driver into build/fakegpu/
-	@$(MAKE) --no-print-directory -C fakegpu
+	@$(MAKE) --no-print-directory --silent -C fakegpu
 
 sanitize: ## Build and run the C tests under the sanitizers
-	@$(MAKE) --no-print-directory -C fakegpu sanitize
+	@$(MAKE) --no-print-directory --silent -C fakegpu sanitize
 
 proto: $(STAMPS)/run ## Generate the kubelet's gRPC stubs
 	@$(BIN)/python scripts/generate_stubs.py
