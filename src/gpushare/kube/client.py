@@ -4,7 +4,7 @@ Every method raises ``ApiError``, ``Unreachable``, ``CredentialError``, ``Invali
 """
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -37,6 +37,15 @@ class _Binding(msgspec.Struct, gc=False, rename={"api_version": "apiVersion"}):
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+class Annotator(Protocol):
+    """What writes on pods: ``Client``, or what stands for it in tests."""
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        """Set annotations, or with ``None`` remove them; raises ``KubeError``."""
 
 
 class Client:

@@ -29,7 +29,7 @@ _JOIN_S: Final = 3.0
 class Trouble:
     """Why there is no GPU to give; ``reason`` is an event's, ``note`` says what to do."""
 
-    reason: Literal["DriverNotFound", "NoGPU"]
+    reason: Literal["DriverNotFound", "DriverFailed", "NoGPU"]
     note: str
 
 
@@ -134,6 +134,13 @@ class GpuWatch:
 
     def _without_driver(self, error: NodeAgentError) -> Trouble:
         self._missing = dict.fromkeys(self._known, error.problem)
+        if isinstance(error, NvmlFailed):
+            # The library is there: to install a driver would help nobody.
+            return Trouble(
+                "DriverFailed",
+                f"{error}. The driver is there but does not work; its own words are in the node agent's log and "
+                "in the kernel's (dmesg)",
+            )
         return Trouble(
             "DriverNotFound",
             f"{error}. Install the NVIDIA driver on the node and let the node agent see libnvidia-ml.so.1",

@@ -7,9 +7,10 @@ that writes on pods, and all that it writes can be worked out again: it may die 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from gpushare.kube.backoff import Backoff
+from gpushare.kube.client import Annotator
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
@@ -35,15 +36,6 @@ LIST_S: Final = 5.0
 TRUST_S: Final = 10.0
 
 _MOST_MOVES: Final = 64
-
-
-class Annotator(Protocol):
-    """Writes on pods (``gpushare.kube.client.Client``)."""
-
-    async def annotate_pod(
-        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
-    ) -> None:
-        """Set annotations, or with ``None`` remove them; raises ``KubeError``."""
 
 
 class Reconciler:

@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
+from gpushare.kube.client import Annotator
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
 from gpushare.model import names
@@ -25,15 +26,6 @@ SETTLE_S: Final = 1.0
 #: Refusals remembered, and pods touched for one room; the oldest give way.
 _REMEMBERED: Final = 4096
 _TOUCHED_AT_ONCE: Final = 64
-
-
-class Annotator(Protocol):
-    """Writes on pods (``gpushare.kube.client.Client``)."""
-
-    async def annotate_pod(
-        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
-    ) -> None:
-        """Set annotations; raises ``KubeError``."""
 
 
 class Retries:

@@ -250,6 +250,7 @@ async def test_a_typo_in_a_gpu_file_is_told_by_the_check_and_by_the_agents_libra
         seen.cluster.kill("node-agent single")
         await until(lambda: logged(f"fakegpu: {slip}\n"), "it is told at the start")
         await seen.offers("single", 0)
+        await seen.event("single", "DriverFailed", "its own words are in the node agent's log")
     finally:
         gpus.write(file, good)
     await seen.offers("single", 16)
