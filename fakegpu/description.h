@@ -70,6 +70,7 @@ struct gpu {
     char vbios[TEXT_MAX + 1];  /* empty: none */
     struct pci_address pci;
     uint32_t total_mib, reserved_mib;
+    uint32_t context_mib; /* what each CUDA context takes for itself */
     uint32_t compute_major, compute_minor;
     uint32_t minor;   /* /dev/nvidiaN */
     int32_t numa;     /* -1: none */

@@ -118,6 +118,12 @@ static enum reading read_reserved(const struct line *line, struct description *n
     return read_numbers(line, 0, 16777216, &gpu->reserved_mib, NULL);
 }
 
+static enum reading read_context(const struct line *line, struct description *node, struct gpu *gpu)
+{
+    (void)node;
+    return read_numbers(line, 0, 65536, &gpu->context_mib, NULL);
+}
+
 static enum reading read_compute(const struct line *line, struct description *node, struct gpu *gpu)
 {
     (void)node;
@@ -385,6 +391,7 @@ const struct key description_keys[] = {
     {"memory", PART_GPU, true, false, "whole MiB from 1 to 16777216", "memory 16160", read_memory},
     {"compute", PART_GPU, true, false, "MAJOR.MINOR", "compute 7.0", read_compute},
     {"reserved", PART_GPU, false, false, "whole MiB from 0 to 16777216", "reserved 224", read_reserved},
+    {"context", PART_GPU, false, false, "whole MiB from 0 to 65536", "context 256", read_context},
     {"serial", PART_GPU, false, false, "a word of at most 29 characters", "serial 0324218012345", read_serial},
     {"vbios", PART_GPU, false, false, "a word of at most 31 characters", "vbios 88.00.4F.00.09", read_vbios},
     {"minor", PART_GPU, false, false, "a whole number from 0 to 255", "minor 0", read_minor},
@@ -419,6 +426,7 @@ _Static_assert(sizeof description_keys / sizeof description_keys[0] <= KEYS, "KE
 void gpu_defaults(struct gpu *gpu, uint32_t index)
 {
     *gpu = (struct gpu){
+        .context_mib = 256,
         .minor = index,
         .numa = -1,
         .pcie_generation = 3,

@@ -1,6 +1,7 @@
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* dladdr */
 #include "node.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,6 +27,12 @@ struct version {
 
 enum { HANDLES_MAX = 1024, VARIABLE_MAX = 4096 };
 
+/* Where a machine that has the driver installed keeps the description; containers get it at the same place. */
+#define DEFAULT_NODE "/etc/fakegpu/node.conf"
+#define DEFAULT_STATE "/run/fakegpu"
+/* Where installed libraries lie; what is before it in this one's path is the root of its machine. */
+#define LIBRARIES "/usr/lib"
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned opened;                      /* node_open without node_close */
 static struct description *description;      /* the last good one, NULL before it */
@@ -35,7 +42,8 @@ static struct node node;
 static char stranger[64];                    /* named in FAKEGPU_VISIBLE_DEVICES, but no GPU of the node */
 /* As it was at the first node_open: getenv is unsafe beside a thread that sets variables. */
 static struct {
-    char node[VARIABLE_MAX], visible[VARIABLE_MAX], trace[VARIABLE_MAX];
+    char node[VARIABLE_MAX], visible[VARIABLE_MAX], trace[VARIABLE_MAX], state[VARIABLE_MAX];
+    bool installed; /* the description is the machine's, nobody named another */
 } environment;
 static struct nvml_device handles[HANDLES_MAX];
 static size_t handle_count;
@@ -100,15 +108,36 @@ static void make_absolute(char path[VARIABLE_MAX])
         memcpy(path, whole, (size_t)size + 1);
 }
 
+/* The description of the machine that this library is installed on. A program may have that machine's files
+ * under another root, such as /host; it is told by where the library was loaded from, links followed. */
+static void installed_node(char path[VARIABLE_MAX])
+{
+    Dl_info found;
+    char *loaded = NULL, *end = NULL;
+    if (dladdr(&environment, &found) && found.dli_fname && found.dli_fname[0] == '/')
+        loaded = realpath(found.dli_fname, NULL);
+    if (loaded)
+        end = strstr(loaded, LIBRARIES "/");
+    int root = end ? (int)(end - loaded) : 0;
+    if (root > VARIABLE_MAX / 2)
+        root = 0;
+    snprintf(path, VARIABLE_MAX, "%.*s" DEFAULT_NODE, root, root ? loaded : "");
+    free(loaded);
+}
+
 static void take_environment(void)
 {
-    char before[VARIABLE_MAX];
+    char before[VARIABLE_MAX], installed[VARIABLE_MAX];
     strcpy(before, environment.node);
-    take_variable("FAKEGPU_NODE", "", environment.node);
+    installed_node(installed);
+    environment.installed = !getenv("FAKEGPU_NODE");
+    take_variable("FAKEGPU_NODE", installed, environment.node);
     make_absolute(environment.node);
     bool moved = strcmp(before, environment.node);
     moved |= take_variable("FAKEGPU_VISIBLE_DEVICES", "all", environment.visible);
     take_variable("FAKEGPU_TRACE", "", environment.trace);
+    take_variable("FAKEGPU_STATE", "", environment.state);
+    make_absolute(environment.state);
     if (moved) {
         forget_description();
         file_gone = false;
@@ -123,6 +152,17 @@ static bool names_gpu(const char *word, const struct gpu *gpu, uint32_t position
     if (!strcmp(word, "all") || !strcmp(word, gpu->uuid))
         return true;
     return word_number(word, 0, GPUS_MAX - 1, &index) && index == position;
+}
+
+/* Where the driver is installed, a GPU is there for whoever has its device file. */
+static bool has_device_file(const struct gpu *gpu)
+{
+    char path[64];
+    struct stat status;
+    if (!environment.installed)
+        return true;
+    snprintf(path, sizeof path, "/dev/nvidia%u", (unsigned)gpu->minor);
+    return !stat(path, &status);
 }
 
 static bool needs_no_gpu(const char *word)
@@ -152,7 +192,7 @@ static void choose_visible(void)
     node.description = description;
     node.visible_count = 0;
     for (uint32_t i = 0; i < description->gpu_count; i++) {
-        if (chosen[i])
+        if (chosen[i] && has_device_file(&description->gpus[i]))
             node.visible[node.visible_count++] = i;
     }
 }
@@ -232,10 +272,11 @@ static void look_at_file(void)
         char message[MESSAGE_MAX];
         file_gone = true;
         memset(&read_version, 0, sizeof read_version);
-        if (*path)
-            snprintf(message, sizeof message, "FAKEGPU_NODE: %.300s: %s", path, strerror(problem));
+        if (environment.installed || !*path)
+            snprintf(message, sizeof message, "FAKEGPU_NODE: not set, and no %.300s",
+                     *path ? path : DEFAULT_NODE);
         else
-            snprintf(message, sizeof message, "FAKEGPU_NODE: not set");
+            snprintf(message, sizeof message, "FAKEGPU_NODE: %.300s: %s", path, strerror(problem));
         tell(message, "; name the file that describes the node's GPUs");
     }
     if (file >= 0)
@@ -313,6 +354,22 @@ nvmlReturn_t node_lock(const struct node **result, const char *caller)
 void node_unlock(void)
 {
     pthread_mutex_unlock(&mutex);
+}
+
+/* Beside the description that was named; on a machine that has the driver installed, where such things lie. */
+nvmlReturn_t node_state_directory(char path[STATE_DIRECTORY_MAX])
+{
+    const char *named = environment.node;
+    int size;
+    pthread_mutex_lock(&mutex);
+    if (environment.state[0])
+        size = snprintf(path, STATE_DIRECTORY_MAX, "%s", environment.state);
+    else if (environment.installed)
+        size = snprintf(path, STATE_DIRECTORY_MAX, "%.*s" DEFAULT_STATE, (int)(strlen(named) - strlen(DEFAULT_NODE)), named);
+    else
+        size = snprintf(path, STATE_DIRECTORY_MAX, "%s.state", named);
+    pthread_mutex_unlock(&mutex);
+    return size < STATE_DIRECTORY_MAX ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 nvmlDevice_t node_handle(const struct gpu *gpu)

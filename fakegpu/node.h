@@ -28,6 +28,11 @@ nvmlReturn_t node_close(void);
 nvmlReturn_t node_lock(const struct node **node, const char *caller);
 void node_unlock(void);
 
+/* Where this node's GPUs keep their state (state.h), as an absolute path of at most STATE_DIRECTORY_MAX bytes with its end.
+ * Not under lock. */
+enum { STATE_DIRECTORY_MAX = 4096 };
+nvmlReturn_t node_state_directory(char path[STATE_DIRECTORY_MAX]);
+
 /* Handles stay the same for the life of the process, whatever happens to the file. Under lock only. */
 nvmlDevice_t node_handle(const struct gpu *gpu);
 

@@ -5,6 +5,7 @@
 
 #include "answers.h"
 #include "node.h"
+#include "nvml_state.h"
 
 /* --- handles ---------------------------------------------------------------------------------- */
 
@@ -259,6 +260,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, unsigned *type)
 
 /* --- memory ------------------------------------------------------------------------------------- */
 
+/* The description may have grown tighter under running processes. */
+static uint64_t free_bytes(uint64_t total_bytes, uint64_t taken_bytes)
+{
+    return taken_bytes < total_bytes ? total_bytes - taken_bytes : 0;
+}
+
 /* The second form tells what the driver keeps for itself apart; the first counts it as used. */
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
@@ -268,8 +275,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     memory->total = gpu.total_mib * MIB;
     memory->reserved = gpu.reserved_mib * MIB;
-    memory->used = gpu_used_mib(&gpu) * MIB;
-    memory->free = memory->total - memory->reserved - memory->used;
+    memory->used = gpu_used_bytes(&gpu);
+    memory->free = free_bytes(memory->total, memory->reserved + memory->used);
     return NVML_SUCCESS;
 }
 
@@ -278,8 +285,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
     REQUIRE(memory);
     READ_GPU(device, gpu);
     memory->total = gpu.total_mib * MIB;
-    memory->used = (gpu.reserved_mib + gpu_used_mib(&gpu)) * MIB;
-    memory->free = memory->total - memory->used;
+    memory->used = gpu.reserved_mib * MIB + gpu_used_bytes(&gpu);
+    memory->free = free_bytes(memory->total, memory->used);
     return NVML_SUCCESS;
 }
 

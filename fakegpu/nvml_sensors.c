@@ -1,6 +1,7 @@
-/* Temperature, power, clocks, utilization and the PCIe link, as the description says them. */
+/* Temperature, power, clocks and the PCIe link, as the description says them; utilization. */
 #include "answers.h"
 #include "node.h"
+#include "nvml_state.h"
 
 /* --- temperature and fan ------------------------------------------------------------------------ */
 
@@ -165,7 +166,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t devic
     enum { IDLE = 1 };
     REQUIRE(reasons);
     READ_GPU(device, gpu);
-    *reasons = gpu.gpu_percent ? 0 : IDLE;
+    *reasons = gpu_busy_percent(&gpu) ? 0 : IDLE;
     return NVML_SUCCESS;
 }
 
@@ -203,7 +204,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
 {
     REQUIRE(rates);
     READ_GPU(device, gpu);
-    *rates = (nvmlUtilization_t){.gpu = gpu.gpu_percent, .memory = gpu.memory_percent};
+    *rates = (nvmlUtilization_t){.gpu = gpu_busy_percent(&gpu), .memory = gpu.memory_percent};
     return NVML_SUCCESS;
 }
 

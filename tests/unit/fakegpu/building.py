@@ -1,15 +1,14 @@
 """Builds the stand-in driver once for a test run, and finds foreign clients of it."""
 
-import fcntl
 import functools
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.building import ROOT, make
+
 BUILT = ROOT / "build" / "fakegpu"
 LIBRARY = BUILT / "libnvidia-ml.so.1"
 SYSTEM = ROOT / "build" / "system"
@@ -19,17 +18,7 @@ IN_CI = os.environ.get("CI") == "true"
 @functools.cache
 def build(target: str) -> Path:
     """Run ``make TARGET``; several test processes may ask at once."""
-    BUILT.mkdir(parents=True, exist_ok=True)
-    with (BUILT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        made = subprocess.run(
-            ["make", "--no-print-directory", "-C", str(ROOT / "fakegpu"), target],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    assert made.returncode == 0, made.stdout + made.stderr
+    make("fakegpu", target, BUILT / "lock")
     return BUILT
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gpushare.playground import gpus
 from gpushare.playground.gpus.__main__ import main
 from gpushare.playground.gpus.keys import KEYS, Key, Part
-from tests.unit.fakegpu.building import ROOT, build
+from tests.building import ROOT
+from tests.unit.fakegpu.building import build
 
 Verdict = Callable[[bytes], str]
 
@@ -88,8 +89,8 @@ REFUSED = {
     ),
     "a key from nowhere lists those that there are": (
         changed("path 0 1 node", "bananas 3"),
-        "file:17: bananas: unknown key; the keys here are gpu, model, uuid, pci, memory, compute, reserved, serial,"
-        " vbios, minor, numa, cpus, pcie, temperature, temperature-limits, power, clock, fan, utilization,"
+        "file:17: bananas: unknown key; the keys here are gpu, model, uuid, pci, memory, compute, reserved, context,"
+        " serial, vbios, minor, numa, cpus, pcie, temperature, temperature-limits, power, clock, fan, utilization,"
         " persistence, ecc, nvswitch, process, fault, path, nvlink",
     ),
     "a GPU without a size": (

@@ -276,7 +276,9 @@ def test_a_variable_that_is_not_set_is_told() -> None:
         [sys.executable, "-c", PROBE], env=settings, capture_output=True, text=True, timeout=30, check=False
     )
     assert ended.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    assert ended.stderr == ("fakegpu: FAKEGPU_NODE: not set; name the file that describes the node's GPUs\n")
+    assert ended.stderr == (
+        "fakegpu: FAKEGPU_NODE: not set, and no /etc/fakegpu/node.conf; name the file that describes the node's GPUs\n"
+    )
 
 
 def test_a_relative_name_holds_when_the_program_changes_its_directory(

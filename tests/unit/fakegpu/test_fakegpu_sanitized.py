@@ -14,6 +14,7 @@ from tests.unit.fakegpu.building import build
 ROUNDS = "60"
 
 
+@pytest.mark.timeout(600)  # it may have to build everything first
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_calls_stay_right_while_the_file_is_replaced_under_several_threads(
     sanitizer: str, tmp_path: Path

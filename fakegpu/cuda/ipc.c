@@ -1,0 +1,226 @@
+/* Device memory that another process opens by a handle.
+ *
+ * The first handle of an allocation moves what is behind it into a file beside the GPU's state, at the same
+ * address; the other process maps that file. The file goes with the allocation, or with the next one who finds its
+ * owner dead. Memory is charged to its owner alone. */
+#define _GNU_SOURCE /* mincore */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cuda/cuda_memory_api.h"
+#include "cuda/devices.h"
+#include "cuda/hooks.h"
+#include "cuda/ipc.h"
+#include "cuda/records.h"
+
+enum { PATH_BYTES = 4608, PAGE_BYTES = 4096, HANDLE_MAGIC = 0x66697063 };
+
+/* The 64 bytes of a handle. */
+struct handle {
+    uint32_t magic, slot;
+    uint64_t generation, number, size, offset;
+    char uuid_start[16]; /* enough of it to tell the GPUs of a node apart */
+    uint64_t owner_pid;  /* as it knows itself, with `generation` unique on the GPU */
+};
+_Static_assert(sizeof(struct handle) == sizeof(CUipcMemHandle), "an IPC handle");
+
+static uint64_t last_number; /* guarded by memory_lock */
+
+static bool file_path(const struct device *device, uint32_t slot, uint64_t generation, uint64_t number, char path[PATH_BYTES])
+{
+    char prefix[STATE_DIRECTORY_MAX + 64];
+    device_ipc_prefix(device, prefix, sizeof prefix);
+    return snprintf(path, PATH_BYTES, "%s%u-%llu-%llu", prefix, slot, (unsigned long long)generation,
+                    (unsigned long long)number) < PATH_BYTES;
+}
+
+static uint64_t own_generation(const struct device *device)
+{
+    return atomic_load(&device->state.state->slots[device->slot].generation);
+}
+
+/* Copies the touched pages of memory to a file; the others are holes. */
+static bool copy_out(int file, unsigned char *memory, size_t size)
+{
+    size_t pages = (size + PAGE_BYTES - 1) / PAGE_BYTES;
+    unsigned char *touched = malloc(pages);
+    bool good = touched && !ftruncate(file, (off_t)size) && !mincore(memory, size, touched);
+    for (size_t i = 0; good && i < pages; i++) {
+        if (touched[i] & 1)
+            good = pwrite(file, memory + i * PAGE_BYTES, PAGE_BYTES, (off_t)(i * PAGE_BYTES)) == PAGE_BYTES;
+    }
+    free(touched);
+    return good;
+}
+
+static CUresult move_to_file(unsigned char *memory, size_t size, const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0 || fchmod(file, 0666) || !copy_out(file, memory, size) ||
+        mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+        driver_tell("%.300s: %s; an IPC handle needs room there", path, strerror(errno));
+        if (file >= 0) {
+            close(file);
+            unlink(path);
+        }
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    close(file);
+    return CUDA_SUCCESS;
+}
+
+/* Under lock. */
+static CUresult export_record(struct record *record, struct handle *handle)
+{
+    struct device *device = record->memory.device;
+    struct shared_file *shared = piece_shared(&record->piece, &record->shared_file);
+    char path[PATH_BYTES];
+    unsigned char *base;
+    size_t size;
+    piece_range(&record->piece, &base, &size);
+    if (!shared->number) {
+        uint64_t number = ++last_number;
+        if (!file_path(device, (uint32_t)device->slot, own_generation(device), number, path))
+            return CUDA_ERROR_OPERATING_SYSTEM;
+        memory_stop_use();
+        CUresult result = move_to_file(base, size, path);
+        memory_resume_use();
+        if (result != CUDA_SUCCESS)
+            return result;
+        shared->number = number;
+    }
+    record->shared = true;
+    *handle = (struct handle){.magic = HANDLE_MAGIC, .slot = (uint32_t)device->slot, .generation = own_generation(device),
+                              .number = shared->number, .size = record->memory.size,
+                              .offset = (uint64_t)(record->piece.bytes - base), .owner_pid = (uint64_t)getpid()};
+    memcpy(handle->uuid_start, device->gpu.uuid + strlen("GPU-"), sizeof handle->uuid_start);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+    ENTER(context);
+    REQUIRE_CU(handle);
+    CUresult result;
+    memory_lock();
+    struct record *record = record_at(address);
+    if (record && record->memory.kind == MEMORY_DEVICE)
+        result = export_record(record, (struct handle *)handle);
+    else
+        result = CUDA_ERROR_INVALID_VALUE;
+    memory_unlock();
+    return result;
+}
+
+void ipc_forget(const struct device *device, const struct shared_file *shared)
+{
+    char path[PATH_BYTES];
+    if (shared->number && file_path(device, (uint32_t)device->slot, own_generation(device), shared->number, path))
+        unlink(path);
+}
+
+/* --- the other side ------------------------------------------------------------------------------------------------ */
+
+static struct device *device_of(const struct handle *handle)
+{
+    for (int i = 0; i < device_count(); i++) {
+        struct device *device = device_get(i);
+        if (!memcmp(handle->uuid_start, device->gpu.uuid + strlen("GPU-"), sizeof handle->uuid_start))
+            return device;
+    }
+    return NULL;
+}
+
+static CUresult open_file(CUcontext context, struct device *device, const struct handle *handle, CUdeviceptr *address)
+{
+    char path[PATH_BYTES];
+    size_t mapped = (handle->offset + handle->size + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    int file = file_path(device, handle->slot, handle->generation, handle->number, path) ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (file < 0)
+        return CUDA_ERROR_INVALID_HANDLE; /* freed since, or its owner is dead */
+    unsigned char *memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (memory == MAP_FAILED)
+        return CUDA_ERROR_MAP_FAILED;
+    memory_lock();
+    struct record *record = record_add(MEMORY_IPC, memory + handle->offset, handle->size, device, context);
+    if (record)
+        record->piece = (struct piece){NULL, memory, mapped};
+    memory_unlock();
+    if (!record) {
+        munmap(memory, mapped);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = (CUdeviceptr)(uintptr_t)(memory + handle->offset);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaque, unsigned flags)
+{
+    enum { LAZY_ENABLE_PEER_ACCESS = 1 };
+    struct handle handle;
+    ENTER(context);
+    REQUIRE_CU(address && flags == LAZY_ENABLE_PEER_ACCESS);
+    memcpy(&handle, &opaque, sizeof handle);
+    struct device *device = handle.magic == HANDLE_MAGIC ? device_of(&handle) : NULL;
+    if (!device || !handle.size || handle.size > SIZE_MAX / 4 || handle.offset > SIZE_MAX / 4)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (device->slot == (int)handle.slot && handle.generation == own_generation(device))
+        return CUDA_ERROR_INVALID_CONTEXT; /* a process has its own memory already */
+    return open_file(context, device, &handle, address);
+}
+
+EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle opaque, unsigned flags)
+{
+    return cuIpcOpenMemHandle_v2(address, opaque, flags);
+}
+
+void ipc_close(struct record *record)
+{
+    munmap(record->piece.bytes, record->piece.size);
+    record_remove(record);
+}
+
+EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
+{
+    ENTER(context);
+    CUresult result = engine_synchronize(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    memory_lock();
+    struct record *record = record_at(address);
+    bool good = record && record->memory.kind == MEMORY_IPC && record->memory.start == (uintptr_t)address;
+    if (good)
+        ipc_close(record);
+    memory_unlock();
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* --- what the dead left ---------------------------------------------------------------------------------------------- */
+
+void ipc_clear_slot(const struct device *device, unsigned slot)
+{
+    char prefix[STATE_DIRECTORY_MAX + 64], path[PATH_BYTES], *name;
+    device_ipc_prefix(device, prefix, sizeof prefix);
+    size_t used = strlen(prefix);
+    snprintf(prefix + used, sizeof prefix - used, "%u-", slot);
+    if (!(name = strrchr(prefix, '/')))
+        return;
+    *name++ = '\0';
+    DIR *directory = opendir(prefix);
+    if (!directory)
+        return;
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        if (!strncmp(entry->d_name, name, strlen(name)) &&
+            snprintf(path, sizeof path, "%s/%s", prefix, entry->d_name) < (int)sizeof path)
+            unlink(path);
+    }
+    closedir(directory);
+}
