@@ -1,0 +1,46 @@
+/* The compute limit, as the hooks of launches and copies use it.
+ *
+ *     struct piece piece;
+ *     CUresult refused = compute_enter(&piece, WORK_KERNEL, key, 0, stream);
+ *     if (refused != CUDA_SUCCESS) return refused;
+ *     return compute_leave(&piece, REAL(cuLaunchKernel)(...));
+ *
+ * compute_enter returns once the container may give work to the GPU, and has charged what such work took so far; a GPU without
+ * core_percent is never waited for. compute_leave has some of the pieces measured, and corrects. */
+#ifndef ISOLATION_COMPUTE_H
+#define ISOLATION_COMPUTE_H
+
+#include <stdbool.h>
+
+#include "driver.h"
+
+/* WORK_COPY_WAITED: the driver's function returns when it is done, or when the source may change. */
+enum work { WORK_KERNEL, WORK_GRAPH, WORK_COPY, WORK_COPY_WAITED, WORK_FILL };
+
+/* A piece of work between its two calls. */
+struct piece {
+    int gpu;               /* in the limits; below 0: not limited, and the rest says nothing */
+    unsigned estimate;     /* place of its kind in compute_estimate.h */
+    bool known, marked, measured; /* its kind is; there is an event after it, one before it too */
+    bool waited;           /* the call itself takes as long */
+    uint64_t amount, charged_ns, launches, began_ns;
+    CUstream stream;
+    CUevent before_event;
+    CUcontext before_context;
+};
+
+/* `key` tells kinds of work apart that take different time: a kernel and its grid, a graph, a direction of copies. `bytes` of a
+ * copy or a fill, else 0. `stream` must be CU_STREAM_PER_THREAD where NULL would mean that. Waits as long as the container's
+ * share says; an error is for the program. */
+CUresult compute_enter(struct piece *piece, enum work work, uint64_t key, uint64_t bytes, CUstream stream);
+
+/* After the driver answered; returns `result`. */
+CUresult compute_leave(struct piece *piece, CUresult result);
+
+/* Before a context ends: nothing of it is touched from here on. */
+void compute_forget_context(CUcontext context);
+
+/* Streams are being captured (or no longer): what is put into them is no work. */
+void compute_count_capture(int more);
+
+#endif

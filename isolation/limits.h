@@ -1,0 +1,50 @@
+/* The limits file: what the node agent gives a container. Text, read-only for the tenant.
+ *
+ *     gpushare-limits 1.0
+ *     container <namespace>/<pod>/<container> <uid of the pod>
+ *     gpu <UUID> memory_bytes=<n> [core_percent=<1..100>] [core_policy=hard|idle]
+ *
+ * A line ends with LF; words are separated by one space. GPUs that are not named are refused. A file of another
+ * major version is refused as a whole, and so is anything odd in one of the same minor version or an older one; of a higher
+ * minor version, unknown lines and unknown keys are passed over. */
+#ifndef ISOLATION_LIMITS_H
+#define ISOLATION_LIMITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LIMITS_MAJOR = 1,
+    LIMITS_MINOR = 0,
+    LIMITED_GPUS_MAX = 16,
+    LIMITS_MAX_BYTES = 64 << 10,
+    LIMITS_MESSAGE_MAX = 256,
+};
+
+enum core_policy {
+    CORE_HARD, /* its share and no more, alone on the GPU too */
+    CORE_IDLE, /* what the others leave idle as well */
+};
+
+struct gpu_limit {
+    char uuid[64];         /* "GPU-..." or "MIG-...", as NVML spells it */
+    uint64_t memory_bytes; /* a multiple of 1 MiB */
+    unsigned core_percent; /* of the GPU's time, 1 to 100; 0: not limited */
+    enum core_policy core_policy;
+};
+
+struct limits {
+    char container[512]; /* <namespace>/<pod>/<container> */
+    char pod_uid[64];
+    unsigned gpu_count;
+    struct gpu_limit gpus[LIMITED_GPUS_MAX];
+};
+
+/* Reads `size` bytes of text. False: refused, and `message` says the line, what is wrong with it, and what to do. */
+bool limits_read(const char *text, size_t size, struct limits *limits, char message[LIMITS_MESSAGE_MAX]);
+
+/* Reads the file at `path`. False: as above; the message names the file. */
+bool limits_read_file(const char *path, struct limits *limits, char message[LIMITS_MESSAGE_MAX]);
+
+#endif

@@ -1,0 +1,182 @@
+#define _GNU_SOURCE
+#include "members.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "own_process.h"
+
+#ifndef F_OFD_GETLK
+#define F_OFD_GETLK 36
+#endif
+#define EXITING 0x4 /* of a process's flags in /proc/PID/stat */
+
+/* What /proc says of a process. */
+struct seen {
+    bool there;
+    char state;
+    unsigned long flags, threads;
+};
+
+static bool lock_byte(int file, int type, unsigned byte)
+{
+    struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    return !fcntl(file, F_SETLK, &lock);
+}
+
+bool member_alive(int file, unsigned slot, pid_t *pid)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    /* Asking as an open file description shows this process's own locks, too. */
+    if (fcntl(file, F_OFD_GETLK, &lock)) {
+        lock.l_pid = 0;
+        if (fcntl(file, F_GETLK, &lock))
+            return true; /* who cannot be seen may live */
+    }
+    if (pid)
+        *pid = lock.l_type != F_UNLCK && lock.l_pid > 0 ? lock.l_pid : 0;
+    return lock.l_type != F_UNLCK;
+}
+
+static bool read_file(const char *path, char *text, size_t room)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    ssize_t size = read(file, text, room - 1);
+    close(file);
+    text[size > 0 ? size : 0] = '\0';
+    return size > 0;
+}
+
+/* The fields of interest are the third, the ninth and the twentieth; the second one may hold anything. */
+static struct seen look(pid_t pid)
+{
+    char path[64], text[1024];
+    struct seen seen = {0};
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    char *at = read_file(path, text, sizeof text) ? strrchr(text, ')') : NULL;
+    if (!at || !at[1])
+        return seen;
+    seen.there = true;
+    seen.state = at[2];
+    at += 2;
+    for (int field = 3; field < 20 && at; field++) {
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
+        if (at && field + 1 == 9)
+            seen.flags = strtoul(at, NULL, 10);
+        if (at && field + 1 == 20)
+            seen.threads = strtoul(at, NULL, 10);
+    }
+    return seen;
+}
+
+/* Inode of this process's pid namespace; 0 where /proc does not say. */
+static uint64_t pid_namespace(void)
+{
+    char text[64] = "";
+    ssize_t size = readlink("/proc/self/ns/pid", text, sizeof text - 1);
+    return size > 5 ? strtoull(text + 5, NULL, 10) : 0;
+}
+
+/* Of a slot that nobody has locked: whether what its owner had in the driver is gone, too. A process that is still ending has
+ * it yet: its first thread may have ended (Z) while its last one closes the files, one after the other. One that runs on has
+ * begun another program or thrown its files away; both end what it had. So does another process with its number: only while that one
+ * ends, too, this slot waits for it. */
+static bool has_ended(const struct region_slot *slot)
+{
+    uint64_t there = atomic_load(&slot->pid_namespace);
+    if (!there || there != pid_namespace())
+        return true;
+    struct seen seen = look(atomic_load(&slot->pid));
+    if (!seen.there)
+        return true;
+    if (seen.state == 'Z' || seen.state == 'X')
+        return seen.threads <= 1;
+    return !(seen.flags & EXITING);
+}
+
+static uint64_t new_owner(pid_t pid)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return ((uint64_t)pid << 40 ^ ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec)) | 1;
+}
+
+/* With the slot's lock held. */
+static void clear(struct region *region, unsigned slot)
+{
+    account_clear(region, slot);
+    atomic_store(&region->slots[slot].owner, 0);
+}
+
+/* Takes the lock of a slot whose owner is dead or that has none, and clears it. Asked first whether it is locked: one's own
+ * lock would be given anew, and let go afterwards. */
+static bool take_over(struct region *region, int file, unsigned slot)
+{
+    if (member_alive(file, slot, NULL) || !lock_byte(file, F_WRLCK, slot))
+        return false;
+    if (atomic_load(&region->slots[slot].owner) && !has_ended(&region->slots[slot])) {
+        lock_byte(file, F_UNLCK, slot);
+        return false;
+    }
+    clear(region, slot);
+    return true;
+}
+
+static void raise_slots_used(struct region *region, uint32_t used)
+{
+    uint32_t before = atomic_load(&region->header.slots_used);
+    while (before < used && !atomic_compare_exchange_weak(&region->header.slots_used, &before, used))
+        ;
+}
+
+bool member_join(struct region *region, int file, struct member *member)
+{
+    pid_t pid = getpid();
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        struct region_slot *slot = &region->slots[i];
+        raise_slots_used(region, i + 1);
+        if (!take_over(region, file, i))
+            continue;
+        uint64_t owner = new_owner(pid);
+        atomic_store(&slot->pid, pid);
+        atomic_store(&slot->pid_namespace, pid_namespace());
+        atomic_store(&slot->owner, owner);
+        *member = (struct member){(int)i, owner};
+        own_process_begin();
+        return true;
+    }
+    return false;
+}
+
+void member_leave(int file, struct member *member)
+{
+    if (member->slot >= 0)
+        lock_byte(file, F_UNLCK, (unsigned)member->slot);
+    member->slot = -1;
+}
+
+bool member_holds(const struct region *region, const struct member *member)
+{
+    return member->slot >= 0 && atomic_load(&region->slots[member->slot].owner) == member->owner && own_process();
+}
+
+unsigned members_sweep(struct region *region, int file, const struct member *self)
+{
+    unsigned used = atomic_load(&region->header.slots_used), cleared = 0;
+    for (unsigned i = 0; i < used && i < REGION_SLOTS; i++) {
+        if (!atomic_load(&region->slots[i].owner) || (int)i == self->slot || !take_over(region, file, i))
+            continue;
+        lock_byte(file, F_UNLCK, i);
+        cleared++;
+    }
+    return cleared;
+}

@@ -1,0 +1,39 @@
+/* The processes of a container that use its GPUs: each has a slot of the usage file.
+ *
+ * A process holds a POSIX record lock on the byte of its slot; the kernel takes the lock away when the process ends, however it
+ * does, or begins another program, and it does so across pid namespaces. Since the kernel drops locks before it
+ * ends what the process has in the driver, a slot counts as left only once the process has ended (or is another one, or
+ * another program) where its pid namespace is ours and that can be seen.
+ *
+ * Not thread-safe: the caller has a mutex (charge.c). */
+#ifndef ISOLATION_MEMBERS_H
+#define ISOLATION_MEMBERS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "region.h"
+
+/* A slot of this process, as long as it keeps it. */
+struct member {
+    int slot;       /* -1: none */
+    uint64_t owner; /* what the slot's `owner` must still be */
+};
+
+/* Takes a slot, clearing what a dead owner left in it. False: all are taken. `file` is the usage file. */
+bool member_join(struct region *region, int file, struct member *member);
+
+/* Lets the slot's lock go, where this process still has it: the slot is no longer its own. */
+void member_leave(int file, struct member *member);
+
+/* Whether the slot is still this process's: not after fork, nor when somebody has cleared it. */
+bool member_holds(const struct region *region, const struct member *member);
+
+/* Clears the slots of the dead; returns how many there were. A few microseconds per process that lives. */
+unsigned members_sweep(struct region *region, int file, const struct member *self);
+
+/* Whether anybody holds the slot's lock. `pid` (may be NULL) gets its process id in this process's pid namespace, 0 if it has none
+ * there; one's own is not told apart on kernels before 3.15. */
+bool member_alive(int file, unsigned slot, pid_t *pid);
+
+#endif

@@ -1,0 +1,297 @@
+"""The compute limit on the stand-in driver: what happens, not how fast. Shares are measured by ``make bench-isolation``."""
+
+import os
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gpushare.playground import gpus
+from tests.integration.isolation.conftest import LimitedContainer
+from tests.integration.isolation.containers import run_tenant, running_tenant
+from tests.integration.isolation.test_sanitized import run
+from tests.unit.isolation.building import Container, build
+
+PAGE: Final = 4096
+#: Kernels as the stand-in driver knows them: the first parameter is their duration.
+LOAD = '''
+PTX = b"""
+.version 6.4
+.target sm_50
+.address_size 64
+// fakegpu: duration param 0 ns
+.visible .entry spin(.param .u64 length) { ret; }
+"""
+context()
+module, spin = c_void_p(), c_void_p()
+must("cuModuleLoadData", byref(module), PTX)
+must("cuModuleGetFunction", byref(spin), module, b"spin")
+
+def launch(nanoseconds, stream=None, name="cuLaunchKernel"):
+    length = c_uint64(nanoseconds)
+    parameters = (c_void_p * 1)(ctypes.addressof(length))
+    extra = [] if "Cooperative" in name else [None]
+    must(name, spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, *extra)
+'''
+
+
+@pytest.fixture
+def containers(tmp_path: Path) -> Path:
+    """Where the arbiter looks for containers."""
+    folder = tmp_path / "containers"
+    folder.mkdir()
+    return folder
+
+
+@contextmanager
+def arbiter(containers: Path, flavour: str = "") -> Iterator[subprocess.Popen[str]]:
+    """At work when the block begins."""
+    program = build("sanitize") / flavour / "arbiter" if flavour else build("all") / "arbiter"
+    with subprocess.Popen(
+        [program, "--containers", containers], stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr
+        try:
+            assert "at work" in running.stderr.readline()
+            yield running
+        finally:
+            running.kill()
+
+
+def place(containers: Path, container: Container) -> None:
+    """As the node agent lays containers out."""
+    folder = containers / container.run.name
+    folder.mkdir()
+    os.link(container.usage, folder / "usage")
+    os.link(container.limits, folder / "limits")
+
+
+def page(container: Container) -> dict[str, int]:
+    """The turn page of the container's first GPU."""
+    text = container.usage.read_bytes()[PAGE : 2 * PAGE]
+    version, grants, heartbeat, until, allowed = struct.unpack_from("=IIQQQ", text)
+    library, requests, used = struct.unpack_from("=IIQ", text, 64)
+    return {
+        "version": version,
+        "grants": grants,
+        "heartbeat": heartbeat,
+        "until": until,
+        "allowed": allowed,
+        "library": library,
+        "requests": requests,
+        "used": used,
+    }
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """A state that comes; at the latest in a minute, on a busy machine."""
+    pause = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < pause
+        os.sched_yield()
+
+
+def test_a_container_without_a_percentage_is_left_alone(container: LimitedContainer) -> None:
+    here = container()
+    run_tenant(here, LOAD + 'for _ in range(100): launch(10_000)\nmust("cuCtxSynchronize")')
+    assert page(here)["library"] == 0
+
+
+def test_work_is_charged_what_it_takes(container: LimitedContainer, containers: Path) -> None:
+    here = container(more=" core_percent=50")
+    place(containers, here)
+    with arbiter(containers):
+        run_tenant(here, LOAD + 'for _ in range(40): launch(2_000_000)\nmust("cuCtxSynchronize")\nlaunch(1)')
+    told = page(here)
+    assert told["grants"] > 0
+    # No upper bound: on a busy machine marks lie further apart than the work between them.
+    assert told["used"] > 40e6
+
+
+@pytest.mark.parametrize("percent", [5, 100])
+def test_without_an_arbiter_work_goes_on(container: LimitedContainer, percent: int) -> None:
+    here = container(more=f" core_percent={percent}")
+    run_tenant(here, LOAD + 'for _ in range(50): launch(200_000)\nmust("cuCtxSynchronize")')
+    assert page(here)["used"] > 0
+
+
+def test_every_way_to_launch(container: LimitedContainer, containers: Path) -> None:
+    here = container(more=" core_percent=80")
+    place(containers, here)
+    lines = (
+        LOAD
+        + """
+stream, graph, whole = c_void_p(), c_void_p(), c_void_p()
+must("cuStreamCreate", byref(stream), 1)
+launch(1000, stream)
+launch(1000, None)
+launch(1000, c_void_p(1))
+launch(1000, c_void_p(2))
+launch(1000, None, "cuLaunchKernel_ptsz")
+launch(1000, stream, "cuLaunchCooperativeKernel")
+must("cuStreamBeginCapture_v2", stream, 0)
+for _ in range(200):
+    launch(1000, stream)
+must("cuStreamEndCapture", stream, byref(graph))
+must("cuGraphInstantiateWithFlags", byref(whole), graph, c_uint64(0))
+for _ in range(20):
+    must("cuGraphLaunch", whole, stream)
+at = c_uint64()
+must("cuMemAlloc_v2", byref(at), c_size_t(1 << 20))
+room = ctypes.create_string_buffer(1 << 20)
+must("cuMemsetD8_v2", at, 7, c_size_t(1 << 20))
+must("cuMemcpyDtoH_v2", room, at, c_size_t(1 << 20))
+must("cuMemsetD32Async", at, 9, c_size_t(1 << 18), stream)
+must("cuMemcpyHtoDAsync_v2", at, room, c_size_t(1 << 20), stream)
+must("cuMemcpyDtoDAsync_v2_ptsz", at, at, c_size_t(1 << 19), None)
+must("cuCtxSynchronize")
+print(room.raw[1], room.raw[-1])
+"""
+    )
+    with arbiter(containers):
+        assert run_tenant(here, lines).stdout == "7 7\n"
+
+
+def test_a_capture_of_another_thread_is_not_disturbed(container: LimitedContainer) -> None:
+    here = container(more=" core_percent=90")
+    lines = (
+        LOAD
+        + """
+stream, other, graph = c_void_p(), c_void_p(), c_void_p()
+must("cuStreamCreate", byref(stream), 1)
+must("cuStreamCreate", byref(other), 1)
+launch(3_000_000, other)
+must("cuStreamBeginCapture_v2", stream, 0)
+for _ in range(30):
+    launch(3_000_000, other)
+    launch(1000, stream)
+must("cuStreamEndCapture", stream, byref(graph))
+count = c_size_t()
+must("cuGraphGetNodes", graph, None, byref(count))
+print(count.value)
+"""
+    )
+    assert run_tenant(here, lines).stdout == "30\n"
+
+
+def test_contexts_may_end_with_work_under_way(container: LimitedContainer) -> None:
+    here = container(more=" core_percent=90")
+    lines = (
+        LOAD
+        + """
+for _ in range(20):
+    made = context()
+    module, spin = c_void_p(), c_void_p()
+    must("cuModuleLoadData", byref(module), PTX)
+    must("cuModuleGetFunction", byref(spin), module, b"spin")
+    for _ in range(5):
+        launch(300_000)
+    must("cuCtxDestroy_v2", made)
+for _ in range(20):
+    made = c_void_p()
+    must("cuDevicePrimaryCtxRetain", byref(made), 0)
+    must("cuCtxSetCurrent", made)
+    must("cuModuleLoadData", byref(module), PTX)
+    must("cuModuleGetFunction", byref(spin), module, b"spin")
+    launch(300_000)
+    must("cuDevicePrimaryCtxReset_v2", 0)
+"""
+    )
+    run_tenant(here, lines)
+
+
+def test_a_forked_child_ends_and_its_parent_goes_on(container: LimitedContainer) -> None:
+    here = container(more=" core_percent=90")
+    lines = (
+        LOAD
+        + """
+for _ in range(10):
+    launch(500_000)
+    child = os.fork()
+    if not child:
+        os._exit(call("cuCtxSynchronize") == 0)
+    assert os.waitpid(child, 0)[1] == 0
+must("cuCtxSynchronize")
+"""
+    )
+    run_tenant(here, lines)
+
+
+def test_an_arbiter_that_dies_holds_up_nobody(container: LimitedContainer, containers: Path) -> None:
+    here = container(more=" core_percent=60")
+    place(containers, here)
+    forever = LOAD + "\nwhile True: launch(500_000)\n"
+    with running_tenant(here, forever):
+        with arbiter(containers):
+            wait_until(lambda: page(here)["grants"] > 10)
+        alone = page(here)
+        wait_until(lambda: page(here)["used"] > alone["used"] + 100_000_000)
+        with arbiter(containers):
+            wait_until(lambda: page(here)["grants"] > alone["grants"] + 10)
+
+
+def test_an_arbiter_that_ends_in_order_says_so(container: LimitedContainer, containers: Path) -> None:
+    here = container(more=" core_percent=60")
+    place(containers, here)
+    with arbiter(containers) as running:
+        wait_until(lambda: page(here)["heartbeat"] > 0)
+        running.terminate()
+        assert running.wait(20) == 0
+    assert page(here)["heartbeat"] == 0
+
+
+@pytest.mark.parametrize("flavour", ["", "address", "thread"])
+def test_what_a_tenant_does_to_its_page_is_its_own_loss(
+    container: LimitedContainer, containers: Path, flavour: str
+) -> None:
+    bad, good = container(more=" core_percent=40"), container(more=" core_percent=50")
+    place(containers, bad)
+    place(containers, good)
+    size = bad.usage.stat().st_size
+    with (
+        arbiter(containers, flavour) as running,
+        running_tenant(good, LOAD + "\nwhile True: launch(500_000)\n"),
+    ):
+        for attack in range(12):
+            with bad.usage.open("r+b") as usage:
+                if attack % 4 == 3:
+                    usage.truncate(attack * 500)
+                    usage.truncate(size)
+                usage.seek(PAGE)
+                usage.write(os.urandom(PAGE) if attack % 2 else b"\xff" * PAGE)
+                if attack % 4 == 2:
+                    usage.truncate(PAGE)
+            grants = page(good)["grants"]
+            wait_until(lambda seen=grants: page(good)["grants"] > seen + 2)
+        assert running.poll() is None
+
+
+def test_containers_that_come_and_go(
+    container: LimitedContainer, containers: Path, node: gpus.GpuNode
+) -> None:
+    here = container(more=" core_percent=40")
+    with arbiter(containers) as running:
+        for number in range(5):
+            folder = containers / f"c{number}"
+            folder.mkdir()
+            os.link(here.usage, folder / "usage")
+            os.link(here.limits, folder / "limits")
+            told = page(here)["heartbeat"]
+            wait_until(lambda seen=told: page(here)["heartbeat"] > seen)
+            for name in ("limits", "usage"):
+                (folder / name).unlink()
+            folder.rmdir()
+        assert running.poll() is None
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_threads_that_launch_capture_end_contexts_and_fork(
+    container: LimitedContainer, sanitizer: str
+) -> None:
+    assert run(container(more=" core_percent=95"), sanitizer, "launches_race", "4", "150") == "0 failures\n"

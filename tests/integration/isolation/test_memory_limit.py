@@ -1,0 +1,239 @@
+"""Memory: every way to take it ends at the container's limit, and giving it back gives it back."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.isolation.conftest import LimitedContainer
+from tests.integration.isolation.containers import driver_used_mib, run_tenant, running_tenant
+from tests.unit.fakegpu import building as fakegpu
+
+KINDS = ["plain", "pitch", "managed", "async", "async_ptsz", "from_pool", "physical", "array", "mipmap"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_above_the_limit_is_refused_and_what_is_given_back_can_be_taken_again(
+    kind: str, container: LimitedContainer
+) -> None:
+    run_tenant(
+        container(),
+        f"""
+context()
+base = used()
+result, held = take({kind!r}, 1024 * MIB)
+assert result == 0, result
+assert base + 1024 <= used() <= base + 1024 + 32, used()
+result, none = take({kind!r}, 1024 * MIB)
+assert result == OUT_OF_MEMORY, result
+assert base + 1024 <= used() <= base + 1024 + 32, used()
+give({kind!r}, held)
+assert used() == base, (used(), base)
+result, held = take({kind!r}, 1600 * MIB)
+assert result == 0, result
+""",
+    )
+
+
+def test_the_last_mebibyte_can_be_taken_and_not_one_more(container: LimitedContainer) -> None:
+    run_tenant(
+        container(512),
+        """
+context()
+while info()[0]:
+    result, _ = take("plain", 2 * MIB)
+    assert result == 0, result
+result, _ = take("plain", 1 * MIB)
+assert result == OUT_OF_MEMORY
+""",
+    )
+
+
+def test_small_pieces_share_pages_and_cost_what_the_driver_takes_for_them(
+    container: LimitedContainer,
+) -> None:
+    here = container(1024)
+    lines = """
+context()
+base = used()
+pieces = [take("plain", 300_000)[1] for _ in range(40)]
+print(used() - base, flush=True)
+for piece in pieces[:-1]:
+    give("plain", piece)
+assert used() == base + 2
+give("plain", pieces[-1])
+assert used() == base
+pieces = [take("plain", 700_000)[1] for _ in range(10)]
+print(used(), flush=True)
+sys.stdin.read()
+"""
+    with running_tenant(here, lines) as line:
+        assert int(line()) >= 40 * 300_000 >> 20
+        assert int(line()) == driver_used_mib(here.node)
+
+
+def test_a_context_costs_what_the_driver_says_and_its_memory_ends_with_it(
+    container: LimitedContainer,
+) -> None:
+    here = container(1500)
+    lines = """
+first = context()
+cost = used()
+print(cost, flush=True)
+sys.stdin.readline()
+second = context()
+assert used() == 2 * cost
+for kind in ("plain", "managed", "pitch", "array"):
+    assert take(kind, 64 * MIB)[0] == 0
+for _ in range(9):
+    assert take("plain", 1000)[0] == 0
+must("cuCtxDestroy_v2", second)
+must("cuCtxSetCurrent", first)
+assert used() == cost, used()
+made = c_void_p()
+contexts = 0
+while call("cuCtxCreate_v2", byref(made), 0, 0) == 0:
+    contexts += 1
+assert contexts == 1500 // cost - 1, contexts
+"""
+    with running_tenant(here, lines.partition("sys.stdin.readline()")[0] + "sys.stdin.read()") as line:
+        assert int(line()) == driver_used_mib(here.node)
+    run_tenant(here, lines.replace("sys.stdin.readline()", ""))
+
+
+def test_the_primary_context_is_charged_once_and_ends_with_its_last_user(container: LimitedContainer) -> None:
+    run_tenant(
+        container(),
+        """
+must("cuInit", 0)
+primary = c_void_p()
+must("cuDevicePrimaryCtxRetain", byref(primary), 0)
+must("cuCtxSetCurrent", primary)
+cost = used()
+assert cost > 0
+must("cuDevicePrimaryCtxRetain", byref(primary), 0)
+assert used() == cost
+assert take("plain", 100 * MIB)[0] == 0
+must("cuDevicePrimaryCtxRelease_v2", 0)
+assert used() == cost + 100
+must("cuDevicePrimaryCtxRelease_v2", 0)
+other = context()
+assert used() == cost, used()
+""",
+    )
+
+
+def test_physical_memory_is_charged_until_handles_and_mappings_are_gone(container: LimitedContainer) -> None:
+    run_tenant(
+        container(),
+        """
+context()
+base = used()
+result, handle = take("physical", 64 * MIB)
+address = c_uint64()
+must("cuMemAddressReserve", byref(address), c_size_t(64 * MIB), c_size_t(0), c_uint64(0), c_uint64(0))
+must("cuMemMap", address, c_size_t(64 * MIB), c_size_t(0), handle, c_uint64(0))
+give("physical", handle)
+assert used() == base + 64
+again = c_uint64()
+must("cuMemRetainAllocationHandle", byref(again), c_void_p(address.value))
+must("cuMemUnmap", address, c_size_t(64 * MIB))
+assert used() == base + 64
+give("physical", again)
+assert used() == base
+""",
+    )
+
+
+def test_host_memory_is_not_gpu_memory(container: LimitedContainer) -> None:
+    run_tenant(
+        container(512),
+        """
+context()
+base = used()
+host = c_void_p()
+must("cuMemHostAlloc", byref(host), c_size_t(700 * MIB), 0)
+assert used() == base
+""",
+    )
+
+
+def test_all_answers_agree(container: LimitedContainer) -> None:
+    here = container()
+    lines = """
+context()
+assert take("plain", 300 * MIB)[0] == 0
+total = c_size_t()
+must("cuDeviceTotalMem_v2", byref(total), 0)
+free, whole = info()
+assert total.value == whole * MIB == 2154 * MIB
+alone = c_size_t()
+if call("cuMemGetInfo_v2", None, byref(alone)) == 0:
+    assert alone.value == total.value
+if call("cuMemGetInfo_v2", byref(alone), None) == 0:
+    assert alone.value == free * MIB
+print(whole - free, flush=True)
+sys.stdin.read()
+"""
+    with running_tenant(here, lines) as line:
+        used_mib = int(line())
+        smi = subprocess.run(
+            [fakegpu.system_program("nvidia-smi")],
+            env=here.environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert f"{used_mib}MiB /  2154MiB" in smi.stdout
+        assert used_mib == driver_used_mib(here.node)
+
+
+def test_neighbours_do_not_see_each_other(container: LimitedContainer) -> None:
+    one, other = container(4096), container(2154)
+    lines = "context()\nassert take('plain', 1024 * MIB)[0] == 0\nprint(used(), flush=True)\nsys.stdin.read()"
+    listing = """
+import pynvml
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+print([process.usedGpuMemory // MIB for process in processes], memory.used // MIB)
+"""
+    with running_tenant(one, lines) as line:
+        used_mib = int(line())
+        assert used_mib > 1024
+        assert run_tenant(one, listing).stdout == f"[{used_mib}] {used_mib}\n"
+        assert run_tenant(other, listing).stdout == "[] 0\n"
+        assert int(run_tenant(other, "context()\nprint(used())").stdout) == used_mib - 1024
+
+
+def test_gpustat_shows_the_slice(container: LimitedContainer) -> None:
+    shown = subprocess.run(
+        [Path(sys.executable).with_name("gpustat"), "--no-color"],
+        env=container().environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "/  2154 MB" in shown.stdout
+
+
+def test_levels_of_a_mipmap_that_outlive_what_they_shared_pages_with_are_charged(
+    container: LimitedContainer,
+) -> None:
+    here = container()
+    lines = """
+context()
+shared, mipmap = [take("plain", kib << 10)[1] for kib in (1000, 200)], c_void_p()
+shape = Array3D(4096, 48, 0, 0x20, 1, 0)
+must("cuMipmappedArrayCreate", byref(mipmap), byref(shape), 2)
+for piece in shared:
+    give("plain", piece)
+print(used(), flush=True)
+sys.stdin.read()
+"""
+    with running_tenant(here, lines) as line:
+        assert int(line()) >= driver_used_mib(here.node)

@@ -1,0 +1,178 @@
+"""Every function of the driver: limited, or passed on with a reason; and each can be reached through our libraries.
+
+Held against NVIDIA's own libraries (which load without a GPU) and the newest cuda.h.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from tests.building import ROOT
+from tests.unit.fakegpu.building import IN_CI, SYSTEM
+from tests.unit.isolation.building import BUILT, OPEN, build
+
+LIBRARIES = {"cuda": "libcuda.so", "nvml": "libnvidia-ml.so"}
+
+
+def real(library: str) -> Path:
+    found = sorted(SYSTEM.glob(f"usr/lib/*/nvidia/current/{LIBRARIES[library]}.*.*"))
+    if not found:
+        missing = f"NVIDIA's {LIBRARIES[library]} is not here; scripts/install-system-packages unpacks it"
+        if IN_CI:
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found[0]
+
+
+def exported(path: Path) -> set[str]:
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", path], capture_output=True, text=True, timeout=30, check=True
+    )
+    return {line.split()[2].partition("@")[0] for line in listed.stdout.splitlines()}
+
+
+def ours(library: str) -> set[str]:
+    build("libraries")
+    return exported(BUILT / f"{LIBRARIES[library]}.1")
+
+
+def passed_on(library: str) -> list[str]:
+    text = (ROOT / "isolation" / "symbols" / f"passed_on_{library}.txt").read_text()
+    return [name for line in text.splitlines() if not line.startswith("#") for name in line.split()]
+
+
+def declared() -> set[str]:
+    """The symbols that programs built with the newest cuda.h look for."""
+    (header,) = (
+        Path(str(file.locate()))
+        for file in distribution("nvidia-cuda-runtime").files or []
+        if file.name == "cuda.h"
+    )
+    text = header.read_text()
+    found = set(re.findall(r"\bCUDAAPI\s+(cu[A-Z]\w+)\s*\(", text))
+    for meant in re.findall(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(.+)$", text, re.MULTILINE):
+        variant = re.search(r"__CUDA_API_PT(SZ|DS)\((cu\w+)\)", meant)
+        if variant:
+            found |= {variant[2], f"{variant[2]}_pt{variant[1].lower()}"}
+        elif re.fullmatch(r"cu\w+", meant.strip()):
+            found.add(meant.strip())
+    return found - {"cuGetProcAddress_v2_ptsz"}  # a function of the header, which no library has
+
+
+@pytest.mark.parametrize("library", ["cuda", "nvml"])
+def test_every_function_is_limited_or_passed_on_with_a_reason(library: str) -> None:
+    there = exported(real(library)) | (declared() if library == "cuda" else set())
+    table = passed_on(library)
+    assert len(table) == len(set(table))
+    assert set(table) & ours(library) == set(), "limited, and in the table of what is not"
+    assert there - ours(library) - set(table) == set(), "nobody has thought of these"
+    assert set(table) - there == set(), "no driver has these"
+
+
+def test_what_the_library_exports_is_the_drivers_own() -> None:
+    assert ours("cuda") - exported(real("cuda")) - declared() == set()
+
+
+@pytest.mark.parametrize("library", ["cuda", "nvml"])
+def test_every_function_can_be_reached_by_its_name(library: str, tmp_path: Path) -> None:
+    (tmp_path / f"libgpushare-driver-{library}.so").symlink_to(real(library))
+    (tmp_path / "names").write_text("\n".join(sorted(exported(real(library)))))
+    script = f"""
+import ctypes
+address = lambda library, name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+ours, real = ctypes.CDLL("{LIBRARIES[library]}.1"), ctypes.CDLL("libgpushare-driver-{library}.so")
+for name in open("names").read().split():
+    print(name, address(ours, name) == address(real, name))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"LD_LIBRARY_PATH": f"{OPEN}:{tmp_path}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    passed = {line.split()[0]: line.endswith("True") for line in told.stdout.splitlines()}
+    assert {name for name, is_real in passed.items() if not is_real} == ours(library) & exported(
+        real(library)
+    )
+
+
+def test_cu_get_proc_address_gives_ours_for_every_limited_function_of_nvidias_driver(tmp_path: Path) -> None:
+    """The driver is asked the same: what it gives out and we limit must come out as ours, in every version and flag."""
+    (tmp_path / "libgpushare-driver-cuda.so").symlink_to(real("cuda"))
+    (tmp_path / "names").write_text("\n".join(sorted(exported(real("cuda")))))
+    (tmp_path / "ours").write_text("\n".join(sorted(ours("cuda"))))
+    script = """
+import ctypes, re
+ours, real = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libgpushare-driver-cuda.so")
+address = lambda library, name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+names, limited = open("names").read().split(), set(open("ours").read().split())
+symbols = {address(real, name): name for name in names}
+asked = 0
+for base in sorted({re.sub(r"(_v\\d+)?(_pt[sd][sz])?$", "", name) for name in names}):
+    for version in (2000, 3010, 3020, 4000, 5000, 6000, 7000, 8000, 9000, 10000, 11000, 11020, 11040, 12000, 12020):
+        for flags in (0, 1, 2):
+            answers = []
+            for library in (real, ours):
+                for variant in ("cuGetProcAddress", "cuGetProcAddress_v2"):
+                    found, status = ctypes.c_void_p(), ctypes.c_int()
+                    more = [ctypes.byref(status)] if variant.endswith("v2") else []
+                    result = getattr(library, variant)(
+                        base.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags), *more
+                    )
+                    answers.append((result, found.value, status.value))
+            for theirs, mine in zip(answers[:2], answers[2:]):
+                symbol = symbols.get(theirs[1])
+                expected = address(ours, symbol) if symbol in limited else theirs[1]
+                assert mine == (theirs[0], expected, theirs[2]), (base, version, flags, symbol, theirs, mine)
+            asked += 1
+print(asked > 1000)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"LD_LIBRARY_PATH": f"{OPEN}:{tmp_path}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (told.returncode, told.stdout) == (0, "True\n"), told.stderr
+
+
+def versions_needed(path: Path) -> set[tuple[int, ...]]:
+    listed = subprocess.run(["objdump", "-T", path], capture_output=True, text=True, timeout=30, check=True)
+    return {
+        tuple(map(int, version.split(".")))
+        for version in re.findall(r"\*UND\*.*\bGLIBC_([\d.]+)", listed.stdout)
+    }
+
+
+@pytest.mark.parametrize("library", ["cuda", "nvml"])
+def test_glibc_2_17_is_new_enough(library: str) -> None:
+    """The library is loaded by the tenant's programs, into whatever system their image has."""
+    needed = versions_needed(build("libraries") / f"{LIBRARIES[library]}.1")
+    assert needed
+    assert max(needed) <= (2, 17)
+
+
+@pytest.mark.parametrize("library", ["cuda", "nvml"])
+def test_the_drivers_library_is_a_dependency_by_its_path(library: str) -> None:
+    listed = subprocess.run(
+        ["readelf", "-dW", build("libraries") / f"{LIBRARIES[library]}.1"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert f"Shared library: [/run/gpushare/driver/{LIBRARIES[library]}]" in listed.stdout
+    assert f"Library soname: [{LIBRARIES[library]}.1]" in listed.stdout
+    assert "NODELETE" in listed.stdout

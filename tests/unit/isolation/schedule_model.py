@@ -1,0 +1,257 @@
+"""Whose turn on a GPU it is, thought once more and slowly: what ``isolation/arbiter_schedule.c`` is held against.
+
+The rules in words are in ``isolation/arbiter_schedule.h``. Whole numbers only, so that both must agree to the nanosecond.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+MS = 1_000_000
+QUANTUM = 50 * MS
+ALONE = 100 * MS
+PERIOD = 50 * MS
+BURST = 100 * MS
+OWED = 1000 * MS
+LINGER = MS // 2
+HANDOVER = 5 * MS
+OVERLAP = 10 * MS
+ANSWER = 25 * MS
+ASLEEP_MIN, ASLEEP_MAX = 20 * MS, 1000 * MS
+HOLD = 500 * MS
+LEAD = 10_000 * MS
+STEP_MOST = 250 * MS
+CLAIM_MOST = 60_000 * MS
+NEVER = 2**64 - 1
+
+
+class Rank(IntEnum):
+    """How well a container may have the GPU."""
+
+    NOT_NOW = 0
+    BORROWER = 1
+    ENTITLED = 2
+
+
+@dataclass(slots=True)
+class Page:
+    """What a container says."""
+
+    used: int = 0
+    busy_until: int = 0
+    requests: int = 0
+    wants: bool = False
+
+
+@dataclass(slots=True)
+class Container:
+    """What the schedule knows of one."""
+
+    percent: int
+    borrows: bool
+    used: int
+    allowed: int
+    active: bool = False
+    busy: bool = False
+    balance: int = 0
+    run: int = 0
+    room: int = 0
+    unpaid: int = 0
+    left: int = 0
+    asleep_until: int = 0
+    asleep: int = 0
+    asleep_requests: int = 0
+
+    @property
+    def enough(self) -> int:
+        return PERIOD * self.percent
+
+    def rank(self, needed: int) -> Rank:
+        if self.balance >= needed:
+            return Rank.ENTITLED
+        return Rank.BORROWER if self.borrows else Rank.NOT_NOW
+
+
+@dataclass(slots=True)
+class Turn:
+    """A turn that was given."""
+
+    holder: int
+    since: int
+    until: int
+    used: int
+    requests: int
+    answered: bool = False
+    over: int | None = None
+
+
+@dataclass(slots=True)
+class Model:
+    """One GPU."""
+
+    now: int
+    containers: dict[int, Container] = field(default_factory=dict)
+    turn: Turn | None = None
+
+    def admit(self, place: int, percent: int, borrows: bool, used: int) -> None:
+        self.containers[place] = Container(percent, borrows, used, used)
+
+    def change(self, place: int, percent: int, borrows: bool) -> None:
+        self.containers[place].percent = percent
+        self.containers[place].borrows = borrows
+
+    def dismiss(self, place: int) -> None:
+        if self.turn and self.turn.holder == place:
+            self.turn = None
+        del self.containers[place]
+
+    def _holds(self, place: int) -> bool:
+        return self.turn is not None and self.turn.holder == place
+
+    def _end(self, turn: Turn) -> None:
+        self.containers[turn.holder].left = self.now
+        self.turn = None
+
+    def _left(self, page: Page) -> int:
+        return max(0, min(page.busy_until - self.now, HOLD))
+
+    def _account(self, now: int, pages: dict[int, Page]) -> None:
+        passed = min(now - self.now, STEP_MOST)
+        had = [
+            container
+            for place, container in self.containers.items()
+            if self._holds(place) or (container.busy and self.now >= container.left + OVERLAP)
+        ]
+        self.now = now
+        for container in had:
+            part = passed // len(had)
+            container.run += part * 100 // container.percent
+            container.room += part
+        for place, container in sorted(self.containers.items()):
+            page = pages[place]
+            said = (page.used - container.used + 2**63) % 2**64 - 2**63
+            container.used = page.used
+            container.unpaid += max(-CLAIM_MOST, min(said, CLAIM_MOST))
+            left, holds = self._left(page), self._holds(place)
+            paid = min(container.unpaid, max(0, container.room + left))
+            container.unpaid = min(container.unpaid - paid, CLAIM_MOST)
+            container.room = min(container.room - paid, BURST)
+            busy = page.busy_until > now
+            if not left and not holds:
+                container.unpaid = 0
+            cap = 100 * (OWED if page.wants and not holds else BURST)
+            if page.wants or holds or busy:
+                cap = max(cap, container.balance)
+            container.balance = min(container.balance + passed * container.percent - 100 * paid, cap)
+            if container.borrows:
+                container.balance = max(container.balance, 0)
+            container.busy = busy
+            active = holds or page.wants or busy
+            others = [other.run for key, other in self.containers.items() if key != place and other.active]
+            if others:
+                if active and not container.active:
+                    container.run = max(container.run, min(others))
+                container.run = min(container.run, min(others) + LEAD)
+            container.active = active
+            if container.asleep and page.requests != container.asleep_requests:
+                container.asleep_until = 0
+
+    def _best(self, pages: dict[int, Page], *, without: int | None = None) -> tuple[Rank, int] | None:
+        waiting = [
+            (-container.rank(container.enough), container.run, place)
+            for place, container in self.containers.items()
+            if place != without and pages[place].wants and container.asleep_until <= self.now
+        ]
+        best = min(waiting, default=None)
+        return (Rank(-best[0]), best[2]) if best and best[0] else None
+
+    def _quiet(self, turn: Turn, page: Page) -> int:
+        return max(min(page.busy_until, self.now + HOLD), turn.since) + LINGER
+
+    def _weigh(self, turn: Turn, page: Page, rival: tuple[Rank, int]) -> None:
+        container = self.containers[turn.holder]
+        rank = container.rank(container.enough if page.wants else 1)
+        if not turn.answered and self.now >= turn.since + ANSWER:
+            container.asleep = max(ASLEEP_MIN, min(2 * container.asleep, ASLEEP_MAX))
+            container.asleep_until = self.now + container.asleep
+            container.asleep_requests = page.requests
+            self._end(turn)
+        elif not page.wants and self.now >= self._quiet(turn, page):
+            self._end(turn)
+        elif rank == Rank.NOT_NOW or rival[0] > rank:
+            turn.over = turn.until = self.now
+        elif rival[0] < rank:
+            turn.until = self.now + ALONE
+        elif self.now < turn.since + QUANTUM:
+            turn.until = turn.since + QUANTUM + HANDOVER
+        elif self.containers[rival[1]].run < container.run:
+            turn.over = turn.until = self.now
+        else:
+            turn.since = self.now
+            turn.until = self.now + QUANTUM + HANDOVER
+
+    def _look_at_turn(self, turn: Turn, pages: dict[int, Page]) -> None:
+        page = pages[turn.holder]
+        if not turn.answered and (not page.wants or page.used != turn.used or page.requests != turn.requests):
+            turn.answered = True
+            self.containers[turn.holder].asleep = 0
+        if turn.over is None:
+            rival = self._best(pages, without=turn.holder)
+            if rival:
+                self._weigh(turn, page, rival)
+            elif turn.until < self.now + ALONE * 3 // 4:
+                turn.until = self.now + ALONE
+        if turn.over is not None and (self._left(page) <= HANDOVER or self.now >= turn.over + HOLD):
+            self._end(turn)
+
+    def _next(self, pages: dict[int, Page]) -> int:
+        moments = [NEVER]
+        turn = self.turn
+        if turn:
+            page = pages[turn.holder]
+            if turn.over is not None:
+                moments += [self.now + max(0, self._left(page) - HANDOVER), turn.over + HOLD]
+            elif not self._best(pages, without=turn.holder):
+                moments.append(turn.until - ALONE // 2)
+            else:
+                moments.append(turn.until - HANDOVER)
+                if not page.wants:
+                    moments.append(self._quiet(turn, page))
+                if not turn.answered:
+                    moments.append(turn.since + ANSWER)
+        for place, container in self.containers.items():
+            missing = container.enough - container.balance
+            if not pages[place].wants:
+                continue
+            if container.asleep_until > self.now:
+                moments.append(container.asleep_until)
+            elif missing > 0:
+                moments.append(self.now + missing // container.percent + 1)
+        return min(moments)
+
+    def step(self, now: int, pages: dict[int, Page]) -> tuple[int, dict[int, tuple[int, int]]]:
+        """When to look again, and (until, allowed) of each."""
+        self._account(max(now, self.now), pages)
+        if self.turn:
+            self._look_at_turn(self.turn, pages)
+        if not self.turn and (best := self._best(pages)):
+            page = pages[best[1]]
+            self.turn = Turn(best[1], self.now, self.now, page.used, page.requests)
+            self.containers[best[1]].active = True
+            self.containers[best[1]].room = max(self.containers[best[1]].room, 0)
+            self._look_at_turn(self.turn, pages)
+        if self.turn:
+            container, page = self.containers[self.turn.holder], pages[self.turn.holder]
+            if not page.wants or container.rank(container.enough) != Rank.NOT_NOW:
+                more = max(0, container.balance // 100)
+                rival = self._best(pages, without=self.turn.holder)
+                if container.borrows and not (rival and rival[0] == Rank.ENTITLED):
+                    more = max(more, ALONE)
+                container.allowed = (page.used + more) % 2**64
+        told = {
+            place: (
+                self.turn.until if self.turn and self._holds(place) and self.turn.over is None else 0,
+                container.allowed,
+            )
+            for place, container in self.containers.items()
+        }
+        return self._next(pages), told

@@ -1,0 +1,39 @@
+"""Counting across processes: nothing is passed, nothing is lost, whenever somebody dies."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.isolation.building import build
+
+
+def usage_file(path: Path) -> Path:
+    size = subprocess.run(
+        [build("libraries") / "region-size"], capture_output=True, text=True, timeout=10, check=True
+    )
+    path.touch()
+    os.truncate(path, int(size.stdout))
+    return path
+
+
+@pytest.mark.parametrize(("processes", "kills"), [(3, 250), (24, 60)])
+def test_processes_that_race_and_are_killed_at_any_moment_neither_pass_the_limit_nor_leave_anything_behind(
+    tmp_path: Path, processes: int, kills: int
+) -> None:
+    ended = subprocess.run(
+        [build("linked") / "accounts_race", usage_file(tmp_path / "usage"), str(processes), str(kills)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "0 left, the whole limit can be taken\n"
+
+
+def test_a_usage_file_costs_no_room_before_it_is_used(tmp_path: Path) -> None:
+    status = usage_file(tmp_path / "usage").stat()
+    assert status.st_size % 4096 < 4096
+    assert status.st_blocks == 0

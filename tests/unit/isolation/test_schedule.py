@@ -1,0 +1,217 @@
+"""The schedule of turns: held against the model step by step, and by what comes of it for whole seconds of simulated time."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.isolation.building import build
+from tests.unit.isolation.schedule_model import MS, NEVER, Model, Page
+
+PLACES: Final = 4
+Ask = Callable[[str], str]
+
+
+def conversation(name: str) -> Iterator[Ask]:
+    """A program that answers lines; those without a question mark get no answer."""
+    with subprocess.Popen(
+        [build("programs") / name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def ask(text: str) -> str:
+            process.stdin.write(text.rstrip("?") + "\n")
+            if not text.endswith("?"):
+                return ""
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert answer, "the program ended, which it must not whatever it is asked"
+            return answer
+
+        yield ask
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+@pytest.fixture(scope="module")
+def schedule() -> Iterator[Ask]:
+    yield from conversation("schedule_check")
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Iterator[Ask]:
+    yield from conversation("schedule_simulation")
+
+
+# --- against the model ------------------------------------------------------------------------------------------
+
+PERCENT = st.one_of(st.integers(1, 100), st.sampled_from([10, 30, 50, 90, 100]))
+SPAN = st.one_of(
+    st.integers(0, 3 * MS),
+    st.integers(0, 30 * MS),
+    st.integers(0, 2000 * MS),
+    st.sampled_from([0, MS, 8 * MS]),
+)
+WORD = st.integers(0, 2**64 - 1)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happens to a container: it comes, its page changes, its share changes, or it goes."""
+
+    what: str
+    place: int
+    percent: int
+    borrows: bool
+    spent: int
+    busy: int
+    speaks: bool
+    wants: bool
+    noise: int
+
+
+CHANGES = st.builds(
+    Change,
+    what=st.sampled_from(["admit", "dismiss", "change", "noise", *["page"] * 12]),
+    place=st.integers(0, PLACES - 1),
+    percent=PERCENT,
+    borrows=st.booleans(),
+    spent=st.one_of(SPAN, st.just(0), st.integers(-20 * MS, 0)),
+    busy=SPAN,
+    speaks=st.booleans(),
+    wants=st.booleans(),
+    noise=WORD,
+)
+HISTORIES = st.lists(st.tuples(SPAN, st.booleans(), st.lists(CHANGES, max_size=4)), max_size=60)
+
+
+def happen(change: Change, model: Model, pages: dict[int, Page], ask: Ask) -> None:
+    place, page = change.place, pages[change.place]
+    there = place in model.containers
+    if change.what == "admit" and not there:
+        pages[place] = Page()
+        model.admit(place, change.percent, change.borrows, 0)
+        ask(f"admit {place} {change.percent} {int(change.borrows)} 0")
+    elif change.what == "dismiss" and there:
+        model.dismiss(place)
+        ask(f"dismiss {place}")
+    elif change.what == "change" and there:
+        model.change(place, change.percent, change.borrows)
+        ask(f"change {place} {change.percent} {int(change.borrows)}")
+    elif change.what == "page":
+        page.used = (page.used + change.spent) % 2**64
+        page.busy_until = model.now + change.busy
+        page.requests = (page.requests + change.speaks) % 2**32
+        page.wants = change.wants
+    elif change.what == "noise":
+        page.used, page.busy_until = change.noise, (change.noise * 7919) % 2**64
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(HISTORIES)
+def test_every_step_is_the_models(schedule: Ask, history: list[tuple[int, bool, list[Change]]]) -> None:
+    model = Model(now=1000 * MS)
+    pages = {place: Page() for place in range(PLACES)}
+    schedule(f"begin {model.now}")
+    due = NEVER
+    for span, when_due, changes in history:
+        for change in changes:
+            happen(change, model, pages, schedule)
+        now = due if when_due and model.now < due < model.now + 5000 * MS else model.now + span
+        due, told = model.step(now, pages)
+        words = " ".join(
+            f"{place} {page.used} {page.busy_until} {page.requests} {int(page.wants)}"
+            for place, page in pages.items()
+            if place in model.containers
+        )
+        first, *rest = schedule(f"step {now} {words}?").split()
+        assert int(first) == due
+        assert {
+            int(key): (int(until), int(allowed)) for key, until, allowed in (w.split(":") for w in rest)
+        } == told
+        assert sum(until > now for until, _ in told.values()) <= 1, "a turn is one container's"
+        assert due > now or due == NEVER or model.turn, "nothing to do, and no pause"
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A container in the simulation; lengths in nanoseconds, moments in seconds."""
+
+    percent: int
+    borrows: bool = False
+    kernel: int = 50_000
+    gap: int = 0
+    late: int = 100_000
+    start: float = 0
+    end: float = 1000
+    stop: float = 0
+    lies: int = 0
+
+
+def shares(ask: Ask, *tenants: Tenant, seconds: int = 7, late: int = 100_000) -> list[float]:
+    """Percent of the GPU's time that each had, from the second second on."""
+    ask(f"run {seconds} 20000 1 {late}")
+    for it in tenants:
+        moments = [int(moment * 1e9) for moment in (it.start, it.end, it.stop)]
+        ask(
+            f"tenant {it.percent} {int(it.borrows)} {it.kernel} {it.gap} {it.late} {' '.join(map(str, moments))} {it.lies}"
+        )
+    return [int(word) / 100 for word in ask("go?").split()[1::2]]
+
+
+KERNELS = st.sampled_from([50_000, 1_000_000, 20_000_000])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(PERCENT, KERNELS, st.integers(20_000, 1_000_000))
+def test_alone_a_container_gets_its_share(simulation: Ask, percent: int, kernel: int, late: int) -> None:
+    [share] = shares(simulation, Tenant(percent, kernel=kernel, late=late), late=late)
+    assert share == pytest.approx(percent, abs=2)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.integers(5, 45), KERNELS), min_size=2, max_size=4))
+def test_together_each_gets_its_share(simulation: Ask, given_: list[tuple[int, int]]) -> None:
+    total = sum(percent for percent, _ in given_)
+    tenants = [Tenant(percent * 90 // max(total, 90), kernel=kernel) for percent, kernel in given_]
+    for tenant, share in zip(tenants, shares(simulation, *tenants), strict=True):
+        assert share == pytest.approx(tenant.percent, abs=5)
+
+
+@pytest.mark.parametrize("kernel", [50_000, 20_000_000, 200_000_000])
+def test_long_kernels_of_one_take_nothing_from_another(simulation: Ask, kernel: int) -> None:
+    first, second = shares(simulation, Tenant(10, kernel=200_000_000), Tenant(90, kernel=kernel), seconds=21)
+    assert first == pytest.approx(10, abs=5)
+    assert second == pytest.approx(90, abs=5)
+
+
+def test_idle_time_is_used_only_by_who_may(simulation: Ask) -> None:
+    assert shares(simulation, Tenant(20, borrows=True)) == [pytest.approx(100, abs=2)]
+    borrower, hard = shares(simulation, Tenant(20, borrows=True), Tenant(50))
+    assert (borrower, hard) == (pytest.approx(50, abs=3), pytest.approx(50, abs=2))
+
+
+def test_borrowed_time_is_given_back(simulation: Ask) -> None:
+    late = Tenant(70, start=3)
+    assert shares(simulation, Tenant(30, borrows=True), late, seconds=8)[1] == pytest.approx(70, abs=3)
+
+
+@pytest.mark.parametrize("lies", [1, 2, 3])
+def test_one_that_lies_takes_nothing_from_the_others(simulation: Ask, lies: int) -> None:
+    _, *others = shares(simulation, Tenant(30, lies=lies), Tenant(40), Tenant(30, kernel=1_000_000))
+    assert others[0] >= 36
+    assert others[1] >= 26
+
+
+@pytest.mark.parametrize("moment", [2.0, 2.003, 2.007, 2.0115, 2.0171])
+def test_one_that_is_stopped_holds_up_nobody(simulation: Ask, moment: float) -> None:
+    _, other = shares(simulation, Tenant(30, stop=moment), Tenant(70))
+    assert other == pytest.approx(70, abs=3)
