@@ -103,7 +103,7 @@ def test_the_benchmark_runs_as_documented(tmp_path):
 def test_programs_end_when_their_steps_are_done(capsys):
     assert mnist.main(["--max_steps=3", "--pause_s=0", "--unknown_option=1"]) == 0
     assert benchmark.main(["--num_batches=2", "--pause_s=0"]) == 0
-    assert bandwidth.main(["--rounds=1", "--size_mib=1", "--pause_s=0"]) == 0
+    assert bandwidth.main(["--rounds=1", "--size_mib=1", "--round_s=0"]) == 0
     out = capsys.readouterr().out
     assert "Accuracy at step 3" in out
     assert "round 1:" in out

@@ -1,0 +1,93 @@
+"""Layers are made again exactly when something that went into them changed."""
+
+from pathlib import Path
+
+import pytest
+
+from images import oci
+from images.parts import Part, Store, key_of
+
+
+def made(part: Part, content: bytes) -> oci.Layer:
+    (part.fresh_root() / "file").write_bytes(content)
+    part.keep(oci.tree(part.root, ""), [{"of": content.decode()}], "test")
+    return part.layer
+
+
+def test_a_part_stays_until_its_key_changes(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.part("a", "1").stale
+    layer = made(store.part("a", "1"), b"one")
+    again = store.part("a", "1")
+    assert not again.stale
+    assert again.layer == layer
+    assert again.notes == [{"of": "one"}]
+    assert store.part("a", "2").stale
+
+
+def test_a_part_without_its_blob_or_its_end_is_made_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    made(store.part("a", "1"), b"one").blob.unlink()
+    assert store.part("a", "1").stale
+    part = store.part("a", "1")
+    made(part, b"one")
+    part.fresh_root()
+    assert store.part("a", "1").stale, "it was being made when the build ended"
+
+
+def test_a_part_keeps_no_older_blobs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    made(store.part("a", "1"), b"one")
+    layer = made(store.part("a", "2"), b"two")
+    assert [path for path in layer.blob.parent.iterdir() if path.name not in ("root", "made.json")] == [
+        layer.blob
+    ]
+
+
+def test_a_key_is_of_contents_and_names_of_files_and_of_texts(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("x")
+    other.write_text("x")
+    assert key_of([one], "t") == key_of([one], "t")
+    assert len({key_of([one]), key_of([other]), key_of([one], ""), key_of([one], "t")}) == 4
+    before = key_of([one])
+    one.write_text("y")
+    assert key_of([one]) != before
+
+
+def test_an_archive_that_is_up_to_date_is_left_alone(tmp_path: Path) -> None:
+    told: list[str] = []
+    store = Store(tmp_path, told.append)
+    layer = made(store.part("a", "1"), b"one")
+    archive = tmp_path / "a.tar"
+
+    def write(config: oci.Config) -> int:
+        store.write(archive, ["e2e.local/a:1"], [layer], config)
+        return archive.stat().st_mtime_ns
+
+    first = write(oci.Config())
+    assert write(oci.Config()) == first
+    assert "up to date" in told[-1]
+    write(oci.Config(user="1"))
+    assert "up to date" not in told[-1]
+    archive.unlink()
+    write(oci.Config(user="1"))
+    assert archive.exists()
+
+
+class _Waits(Exception):
+    pass
+
+
+def test_only_one_builds_in_a_folder(tmp_path: Path) -> None:
+    def say(text: str) -> None:
+        raise _Waits(text)
+
+    with (
+        Store(tmp_path).alone(),
+        pytest.raises(_Waits, match="waiting for another"),
+        Store(tmp_path, say).alone(),
+    ):
+        pytest.fail("two build at once")
+    with Store(tmp_path, say).alone():
+        pass
