@@ -1,0 +1,98 @@
+{{/* Names are fixed: users type them, and one cluster has one of each. */}}
+
+{{- define "gpushare.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* What selects the pods of a part; never changes, for selectors cannot. Takes (dict "root" $ "name" NAME). */}}
+{{- define "gpushare.selector" -}}
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end }}
+
+{{/* All labels of an object; the same arguments. */}}
+{{- define "gpushare.labels" -}}
+{{ include "gpushare.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: gpushare
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{- define "gpushare.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Pod Security "restricted", for containers that need nothing of the node. */}}
+{{- define "gpushare.restrictedPod" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+{{- define "gpushare.restrictedContainer" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* --- admission: who does what; each gives "true" or nothing ------------------------------------------- */}}
+
+{{- define "gpushare.admission.hasValidatingPolicy" -}}
+{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}true{{- end -}}
+{{- end }}
+{{- define "gpushare.admission.hasMutatingPolicy" -}}
+{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}true{{- end -}}
+{{- end }}
+
+{{- define "gpushare.admission.validateByPolicy" -}}
+{{- with .Values.admission -}}
+{{- if and .enabled .validation (ne .mode "webhook") (include "gpushare.admission.hasValidatingPolicy" $) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+{{- define "gpushare.admission.validateByWebhook" -}}
+{{- with .Values.admission -}}
+{{- if and .enabled .validation (ne .mode "policy") (not (include "gpushare.admission.validateByPolicy" $)) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+{{- define "gpushare.admission.pointByPolicy" -}}
+{{- with .Values.admission -}}
+{{- if and .enabled .pointToScheduler (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+{{- define "gpushare.admission.pointByWebhook" -}}
+{{- with .Values.admission -}}
+{{- if and .enabled .pointToScheduler (ne .mode "policy") (not (include "gpushare.admission.pointByPolicy" $)) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+{{/* Whether the webhook runs at all. */}}
+{{- define "gpushare.admission.webhook" -}}
+{{- if or (include "gpushare.admission.validateByWebhook" .) (include "gpushare.admission.pointByWebhook" .) -}}true{{- end -}}
+{{- end }}
+
+{{- define "gpushare.schedulerNamespace" -}}
+{{ .Values.admission.schedulerNamespace | default .Release.Namespace }}
+{{- end }}
+{{- define "gpushare.user.nodeAgent" -}}
+system:serviceaccount:{{ .Release.Namespace }}:gpushare-device-plugin
+{{- end }}
+{{- define "gpushare.user.scheduler" -}}
+system:serviceaccount:{{ include "gpushare.schedulerNamespace" . }}:ack-co-scheduler
+{{- end }}
+{{/* A JSON list, which CEL and YAML read alike: who may write the records of who holds what. */}}
+{{- define "gpushare.admission.writers" -}}
+{{- concat (list (include "gpushare.user.scheduler" .) (include "gpushare.user.nodeAgent" .)) .Values.admission.extraWriters | uniq | toJson -}}
+{{- end }}
+{{/* A JSON list of namespaces that are never looked at. */}}
+{{- define "gpushare.admission.excludedNamespaces" -}}
+{{- concat (list "kube-system" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toJson -}}
+{{- end }}

@@ -1,0 +1,139 @@
+{{/*
+RBAC knows no "own node". The token of an agent's pod names its node (from Kubernetes 1.30 on, as every cluster with this
+kind of policy), and so each agent writes on its own node and the pods on it alone, and only what it needs.
+*/}}
+
+{{- define "gpushare.admission.agent" -}}
+failurePolicy: Fail
+matchConstraints:
+  resourceRules:
+    - apiGroups: [""]
+      apiVersions: [v1]
+      operations: ["*"]
+      resources: {{ toJson .resources }}
+matchConditions:
+  - name: is-the-node-agent
+    expression: request.userInfo.username == '{{ include "gpushare.user.nodeAgent" .root }}'
+variables:
+  - name: node
+    expression: request.userInfo.?extra[?'authentication.kubernetes.io/node-name'].orValue([]).join(' ')
+  - name: what
+    expression: >-
+      request.resource.resource + (request.?subResource.orValue('') == '' ? '' : '/' + request.subResource)
+  - name: allowed
+    expression: request.operation == 'UPDATE' && variables.what in {{ .updates }}
+{{- end }}
+
+{{- define "gpushare.admission.agent.common" -}}
+- expression: variables.allowed
+  reason: Forbidden
+  messageExpression: >-
+    'the node agent changes pods and nodes, it may not ' + request.operation + ' ' + variables.what
+{{- if ne .Values.admission.nodeBinding "never" }}
+- expression: variables.node != ''
+  reason: Forbidden
+  message: >-
+    the node agent's token does not say its node (authentication.kubernetes.io/node-name): use the token that Kubernetes
+    gives to its pod, or set the chart's admission.nodeBinding to never where tokens do not say it
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.admission.agent.pods" -}}
+{{ include "gpushare.admission.agent" (dict "root" . "resources" (list "pods" "pods/*") "updates" "['pods']") }}
+  - name: before
+    expression: "variables.allowed ? oldObject.metadata.?annotations.orValue({}) : {}"
+  - name: after
+    expression: "variables.allowed ? object.metadata.?annotations.orValue({}) : {}"
+validations:
+  {{- include "gpushare.admission.agent.common" . | nindent 2 }}
+  {{- if ne .Values.admission.nodeBinding "never" }}
+  - expression: "!variables.allowed || oldObject.spec.?nodeName.orValue('') == variables.node"
+    reason: Forbidden
+    messageExpression: >-
+      'the node agent of node ' + variables.node + ' changes only this node and the pods on it, not pod '
+      + oldObject.metadata.namespace + '/' + oldObject.metadata.name
+      + (oldObject.spec.?nodeName.orValue('') == '' ? ' on no node' : ' on node ' + oldObject.spec.nodeName)
+  {{- end }}
+  - expression: >-
+      !variables.allowed || (
+        object.spec == oldObject.spec
+        && object.metadata.?labels == oldObject.metadata.?labels
+        && object.metadata.?finalizers == oldObject.metadata.?finalizers
+        && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
+        && [variables.before, variables.after].all(m, m.all(n,
+          variables.before[?n] == variables.after[?n]
+          || n in {{ include "gpushare.admission.records" . | nindent 10 | trim }})))
+    reason: Forbidden
+    message: the node agent changes nothing of a pod but the annotations of gpushare
+{{- end }}
+
+{{/* The older way to bind, an object of its own kind. */}}
+{{- define "gpushare.admission.agent.bindings" -}}
+{{ include "gpushare.admission.agent" (dict "root" . "resources" (list "bindings") "updates" "[]") }}
+validations:
+  - expression: variables.allowed
+    reason: Forbidden
+    messageExpression: >-
+      'the node agent changes pods and nodes, it may not ' + request.operation + ' ' + variables.what
+{{- end }}
+
+{{- define "gpushare.admission.agent.nodes" -}}
+{{ include "gpushare.admission.agent" (dict "root" . "resources" (list "nodes" "nodes/*") "updates" "['nodes', 'nodes/status']") }}
+  # What the agent may write is left out of the comparisons.
+  - name: sameNotes
+    expression: >-
+      !variables.allowed || [object, oldObject].all(o, o.metadata.?annotations.orValue({}).all(n,
+        object.metadata.?annotations[?n] == oldObject.metadata.?annotations[?n]
+        || (variables.what == 'nodes' && n in ['gpushare.dev/devices', 'gpushare.dev/isolation'])))
+  - name: sameLabels
+    expression: >-
+      !variables.allowed || [object, oldObject].all(o, o.metadata.?labels.orValue({}).all(n,
+        object.metadata.?labels[?n] == oldObject.metadata.?labels[?n]
+        || (variables.what == 'nodes' && n == 'gpushare.dev/described')))
+  - name: ours
+    expression: "['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu-count', 'aliyun.com/gpu']"
+  - name: sameResources
+    expression: >-
+      !variables.allowed || [object, oldObject].all(o,
+        o.?status.?capacity.orValue({}).all(n, n in variables.ours
+          || object.?status.?capacity[?n] == oldObject.?status.?capacity[?n])
+        && o.?status.?allocatable.orValue({}).all(n, n in variables.ours
+          || object.?status.?allocatable[?n] == oldObject.?status.?allocatable[?n]))
+  - name: sameStatus
+    expression: >-
+      !variables.allowed || (
+        object.?status.?conditions == oldObject.?status.?conditions
+        && object.?status.?addresses == oldObject.?status.?addresses
+        && object.?status.?phase == oldObject.?status.?phase
+        && object.?status.?daemonEndpoints == oldObject.?status.?daemonEndpoints
+        && object.?status.?nodeInfo == oldObject.?status.?nodeInfo
+        && object.?status.?images == oldObject.?status.?images
+        && object.?status.?volumesInUse == oldObject.?status.?volumesInUse
+        && object.?status.?volumesAttached == oldObject.?status.?volumesAttached)
+validations:
+  {{- include "gpushare.admission.agent.common" . | nindent 2 }}
+  {{- if ne .Values.admission.nodeBinding "never" }}
+  - expression: "!variables.allowed || oldObject.metadata.name == variables.node"
+    reason: Forbidden
+    messageExpression: >-
+      'the node agent of node ' + variables.node + ' changes only this node and the pods on it, not node '
+      + oldObject.metadata.name
+  {{- end }}
+  - expression: >-
+      variables.what != 'nodes' || !variables.allowed || (
+        variables.sameNotes && variables.sameLabels
+        && object.spec == oldObject.spec
+        && object.metadata.?finalizers == oldObject.metadata.?finalizers
+        && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)
+    reason: Forbidden
+    message: >-
+      the node agent changes nothing of its node but annotations gpushare.dev/devices and gpushare.dev/isolation and label
+      gpushare.dev/described
+  - expression: >-
+      variables.what != 'nodes/status'
+      || (variables.sameNotes && variables.sameLabels && variables.sameResources && variables.sameStatus)
+    reason: Forbidden
+    message: >-
+      the node agent changes nothing of its node's status but the capacity and allocatable of aliyun.com/gpu-mem,
+      aliyun.com/gpu-core.percentage, aliyun.com/gpu-count and aliyun.com/gpu
+{{- end }}

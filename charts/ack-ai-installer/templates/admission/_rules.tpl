@@ -1,0 +1,200 @@
+{{/*
+The rules on what pods ask for, for pods and for everything that carries a template of pods: written once, with the
+place of the pod in the object as argument. All of these take (dict "root" $ "pod" PATH), where PATH is CEL such as
+object.spec.template; what they mean is in docs/guide/admission.md.
+*/}}
+
+{{/* Who is asked about: pods that ask for something of ours, when they are made or what is judged changes. */}}
+{{- define "gpushare.admission.rules.conditions" -}}
+{{- $old := .pod | replace "object" "oldObject" -}}
+- name: asks-for-gpu
+  expression: >-
+    ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
+      ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu', 'aliyun.com/gpu-count']
+      .exists(r, r in c.?resources.limits.orValue({})))
+{{- if eq .pod "object" }}
+- name: is-new-or-relabelled
+  expression: >-
+    request.operation == 'CREATE'
+    || ['aliyun.com/gpu-count', 'ack.gpushare.placement'].exists(l,
+      object.metadata.?labels[?l] != oldObject.metadata.?labels[?l])
+{{- else }}
+- name: has-another-template
+  expression: request.operation == 'CREATE' || {{ .pod }} != {{ $old }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.admission.rules.variables" -}}
+- name: containers
+  expression: {{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])
+- name: withMemory
+  expression: variables.containers.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }})
+- name: withCompute
+  expression: variables.containers.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }})
+- name: count
+  expression: {{ .pod }}.?metadata.?labels[?'aliyun.com/gpu-count'].orValue('1')
+- name: gpus
+  expression: "variables.count.matches('^[1-9][0-9]{0,3}$') ? int(variables.count) : 1"
+- name: placement
+  expression: {{ .pod }}.?metadata.?labels[?'ack.gpushare.placement'].orValue('require-whole-device')
+{{- end }}
+
+{{/* What can never be served. */}}
+{{- define "gpushare.admission.rules" -}}
+{{- $rule := . -}}
+failurePolicy: Fail
+matchConstraints:
+  {{- include "gpushare.admission.namespaces" .root | nindent 2 }}
+  resourceRules:
+    {{- toYaml .resources | nindent 4 }}
+matchConditions:
+  {{- include "gpushare.admission.rules.conditions" . | nindent 2 }}
+variables:
+  {{- include "gpushare.admission.rules.variables" . | nindent 2 }}
+  - name: wrongCompute
+    expression: >-
+      variables.containers.filter(c, 'aliyun.com/gpu-core.percentage' in c.?resources.limits.orValue({})
+        && !(quantity(string(c.resources.limits['aliyun.com/gpu-core.percentage'])).isInteger()
+          && quantity(string(c.resources.limits['aliyun.com/gpu-core.percentage'])).asInteger() >= 5
+          && quantity(string(c.resources.limits['aliyun.com/gpu-core.percentage'])).asInteger() <= 100
+          && quantity(string(c.resources.limits['aliyun.com/gpu-core.percentage'])).asInteger() % 5 == 0))
+  - name: lonelyCompute
+    expression: variables.withCompute.filter(c, !{{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }})
+  - name: memoryAlone
+    expression: variables.withMemory.filter(c, !{{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }})
+  - name: withWhole
+    expression: variables.containers.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu" }})
+  - name: withCount
+    expression: variables.containers.filter(c, 'aliyun.com/gpu-count' in c.?resources.limits.orValue({}))
+  - name: uneven
+    expression: >-
+      variables.withMemory.filter(c, !quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).isInteger()
+        || quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).asInteger() % variables.gpus != 0)
+  - name: hiding
+    expression: >-
+      variables.withMemory.filter(c, c.?volumeMounts.orValue([]).exists(m, {{ include "gpushare.admission.overIsolation" . }}))
+validations:
+  - expression: size(variables.wrongCompute) == 0
+    reason: Invalid
+    messageExpression: >-
+      'aliyun.com/gpu-core.percentage must be a multiple of 5 from 5 to 100: '
+      + variables.wrongCompute.map(c, 'container ' + c.name + ' asks for '
+        + string(c.resources.limits['aliyun.com/gpu-core.percentage'])).join(', ')
+  - expression: size(variables.lonelyCompute) == 0
+    reason: Invalid
+    messageExpression: >-
+      'aliyun.com/gpu-core.percentage needs aliyun.com/gpu-mem beside it: add aliyun.com/gpu-mem to the limits of '
+      + {{ include "gpushare.admission.named" "lonelyCompute" }}
+  - expression: size(variables.withCompute) == 0 || size(variables.memoryAlone) == 0
+    reason: Invalid
+    messageExpression: >-
+      'all GPU containers of a pod must ask for the same kinds of resource: with aliyun.com/gpu-core.percentage '
+      + {{ include "gpushare.admission.named" "withCompute" }}
+      + ', without it ' + {{ include "gpushare.admission.named" "memoryAlone" }}
+      + '; give every one of them aliyun.com/gpu-mem alone, or both'
+  - expression: size(variables.withWhole) == 0 || size(variables.withMemory) == 0
+    reason: Invalid
+    messageExpression: >-
+      'aliyun.com/gpu cannot be had beside aliyun.com/gpu-mem, no node offers both: whole GPUs for '
+      + {{ include "gpushare.admission.named" "withWhole" }}
+      + ', a share for ' + {{ include "gpushare.admission.named" "withMemory" }}
+      + '; ask for one of them in all containers'
+  - expression: size(variables.withCount) == 0
+    reason: Invalid
+    messageExpression: >-
+      'aliyun.com/gpu-count is no resource that containers ask for: remove it from the limits of '
+      + {{ include "gpushare.admission.named" "withCount" }}
+      + ', and set the pod\'s label of that name to spread a pod over GPUs'
+  - expression: size(variables.withMemory) == 0 || variables.count.matches('^[1-9][0-9]{0,3}$')
+    reason: Invalid
+    messageExpression: >-
+      'label aliyun.com/gpu-count must be a whole number from 1 to 9999, without leading zeros: it is \''
+      + variables.count + '\'; write the number of GPUs, or remove the label'
+  - expression: variables.gpus == 1 || size(variables.withCompute) == 0
+    reason: Invalid
+    messageExpression: >-
+      'label aliyun.com/gpu-count=' + variables.count + ' and aliyun.com/gpu-core.percentage exclude each other: '
+      + 'remove the label, or aliyun.com/gpu-core.percentage from ' + {{ include "gpushare.admission.named" "withCompute" }}
+  - expression: variables.gpus == 1 || size(variables.uneven) == 0
+    reason: Invalid
+    messageExpression: >-
+      'label aliyun.com/gpu-count=' + variables.count + ' spreads aliyun.com/gpu-mem over ' + variables.count
+      + ' GPUs in equal whole parts: '
+      + variables.uneven.map(c, 'container ' + c.name + ' asks for '
+        + string(c.resources.limits['aliyun.com/gpu-mem'])).join(', ')
+      + '; ask for a multiple of ' + variables.count + ', or change the label'
+  - expression: size(variables.withMemory) == 0 || variables.placement == 'require-whole-device'
+    reason: Invalid
+    messageExpression: >-
+      'label ack.gpushare.placement has one value, require-whole-device: it is \'' + variables.placement
+      + '\'; correct it, or remove the label'
+  - expression: size(variables.hiding) == 0
+    reason: Invalid
+    messageExpression: >-
+      'volumes would hide what holds a container to its share of a GPU: '
+      + variables.hiding.map(c, 'container ' + c.name + ' mounts '
+        + c.volumeMounts.filter(m, {{ include "gpushare.admission.overIsolation" . }}).map(m, m.mountPath).join(', ')).join('; ')
+      + '; mount them elsewhere'
+{{- end }}
+
+{{/* CEL: whether a volume mount m lies over what the node agent puts into containers (docs/isolation.md), however it is written. */}}
+{{- define "gpushare.admission.overIsolation" -}}
+m.mountPath.matches(r'(^|/)\.\.(/|$)|^(/|\./)*(var/+(\./+)*)?run/+(\./+)*gpushare(/|$)|^(/|\./)*etc/+(\./+)*ld\.so\.preload(/|$)|(^|/)lib(cuda|nvidia-ml)\.so[^/]*/*$')
+{{- end }}
+
+{{/* What this version lets wait: told with a warning, for a later one may serve it. */}}
+{{- define "gpushare.admission.later" -}}
+failurePolicy: Ignore
+matchConstraints:
+  {{- include "gpushare.admission.namespaces" .root | nindent 2 }}
+  resourceRules:
+    {{- toYaml .resources | nindent 4 }}
+matchConditions:
+  # First, for it costs the least and lets nearly every pod pass.
+  - name: wants-more-than-a-share
+    expression: >-
+      ['aliyun.com/gpu-count', 'ack.gpushare.placement'].exists(l, l in {{ .pod }}.?metadata.?labels.orValue({}))
+  {{- include "gpushare.admission.rules.conditions" . | nindent 2 }}
+variables:
+  {{- include "gpushare.admission.rules.variables" . | nindent 2 }}
+validations:
+  - expression: size(variables.withMemory) == 0 || variables.gpus == 1
+    messageExpression: >-
+      'label aliyun.com/gpu-count=' + variables.count + ': this version gives a pod one GPU; remove the label'
+  - expression: >-
+      size(variables.withMemory) == 0
+      || !('ack.gpushare.placement' in {{ .pod }}.?metadata.?labels.orValue({}))
+    messageExpression: >-
+      'label ack.gpushare.placement=' + variables.placement + ' is not supported by this version; remove it'
+{{- end }}
+
+{{/* Templates that were taken from a running pod, with the record of what it held. */}}
+{{- define "gpushare.admission.records.template" -}}
+failurePolicy: Fail
+matchConstraints:
+  resourceRules:
+    {{- toYaml .resources | nindent 4 }}
+matchConditions:
+  - name: carries-records
+    expression: >-
+      {{ include "gpushare.admission.records" . | nindent 6 | trim }}
+      .exists(n, n in {{ .pod }}.?metadata.?annotations.orValue({}))
+  - name: has-another-template
+    expression: request.operation == 'CREATE' || {{ .pod }} != {{ .pod | replace "object" "oldObject" }}
+variables:
+  - name: carried
+    expression: >-
+      {{ include "gpushare.admission.records" . | nindent 6 | trim }}
+      .filter(n, n in {{ .pod }}.?metadata.?annotations.orValue({}))
+validations:
+  - expression: size(variables.carried) == 0
+    reason: Forbidden
+    messageExpression: {{ include "gpushare.admission.carried" . }}
+{{- end }}
+
+{{/* CEL: the sentence on records that somebody else hands in. */}}
+{{- define "gpushare.admission.carried" -}}
+>-
+      'annotations that only gpushare itself writes: ' + variables.carried.join(', ')
+      + '; remove them and submit again (a manifest exported from a cluster carries them)'
+{{- end }}

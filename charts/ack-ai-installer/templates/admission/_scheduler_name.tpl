@@ -1,0 +1,32 @@
+{{- define "gpushare.admission.scheduler" -}}
+failurePolicy: Fail
+# Whoever adds a GPU container after us is seen too.
+reinvocationPolicy: IfNeeded
+matchConstraints:
+  namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: NotIn, values: {{ include "gpushare.admission.excludedNamespaces" . }}}
+      - {key: gpushare.dev/admission, operator: NotIn, values: [disabled]}
+  objectSelector:
+    matchExpressions:
+      - {key: gpushare.dev/admission, operator: NotIn, values: [disabled]}
+  resourceRules:
+    - apiGroups: [""]
+      apiVersions: [v1]
+      operations: [CREATE]
+      resources: [pods]
+matchConditions:
+  - name: names-no-scheduler
+    expression: object.spec.?schedulerName.orValue('default-scheduler') == 'default-scheduler'
+  - name: has-no-node
+    expression: object.spec.?nodeName.orValue('') == ''
+  - name: asks-for-a-share
+    expression: >-
+      (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
+        {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }}
+        || {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }})
+mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: "Object{spec: Object.spec{schedulerName: '{{ .Values.admission.schedulerName }}'}}"
+{{- end }}

@@ -1,0 +1,46 @@
+{{/*
+CEL of matchConditions: whom the API server asks the webhook about. Written without the optional types that Kubernetes 1.28
+does not know. The webhook's process looks again by itself, so a condition may be too wide, never too narrow.
+*/}}
+
+{{/* The containers of a list of a pod, some of which ask for something of ours. Takes the list's path. */}}
+{{- define "gpushare.webhook.asking" -}}
+(has({{ . }}) && {{ . }} != null && {{ . }}.exists(c, has(c.resources) && has(c.resources.limits)
+  && c.resources.limits.exists(r, r.startsWith('aliyun.com/gpu'))))
+{{- end }}
+
+{{/* A pod or a template that asks for something of ours. Takes its path. */}}
+{{- define "gpushare.webhook.asks" -}}
+({{ include "gpushare.webhook.asking" (print . ".spec.containers") }}
+ || {{ include "gpushare.webhook.asking" (print . ".spec.initContainers") }})
+{{- end }}
+
+{{/* A pod, template or binding that carries records. Takes its path. */}}
+{{- define "gpushare.webhook.carries" -}}
+(has({{ . }}.metadata) && has({{ . }}.metadata.annotations)
+ && {{ include "gpushare.admission.records" nil | replace "\n" "" }}.exists(n, n in {{ . }}.metadata.annotations))
+{{- end }}
+
+{{/* Whether one of NAMES in the map at PLACE of metadata is another than before. Takes (dict "names" "place"). */}}
+{{- define "gpushare.webhook.changed" -}}
+{{ .names }}.exists(n,
+  (has(object.metadata.{{ .place }}) && n in object.metadata.{{ .place }})
+    != (oldObject != null && has(oldObject.metadata.{{ .place }}) && n in oldObject.metadata.{{ .place }})
+  || (has(object.metadata.{{ .place }}) && n in object.metadata.{{ .place }}
+    && object.metadata.{{ .place }}[n] != oldObject.metadata.{{ .place }}[n]))
+{{- end }}
+
+{{- define "gpushare.webhook.isWriter" -}}
+request.userInfo.username in {{ include "gpushare.admission.writers" . }}
+{{- end }}
+
+{{/* What every webhook of ours says of itself. Takes (dict "root" $ "path" PATH). */}}
+{{- define "gpushare.webhook.client" -}}
+admissionReviewVersions: [v1]
+sideEffects: None
+matchPolicy: Equivalent
+timeoutSeconds: {{ .root.Values.webhook.timeoutSeconds }}
+# caBundle is written by the webhook itself, which makes and renews its certificate.
+clientConfig:
+  service: {name: gpushare-admission, namespace: {{ .root.Release.Namespace }}, path: {{ .path }}, port: 443}
+{{- end }}

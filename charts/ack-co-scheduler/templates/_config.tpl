@@ -1,0 +1,37 @@
+{{- define "co.config" -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceLock: leases
+  resourceName: ack-co-scheduler
+  resourceNamespace: {{ .Release.Namespace }}
+  leaseDuration: {{ .Values.leaderElection.leaseDurationSeconds }}s
+  renewDeadline: {{ .Values.leaderElection.renewDeadlineSeconds }}s
+  retryPeriod: {{ .Values.leaderElection.retryPeriodSeconds }}s
+clientConnection:
+  qps: {{ .Values.kubeScheduler.qps }}
+  burst: {{ .Values.kubeScheduler.burst }}
+parallelism: {{ .Values.kubeScheduler.parallelism }}
+percentageOfNodesToScore: {{ .Values.kubeScheduler.percentageOfNodesToScore }}
+podInitialBackoffSeconds: {{ .Values.kubeScheduler.podInitialBackoffSeconds }}
+podMaxBackoffSeconds: {{ .Values.kubeScheduler.podMaxBackoffSeconds }}
+profiles:
+  - schedulerName: ack-co-scheduler
+extenders:
+  - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}/gpushare
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    # The extender binds: the decision and its record are one write.
+    bindVerb: bind
+    weight: {{ .Values.extender.weight }}
+    # It knows the nodes itself; names are enough.
+    nodeCacheCapable: true
+    httpTimeout: {{ .Values.extender.timeoutSeconds }}s
+    # Without it no GPU pod is placed: kube-scheduler alone would go by the node's sum and leave no record.
+    ignorable: false
+    # kube-scheduler counts the sums too, which spares asking about nodes that are full.
+    managedResources:
+      - name: aliyun.com/gpu-mem
+      - name: aliyun.com/gpu-core.percentage
+{{- end }}

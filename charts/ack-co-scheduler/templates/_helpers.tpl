@@ -1,0 +1,52 @@
+{{/* Names are fixed: users type them, and one cluster has one of each. */}}
+
+{{- define "co.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* v1.29.4 of v1.29.4-gke.100 or v1.29.4+k3s1: only that is published. */}}
+{{- define "co.kubeVersion" -}}
+{{ regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version }}
+{{- end }}
+
+{{- define "co.kubeSchedulerImage" -}}
+{{- with .Values.kubeScheduler.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default (include "co.kubeVersion" $) }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* What selects the pods; never changes, for selectors cannot. */}}
+{{- define "co.selector" -}}
+app.kubernetes.io/name: ack-co-scheduler
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "co.labels" -}}
+{{ include "co.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: gpushare
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* Pod Security "restricted". */}}
+{{- define "co.restrictedContainer" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* The version that runs: of the image's tag where that is one, else the cluster's. */}}
+{{- define "co.schedulerVersion" -}}
+{{ regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Values.kubeScheduler.image.tag | default (include "co.kubeVersion" .) }}
+{{- end }}
