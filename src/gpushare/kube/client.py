@@ -48,6 +48,22 @@ class Annotator(Protocol):
         """Set annotations, or with ``None`` remove them; raises ``KubeError``."""
 
 
+class NodeWriter(Protocol):
+    """What writes on nodes: ``Client``, or what stands for it in tests."""
+
+    async def annotate_node(
+        self,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set annotations and labels in one write, or with ``None`` remove them; raises ``KubeError``."""
+
+    async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
+        """Set capacity and allocatable, or with ``None`` remove them; raises ``KubeError``."""
+
+
 class Client:
     """Reads and writes pods and nodes. ``timeout_s`` bounds each call, in seconds."""
 
@@ -94,9 +110,18 @@ class Client:
         """All nodes that the selector chooses."""
         return await self._list("/api/v1/nodes", decode_node, "", label_selector)
 
-    async def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of a node, or with ``None`` remove them."""
-        await self._merge(_node_path(name), {"metadata": {"annotations": annotations}})
+    async def annotate_node(
+        self,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set annotations of a node, and labels in the same write, or with ``None`` remove them."""
+        metadata: dict[str, object] = {"annotations": annotations}
+        if labels:
+            metadata["labels"] = labels
+        await self._merge(_node_path(name), {"metadata": metadata})
 
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         """Set extended resources in the node's status, or with ``None`` remove them.

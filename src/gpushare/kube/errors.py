@@ -1,13 +1,10 @@
 """What can go wrong between us and the API server."""
 
+from gpushare.model.errors import Fault
 
-class KubeError(Exception):
+
+class KubeError(Fault):
     """The root. ``subject`` names what is at fault, ``problem`` says what is wrong and what to do."""
-
-    def __init__(self, subject: str, problem: str) -> None:
-        super().__init__(f"{subject}: {problem}" if subject else problem)
-        self.subject = subject
-        self.problem = problem
 
 
 class KubeconfigError(KubeError):

@@ -24,6 +24,7 @@ from gpushare.kube.backoff import chance
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.credentials import Credentials
 from gpushare.kube.errors import ApiError, InvalidName, OversizeLine, Unreachable
+from gpushare.kube.posting import Posts
 from gpushare.kube.quick_aiohttp import aiohttp
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -83,6 +84,7 @@ class Session:
         self._base = access.server.rstrip("/")
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._headers: dict[str, CIMultiDict[str]] = {}
+        self._heads: dict[str, bytes | None] = {}
         self._headers_generation = -1
         self._fixed: dict[str, Any] = {"allow_redirects": False}
         if access.tls_server_name:
@@ -99,6 +101,8 @@ class Session:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_NO_HEADERS,
         )
+        plain = not self.access.proxy and URL(self._base).user is None
+        self._posts = Posts(self._http, self._base, self.access.tls_server_name) if plain else None
         return self
 
     async def __aexit__(
@@ -123,13 +127,13 @@ class Session:
         the request when the server asks for it (by default reads only). Raises ``ApiError``,
         ``Unreachable``, ``CredentialError``.
         """
-        url = self._url(path, params)
+        target = _target(path, params)
         deadline = self._clock.monotonic() + timeout_s
         renewed = False
         left_s = timeout_s
         while True:
             status, retry_after, answer, generation = await self._exchange(
-                method, url, path, body, content_type, left_s
+                method, target, path, body, content_type, left_s
             )
             if 200 <= status < 300:
                 return answer
@@ -161,7 +165,7 @@ class Session:
         A line that the end cuts short is dropped. Raises ``ApiError``, ``CredentialError``, ``OversizeLine``
         and ``Unreachable``: also when nothing has come for ``idle_timeout_s`` seconds.
         """
-        url = self._url(path, params)
+        url = self._url(_target(path, params))
         renewed = False
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_timeout_s)
         while True:
@@ -190,9 +194,9 @@ class Session:
         context = self._credentials.tls
         return True if context is None else context
 
-    def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
+    def _url(self, target: str) -> URL:
         # Taken as encoded: building and normalising a URL anew costs more than all else we do here.
-        return URL(f"{self._base}{path}?{urlencode(params)}" if params else self._base + path, encoded=True)
+        return URL(self._base + target, encoded=True)
 
     async def _fresh_headers(self, content_type: str) -> CIMultiDict[str]:
         credentials = self._credentials
@@ -201,6 +205,7 @@ class Session:
         if self._headers_generation != credentials.generation:
             self._headers_generation = credentials.generation
             self._headers.clear()
+            self._heads.clear()
         headers = self._headers.get(content_type)
         if headers is None:
             headers = self._headers[content_type] = self._make_headers(content_type)
@@ -213,6 +218,11 @@ class Session:
         if content_type:
             pairs.append(("Content-Type", content_type))
         return CIMultiDict([*pairs, *self.access.impersonate])
+
+    def _head(self, posts: Posts, content_type: str, headers: CIMultiDict[str]) -> bytes | None:
+        if content_type not in self._heads:
+            self._heads[content_type] = posts.head(headers.items())
+        return self._heads[content_type]
 
     def _timeout(self, total_s: float) -> aiohttp.ClientTimeout:
         timeout = self._timeouts.get(total_s)
@@ -229,15 +239,20 @@ class Session:
         return timeout
 
     async def _exchange(
-        self, method: str, url: URL, path: str, body: bytes | None, content_type: str, left_s: float
+        self, method: str, target: str, path: str, body: bytes | None, content_type: str, left_s: float
     ) -> tuple[int, str | None, bytes, int]:
         """One request: status, ``Retry-After``, body, and the generation of the credential used."""
         headers = await self._fresh_headers(content_type if body is not None else "")
         generation = self._credentials.generation
         try:
+            if method == "POST" and body is not None and (posts := self._posts) and posts.takes(target, body):
+                head = self._head(posts, content_type, headers)
+                if head is not None:
+                    posted = await posts.post(target, head, body, self._timeout(left_s), tls=self._tls)
+                    return *posted, generation
             async with self._http.request(
                 method,
-                url,
+                self._url(target),
                 data=body,
                 headers=headers,
                 timeout=self._timeout(left_s),
@@ -258,6 +273,10 @@ class Session:
         return Unreachable(
             subject, f"{problem} (API server {self._base}, from {self.access.source})", sent=sent
         )
+
+
+def _target(path: str, params: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(params)}" if params else path
 
 
 def _fate(error: Exception) -> tuple[bool | None, str]:

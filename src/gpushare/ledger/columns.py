@@ -19,6 +19,8 @@ Mask = npt.NDArray[np.bool_]
 
 #: The column of nodes that are not known.
 NO_NODE: Final = 0
+#: Changes noted one by one; who has not looked for longer takes everything for changed.
+MOST_NOTED: Final = 4096
 
 _GPU_PLANES: Final = {
     "fit_units": (np.int32, SHUT),
@@ -29,12 +31,14 @@ _GPU_PLANES: Final = {
     "units": (np.int32, 0),
     "index": (np.int32, 0),
     "used_mib": (np.int64, 0),
+    "taken_mib": (np.int64, 0),
     "total_mib": (np.int64, 0),
 }
 _NODE_LINES: Final = {
     "unit_mib": (np.int32, 0),
     "max_pods": (np.int32, 0),
     "largest_units": (np.int32, 0),
+    "largest_mib": (np.int64, 0),
     "healthy_units": (np.int32, SHUT),
     "unhealthy": (np.int32, 0),
     "memory_pods": (np.int32, 0),
@@ -56,11 +60,15 @@ class Columns:
     units: Ints
     index: Ints
     used_mib: Ints
+    taken_mib: Ints
+    """What pods were given, and what others hold besides."""
     total_mib: Ints
     unit_mib: Ints
     max_pods: Ints
     largest_units: Ints
     """Units of the node's largest GPU."""
+    largest_mib: Ints
+    """MiB of it."""
     healthy_units: Ints
     """Units of its largest healthy GPU, ``SHUT`` where none is healthy."""
     unhealthy: Ints
@@ -79,10 +87,21 @@ class Columns:
         self._rows = gpus
         self.width = NO_NODE + 1
         self._returned: list[int] = []
+        self._noted: list[int] = []
+        self._forgotten = 0
         for name, (dtype, empty) in _GPU_PLANES.items():
             setattr(self, name, np.full((gpus, nodes), empty, dtype))
         for name, (dtype, empty) in _NODE_LINES.items():
             setattr(self, name, np.full(nodes, empty, dtype))
+
+    @property
+    def changes(self) -> int:
+        """How many there were, of all columns together."""
+        return self._forgotten + len(self._noted)
+
+    def changed_since(self, changes: int) -> set[int] | None:
+        """The columns that changed after so many; ``None``: maybe all of them, or there are more than there were."""
+        return None if changes < self._forgotten else set(self._noted[changes - self._forgotten :])
 
     def take(self) -> int:
         """An empty column for a node."""
@@ -109,6 +128,9 @@ class Columns:
         self.unit_mib[column] = devices.unit.mib
         self.max_pods[column] = devices.max_pods or 0
         self.largest_units[column] = max((gpu.units for gpu in node.present), default=0)
+        self.largest_mib[column] = max(
+            (gpu.device.total_mib for gpu in node.present if gpu.device is not None), default=0
+        )
         self.healthy_units[column] = max(healthy, default=SHUT)
         self.unhealthy[column] = len(node.present) - len(healthy)
         self.spread[column] = devices.placement is Placement.SPREAD
@@ -123,6 +145,7 @@ class Columns:
 
     def write_gpu(self, column: int, gpu: GpuBook) -> None:
         """Copy the figures of one GPU that change with its pods."""
+        self._note(column)
         row = gpu.row
         self.fit_units[row, column] = gpu.fit_units
         self.room_units[row, column] = gpu.room_units
@@ -130,18 +153,31 @@ class Columns:
         self.pods[row, column] = len(gpu.pods)
         self.used_core[row, column] = gpu.used_core
         self.used_mib[row, column] = gpu.used_mib
+        self.taken_mib[row, column] = gpu.taken_mib
 
     def write_kinds(self, node: NodeBook) -> None:
         """Copy how many pods of either kind the node has."""
+        self._note(node.column)
         self.memory_pods[node.column] = node.memory_pods
         self.core_pods[node.column] = node.core_pods
 
     def empty(self, column: int) -> None:
         """Make the column one of a node that has nothing and takes nothing."""
+        self._note(column)
         for name, (_, empty) in _GPU_PLANES.items():
             getattr(self, name)[:, column] = empty
         for name, (_, empty) in _NODE_LINES.items():
             getattr(self, name)[column] = empty
+
+    def _note(self, column: int) -> None:
+        if len(self._noted) >= MOST_NOTED:
+            self._forget_changes()
+        self._noted.append(column)
+
+    def _forget_changes(self) -> None:
+        # One more than there were: who has seen them all has not seen this.
+        self._forgotten += len(self._noted) + 1
+        self._noted.clear()
 
     def _resize(self, rows: int, capacity: int) -> None:
         for name, (dtype, empty) in _GPU_PLANES.items():
@@ -153,3 +189,4 @@ class Columns:
             line[: self._capacity] = getattr(self, name)
             setattr(self, name, line)
         self._rows, self._capacity = rows, capacity
+        self._forget_changes()

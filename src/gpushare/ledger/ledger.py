@@ -10,9 +10,10 @@ from itertools import compress, repeat
 
 import numpy as np
 
-from gpushare.ledger.columns import NO_NODE, Columns, Places
+from gpushare.ledger.columns import NO_NODE, Columns, Ints, Places
 from gpushare.ledger.errors import Refused
-from gpushare.ledger.fitting import fitting, scores
+from gpushare.ledger.fitting import FAR, MAX_SCORE, scores
+from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.occupancy import GpuBook, NodeBook
 from gpushare.ledger.placement import choose
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
@@ -36,6 +37,9 @@ class Ledger:
         self._column_of: dict[str, int] = {}
         self._columns = Columns()
         self._refusals = Refusals(self._columns)
+        self._left = LeftOver(self._columns)
+        # Names that were found last, and where: mostly they are asked for again at once, to be scored.
+        self._found: tuple[list[str], Places] | None = None
         self._held: dict[str, Held] = {}
         self._reserved = 0
         # GPUs that are not there, but of which pods hold a share.
@@ -51,6 +55,7 @@ class Ledger:
         moving = [] if _same_gpus(book.devices, node) else self._lift(book)
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
+            self._found = None
         else:
             self._columns.empty(book.column)
         book.devices = node
@@ -74,6 +79,7 @@ class Ledger:
             return
         moving = self._lift(book)
         self._columns.give_back(self._column_of.pop(name))
+        self._found = None
         self._refusals.forget_node(book.column)
         book.devices, book.column = None, NO_NODE
         self._lose_gpus(book)
@@ -147,12 +153,13 @@ class Ledger:
     def filter(self, request: Request, nodes: Sequence[str]) -> Verdict:
         """Which of ``nodes`` take ``request`` now, and for each of the others why not."""
         at = self._places(nodes)
-        fits = fitting(self._columns, request)[at]
+        fits = self._left.of(request).take(at) != FAR
         if fits.all():
             return Verdict(list(nodes), {}, {})
         if not fits.any():
             return Verdict([], *self._refusals.explain(request, list(nodes), at))
         names = list(compress(nodes, fits.tolist()))
+        self._found = (names.copy(), at[fits])
         others = ~fits
         refused, hopeless = self._refusals.explain(
             request, list(compress(nodes, others.tolist())), at[others]
@@ -161,7 +168,18 @@ class Ledger:
 
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
         """0 to 10 for each of ``nodes`` by the GPU that it would give; 0 where the request does not fit."""
-        return scores(self._columns, request, self._places(nodes), self._node_policy)
+        found: list[int] = self._scores(request, nodes).tolist()
+        return found
+
+    def standing_out(self, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
+        """Those of ``nodes`` whose score is above the least of them, and by how much, in the order asked."""
+        found = self._scores(request, nodes)
+        above = found - found.min(initial=MAX_SCORE)
+        (places,) = above.nonzero()
+        return [
+            (nodes[place], score)
+            for place, score in zip(places.tolist(), above[places].tolist(), strict=True)
+        ]
 
     # --- figures --------------------------------------------------------------------------------
 
@@ -199,8 +217,16 @@ class Ledger:
 
     # --- within -----------------------------------------------------------------------------------
 
+    def _scores(self, request: Request, nodes: Sequence[str]) -> Ints:
+        at = self._places(nodes)
+        return scores(self._left.of(request).take(at), self._columns.largest_mib.take(at), self._node_policy)
+
     def _places(self, nodes: Sequence[str]) -> Places:
-        return np.fromiter(map(self._column_of.get, nodes, repeat(NO_NODE)), np.intp, len(nodes))
+        if self._found is not None and self._found[0] == nodes:
+            return self._found[1]
+        at = np.fromiter(map(self._column_of.get, nodes, repeat(NO_NODE)), np.intp, len(nodes))
+        self._found = (list(nodes), at)
+        return at
 
     def _refused(self, request: Request, node: str) -> Refused:
         verdict = self.filter(request, (node,))
@@ -323,6 +349,7 @@ class Ledger:
             used_units=used_units,
             used_core=gpu.used_core,
             pods=tuple(sorted(gpu.pods)),
+            foreign_mib=device.foreign_mib,
         )
 
 

@@ -22,6 +22,7 @@ class GpuBook:
     ``room_units`` is the largest request that its free memory takes, ``SHUT`` where it is absent or
     unhealthy; ``fit_units`` is the same, but ``SHUT`` too at the pod cap or where the node takes nothing
     new; ``free_core`` is in percent, ``SHUT`` where the node gives no compute. ``refresh`` computes them.
+    ``used_mib`` is what pods were given; what others hold of the GPU besides is the device's ``foreign_mib``.
     """
 
     __slots__ = (
@@ -47,6 +48,11 @@ class GpuBook:
         self.fit_units = SHUT
         self.free_core = SHUT
 
+    @property
+    def taken_mib(self) -> int:
+        """What cannot be given: to pods it is given already, or others hold it."""
+        return self.used_mib + (self.device.foreign_mib if self.device is not None else 0)
+
     def refresh(self, node: NodeDevices, *, shut: bool) -> None:
         """Compute what fits on a GPU that is there; ``shut`` says that the node takes nothing new."""
         assert self.device is not None
@@ -57,7 +63,7 @@ class GpuBook:
             return
         # The largest n with granted_mib(total, n, units) <= free, see model.quantity.
         total_mib = self.device.total_mib
-        free_mib = max(total_mib - self.used_mib, 0)
+        free_mib = max(total_mib - self.taken_mib, 0)
         self.room_units = ((free_mib + 1) * self.units - 1) // total_mib
         if not shut and (node.max_pods is None or len(self.pods) < node.max_pods):
             self.fit_units = self.room_units
@@ -128,6 +134,6 @@ class NodeBook:
                 continue
             assert gpu.device is not None
             total_mib = gpu.device.total_mib
-            free_mib = total_mib - gpu.used_mib
+            free_mib = total_mib - gpu.taken_mib
             asked_mib = granted_mib(total_mib, request.memory_units, gpu.units)
             yield Candidate(gpu.row, free_mib, free_mib - asked_mib, len(gpu.pods))

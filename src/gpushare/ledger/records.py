@@ -47,11 +47,13 @@ class GpuUsage(msgspec.Struct, frozen=True):
     used_units: int
     used_core: int
     pods: tuple[str, ...]
+    foreign_mib: int = 0
+    """MiB that processes hold to which no scheduler of ours gave them."""
 
     @property
     def free_mib(self) -> int:
         """MiB that nobody holds; 0 where more is held than there is."""
-        return max(self.total_mib - self.used_mib, 0)
+        return max(self.total_mib - self.used_mib - self.foreign_mib, 0)
 
 
 class PendingShare(msgspec.Struct, frozen=True):

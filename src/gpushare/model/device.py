@@ -64,6 +64,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why it is not healthy, for people."""
     pci_bus_id: str = msgspec.field(name="pci", default="")
     numa_node: int = msgspec.field(name="numa", default=-1)
+    foreign_mib: int = msgspec.field(name="foreign", default=0)
+    """Memory that processes hold to which no scheduler of ours gave it: kept out of what is given away."""
 
 
 def index_uuid(node: str, index: int) -> str:
@@ -259,7 +261,12 @@ def _check_devices(devices: tuple[Device, ...], subject: str) -> None:
             subject, f"annotation {names.ANN_DEVICES} lists a GPU twice (same index or UUID)"
         )
     for device in devices:
-        if not 0 <= device.index < MAX_DEVICES or not 0 < device.total_mib < _MAX_MIB or not device.uuid:
+        if (
+            not 0 <= device.index < MAX_DEVICES
+            or not 0 < device.total_mib < _MAX_MIB
+            or not 0 <= device.foreign_mib < _MAX_MIB
+            or not device.uuid
+        ):
             raise MalformedDevices(
                 subject,
                 f"annotation {names.ANN_DEVICES}: GPU {device.index} has no UUID or a size out of range",

@@ -1,8 +1,8 @@
-"""The one root of what the model refuses."""
+"""How every fault is told, and the one root of what the model refuses."""
 
 
-class ModelError(ValueError):
-    """Input that the model refuses.
+class Fault(Exception):
+    """Something is wrong, in words for people.
 
     ``subject`` names the object at fault (``pod default/a``, ``node n1``), ``problem`` says what is
     wrong and what to do; ``str()`` joins them.
@@ -12,6 +12,10 @@ class ModelError(ValueError):
         super().__init__(f"{subject}: {problem}" if subject else problem)
         self.subject = subject
         self.problem = problem
+
+
+class ModelError(Fault, ValueError):
+    """Input that the model refuses."""
 
 
 class InvalidQuantity(ModelError):

@@ -23,6 +23,9 @@ GPU_WHOLE: Final = "aliyun.com/gpu"
 LABEL_MODE: Final = "ack.node.gpu.schedule"
 LABEL_PLACEMENT: Final = "ack.node.gpu.placement"
 LABEL_MAX_PODS: Final = "ack.node.gpu.max-pod"
+LABEL_DESCRIBED: Final = "gpushare.dev/described"
+"""``true`` on a node that carries ``gpushare.dev/devices``, written with it by the node agent: where the mode's label is
+taken away, this one keeps the agent's pod on the node until no pod holds a share of it."""
 
 # --- pod labels ------------------------------------------------------------------------------
 LABEL_POD_GPU_COUNT: Final = "aliyun.com/gpu-count"
@@ -56,6 +59,8 @@ ANN_RETRY: Final = "gpushare.dev/retry"
 """On a waiting pod: when the scheduler last asked for it to be tried again (unix ns)."""
 ANN_DEVICES: Final = "gpushare.dev/devices"
 """On a node: its GPUs, mode and memory unit, as the node agent found them."""
+ANN_ISOLATION: Final = "gpushare.dev/isolation"
+"""On a node: what holds containers to their share there and why, or what is wrong with it; for people."""
 
 # --- environment of a container --------------------------------------------------------------
 ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"

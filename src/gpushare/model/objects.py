@@ -33,12 +33,19 @@ class ResourceRequirements(msgspec.Struct, rename="camel", gc=False):
     requests: type_of_resources | None = None
 
 
+class VolumeMount(msgspec.Struct, rename="camel", gc=False):
+    """Where a container sees a volume."""
+
+    mount_path: str = ""
+
+
 class Container(msgspec.Struct, rename="camel", gc=False):
     """A container or init container; ``restart_policy`` ``Always`` on an init container makes it a sidecar."""
 
     name: str = ""
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
+    volume_mounts: list[VolumeMount] | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):

@@ -88,17 +88,27 @@ async def test_nodes_are_read_listed_annotated_and_given_capacity() -> None:
         assert (await client.get_node("n1")).metadata.name == "n1"
         assert len(await client.list_nodes(label_selector="ack.node.gpu.schedule")) == 1
         await client.annotate_node("n1", {"gpushare.dev/devices": "{}", "old": None})
+        await client.annotate_node(
+            "n1", {"gpushare.dev/devices": None}, labels={"gpushare.dev/described": None}
+        )
         await client.patch_node_capacity("n1", {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None})
     paths = [asked.path for asked in served.asked]
     assert paths == [
         "/api/v1/nodes/n1",
         "/api/v1/nodes?labelSelector=ack.node.gpu.schedule&limit=500",
         "/api/v1/nodes/n1",
+        "/api/v1/nodes/n1",
         "/api/v1/nodes/n1/status",
     ]
     assert served.asked[2].json == {"metadata": {"annotations": {"gpushare.dev/devices": "{}", "old": None}}}
+    assert served.asked[3].json == {
+        "metadata": {
+            "annotations": {"gpushare.dev/devices": None},
+            "labels": {"gpushare.dev/described": None},
+        }
+    }
     resources = {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None}
-    assert served.asked[3].json == {"status": {"capacity": resources, "allocatable": resources}}
+    assert served.asked[4].json == {"status": {"capacity": resources, "allocatable": resources}}
 
 
 async def test_success_with_something_else_is_told_as_such() -> None:

@@ -62,7 +62,7 @@ class NaiveLedger:
         return sorted({uid for uid, _ in self.shares_of(node, uuid)})
 
     def free_mib(self, node: str, device: Device) -> int:
-        return max(0, device.total_mib - self.used_mib(node, device.uuid))
+        return max(0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid))
 
     def of_kind(self, node: str, *, core: bool) -> int:
         here = [one.allocation for one in self.holdings.values() if one.node == node]
@@ -228,6 +228,7 @@ class NaiveLedger:
             used_units=used_units if used_mib > device.total_mib else min(used_units, units),
             used_core=self.used_core(node.name, device.uuid),
             pods=tuple(self.pods(node.name, device.uuid)),
+            foreign_mib=device.foreign_mib,
         )
 
     def totals(self) -> Totals:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from numpy.testing import assert_array_equal
 
 from gpushare.ledger import Held, Ledger, Refused
+from gpushare.ledger.fitting import left_over
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement, index_uuid
 from gpushare.model.quantity import MemoryUnit
@@ -45,6 +47,7 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
                 size,
                 healthy=healthy,
                 reason="" if healthy else f"XID {slot}",
+                foreign_mib=draw(st.sampled_from((0, 0, 0, 100, 1024, 6000))),
             )
         )
     return NodeDevices(
@@ -206,7 +209,26 @@ class LedgerMachine(RuleBasedStateMachine):
     def score_agrees(self, request: Request, policy: Placement) -> None:
         asked = ["never-seen", *NAMES]
         ledger = self.ledger if policy is Placement.BINPACK else self.rebuilt(0, policy)
-        assert ledger.score(request, asked) == self.naive.scores(request, asked, policy)
+        expected = self.naive.scores(request, asked, policy)
+        assert ledger.score(request, asked) == expected
+        assert ledger.standing_out(request, asked) == [
+            (name, score - min(expected))
+            for name, score in zip(asked, expected, strict=True)
+            if score > min(expected)
+        ]
+        assert ledger.score(request, asked[::-1]) == expected[::-1]
+
+    @rule(request=requests)
+    def what_fits_is_scored_next(self, request: Request) -> None:
+        """As kube-scheduler asks: the nodes of the answer, in its order."""
+        fits = self.ledger.filter(request, ["never-seen", *NAMES]).fits
+        assert self.ledger.score(request, fits) == self.naive.scores(request, fits, Placement.BINPACK)
+
+    @rule()
+    def what_is_kept_is_as_if_worked_out_anew(self) -> None:
+        for units, core in list(self.ledger._left._kept):
+            request = asks(units, core)
+            assert_array_equal(self.ledger._left.of(request), left_over(self.ledger._columns, request))
 
     # --- what always holds ---
 
@@ -241,6 +263,12 @@ class LedgerMachine(RuleBasedStateMachine):
         for uid in UIDS:
             mine, naive = self.ledger.held(uid), self.naive.holdings.get(uid)
             assert mine == (naive and Held(uid, naive.pod, naive.node, naive.allocation, naive.confirmed))
+
+    @invariant()
+    def a_request_that_is_asked_for_again_and_again_is_answered_anew(self) -> None:
+        asked = ["never-seen", *NAMES]
+        request = asks(2, 30)
+        assert self.ledger.score(request, asked) == self.naive.scores(request, asked, Placement.BINPACK)
 
     @invariant()
     def nothing_is_kept_that_nobody_needs(self) -> None:

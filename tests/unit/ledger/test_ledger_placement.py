@@ -1,5 +1,6 @@
 """Which GPU of a node, and which node, a pod is given."""
 
+import msgspec
 import pytest
 
 from gpushare.ledger import Held, Ledger, Refused
@@ -13,6 +14,20 @@ from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, holding, node
 def placed(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> int:
     """The index of the GPU that the pod is given."""
     return ledger.reserve(uid, f"default/{uid}", request, on).gpus[0].index
+
+
+def test_what_others_hold_is_not_given_away() -> None:
+    first, second = node("n1", T4, T4).devices
+    ledger = Ledger()
+    taken = msgspec.structs.replace(first, foreign_mib=4 * 1024)
+    ledger.set_node(msgspec.structs.replace(node("n1", T4, T4), devices=(taken, second)))
+    assert ledger.usage("n1").gpus[0].free_mib == 11 * 1024
+    ledger.reserve("a", "a", asks(12), "n1")
+    assert ledger.usage("n1").gpus[1].used_units == 12
+    with pytest.raises(Refused, match=r"no single GPU has 12 GiB free \(largest free: 11 GiB on GPU 0\)"):
+        ledger.reserve("b", "b", asks(12), "n1")
+    ledger.set_node(node("n1", T4, T4))
+    ledger.reserve("b", "b", asks(12), "n1")
 
 
 def test_a_pod_is_granted_its_part_of_the_gpu_rounded_down() -> None:

@@ -67,6 +67,7 @@ def test_gpus_of_different_sizes_keep_their_own_units() -> None:
     assert [read.units_of(device) for device in read.devices] == [15, 80]
     assert read.total_units == 95
     assert read.device_at(1) == Device(1, "GPU-b", 81920)
+    assert '"foreign"' not in text
     assert read.device_at(2) is None
 
 

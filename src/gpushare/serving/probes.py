@@ -1,0 +1,60 @@
+"""Probes and metrics as an ASGI application, alone or beside what a role serves."""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from gpushare.serving.exchange import TEXT, Receive, Refusal, Scope, Send, respond
+
+_EXPOSITION: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Exposition:
+    """What a process tells Prometheus, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+    def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Export ``read()`` as a gauge, called at each scrape."""
+        Gauge(name, help_text, registry=self.registry).set_function(read)
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self.registry)
+
+
+class Probes:
+    """``GET /healthz``, ``/readyz`` and ``/metrics``; ``missing`` says why not ready, empty when nothing is."""
+
+    def __init__(self, missing: Callable[[], str], metrics: Exposition) -> None:
+        self._missing = missing
+        self._exposition = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry: one HTTP request."""
+        status = 200
+        try:
+            kind, body = await self.answer(scope["method"], scope["path"], receive)
+        except Refusal as refusal:
+            status, kind, body = refusal.status, TEXT, refusal.text.encode() + b"\n"
+        await respond(send, status, kind, body)
+
+    async def answer(self, method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
+        """Type and body of the answer; raises ``Refusal`` for every other than 200."""
+        if method not in ("GET", "HEAD"):
+            raise Refusal(405, "only /healthz, /readyz and /metrics are here, for GET")
+        if path == "/healthz":
+            return TEXT, b"ok\n"
+        if path == "/readyz":
+            self.refuse_unready()
+            return TEXT, b"ok\n"
+        if path == "/metrics":
+            return _EXPOSITION, self._exposition.render()
+        raise Refusal(404, f"nothing at {path}")
+
+    def refuse_unready(self) -> None:
+        """Raise ``Refusal`` while something is missing."""
+        if missing := self._missing():
+            raise Refusal(503, f"not ready: {missing}")

@@ -1,0 +1,80 @@
+"""A uvicorn server in our own event loop, on sockets of our own."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import uvicorn
+
+#: kube-scheduler and API servers keep idle connections for 90 s; closing them earlier than they do would lose requests.
+_KEEP_ALIVE_S: Final = 120
+
+
+class Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn would raise them again once it has stopped, before we have."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def server_of(
+    app: Any,
+    *,
+    stop_s: int,
+    http: type[asyncio.Protocol] | Literal["httptools"] = "httptools",
+    most_at_once: int | None = None,
+    backlog: int = 2048,
+) -> Server:
+    """A server for ``app``; ``serve(sockets=[…])`` runs it until its ``should_exit`` is set.
+
+    Requests under way may take ``stop_s`` seconds more then. Connections beyond ``most_at_once`` get a 503.
+    """
+    return Server(
+        uvicorn.Config(
+            app,
+            http=http,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=stop_s,
+            limit_concurrency=most_at_once,
+            backlog=backlog,
+        )
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet; raises ``OSError`` naming the address."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    made.setblocking(False)
+    return made
+
+
+def write_ports(option: str, path: Path, *bound: socket.socket) -> None:
+    """Write the sockets' ports whole or not at all: others wait for this file and read it at once.
+
+    Raises ``OSError`` naming the ``option`` that asked for it.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.write_text(" ".join(str(one.getsockname()[1]) for one in bound) + "\n")
+        fresh.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {option} {path}: {error.strerror}") from None

@@ -1,0 +1,202 @@
+"""Small POSTs take a shorter way than others: over real connections nobody may tell the two apart."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from gpushare.kube.access import Access
+from gpushare.kube.errors import ApiError, Unreachable
+from gpushare.kube.session import Session
+from gpushare.kube.tls import tls_context
+from tests.integration.kube.served import begins, hangs_up, refuses, says, serving, type_of_answer
+from tests.integration.kube.test_session_tls import CA_PEM, secured
+
+PODS = "/api/v1/pods"
+SMALL, LARGE = b'{"a": 1}', b'{"a": "' + b"x" * 100_000 + b'"}'
+both_ways = pytest.mark.parametrize("body", [SMALL, LARGE], ids=["short way", "long way"])
+
+
+@asynccontextmanager
+async def raw(*answers: bytes) -> AsyncIterator[str]:
+    """A server that sends these bytes, one after the other, for each request of one connection."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            writer.write(answer)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@both_ways
+async def test_the_same_is_sent_to_the_same_place(body: bytes) -> None:
+    async with serving() as served:
+        access = Access(served.url + "/prefix/", token="t", impersonate=(("Impersonate-User", "ü"),))
+        async with Session(access) as session:
+            served.answer(says({"done": 1}, 201))
+            assert await session.request("POST", PODS, params={"a": "b c"}, body=body) == b'{"done": 1}'
+    (asked,) = served.asked
+    assert (asked.method, asked.path, asked.body) == ("POST", "/prefix/api/v1/pods?a=b+c", body)
+    assert asked.headers["Host"] == served.url.removeprefix("http://")
+    assert asked.headers["Authorization"] == "Bearer t"
+    assert asked.headers["Content-Type"] == "application/json"
+    assert asked.headers["Content-Length"] == str(len(body))
+    assert asked.headers["Impersonate-User"] == "ü"
+    assert len(asked.headers) == 7
+
+
+@both_ways
+async def test_every_way_shares_the_connections(body: bytes) -> None:
+    async with serving() as served, Session(Access(served.url), connections=2) as session:
+        await session.request("GET", PODS)
+        await asyncio.gather(*(session.request("POST", PODS, body=body) for _ in range(10)))
+        await session.request("GET", PODS)
+    assert len(served.asked) == 12
+    assert len({asked.peer for asked in served.asked}) <= 2
+
+
+@both_ways
+async def test_refusals_are_told_alike(body: bytes) -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        served.answer(refuses(409, "Conflict", "bound already"), refuses(503, Retry_After="3"))
+        with pytest.raises(ApiError, match="bound already") as conflict:
+            await session.request("POST", PODS, body=body)
+        with pytest.raises(ApiError) as busy:
+            await session.request("POST", PODS, body=body)
+    assert conflict.value.conflict
+    assert busy.value.retry_after_s == 3.0
+    assert len({asked.peer for asked in served.asked}) == 1
+
+
+@both_ways
+async def test_an_answer_in_between_is_not_the_answer(body: bytes) -> None:
+    answer = b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
+    async with raw(answer) as url, Session(Access(url)) as session:
+        assert await session.request("POST", PODS, body=body) == b"{}"
+
+
+@both_ways
+async def test_a_connection_that_the_server_ends_is_not_used_again(body: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+    async with raw(answer) as url, Session(Access(url)) as session:
+        assert [await session.request("POST", PODS, body=body) for _ in range(3)] == [b"{}"] * 3
+
+
+@both_ways
+async def test_an_answer_until_the_end_of_its_connection_is_whole(body: bytes) -> None:
+    async with raw(b"HTTP/1.1 200 OK\r\n\r\n{}") as url, Session(Access(url)) as session:
+        assert [await session.request("POST", PODS, body=body) for _ in range(2)] == [b"{}"] * 2
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("answer", "sent"),
+    [
+        (b"SSH-2.0-x\r\n\r\n", None),
+        (b"", None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", None),
+    ],
+)
+async def test_an_answer_that_is_none_is_told_alike(body: bytes, answer: bytes, sent: bool | None) -> None:
+    async with raw(answer) as url, Session(Access(url)) as session:
+        with pytest.raises(Unreachable) as caught:
+            await session.request("POST", PODS, body=body)
+    assert caught.value.sent is sent
+
+
+@both_ways
+async def test_whoever_gives_up_leaves_no_answer_to_the_next(body: bytes) -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        reached, release = asyncio.Event(), asyncio.Event()
+        served.answer(waits(reached, release), says({"of": "the second"}))
+        first = asyncio.create_task(session.request("POST", PODS, body=body))
+        await reached.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await session.request("POST", PODS, body=body) == b'{"of": "the second"}'
+        release.set()
+    assert served.asked[0].peer != served.asked[1].peer
+
+
+def waits(reached: asyncio.Event, release: asyncio.Event) -> type_of_answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        reached.set()
+        await release.wait()
+        return await hangs_up(request)
+
+    return answer
+
+
+@both_ways
+async def test_an_answer_that_is_cut_by_the_bound_leaves_the_fate_unknown(body: bytes) -> None:
+    release = asyncio.Event()
+    async with serving() as served, Session(Access(served.url)) as session:
+        await session.request("GET", PODS)
+        served.answer(begins(b'{"a":', then=release.wait))
+        with pytest.raises(Unreachable, match="no answer in time") as caught:
+            await session.request("POST", PODS, body=body, timeout_s=0.2)
+        release.set()
+    assert caught.value.sent is None
+
+
+async def test_a_turn_that_never_comes_is_told_as_not_sent() -> None:
+    reached, release = asyncio.Event(), asyncio.Event()
+    async with serving() as served, Session(Access(served.url), connections=1) as session:
+        served.answer(waits(reached, release))
+        first = asyncio.create_task(session.request("POST", PODS, body=SMALL))
+        await reached.wait()
+        with pytest.raises(Unreachable, match="no connection in time") as caught:
+            await session.request("POST", PODS, body=SMALL, timeout_s=0.2)
+        release.set()
+        with pytest.raises(Unreachable):
+            await first
+    assert caught.value.sent is False
+    assert len(served.asked) == 1
+
+
+@both_ways
+async def test_what_cannot_stand_in_a_header_is_not_sent(body: bytes) -> None:
+    async with serving() as served, Session(Access(served.url, token="a\r\nX-Injected: b")) as session:
+        with pytest.raises(ValueError, match="header"):
+            await session.request("POST", PODS, body=body)
+    assert served.asked == []
+
+
+@both_ways
+async def test_a_user_in_the_address_is_shown(body: bytes) -> None:
+    async with serving() as served, Session(Access(served.url.replace("://", "://u:p@"))) as session:
+        await session.request("POST", PODS, body=body)
+    assert served.asked[0].headers["Authorization"] == "Basic dTpw"
+
+
+@both_ways
+async def test_a_closed_session_sends_nothing(body: bytes) -> None:
+    async with serving() as served:
+        async with Session(Access(served.url)) as session:
+            pass
+        with pytest.raises(RuntimeError, match="closed"):
+            await session.request("POST", PODS, body=body)
+    assert served.asked == []
+
+
+@both_ways
+async def test_tls_that_was_renewed_is_what_the_next_connection_has(body: bytes) -> None:
+    async with secured("127.0.0.1") as served, Session(Access(served.url, ca=CA_PEM)) as session:
+        await session.request("POST", PODS, body=body)
+        await session.request("POST", PODS, body=body)
+        session._credentials.tls = tls_context(session.access)
+        await session.request("POST", PODS, body=body)
+    first, second, third = (asked.peer for asked in served.asked)
+    assert first == second != third

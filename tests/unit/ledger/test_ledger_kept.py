@@ -1,0 +1,117 @@
+"""What the ledger keeps between two questions is never older than what it answers, however little it keeps."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpushare.ledger import Ledger
+from gpushare.ledger import columns as columns_module
+from gpushare.ledger import kept as kept_module
+from gpushare.ledger.fitting import left_over
+from gpushare.ledger.reasons import UNKNOWN_NODE
+from tests.unit.ledger.ledger_samples import asks, node
+
+quick = settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+NAMES = [f"n{number}" for number in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are too few soon: the arrays grow underneath."""
+    monkeypatch.setattr(columns_module.Columns.__init__, "__defaults__", (4, 1))
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So little is kept and noted that it is forgotten all the time."""
+    monkeypatch.setattr(columns_module, "MOST_NOTED", 7)
+    monkeypatch.setattr(kept_module, "MOST_KEPT", 2)
+
+
+#: (what, node, units): nodes come, go and change their size, pods come and end, and questions are asked.
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(("node", "goes", "pod", "ends", "ask", "ask")), st.integers(0, 39), st.integers(1, 4)
+    ),
+    max_size=60,
+)
+
+
+def play(ledger: Ledger, what: str, number: int, units: int) -> None:
+    name = NAMES[number]
+    if what == "node":
+        ledger.set_node(node(name, *[1024 * (units + number % 3)] * units))
+    elif what == "goes":
+        ledger.remove_node(name)
+    elif what == "pod" and ledger.filter(asks(units), [name]).fits:
+        ledger.reserve(f"u{number}", "p", asks(units), name)
+    elif what == "ends":
+        ledger.release(f"u{number}")
+
+
+@pytest.mark.usefixtures("little")
+@quick
+@given(steps=steps)
+def test_little_that_is_kept_is_true(steps: list[tuple[str, int, int]]) -> None:
+    _check(steps)
+
+
+@quick
+@given(steps=steps)
+def test_much_that_is_kept_is_true(steps: list[tuple[str, int, int]]) -> None:
+    _check(steps)
+
+
+def _check(steps: list[tuple[str, int, int]]) -> None:
+    ledger = Ledger()
+    for what, number, units in steps:
+        if what == "ask":
+            request = asks(units)
+            assert np.array_equal(ledger._left.of(request), left_over(ledger._columns, request))
+            assert len(ledger._left._kept) <= kept_module.MOST_KEPT
+        else:
+            play(ledger, what, number, units)
+    for units in range(1, 5):
+        fresh = Ledger()
+        for name in NAMES:
+            if (known := ledger.node(name)) is not None:
+                fresh.set_node(known)
+        for held in list(ledger._held.values()):
+            fresh.hold(held.uid, held.pod, held.node, held.allocation)
+        request = asks(units)
+        assert ledger.filter(request, NAMES) == fresh.filter(request, NAMES)
+        assert ledger.score(request, NAMES) == fresh.score(request, NAMES)
+
+
+def test_names_that_were_found_are_looked_up_anew_once_a_node_came_or_went() -> None:
+    ledger = Ledger()
+    ledger.set_node(node("n1", 1024))
+    assert ledger.filter(asks(1), ["n1", "n2"]).fits == ["n1"]
+    ledger.set_node(node("n2", 1024))
+    assert ledger.filter(asks(1), ["n1", "n2"]).fits == ["n1", "n2"]
+    ledger.remove_node("n1")
+    assert ledger.filter(asks(1), ["n1", "n2"]).refused == {"n1": UNKNOWN_NODE}
+    ledger.set_node(node("n3", 512))
+    assert ledger.filter(asks(1), ["n1", "n2"]).fits == ["n2"]
+    assert ledger.standing_out(asks(1), ["n1", "n2"]) == [("n2", 10)]
+
+
+def test_a_list_that_its_owner_changed_is_another_list() -> None:
+    ledger = Ledger()
+    for name in ("n1", "n2"):
+        ledger.set_node(node(name, 1024))
+    ledger.reserve("u", "p", asks(1), "n1")
+    asked = ["n1", "n2"]
+    fits = ledger.filter(asks(1), asked).fits
+    assert fits == ["n2"]
+    fits.insert(0, "n1")
+    assert ledger.score(asks(1), fits) == [0, 10]
+    asked.reverse()
+    assert ledger.score(asks(1), asked) == [10, 0]

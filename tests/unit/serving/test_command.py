@@ -1,0 +1,69 @@
+"""The command line of a role that serves: what it takes as an address, and how it ends."""
+
+from pathlib import Path
+
+import pytest
+
+from gpushare.kube.errors import KubeconfigError
+from gpushare.serving.command import InvalidAddress, address, run
+from gpushare.serving.server import bind, write_ports
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:65535", ("::1", 65535)), (":80", ("", 80))],
+)
+def test_addresses(text: str, means: tuple[str, int]) -> None:
+    assert address("--listen", text, "127.0.0.1:1") == means
+
+
+@pytest.mark.parametrize("text", ["nowhere", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:¹"])
+def test_an_address_that_cannot_be_is_said_with_one_that_can(text: str) -> None:
+    with pytest.raises(InvalidAddress) as caught:
+        address("--listen", text, "127.0.0.1:1")
+    assert str(caught.value) == f"--listen {text}: write HOST:PORT, such as 127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (None, 0, ""),
+        (KeyboardInterrupt(), 0, ""),
+        (
+            KubeconfigError("f", "users[a]", "no token", "give one"),
+            2,
+            "role: kubeconfig f: users[a]: no token; give one\n",
+        ),
+        (OSError(98, "cannot listen"), 1, "role: cannot listen\n"),
+        (ConnectionError("gone"), 1, "role: gone\n"),
+    ],
+)
+def test_how_a_run_ends(
+    error: BaseException | None, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def serving() -> None:
+        if error is not None:
+            raise error
+
+    assert run("role", serving()) == code
+    assert capsys.readouterr().err == told
+
+
+def test_ports_are_written_for_those_who_wait(tmp_path: Path) -> None:
+    path = tmp_path / "ports"
+    with bind("127.0.0.1", 0) as first, bind("127.0.0.1", 0) as second:
+        write_ports("--port-file", path, first)
+        assert path.read_text() == f"{first.getsockname()[1]}\n"
+        write_ports("--port-file", path, first, second)
+        assert path.read_text() == f"{first.getsockname()[1]} {second.getsockname()[1]}\n"
+        assert list(tmp_path.iterdir()) == [path]
+        with pytest.raises(OSError, match=r"cannot write --port-file .*/missing/ports: No such file"):
+            write_ports("--port-file", tmp_path / "missing" / "ports", first)
+
+
+def test_a_taken_address_is_named() -> None:
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
+            bind("127.0.0.1", port)
