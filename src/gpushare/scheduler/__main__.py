@@ -1,11 +1,8 @@
 """``gpushare scheduler``: the command line of the extender."""
 
 import argparse
-import asyncio
 import sys
 from pathlib import Path
-
-import uvloop
 
 from gpushare import logs
 from gpushare.kube.access import load_access
@@ -15,6 +12,7 @@ from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.bind import RESERVATION_TTL_S
 from gpushare.scheduler.process import Settings, serve
+from gpushare.serving.command import address, run
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -28,6 +26,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     parser.add_argument(
         "--listen", default="127.0.0.1:9451", metavar="HOST:PORT", help="default %(default)s; port 0: any"
+    )
+    parser.add_argument(
+        "--health-listen",
+        metavar="HOST:PORT",
+        help="serve /healthz, /readyz and /metrics there too, and nothing else (default: nowhere)",
     )
     parser.add_argument("--port-file", type=Path, help="write the port here once it is known")
     parser.add_argument(
@@ -58,17 +61,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    host, colon, port = options.listen.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"--listen {options.listen}: write HOST:PORT, such as 127.0.0.1:9451")
+    host, port = address("--listen", options.listen, "127.0.0.1:9451")
+    health = options.health_listen
     if options.isolated_max_pods < 1:
         raise ValueError(f"--isolated-max-pods {options.isolated_max_pods}: at least 1")
     if not 0 < options.reservation_ttl <= 3600:
         raise ValueError(f"--reservation-ttl {options.reservation_ttl}: above 0 and at most 3600 seconds")
     return Settings(
-        host=host.strip("[]"),
-        port=int(port),
+        host=host,
+        port=port,
         port_file=options.port_file,
+        health=None if health is None else address("--health-listen", health, "0.0.0.0:9452"),
         unit=MemoryUnit.parse(options.unit, "--unit"),
         isolated_cap=options.isolated_max_pods,
         node_policy=Placement(options.node_policy),
@@ -86,18 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, InvalidUnit, KubeconfigError) as error:
         print(f"gpushare scheduler: {error}", file=sys.stderr)
         return 2
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(access, settings))
-    except KubeconfigError as error:
-        print(f"gpushare scheduler: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"gpushare scheduler: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 0
-    return 0
+    return run("gpushare scheduler", serve(access, settings))
 
 
 if __name__ == "__main__":

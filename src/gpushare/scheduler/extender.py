@@ -1,49 +1,72 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpushare.ledger import Verdict
 from gpushare.model.errors import InvalidRequest
-from gpushare.model.request import request_of
+from gpushare.model.request import Request, request_of
 from gpushare.scheduler import wire
 from gpushare.scheduler.view import ClusterView
 
-_NEUTRAL_SCORE: Final = 5
+#: Larger bodies are read and forgotten.
+_KEPT_BYTES: Final = 1024 * 1024
 
 
-def filter_nodes(view: ClusterView, body: bytes, on_refused: Callable[[str], None]) -> bytes:
-    """Answer a filter body; raises ``WireError``. A pod without a GPU request fits everywhere.
+class Asked(NamedTuple):
+    """What a body says. ``problem``: why its pod can be placed nowhere, empty where it can."""
+
+    args: wire.ExtenderArgs
+    names: list[str]
+    request: Request | None
+    problem: str
+
+
+class Bodies:
+    """Reads bodies of filter and prioritize, and remembers the last.
+
+    Where every node fits, kube-scheduler sends the same once more to prioritize, byte by byte.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, Asked] | None = None
+
+    def read(self, body: bytes) -> Asked:
+        """What ``body`` says, which nobody may change; raises ``WireError``."""
+        if self._last is not None and self._last[0] == body:
+            return self._last[1]
+        args = wire.read_args(body)
+        names = args.names()
+        try:
+            asked = Asked(args, names, request_of(args.pod), "")
+        except InvalidRequest as error:
+            asked = Asked(args, names, None, error.problem)
+        self._last = (body, asked) if len(body) <= _KEPT_BYTES else None
+        return asked
+
+
+def filter_nodes(view: ClusterView, asked: Asked, on_refused: Callable[[str], None]) -> bytes:
+    """Answer a filter body. A pod without a GPU request fits everywhere.
 
     ``on_refused`` is told the UID of a pod that no node takes now, though one might later.
     """
-    args = wire.read_args(body)
-    names = args.names()
-    verdict = _verdict(view, args, names)
-    if not verdict.fits and verdict.refused:
+    args, names, request, problem = asked
+    if problem:
+        return wire.filter_answer(args, [], {}, dict.fromkeys(names, problem))
+    verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names)
+    if not verdict.fits:
+        # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid)
     return wire.filter_answer(args, verdict.fits, verdict.refused, verdict.hopeless)
 
 
-def prioritize_nodes(view: ClusterView, body: bytes) -> bytes:
-    """Answer a prioritize body with a score from 0 to 10 a node; raises ``WireError``."""
-    args = wire.read_args(body)
-    names = args.names()
-    try:
-        request = request_of(args.pod)
-    except InvalidRequest:
-        request = None
-    scores = [_NEUTRAL_SCORE] * len(names) if request is None else view.ledger.score(request, names)
-    return wire.priorities(names, scores)
+def prioritize_nodes(view: ClusterView, asked: Asked) -> bytes:
+    """Answer a prioritize body with scores from 0 to 10, as ``wire.priorities`` writes them."""
+    _, names, request, _ = asked
+    return wire.priorities([] if request is None else view.ledger.standing_out(request, names))
 
 
-def _verdict(view: ClusterView, args: wire.ExtenderArgs, names: list[str]) -> Verdict:
-    try:
-        request = request_of(args.pod)
-    except InvalidRequest as error:
-        return Verdict([], {}, dict.fromkeys(names, error.problem))
-    if request is None:
-        return Verdict(names, {}, {})
+def _verdict(view: ClusterView, args: wire.ExtenderArgs, request: Request, names: list[str]) -> Verdict:
     held = view.ledger.held(args.pod.metadata.uid)
     if held is not None and held.node in names:
         # An earlier Binding of this very pod may still arrive there: nowhere else is safe, there is.

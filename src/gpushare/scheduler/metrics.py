@@ -1,18 +1,19 @@
 """What the scheduler tells Prometheus."""
 
-from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Counter, Histogram
+
+from gpushare.serving.probes import Exposition
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
-class Metrics:
-    """The scheduler's metrics in a registry of their own."""
+class Metrics(Exposition):
+    """The scheduler's metrics."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         self.verb_seconds = Histogram(
             "gpushare_scheduler_verb_duration_seconds",
             "Time from a verb's body being read to its answer being ready.",
@@ -29,11 +30,3 @@ class Metrics:
             ["verb"],
             registry=self.registry,
         )
-
-    def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """Export ``read()`` as a gauge, called at each scrape."""
-        Gauge(name, help_text, registry=self.registry).set_function(read)
-
-    def render(self) -> bytes:
-        """The exposition text."""
-        return generate_latest(self.registry)

@@ -5,13 +5,11 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import uvicorn
 
 from gpushare.kube.access import Access
 from gpushare.kube.client import Client
@@ -29,23 +27,33 @@ from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.records import PodRecord, record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
+from gpushare.serving.probes import Probes
+from gpushare.serving.quick import QuickProtocol
+from gpushare.serving.server import bind, server_of, write_ports
 
 logger = logging.getLogger(__name__)
 
-#: kube-scheduler keeps idle connections for 90 s; closing them earlier than it does would lose requests.
-_KEEP_ALIVE_S: Final = 120
 _STOP_S: Final = 3
 _LAST_WORDS_S: Final = 1.0
+#: Callers that come before the first accept wait in the queue, and are not refused.
 _BACKLOG: Final = 1024
+#: To the API server. A backlog of pods fills them all, and each costs both sides a handshake and memory; at 50 ms a
+#: bind they carry 600 a second.
+_CONNECTIONS: Final = 32
+_YOUNG_OBJECTS: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line sets. ``host`` and ``port`` (0: any) are where the verbs are served."""
+    """What the command line sets. ``host`` and ``port`` (0: any) are where the verbs are served.
+
+    ``health`` is a host and a port on which probes and metrics alone are served, for those who must not bind pods.
+    """
 
     host: str = "127.0.0.1"
     port: int = 9451
     port_file: Path | None = None
+    health: tuple[str, int] | None = None
     unit: MemoryUnit = MemoryUnit.GIB
     isolated_cap: int = 16
     node_policy: Placement = Placement.BINPACK
@@ -104,34 +112,19 @@ def node_decoder(reader: NodeReader) -> Callable[[bytes], tuple[str, NodeRecord]
     return decode
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; raises ``OSError`` naming the address."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind((host, port))
-    except OSError as error:
-        made.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
-    # Callers that come before the first accept wait in the queue, and are not refused.
-    made.listen(_BACKLOG)
-    made.setblocking(False)
-    return made
-
-
 async def serve(access: Access, settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises ``OSError`` when the address is taken or the port cannot be written."""
-    bound = listen(settings.host, settings.port)
-    if settings.port_file is not None:
-        try:
-            _write(settings.port_file, f"{bound.getsockname()[1]}\n")
-        except OSError as error:
-            bound.close()
-            raise OSError(
-                error.errno, f"cannot write --port-file {settings.port_file}: {error.strerror}"
-            ) from None
-    async with Session(access) as session:
+    """Run until SIGTERM or SIGINT. Raises ``OSError`` when an address is taken or the port cannot be written."""
+    with ExitStack() as unless_served:
+        bound = unless_served.enter_context(closing(bind(settings.host, settings.port)))
+        bound.listen(_BACKLOG)
+        probed = None
+        if settings.health is not None:
+            probed = unless_served.enter_context(closing(bind(*settings.health)))
+            probed.listen(_BACKLOG)
+        if settings.port_file is not None:
+            write_ports("--port-file", settings.port_file, bound)
+        unless_served.pop_all()
+    async with Session(access, connections=_CONNECTIONS) as session:
         events = EventRecorder(session, controller="gpushare.dev/scheduler", instance=socket.gethostname())
         ledger = Ledger(node_policy=settings.node_policy)
         reservations = Reservations(settings.reservation_ttl_s)
@@ -151,7 +144,13 @@ async def serve(access: Access, settings: Settings) -> None:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
             return f"{' and '.join(waiting)} not read yet" if waiting else ""
 
-        server = _server(ExtenderApp(view, binder, retries, metrics, missing))
+        server = server_of(
+            ExtenderApp(view, binder, retries, metrics, missing), stop_s=_STOP_S, http=QuickProtocol
+        )
+        servers = [(server, bound)]
+        if probed is not None:
+            servers.append((server_of(Probes(missing, metrics), stop_s=_STOP_S), probed))
+            logger.info("probes and metrics on http://%s:%d", *probed.getsockname()[:2])
         running = [
             asyncio.create_task(coroutine, name=name)
             for name, coroutine in (
@@ -165,17 +164,18 @@ async def serve(access: Access, settings: Settings) -> None:
         ]
         address = bound.getsockname()
         logger.info("serving http://%s:%d%s, API server %s", *address[:2], PREFIX, access.server)
-        http = asyncio.create_task(server.serve(sockets=[bound]), name="http")
+        serving = [asyncio.create_task(one.serve(sockets=[at]), name="http") for one, at in servers]
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, setattr, server, "should_exit", True)
         try:
-            await _first_failure(http, running)
+            await _first_failure(serving[0], [*serving[1:], *running])
         finally:
-            server.should_exit = True
+            for one, _ in servers:
+                one.should_exit = True
             for task in running:
                 task.cancel()
-            await asyncio.gather(http, *running, return_exceptions=True)
+            await asyncio.gather(*serving, *running, return_exceptions=True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await events.flush()
@@ -196,35 +196,9 @@ async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
         await watch.synced.wait()
     gc.collect()
     gc.freeze()
+    # What is left to collect is little: look for it after every so many new objects, not every 700.
+    gc.set_threshold(_YOUNG_OBJECTS)
     logger.info("ready")
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again once it has stopped, before we have."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-def _server(app: ExtenderApp) -> uvicorn.Server:
-    return _Server(
-        uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            access_log=False,
-            log_config=None,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_STOP_S,
-        )
-    )
 
 
 def _export(
@@ -273,10 +247,3 @@ def _export(
             f"Time since the watch of {kind} was last heard.",
             lambda watch=watch: lag_s(watch),  # type: ignore[misc]
         )
-
-
-def _write(path: Path, text: str) -> None:
-    """Write whole or not at all: others wait for this file and read it at once."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text)
-    fresh.replace(path)

@@ -7,7 +7,9 @@ import pytest
 
 from gpushare.model.device import NodeMode
 from gpushare.scheduler.app import ExtenderApp
+from gpushare.scheduler.extender import Bodies
 from gpushare.scheduler.metrics import Metrics
+from gpushare.serving.probes import Probes
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
@@ -61,8 +63,9 @@ async def test_filter_prioritize_and_bind_lead_a_pod_to_its_gpu(world: World, br
     assert verdict["FailedNodes"] == {"n4": "node is not known to the scheduler yet"}
     assert "the largest GPU has 2 GiB" in verdict["FailedAndUnresolvableNodes"]["n3"]
     scores = await browser.post("prioritize", filter_body(pod, "n1", "n2"))
-    best = {entry["Host"]: entry["Score"] for entry in scores}
-    assert best["n2"] > best["n1"]  # binpack: the smaller GPU is fuller with it
+    [best] = scores  # n1 has the least, which need not be said
+    assert best["Host"] == "n2"
+    assert 0 < best["Score"] <= 10
     bound = await browser.post(
         "bind", {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n2"}
     )
@@ -83,9 +86,21 @@ async def test_a_refused_bind_says_why(world: World, browser: Browser) -> None:
 async def test_a_pod_that_breaks_the_rules_fits_nowhere_and_is_told_why(browser: Browser) -> None:
     verdict = await browser.post("filter", filter_body(pod_object("a", core=30), "n1"))
     assert "without aliyun.com/gpu-mem" in verdict["FailedAndUnresolvableNodes"]["n1"]
-    assert await browser.post("prioritize", filter_body(pod_object("a", core=30), "n1")) == [
-        {"Host": "n1", "Score": 5}
-    ]
+    assert await browser.post("prioritize", filter_body(pod_object("a", core=30), "n1")) == []
+
+
+async def test_only_nodes_above_the_least_are_given_points(world: World, browser: Browser) -> None:
+    for number in range(2, 9):
+        world.add_node(gpu_node(f"n{number}", 16384))
+    names = [f"n{number}" for number in range(1, 9)]
+    pod = pod_object("a", 4)
+    assert await browser.post("prioritize", filter_body(pod, *names)) == []
+    world.create("b", 8)
+    bound = {"PodName": "b", "PodNamespace": "default", "PodUID": "uid-b", "Node": "n5"}
+    assert await browser.post("bind", bound) == {"Error": ""}
+    [fuller] = await browser.post("prioritize", filter_body(pod, *names))
+    assert fuller["Host"] == "n5"
+    assert 0 < fuller["Score"] <= 10
 
 
 async def test_a_pod_without_a_gpu_request_fits_everywhere(browser: Browser) -> None:
@@ -135,3 +150,47 @@ async def test_what_cannot_be_read_is_answered_in_words(
     assert await browser.call("POST", "/gpushare/filter", b"{", cut=True) == (400, b"the body was cut off\n")
     monkeypatch.setattr("gpushare.scheduler.wire.MAX_BODY_BYTES", 10)
     assert (await browser.call("POST", "/gpushare/filter", b"x" * 8, b"x" * 8))[0] == 413
+
+
+async def test_probes_alone_bind_no_pods_and_say_what_is_missing(world: World, browser: Browser) -> None:
+    browser.app = Probes(lambda: browser.missing, Metrics())
+    body = json.dumps(filter_body(pod_object("a", 4), "n1")).encode()
+    for verb in ("filter", "prioritize", "bind"):
+        status, answer = await browser.call("POST", f"/gpushare/{verb}", body)
+        assert (status, answer) == (405, b"only /healthz, /readyz and /metrics are here, for GET\n")
+        assert (await browser.call("GET", f"/gpushare/{verb}"))[0] == 404
+    assert await browser.call("GET", "/healthz") == (200, b"ok\n")
+    assert await browser.call("GET", "/readyz") == (200, b"ok\n")
+    browser.missing = "pods not read yet"
+    assert await browser.call("GET", "/readyz") == (503, b"not ready: pods not read yet\n")
+    assert await browser.call("GET", "/healthz") == (200, b"ok\n")
+    assert b"gpushare_scheduler_binds" in (await browser.call("GET", "/metrics"))[1]
+
+
+async def test_a_body_that_comes_again_is_answered_by_what_is_known_by_then(
+    world: World, browser: Browser
+) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    world.add_node(gpu_node("n3", 16384))
+    body = filter_body(pod_object("a", 12), "n2", "n3")
+    assert (await browser.post("filter", body))["NodeNames"] == ["n2", "n3"]
+    assert await browser.post("prioritize", body) == []
+    world.create("b", 2)
+    bound = {"PodName": "b", "PodNamespace": "default", "PodUID": "uid-b", "Node": "n3"}
+    assert await browser.post("bind", bound) == {"Error": ""}
+    assert [one["Host"] for one in await browser.post("prioritize", body)] == ["n3"]
+    world.create("c", 12)
+    bound = {"PodName": "c", "PodNamespace": "default", "PodUID": "uid-c", "Node": "n3"}
+    assert await browser.post("bind", bound) == {"Error": ""}
+    assert (await browser.post("filter", body))["NodeNames"] == ["n2"]
+    assert [one["Host"] for one in await browser.post("prioritize", body)] == ["n2"]
+
+
+def test_what_a_body_says_is_read_once_if_it_is_not_large() -> None:
+    bodies = Bodies()
+    first = json.dumps(filter_body(pod_object("a", 8), "n1")).encode()
+    second = json.dumps(filter_body(pod_object("a", 9), "n1")).encode()
+    assert bodies.read(first) is bodies.read(bytes(bytearray(first)))
+    assert bodies.read(second).request != bodies.read(first).request
+    large = json.dumps(filter_body(pod_object("a", 8), "n" * 2**20)).encode()
+    assert bodies.read(large) is not bodies.read(large)

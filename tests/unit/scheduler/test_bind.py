@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from gpushare.kube.errors import ApiError, Unreachable
+from gpushare.model import names
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.wire import BindingArgs
@@ -252,6 +253,27 @@ async def test_settling_a_pod_that_is_gone_or_replaced_frees_its_share(world: Wo
             world.api.create(replacement)
         await world.binder.settle("uid-a", "default/a")
         assert world.used_mib("n1") == [0]
+
+
+@pytest.mark.parametrize("jump_s", [3.0e8, -500.0])
+async def test_a_clock_that_jumps_neither_ends_nor_lengthens_a_reservation(
+    world: World, jump_s: float
+) -> None:
+    world.create("a", 4)
+    world.api.before.append(fail(LOST))
+    with pytest.raises(BindRefused):
+        await world.binder.bind(args("a"))
+    before = dict(world.reservations.deadlines)
+    world.clock.wall_off_s = jump_s
+    assert dict(world.reservations.deadlines) == before
+    world.create("b", 4)
+    await world.binder.bind(args("b"))
+    stamp = int(world.api.pods["default/b"]["metadata"]["annotations"][names.ANN_ASSUME_TIME])
+    assert stamp == world.clock.time_ns()
+    assert world.used_mib("n1") == [8192]
+    await world.clock.turn(20)
+    await world.binder.settle("uid-a", "default/a")
+    assert "uid-a" not in world.reservations.deadlines
 
 
 async def test_settling_waits_while_the_api_server_is_away(world: World) -> None:

@@ -11,7 +11,7 @@ from gpushare.model.objects import decode_node
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler import wire
-from gpushare.scheduler.extender import filter_nodes
+from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.process import decode_record, node_decoder
 from gpushare.scheduler.view import NodeReader
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -82,7 +82,7 @@ def test_what_is_nested_too_deep_is_called_so() -> None:
 )
 def test_a_body_that_cannot_be_read_is_refused_as_one(world: World, body: bytes) -> None:
     with pytest.raises(wire.WireError, match="not an ExtenderArgs object"):
-        filter_nodes(world.view, body, world.retries.refused)
+        filter_nodes(world.view, Bodies().read(body), world.retries.refused)
 
 
 @pytest.mark.parametrize("body", [DEEP.encode(), b'{"PodNamespace":"\xff"}'])
@@ -93,4 +93,7 @@ def test_a_binding_that_cannot_be_read_is_refused_as_one(body: bytes) -> None:
 
 def test_a_list_of_no_nodes_is_one(world: World) -> None:
     body = json.dumps({"Pod": pod_object("a", 1), "Nodes": {"metadata": {}, "items": None}}).encode()
-    assert json.loads(filter_nodes(world.view, body, world.retries.refused))["Nodes"]["items"] == []
+    assert (
+        json.loads(filter_nodes(world.view, Bodies().read(body), world.retries.refused))["Nodes"]["items"]
+        == []
+    )

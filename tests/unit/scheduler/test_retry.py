@@ -1,16 +1,19 @@
 """A pod that was refused just before room came free is tried again, and nobody else is touched."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
 import pytest
 
 from gpushare.kube.errors import Unreachable
 from gpushare.model import names
 from gpushare.model.objects import decode_pod
+from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.records import record_of
 from gpushare.scheduler.wire import BindingArgs
-from tests.unit.scheduler.world import World, gpu_node
+from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
 @pytest.fixture
@@ -53,6 +56,36 @@ async def test_a_pod_refused_just_before_the_room_came_is_touched_once(retrying:
     assert not await turns(retrying, lambda: len(retrying.api.annotated) > 1)
     name, annotations = retrying.api.annotated[0]
     assert (name, list(annotations)) == ("late", [names.ANN_RETRY])
+
+
+def ask(world: World, name: str, units: object) -> None:
+    """As kube-scheduler does, and be refused."""
+    body = {"Pod": pod_object(name, units), "NodeNames": ["n1"]}
+    answer = json.loads(
+        filter_nodes(world.view, Bodies().read(json.dumps(body).encode()), world.retries.refused)
+    )
+    assert answer["NodeNames"] == []
+
+
+async def test_a_pod_that_no_eviction_could_help_is_touched_when_its_node_is_well_again(
+    retrying: World,
+) -> None:
+    well = gpu_node("n1", 16384)
+    (gpu,) = well.devices
+    end(retrying, "full")
+    lost = msgspec.structs.replace(gpu, healthy=False, reason="no CDI description")
+    retrying.add_node(msgspec.structs.replace(well, devices=(lost,)))
+    retrying.create("late", 4)
+    ask(retrying, "late", 4)
+    retrying.add_node(well)
+    assert await turns(retrying, lambda: [name for name, _ in retrying.api.annotated] == ["late"])
+
+
+async def test_a_pod_that_asks_for_nonsense_is_not_helped_by_any_room(retrying: World) -> None:
+    retrying.create("odd", "2.5")
+    ask(retrying, "odd", "2.5")
+    end(retrying, "full")
+    assert not await turns(retrying, lambda: bool(retrying.api.annotated))
 
 
 async def test_a_pod_that_was_tried_again_since_is_left_alone(retrying: World) -> None:

@@ -20,13 +20,15 @@ class TurnedClock:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
+        self.wall_off_s = 0.0
+        """By how much the wall clock is wrong, as after somebody set it."""
         self.turned = asyncio.Condition()
 
     def monotonic(self) -> float:
         return self.now_s
 
     def time_ns(self) -> int:
-        return int(self.now_s * 1e9)
+        return int((self.now_s + self.wall_off_s) * 1e9)
 
     async def sleep(self, seconds: float) -> None:
         until_s = self.now_s + seconds
