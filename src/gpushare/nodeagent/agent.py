@@ -6,6 +6,7 @@ node's annotation and its gpu-count must be, and hands that on. It is cheap and 
 """
 
 import asyncio
+import importlib
 import logging
 from typing import Final
 
@@ -18,34 +19,39 @@ from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
 from gpushare.model.device import NodeDevices, NodeMode, devices_annotation, mode_of
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
-from gpushare.model.objects import Node, Pod, decode_node, node_reference
+from gpushare.model.objects import Pod
 from gpushare.model.quantity import parse_amount
 from gpushare.nodeagent.allocator import Allocator
 from gpushare.nodeagent.bound_pods import BoundPod, decode_bound_pod
+from gpushare.nodeagent.cdi.access import GpuAccess
+from gpushare.nodeagent.cdi.folders import CdiFolders
 from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.device_lists import HEALTHY, UNHEALTHY, DeviceList, device_list, resources_of
 from gpushare.nodeagent.discovery import GpuWatch, Inventory
 from gpushare.nodeagent.footprint import settle, trim
-from gpushare.nodeagent.health import XID_REASON, HealthBook
-from gpushare.nodeagent.injection import Backend, NoIsolation
+from gpushare.nodeagent.health import HealthBook
+from gpushare.nodeagent.isolation.off import Isolating, NotIsolating, is_off
+from gpushare.nodeagent.isolation.watchdog import Watchdog
+from gpushare.nodeagent.leaving import handed_over, rights_are_gone
 from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.news import NodeNews
 from gpushare.nodeagent.node_status import Advertised, NodeStatus
+from gpushare.nodeagent.nodes import ReportingNode, decode_reporting_node
 from gpushare.nodeagent.nvml import Nvml
 from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
-from gpushare.nodeagent.pod_resources import KubeletPodResources
+from gpushare.nodeagent.pod_resources import KubeletPodResources, Listing
 from gpushare.nodeagent.pods_on_node import PodsOnNode
 from gpushare.nodeagent.probes import Probes
 from gpushare.nodeagent.reconcile import Reconciler
 from gpushare.nodeagent.registration import ResourceServer
 from gpushare.nodeagent.settings import SOCKETS, Settings
+from gpushare.nodeagent.socket_names import new_generation, socket_name
+from gpushare.nodeagent.succession import Succession
 
 logger = logging.getLogger(__name__)
 
 CONTROLLER: Final = "gpushare.dev/node-agent"
 REASON_UNKNOWN_MODE: Final = "UnknownGPUMode"
-REASON_LEFT_OUT: Final = "GPULeftOut"
-REASON_UNHEALTHY: Final = "GPUUnhealthy"
-REASON_RECOVERED: Final = "GPURecovered"
 
 _FLUSH_S: Final = 1.0
 _WRITE_S: Final = 5.0
@@ -64,9 +70,9 @@ class Agent:
         self._events: Recorder = self._recorder
         self.metrics = Metrics()
         self._mode = NodeMode.DEFAULT
-        self._node: Node | None = None
+        self._node: ReportingNode | None = None
         self._inventory: Inventory | None = None
-        self._told: dict[str, object] = {}
+        self._news = NodeNews(settings.node, self._events, self.metrics, acts=lambda: self._succession.newest)
         self._started = False
         self._looked = asyncio.Event()
         self._feeds: dict[str, DeviceFeed] = {}
@@ -85,30 +91,56 @@ class Agent:
             on_idle=trim,
         )
         self._pods = PodsOnNode(self._book, self._events, self._on_pods)
-        backend = NoIsolation()
+        self._isolation = self._isolating(listing)
+        self._access = GpuAccess(
+            settings.container_runtime,
+            CdiFolders(settings.cdi_folders),
+            look_s=settings.pace.cdi_s,
+            on_change=self._on_access,
+            shimmed=self._isolation.shimmed,
+        )
+        self._isolation.attend(self._access)
+        self._watchdog = Watchdog(
+            settings.isolation.watch,
+            self._book,
+            tell=self._news.tell,
+            events=self._events,
+            metrics=self.metrics,
+            clock=clock,
+            on_change=self._converge,
+        )
         self._allocator = Allocator(
             self._book,
             self._pods,
             list_pods=self._list_pods,
             listing=listing,
-            backends=dict[NodeMode, Backend].fromkeys(NodeMode, backend),
+            backend_of=self._isolation.backend_of,
+            give=self._access.give,
             events=self._events,
             metrics=self.metrics,
             clock=clock,
             on_answer=self._reconciler.trigger,
         )
         self._status = NodeStatus(settings.node, self._client, clock)
+        self._succession = Succession(
+            settings.kubelet_dir,
+            new_generation(),
+            clock=clock,
+            on_change=self._on_succession,
+            may_take_over=lambda: self._started and not self._unregistered(),
+        )
         self._gpus = GpuWatch(
             nvml,
             self._on_inventory,
             pace=settings.pace,
             health=HealthBook(xid_quiet_s=settings.xid_quiet_s),
             clock=clock,
+            look=self._watchdog.look,
         )
-        self._node_informer: Informer[Node] = Informer(
+        self._node_informer: Informer[ReportingNode] = Informer(
             session,
             "/api/v1/nodes",
-            _decode_node,
+            decode_reporting_node,
             _NodeHandler(self),
             params={"fieldSelector": f"metadata.name={settings.node}"},
         )
@@ -120,16 +152,34 @@ class Agent:
             params={"fieldSelector": f"spec.nodeName={settings.node}"},
         )
 
+    def _isolating(self, listing: Listing) -> Isolating:
+        if is_off(self._settings.isolation):
+            return NotIsolating(self.metrics)
+        # Only where it is used: it takes a megabyte.
+        state = importlib.import_module("gpushare.nodeagent.isolation.state")
+        made: Isolating = state.Isolation(
+            self._settings,
+            listing,
+            live=self._pods.uids,
+            metrics=self.metrics,
+            clock=self._clock,
+            on_change=self._converge,
+        )
+        return made
+
     async def run(self) -> None:
         """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
         listener: asyncio.Server | None = None
         if self._settings.listen is not None:
             listener = await Probes(self.missing, self.metrics.exposition).start(*self._settings.listen)
             logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
+        self._watchdog.attend()
         try:
             async with asyncio.TaskGroup() as tasks:
                 for part in (
                     self._gpus.run(),
+                    self._access.run(),
+                    self._isolation.run(),
                     self._node_informer.run(),
                     self._pod_informer.run(),
                     self._recorder.run(),
@@ -141,6 +191,19 @@ class Agent:
             if listener is not None:
                 listener.close()
             await self._flush()
+
+    async def leave(self) -> bool:
+        """To be called before ``run`` is cancelled: let a newer agent keep our connections with the kubelet.
+
+        Whether it does. Then the process must end without closing them: nothing may run after ``run`` but its end.
+        """
+        if self._succession.newest:
+            there = self._access.there or self._isolation.there
+            if there and await rights_are_gone(self._list_pods, self._clock):
+                await self._access.remove()
+                await self._isolation.clear()
+            return False
+        return await handed_over(self._succession, list(self._servers.values()), self._clock)
 
     def missing(self) -> list[str]:
         """What is not ready, a text each; empty when the agent does all that it should."""
@@ -160,15 +223,23 @@ class Agent:
         if self._inventory is None:
             return ["NVML has not answered yet"]
         wanted = resources_of(self._mode)
-        if wanted and self._inventory.trouble is not None:
-            return [self._inventory.trouble.note]
-        return [
-            f"{resource} not registered with the kubelet"
-            for resource in wanted
-            if resource not in self._servers or not self._servers[resource].registered
-        ]
+        if not wanted:
+            return []
+        if self._access.trouble:
+            # A new setting that cannot work holds up the roll-out that brings it, and the agent before goes on.
+            return [self._access.trouble]
+        if self._isolation.trouble:
+            return [self._isolation.trouble]
+        if not self._inventory.devices:
+            # All that is missing is the node's driver: no agent would be readier, and no roll-out should wait for it.
+            return []
+        return [f"{resource} not registered with the kubelet" for resource in self._unregistered()]
 
-    def on_node(self, node: Node | None) -> None:
+    def _unregistered(self) -> list[str]:
+        servers = self._servers
+        return [one for one in resources_of(self._mode) if one not in servers or not servers[one].registered]
+
+    def on_node(self, node: ReportingNode | None) -> None:
         """The watch shows the node so; ``None``: there is none."""
         self._node = node
         self._status.seen(node)
@@ -177,10 +248,10 @@ class Agent:
             return
         try:
             mode = mode_of(node)
-            self._told.pop(REASON_UNKNOWN_MODE, None)
+            self._news.forget(REASON_UNKNOWN_MODE)
         except MalformedDevices as error:
             mode = NodeMode.DEFAULT
-            self._tell(
+            self._news.tell(
                 REASON_UNKNOWN_MODE,
                 f"{error.problem}; until then the node shares no GPU",
                 once=REASON_UNKNOWN_MODE,
@@ -188,32 +259,50 @@ class Agent:
         if mode is not self._mode:
             logger.info("mode of node %s: %s → %s", node.metadata.name, self._mode.value, mode.value)
             self._mode = mode
+        self._access.take_report(node.reported)
+        if resources_of(mode):
+            self._access.want(wanted=True)
+        self._converge()
+
+    def _on_access(self) -> None:
+        """How containers get their GPU, or what is wrong with it, is otherwise than before."""
+        choice = self._access.choice
+        if choice is not None:
+            if self._news.is_new("way", (choice.way, choice.why)):
+                logger.info(
+                    "containers get their GPU by %s: %s",
+                    "CDI" if choice.way == "cdi" else "NVIDIA's runtime",
+                    choice.why,
+                )
+            for way in ("nvidia", "cdi"):
+                self.metrics.runtime.set(
+                    way, self._settings.container_runtime.value, value=float(way == choice.way)
+                )
         self._converge()
 
     def _on_inventory(self, inventory: Inventory) -> None:
         before = {device.uuid: device for device in self._inventory.devices} if self._inventory else {}
         self._inventory = inventory
         self._looked.set()
+        self._access.take_gpus(inventory.devices, dict(inventory.minors))
         for device in inventory.devices:
-            old = before.get(device.uuid)
-            if old is None:
-                logger.info(
-                    "GPU %d: %s, %d MiB, %s", device.index, device.model, device.total_mib, device.uuid
-                )
-            if not device.healthy and (old is None or old.reason != device.reason):
-                note = f"GPU {device.index} ({device.uuid}) is taken out of service: {device.reason}"
-                if XID_REASON in device.reason:
-                    note += f"; trusted again {self._settings.xid_quiet_s:g} s after its last error, if it answers"
-                self._tell(REASON_UNHEALTHY, note)
-            elif device.healthy and old is not None and not old.healthy:
-                self._tell(
-                    REASON_RECOVERED, f"GPU {device.index} ({device.uuid}) is in service again", "Normal"
-                )
+            self._news.health(device, before.get(device.uuid), self._settings.xid_quiet_s)
+        self._converge()
+
+    def _on_succession(self, unsettled: bool) -> None:  # noqa: FBT001 - a callback's only argument
+        """Another agent has come to this node or gone; ``unsettled``: the kubelet may have lost us for it."""
+        newest = self._succession.newest
+        self._reconciler.rest(resting=not newest)
+        self._access.rest(resting=not newest)
+        if newest and unsettled:
+            for server in self._servers.values():
+                server.register_again()
         self._converge()
 
     def _on_pods(self) -> None:
         """The watch shows the pods of this node otherwise."""
         self._reconciler.trigger()
+        self._isolation.pods_changed()
         if not resources_of(self._mode):
             self._converge()  # what is said of a node that shares nothing depends on what is still held
 
@@ -224,11 +313,17 @@ class Agent:
         await self._looked.wait()
         if self._node is None:
             logger.error("there is no node %s; waiting for it", self._settings.node)
+        await self._access.decided.wait()
+        await self._isolation.decided.wait()
+        tasks.create_task(self._succession.run())
+        await self._succession.met.wait()
         self._book.set_node(self._present())
         self._pods.rebuild()
         await self._reconciler.once()
         tasks.create_task(self._reconciler.run())
+        tasks.create_task(self._isolation.keep())
         self._started = True
+        self._watchdog.start()
         self._converge()
         for _ in range(self._to_start.qsize()):
             tasks.create_task(self._to_start.get_nowait().run())
@@ -239,18 +334,29 @@ class Agent:
 
     def _present(self) -> NodeDevices:
         devices = self._inventory.devices if self._inventory is not None else ()
-        blocked = self._reconciler.blocked(self._mode)
-        usable = tuple(
-            msgspec.structs.replace(device, healthy=False, reason=blocked[device.uuid])
-            if device.healthy and device.uuid in blocked
-            else device
-            for device in devices
+        blocked = (
+            self._isolation.lacking() | self._access.lacking() | dict(self._reconciler.blocked(self._mode))
         )
-        return NodeDevices(self._settings.node, self._mode, self._settings.unit, usable)
+        found = []
+        for device in devices:
+            foreign_mib = self._watchdog.foreign_mib(device.uuid)
+            if foreign_mib:
+                device = msgspec.structs.replace(device, foreign_mib=min(foreign_mib, device.total_mib))
+            if device.healthy and device.uuid in blocked:
+                device = msgspec.structs.replace(device, healthy=False, reason=blocked[device.uuid])
+            found.append(device)
+        return NodeDevices(self._settings.node, self._mode, self._settings.unit, tuple(found))
 
     def _converge(self) -> None:
         """Make all that others see follow from what is known now."""
+        # Before the node's label is known nothing is known: its mode only seems to be the one without any sharing.
+        devices = self._inventory.devices if self._inventory is not None and self._node is not None else ()
+        gpus = [device.uuid for device in devices]
+        self._isolation.take(self._mode, gpus, acts=self._succession.newest)
         if not self._started or self._node is None or self._inventory is None:
+            return
+        if not self._succession.newest:
+            self._status.want(None)
             return
         node = self._present()
         if node != self._book.node:
@@ -258,8 +364,14 @@ class Agent:
             self._pods.rebuild()
             self._reconciler.trigger()
         wanted = resources_of(node.mode)
-        if wanted:
-            self._tell_troubles(self._inventory)
+        self._news.troubles(
+            self._inventory if wanted else Inventory(),
+            access=self._access.trouble if wanted else "",
+            faults=self._access.faults if wanted else (),
+            isolation=self._isolation.alarm if wanted else "",
+            fallen=self._isolation.fallen if wanted else "",
+            mode=node.mode.value,
+        )
         for resource in SOCKETS:
             if resource in wanted and node.devices:
                 self._advertise(resource, node)
@@ -268,21 +380,14 @@ class Agent:
         shares = node.mode.shares_memory and bool(node.devices)
         # A node that shares no longer is described for as long as pods hold what it gave, so that they can be seen.
         described = bool(node.devices) and (bool(wanted) or bool(self._book.claims))
+        self._access.want(wanted=bool(wanted) or bool(self._book.claims))
         self._status.want(
             Advertised(
                 devices_annotation(node.mode, node.unit, node.devices) if described else None,
                 str(len(node.devices)) if shares else None,
+                self._isolation.active if described and wanted else None,
             )
         )
-
-    def _tell_troubles(self, inventory: Inventory) -> None:
-        trouble = inventory.trouble
-        if trouble is not None:
-            self._tell(trouble.reason, trouble.note, once="trouble")
-        else:
-            self._told.pop("trouble", None)
-        for note in inventory.left_out:
-            self._tell(REASON_LEFT_OUT, note, once=note)
 
     def _advertise(self, resource: str, node: NodeDevices) -> None:
         devices = device_list(resource, node, self._book.ids)
@@ -313,10 +418,10 @@ class Agent:
             server = self._servers[resource] = ResourceServer(
                 resource,
                 DevicePlugin(resource, feed, self._allocator),
-                self._settings.kubelet_dir,
-                SOCKETS[resource],
+                self._settings.kubelet_dir / socket_name(SOCKETS[resource], self._succession.generation),
                 metrics=self.metrics,
                 clock=self._clock,
+                acts=lambda: self._succession.newest,
                 on_registered=self._reconciler.kubelet_restarted,
             )
             self._to_start.put_nowait(server)
@@ -332,21 +437,6 @@ class Agent:
 
     async def _list_pods(self) -> list[Pod]:
         return await self._client.list_pods(field_selector=f"spec.nodeName={self._settings.node}")
-
-    def _tell(self, reason: str, note: str, kind: str = "Warning", *, once: str = "") -> None:
-        """An event about the node; with ``once`` not again until it reads otherwise."""
-        if once:
-            if self._told.get(once) == note:
-                return
-            self._told[once] = note
-        logger.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, note)
-        self._events.record(
-            node_reference(self._settings.node),
-            kind="Warning" if kind == "Warning" else "Normal",
-            reason=reason,
-            action="Watching",
-            note=note,
-        )
 
     async def _flush(self) -> None:
         try:
@@ -365,15 +455,10 @@ class _NodeHandler:
     def synced(self) -> None:
         """The first list is complete."""
 
-    def upsert(self, item: Node) -> None:
+    def upsert(self, item: ReportingNode) -> None:
         """The node was added or changed."""
         self._agent.on_node(item)
 
-    def remove(self, key: str, last: Node) -> None:
+    def remove(self, key: str, last: ReportingNode) -> None:
         """The node is gone."""
         self._agent.on_node(None)
-
-
-def _decode_node(raw: bytes) -> tuple[str, Node]:
-    node = decode_node(raw)
-    return node.metadata.name, node

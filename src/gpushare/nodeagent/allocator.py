@@ -8,8 +8,8 @@ but pods that this process has never seen.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
@@ -17,6 +17,7 @@ from gpushare.kube.events import Recorder
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
+from gpushare.nodeagent.cdi.access import Access
 from gpushare.nodeagent.claims import UNLISTED_GRACE_S, ClaimBook, Match, Slot, worded
 from gpushare.nodeagent.device_ids import in_order
 from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable, UnknownDeviceId
@@ -36,6 +37,13 @@ KUBELET_LIST_S: Final = 1.0
 _T = TypeVar("_T")
 
 
+class Giving(Protocol):
+    """How a container gets its GPU (``gpushare.nodeagent.cdi.access.GpuAccess.give``)."""
+
+    def __call__(self, uuids: Sequence[str], *, in_place: bool = False) -> Access:
+        """What a container with these GPUs gets; raises ``ClaimRefused``."""
+
+
 class Allocator:
     """Decides for all resources of a node. ``list_pods`` reads the node's pods from the API server."""
 
@@ -46,7 +54,8 @@ class Allocator:
         *,
         list_pods: Callable[[], Awaitable[list[Pod]]],
         listing: Listing,
-        backends: Mapping[NodeMode, Backend],
+        backend_of: Callable[[NodeMode], Backend],
+        give: Giving,
         events: Recorder,
         metrics: Metrics,
         clock: Clock,
@@ -56,7 +65,8 @@ class Allocator:
         self._pods = pods
         self._list_pods = list_pods
         self._listing = listing
-        self._backends = backends
+        self._backend_of = backend_of
+        self._give = give
         self._events = events
         self._metrics = metrics
         self._clock = clock
@@ -99,7 +109,7 @@ class Allocator:
                 slot = Slot(match.claim.uid, match.container.name, resource)
                 self._book.grant(slot, ids, self._clock.monotonic())
                 slots.append(slot)
-                answers.append(self._injection(resource, match))
+                answers.append(await self._injection(resource, match, ids))
         except ClaimRefused as refusal:
             for slot in slots:
                 self._book.revoke(slot)
@@ -148,7 +158,7 @@ class Allocator:
         except PodResourcesUnavailable as error:
             logger.warning("%s", error)
 
-    def _injection(self, resource: str, match: Match) -> Injection:
+    async def _injection(self, resource: str, match: Match, ids: Sequence[str]) -> Injection:
         grant = Grant(
             pod=match.claim.pod.key,
             uid=match.claim.uid,
@@ -156,22 +166,39 @@ class Allocator:
             share=match.share,
             pod_units=match.claim.pod.request.memory_units,
             mode=self._book.node.mode,
+            ids=tuple(ids),
         )
         if resource == names.GPU_CORE:
             # The kubelet merges the answers of both resources; the GPU is told by that of the memory.
             return Injection(envs=core_envs(grant))
-        backend = self._backends.get(self._book.node.mode)
-        added = backend.inject(grant) if backend is not None else Injection()
-        return Injection(memory_envs(grant) | added.envs, added.mounts, added.devices, added.annotations)
+        backend = self._backend_of(grant.mode)
+        in_place = backend.in_place
+        try:
+            access = self._give([match.share.uuid], in_place=in_place)
+            added = await backend.inject(grant, in_place=in_place)
+        except ClaimRefused as refusal:
+            raise ClaimRefused(refusal.subject, refusal.problem, (match.claim.uid,)) from None
+        return Injection(
+            memory_envs(grant) | added.envs,
+            added.mounts,
+            added.devices,
+            added.annotations | dict(access.annotations or {}),
+            (*access.cdi_devices, *added.cdi_devices),
+        )
 
     def _whole(self, ids: Sequence[str]) -> Injection:
         try:
             uuids = [self._book.ids.gpu_of(device_id) for device_id in in_order(ids)]
-        except UnknownDeviceId as error:
+            access = self._give(uuids)
+        except (UnknownDeviceId, ClaimRefused) as error:
             raise self._refused(
                 names.GPU_WHOLE, len(ids), ClaimRefused(error.subject, error.problem)
             ) from None
-        return Injection(envs={names.ENV_VISIBLE_DEVICES: ",".join(uuids)})
+        return Injection(
+            envs={names.ENV_VISIBLE_DEVICES: ",".join(uuids)},
+            annotations=dict(access.annotations or {}),
+            cdi_devices=access.cdi_devices,
+        )
 
     def _refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
         self._metrics.failures.add(resource)

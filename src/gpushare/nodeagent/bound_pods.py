@@ -8,7 +8,7 @@ from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare, share_of
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.errors import InvalidRequest, MalformedAllocation
-from gpushare.model.objects import ObjectReference, Pod, decode_pod
+from gpushare.model.objects import ObjectReference, Pod, PodStatus
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request, request_of
 from gpushare.model.wire import is_allocated, read_allocation, read_stamp
@@ -29,6 +29,34 @@ ALLOCATION_ANNOTATIONS = (
 )
 
 
+class ContainerStatus(msgspec.Struct, rename={"container_id": "containerID"}, gc=False):
+    """The state of one container; ``container_id`` is of the form ``containerd://ID``."""
+
+    name: str = ""
+    container_id: str = ""
+
+
+class ReportingPodStatus(PodStatus, rename="camel", gc=False):
+    """``status`` of a pod, with its containers."""
+
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class ReportingPod(Pod, gc=False):
+    """A pod, with what the kubelet tells of its containers."""
+
+    status: ReportingPodStatus = msgspec.field(default_factory=ReportingPodStatus)
+
+
+_POD = msgspec.json.Decoder(ReportingPod)
+
+
+def _container_names(status: ReportingPodStatus) -> dict[str, str]:
+    told = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    return {one.container_id.rpartition("/")[2]: one.name for one in told if one.container_id}
+
+
 class BoundPod(msgspec.Struct, frozen=True):
     """A pod of this node that asks for GPU memory and has not finished.
 
@@ -43,6 +71,8 @@ class BoundPod(msgspec.Struct, frozen=True):
     annotations: dict[str, str]
     terminating: bool = False
     running: bool = False
+    containers: dict[str, str] = {}
+    """Names of its containers by their IDs, as far as the kubelet has told them."""
 
     @property
     def key(self) -> str:
@@ -123,12 +153,13 @@ def bound_pod(pod: Pod) -> BoundPod | None:
         annotations={name: annotations[name] for name in ALLOCATION_ANNOTATIONS if name in annotations},
         terminating=meta.deletion_timestamp is not None,
         running=pod.status.phase == "Running",
+        containers=_container_names(pod.status) if isinstance(pod.status, ReportingPodStatus) else {},
     )
 
 
 def decode_bound_pod(raw: bytes) -> tuple[str, BoundPod] | None:
     """A pod's JSON as the informer keeps it."""
-    record = bound_pod(decode_pod(raw))
+    record = bound_pod(_POD.decode(raw))
     return None if record is None else (record.key, record)
 
 

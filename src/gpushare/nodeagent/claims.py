@@ -87,6 +87,20 @@ class ClaimBook:
         """All claims of the node."""
         return self._claims.values()
 
+    def claim(self, uid: str) -> Claim | None:
+        """The claim of the pod with that UID."""
+        return self._claims.get(uid)
+
+    def share_of(self, claim: Claim, gpu: str, container: str) -> GpuShare | None:
+        """What a container of the pod may use of a GPU where the pod really is; all of the pod where ``container`` is
+        not one that asks for memory. ``None``: nothing."""
+        whole = next((share for share in self._shares(claim) if share.uuid == gpu), None)
+        asking = next((one for one in claim.pod.request.containers if one.name == container), None)
+        device = self._devices.get(gpu)
+        if whole is None or asking is None or device is None or not asking.memory_units:
+            return whole
+        return claim.share_on(device, asking, self.node.unit)
+
     def put(self, claim: Claim) -> None:
         """A pod was bound, or its record changed."""
         if claim.uid not in self._claims:

@@ -22,14 +22,17 @@ from gpushare.nodeagent.settings import Pace
 
 logger = logging.getLogger(__name__)
 
+type_of_trouble = Literal["DriverNotFound", "DriverFailed", "NoGPU"]
+TROUBLES: Final[tuple[type_of_trouble, ...]] = ("DriverNotFound", "DriverFailed", "NoGPU")
+
 _JOIN_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why there is no GPU to give; ``reason`` is an event's, ``note`` says what to do."""
+    """Why there is no GPU to give, or none that works; ``reason`` is an event's, ``note`` says what to do."""
 
-    reason: Literal["DriverNotFound", "DriverFailed", "NoGPU"]
+    reason: type_of_trouble
     note: str
 
 
@@ -40,10 +43,15 @@ class Inventory:
     devices: tuple[Device, ...] = ()
     trouble: Trouble | None = None
     left_out: tuple[str, ...] = ()
+    minors: tuple[tuple[str, int], ...] = ()
+    """UUID and the number in the device node's name, of each GPU whose driver tells it."""
 
 
 class GpuWatch:
-    """Runs the thread. ``on_change`` is called in the event loop with each new inventory."""
+    """Runs the thread. ``on_change`` is called in the event loop with each new inventory.
+
+    ``look`` is called in the thread every ``Pace.watch_s`` while there are GPUs, and may ask NVML.
+    """
 
     def __init__(
         self,
@@ -53,12 +61,14 @@ class GpuWatch:
         pace: Pace | None = None,
         health: HealthBook | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        look: Callable[[Nvml], None] | None = None,
     ) -> None:
         self._nvml = nvml
         self._on_change = on_change
         self._pace = pace or Pace()
         self._health = health or HealthBook()
         self._clock = clock
+        self._look = look
         self._known: dict[str, FoundGpu] = {}
         self._left_out: tuple[str, ...] = ()
         self._missing: dict[str, str] = {}
@@ -93,16 +103,26 @@ class GpuWatch:
 
     def _watch(self) -> None:
         look = Backoff(self._pace.look_first_s, self._pace.look_most_s)
+        said = ""
         while not self._stop.is_set():
             trouble = self._open()
             if trouble is None:
                 look.reset()
+                said = ""
                 self._follow()
                 self._nvml.close()
             else:
                 self._tell(trouble)
                 wait_s = look.next_s()
-                logger.warning("%s; looking again in %.0f s", trouble.note, wait_s)
+                # Once for each trouble: a node without a driver may stay so for good.
+                level = logging.DEBUG if trouble.note == said else logging.WARNING
+                said = trouble.note
+                logger.log(
+                    level,
+                    "%s. It is looked for again by itself, at least every %.0f s",
+                    trouble.note,
+                    self._pace.look_most_s,
+                )
                 self._stop.wait(wait_s)
 
     def _open(self) -> Trouble | None:
@@ -148,14 +168,19 @@ class GpuWatch:
 
     def _follow(self) -> None:
         """Watch the GPUs that NVML has, until stopped or until NVML should be opened anew."""
-        probe_at_s = self._clock.monotonic()
-        opened_s = probe_at_s
+        opened_s = probe_at_s = watch_at_s = self._clock.monotonic()
         while not self._stop.is_set():
             now_s = self._clock.monotonic()
             if now_s >= probe_at_s:
+                if self._nvml.replaced():
+                    logger.warning("the NVIDIA driver was removed or exchanged; NVML is opened anew")
+                    return
                 for uuid in self._known.keys() - self._missing.keys():
                     self._health.take_probe(uuid, self._nvml.probe(uuid), now_s)
                 probe_at_s = now_s + self._pace.probe_s
+            if self._look is not None and now_s >= watch_at_s:
+                self._look(self._nvml)
+                watch_at_s = now_s + self._pace.watch_s
             self._tell(None)
             if (self._missing or self._health.failing) and now_s - opened_s >= self._pace.reopen_s:
                 return
@@ -175,7 +200,10 @@ class GpuWatch:
         by_index = {gpu.index: gpu for uuid, gpu in self._known.items() if uuid in self._missing}
         by_index |= {gpu.index: gpu for uuid, gpu in self._known.items() if uuid not in self._missing}
         devices = tuple(self._device(gpu) for _, gpu in sorted(by_index.items()))
-        inventory = Inventory(devices, None if devices else trouble, self._left_out)
+        minors = tuple((device.uuid, self._known[device.uuid].minor) for device in devices)
+        inventory = Inventory(
+            devices, trouble, self._left_out, tuple((uuid, minor) for uuid, minor in minors if minor >= 0)
+        )
         if inventory != self._told:
             self._told = inventory
             self._in_loop(lambda: self._on_change(inventory))

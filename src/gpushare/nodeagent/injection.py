@@ -37,6 +37,8 @@ class Injection:
     mounts: tuple[Mount, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
     annotations: dict[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+    """Qualified CDI names, such as ``gpushare.dev/gpu=GPU-…``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +51,30 @@ class Grant:
     share: GpuShare
     pod_units: int
     mode: NodeMode
+    ids: tuple[str, ...] = ()
+    """The device IDs that the kubelet gave."""
 
 
 class Backend(Protocol):
     """Turns a share into what holds a container to it."""
 
-    def inject(self, grant: Grant) -> Injection:
-        """What to add beside ``memory_envs``; called once a container, must not block."""
+    @property
+    def in_place(self) -> bool:
+        """Whether the GPU must be given by the description that has our libraries in place of the driver's."""
+
+    async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
+        """What to add beside ``memory_envs``; called once a container. Raises ``ClaimRefused``.
+
+        ``in_place`` is what the property was when the GPU was given.
+        """
 
 
 class NoIsolation:
     """Nothing: the container reads its share from the environment (mode ``share``)."""
 
-    def inject(self, grant: Grant) -> Injection:
+    in_place = False
+
+    async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
         """Nothing to add."""
         return Injection()
 

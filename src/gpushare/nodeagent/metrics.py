@@ -5,8 +5,10 @@ takes 0.6 MB of the 60 MB that this process may have. A test reads the text with
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Final, Literal
 
+_OF_A_CONTAINER: Final = ("pod", "container", "gpu")
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
@@ -27,6 +29,10 @@ class Family:
     def set(self, *labels: str, value: float) -> None:
         """Be ``value`` now."""
         self._values[labels] = value
+
+    def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """Be these for exactly these labels."""
+        self._values = dict(values)
 
     def value(self, *labels: str) -> float:
         """What it is now; 0 for labels never seen."""
@@ -105,13 +111,89 @@ class Metrics:
             "resource",
             "health",
         )
+        self.trouble = Family(
+            "gauge",
+            "gpushare_nodeagent_trouble",
+            "1 while there is that trouble with this node's driver or container runtime.",
+            "reason",
+        )
+        self.runtime = Family(
+            "gauge",
+            "gpushare_nodeagent_container_runtime",
+            "1 for the way in which containers get their GPU.",
+            "way",
+            "asked",
+        )
+        self.isolation = Family(
+            "gauge",
+            "gpushare_nodeagent_isolation",
+            "1 for what holds containers of this node to their share.",
+            "backend",
+            "asked",
+        )
+        self.trial = Family(
+            "gauge",
+            "gpushare_nodeagent_isolation_trial",
+            "1 for what came of trying the isolation libraries on this node's driver.",
+            "outcome",
+        )
+        self.directories = Family(
+            "gauge",
+            "gpushare_nodeagent_isolated_containers",
+            "Directories of isolated containers on this node.",
+        )
+        self.used_mib = Family(
+            "gauge",
+            "gpushare_nodeagent_container_used_mebibytes",
+            "Memory that the driver says a container holds of a GPU.",
+            *_OF_A_CONTAINER,
+        )
+        self.sm_percent = Family(
+            "gauge",
+            "gpushare_nodeagent_container_sm_percent",
+            "How much of a GPU's time the driver says a container computes.",
+            *_OF_A_CONTAINER,
+        )
+        self.exceeded = Family(
+            "counter",
+            "gpushare_nodeagent_share_exceeded_total",
+            "How often a container was found above its share.",
+            "what",
+        )
+        self.killed = Family(
+            "counter",
+            "gpushare_nodeagent_processes_killed_total",
+            "Processes that were ended for using more memory than their container was given.",
+        )
+        self.foreign_mib = Family(
+            "gauge",
+            "gpushare_nodeagent_foreign_mebibytes",
+            "Memory of a GPU that is kept back, as processes hold it that were given none.",
+            "gpu",
+        )
         self.allocate_seconds = Durations(
             "gpushare_nodeagent_allocate_seconds", "How long Allocate took.", "resource"
         )
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format 0.0.4."""
-        families = (self.allocations, self.failures, self.corrections, self.registrations, self.devices)
+        families = (
+            self.allocations,
+            self.failures,
+            self.corrections,
+            self.registrations,
+            self.devices,
+            self.trouble,
+            self.runtime,
+            self.isolation,
+            self.trial,
+            self.directories,
+            self.used_mib,
+            self.sm_percent,
+            self.exceeded,
+            self.killed,
+            self.foreign_mib,
+        )
         lines = [line for family in (*families, self.allocate_seconds) for line in family.lines()]
         return "".join(f"{line}\n" for line in lines).encode()
 

@@ -1,16 +1,19 @@
 """Keeps what the node says of itself: the annotation with its GPUs, and ``aliyun.com/gpu-count``.
 
+With the annotation goes a label, by which the DaemonSet knows that the node still needs its agent when the label
+that brought the agent there is taken away.
+
 The kubelet keeps a patched capacity, and a node that is created anew loses it; so what is wanted is compared with
 what the watch shows, and written again whenever they differ.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from gpushare.kube.backoff import Backoff
+from gpushare.kube.client import NodeWriter
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
 from gpushare.model import names
@@ -20,24 +23,16 @@ logger = logging.getLogger(__name__)
 
 #: How long a write is given to show up in the watch before it is made again, in seconds.
 SHOW_UP_S: Final = 10.0
-
-
-class NodeWriter(Protocol):
-    """Writes on nodes (``gpushare.kube.client.Client``)."""
-
-    async def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, or with ``None`` remove them; raises ``KubeError``."""
-
-    async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
-        """Set capacity, or with ``None`` remove it; raises ``KubeError``."""
+_YES: Final = "true"
 
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """``gpushare.dev/devices`` and ``aliyun.com/gpu-count``; ``None``: absent."""
+    """``gpushare.dev/devices``, ``aliyun.com/gpu-count`` and ``gpushare.dev/isolation``; ``None``: absent."""
 
     devices: str | None = None
     gpu_count: str | None = None
+    isolation: str | None = None
 
 
 class NodeStatus:
@@ -49,15 +44,16 @@ class NodeStatus:
         self._clock = clock
         self._wanted: Advertised | None = None
         self._seen: Advertised | None = None
+        self._labelled = False
         self._woken = asyncio.Event()
 
     @property
     def settled(self) -> bool:
         """Whether the node is known to say what is wanted."""
-        return self._wanted is not None and self._wanted == self._seen
+        return self._wanted is not None and self._wanted == self._seen and self._is_labelled_as(self._wanted)
 
-    def want(self, wanted: Advertised) -> None:
-        """Say this from now on."""
+    def want(self, wanted: Advertised | None) -> None:
+        """Say this from now on; ``None``: leave it to another agent."""
         if wanted != self._wanted:
             self._wanted = wanted
             self._woken.set()
@@ -68,9 +64,13 @@ class NodeStatus:
             self._seen = None
             return
         count = (node.status.capacity or {}).get(names.GPU_COUNT)
+        annotations = node.metadata.annotations or {}
         self._seen = Advertised(
-            (node.metadata.annotations or {}).get(names.ANN_DEVICES), None if count is None else str(count)
+            annotations.get(names.ANN_DEVICES),
+            None if count is None else str(count),
+            annotations.get(names.ANN_ISOLATION),
         )
+        self._labelled = (node.metadata.labels or {}).get(names.LABEL_DESCRIBED) == _YES
         self._woken.set()
 
     async def run(self) -> None:
@@ -78,7 +78,7 @@ class NodeStatus:
         backoff = Backoff()
         while True:
             wait_s: float | None = None
-            if self._wanted is not None and self._seen is not None and self._wanted != self._seen:
+            if self._wanted is not None and self._seen is not None and not self.settled:
                 self._woken.clear()
                 wait_s = SHOW_UP_S
                 try:
@@ -105,10 +105,21 @@ class NodeStatus:
         leaving = wanted.gpu_count is None
         if leaving:
             await self._write_count(wanted, seen)
-        if wanted.devices != seen.devices:
-            await self._client.annotate_node(self._name, {names.ANN_DEVICES: wanted.devices})
+        if (
+            wanted.devices != seen.devices
+            or wanted.isolation != seen.isolation
+            or not self._is_labelled_as(wanted)
+        ):
+            await self._client.annotate_node(
+                self._name,
+                {names.ANN_DEVICES: wanted.devices, names.ANN_ISOLATION: wanted.isolation},
+                labels={names.LABEL_DESCRIBED: _YES if wanted.devices is not None else None},
+            )
         if not leaving:
             await self._write_count(wanted, seen)
+
+    def _is_labelled_as(self, wanted: Advertised) -> bool:
+        return self._labelled is (wanted.devices is not None)
 
     async def _write_count(self, wanted: Advertised, seen: Advertised) -> None:
         if wanted.gpu_count != seen.gpu_count:

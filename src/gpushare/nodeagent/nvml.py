@@ -5,7 +5,6 @@
 
 import ctypes
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,22 +13,18 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
+from gpushare.nodeagent.driver_loading import Driver
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+from gpushare.nodeagent.isolation.judging import GpuProcess
+from gpushare.nodeagent.process_usage import ProcessUsage
 
 logger = logging.getLogger(__name__)
 
 _MIB: Final = 1 << 20
 _SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
 _MOST_EVENTS: Final = 64
-_LIBRARY: Final = "libnvidia-ml.so.1"
-#: Where drivers and NVIDIA's container toolkit put it.
-_DRIVER_FOLDERS: Final = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/local/nvidia/lib64",
-    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
-)
+#: Of drivers from r615 on (nvml.h).
+_LIMITS_BY_CGROUP: Final = "nvmlDeviceSetMemoryLimits_v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +38,8 @@ class FoundGpu:
     pci_bus_id: str = ""
     numa_node: int = -1
     mig: bool = False
+    minor: int = -1
+    """The number in its device node's name, ``/dev/nvidia0``; -1 when the driver does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +76,35 @@ class Nvml(Protocol):
     def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
         """The XIDs that come within the time; ``None`` at once when this driver reports none."""
 
+    def processes(self) -> Sequence[GpuProcess]:
+        """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
+
+    def replaced(self) -> bool:
+        """Whether the driver was removed, or another installed, since ``open``."""
+
 
 class DriverNvml:
-    """The real library. ``sysfs_pci`` is where the kernel tells of PCI devices."""
+    """The real library, of the driver under ``root``. ``sysfs_pci`` is where the kernel tells of PCI devices."""
 
-    def __init__(self, *, sysfs_pci: Path = _SYSFS_PCI) -> None:
+    def __init__(self, root: Path = Path("/"), *, sysfs_pci: Path = _SYSFS_PCI) -> None:
+        self._driver = Driver(root)
         self._sysfs_pci = sysfs_pci
         self._handles: dict[str, Any] = {}
         self._uuids: dict[int, str] = {}
         self._events: Any = None
+        self._usage = ProcessUsage()
 
     def open(self) -> None:
         """Load and initialise; raises ``DriverMissing`` or ``NvmlFailed``."""
+        self._driver.load()
         try:
-            _init()
+            pynvml.nvmlInit()
         except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
             raise DriverMissing("NVIDIA driver", _text(error)) from None
         except pynvml.NVMLError as error:
             raise _failed("NVML", error) from None
+        if hasattr(pynvml.nvmlLib, _LIMITS_BY_CGROUP):
+            logger.info("this driver can hold cgroups to limits of memory by itself; that is not used yet")
 
     def close(self) -> None:
         """Give everything back; never raises."""
@@ -129,6 +137,14 @@ class DriverNvml:
             found.append(gpu)
         self._listen()
         return Enumeration(tuple(found), tuple(unreadable))
+
+    def replaced(self) -> bool:
+        """Whether the driver was removed, or another installed, since ``open``."""
+        return self._driver.replaced()
+
+    def processes(self) -> Sequence[GpuProcess]:
+        """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
+        return [one for uuid, handle in list(self._handles.items()) for one in self._usage.of(uuid, handle)]
 
     def probe(self, uuid: str) -> str:
         """Ask the GPU for its memory and, where the driver tells it, for the recovery that it needs."""
@@ -181,6 +197,7 @@ class DriverNvml:
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
             mig=_optional(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), default=False),
+            minor=_optional(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), -1),
         )
 
     def _numa_node(self, handle: Any, bus_id: str) -> int:
@@ -223,33 +240,6 @@ _RECOVERY: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset this GPU",
     pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "the driver asks for a reset of this GPU's bus",
 }
-
-
-def _init() -> None:
-    """``nvmlInit``, and once more with the library by its full path where it came after we had looked for it.
-
-    The dynamic linker remembers that a folder of its path was not there, for as long as the process lives.
-    """
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError_LibraryNotFound:
-        found = _library()
-        if found is None:
-            raise
-        pynvml.nvmlLib = found
-        pynvml.nvmlInit()
-
-
-def _library() -> ctypes.CDLL | None:
-    listed = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    for folder in (*listed, *_DRIVER_FOLDERS):
-        path = Path(folder, _LIBRARY)
-        if path.exists():
-            try:
-                return ctypes.CDLL(str(path))
-            except OSError as error:
-                logger.warning("%s cannot be loaded: %s", path, error)
-    return None
 
 
 def _address(handle: Any) -> int:

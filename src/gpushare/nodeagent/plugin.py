@@ -1,7 +1,8 @@
 """The kubelet's ``DevicePlugin`` service for one resource."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol
 
 import grpc
@@ -60,6 +61,14 @@ class DevicePlugin(DevicePluginServicer):
         self._resource = resource
         self._feed = feed
         self._decider = decider
+        self._answering = 0
+        self.on_cut: Callable[[], None] = lambda: None
+        """Called when whoever followed the device list hangs up."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question waits for its answer."""
+        return self._answering > 0
 
     async def GetDevicePluginOptions(  # noqa: N802 - the kubelet's name
         self, request: pb.Empty, context: Any
@@ -71,14 +80,23 @@ class DevicePlugin(DevicePluginServicer):
         self, request: pb.Empty, context: Any
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """Every device, again whenever one changes."""
-        async for encoded in self._feed.follow():
-            # Decoded for the moment of sending only: thousands of devices are small as bytes alone.
-            yield pb.ListAndWatchResponse.FromString(encoded)
+        try:
+            async for encoded in self._feed.follow():
+                # Decoded for the moment of sending only: thousands of devices are small as bytes alone.
+                yield pb.ListAndWatchResponse.FromString(encoded)
+        finally:
+            self.on_cut()
 
     async def GetPreferredAllocation(  # noqa: N802
         self, request: pb.PreferredAllocationRequest, context: Any
     ) -> pb.PreferredAllocationResponse:
         """The IDs on the GPU that the scheduler decided for."""
+        with self._question():
+            return await self._preferred(request, context)
+
+    async def _preferred(
+        self, request: pb.PreferredAllocationRequest, context: Any
+    ) -> pb.PreferredAllocationResponse:
         answer = pb.PreferredAllocationResponse()
         for one in request.container_requests:
             try:
@@ -96,10 +114,11 @@ class DevicePlugin(DevicePluginServicer):
     async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:  # noqa: N802
         """What containers with these IDs get."""
         containers = [list(one.devices_ids) for one in request.container_requests]
-        try:
-            injections = await self._decider.allocate(self._resource, containers)
-        except ClaimRefused as refusal:
-            await _refuse(context, refusal)
+        with self._question():
+            try:
+                injections = await self._decider.allocate(self._resource, containers)
+            except ClaimRefused as refusal:
+                await _refuse(context, refusal)
         return pb.AllocateResponse(container_responses=[_response(one) for one in injections])
 
     async def PreStartContainer(  # noqa: N802
@@ -107,6 +126,14 @@ class DevicePlugin(DevicePluginServicer):
     ) -> pb.PreStartContainerResponse:
         """Nothing; the kubelet does not call it."""
         return pb.PreStartContainerResponse()
+
+    @contextmanager
+    def _question(self) -> Iterator[None]:
+        self._answering += 1
+        try:
+            yield
+        finally:
+            self._answering -= 1
 
 
 async def _refuse(context: Any, refusal: ClaimRefused) -> NoReturn:
@@ -124,4 +151,6 @@ def _response(one: Injection) -> pb.ContainerAllocateResponse:
         answer.devices.add(
             container_path=node.container_path, host_path=node.host_path, permissions=node.permissions
         )
+    for name in one.cdi_devices:
+        answer.cdi_devices.add(name=name)
     return answer

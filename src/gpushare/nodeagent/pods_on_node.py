@@ -1,8 +1,10 @@
 """Keeps the claim book true to the API server: this node's pods, as the informer sees them."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
+
+import msgspec
 
 from gpushare.kube.events import Recorder
 from gpushare.model.errors import MalformedAllocation
@@ -45,6 +47,10 @@ class PodsOnNode:
         for pod in pods:
             record = bound_pod(pod)
             if record is not None:
+                # Such a list leaves out what the kubelet tells of containers.
+                known = self._pods.get(record.uid)
+                if known is not None:
+                    record = msgspec.structs.replace(record, containers=known.containers)
                 self._pods[record.uid] = record
                 self._enter(record)
             else:
@@ -59,6 +65,10 @@ class PodsOnNode:
     def pod(self, uid: str) -> BoundPod | None:
         """The pod with that UID."""
         return self._pods.get(uid)
+
+    def uids(self) -> Collection[str]:
+        """The UIDs of all pods of this node that ask for GPU memory and have not finished."""
+        return self._pods.keys()
 
     def undecided(self, resource: str, amount: int) -> list[BoundPod]:
         """Pods with a container that wants as much, but for which no decision is recorded."""

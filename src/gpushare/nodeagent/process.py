@@ -1,6 +1,8 @@
 """The node agent as a process: one event loop, ended by a signal."""
 
 import asyncio
+import logging
+import os
 import signal
 import sys
 
@@ -29,12 +31,31 @@ def run(settings: Settings, access: Access, nvml: Nvml) -> int:
 
 async def _until_signalled(settings: Settings, access: Access, nvml: Nvml) -> None:
     async with Session(access) as session:
-        serving = asyncio.create_task(Agent(settings, session, nvml).run())
+        agent = Agent(settings, session, nvml)
+        serving = asyncio.create_task(agent.run())
         loop = asyncio.get_running_loop()
+        ending: list[asyncio.Task[bool]] = []
+
+        def end() -> None:
+            if not ending:
+                ending.append(asyncio.create_task(_end(agent, serving)))
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, serving.cancel)
+            loop.add_signal_handler(number, end)
         try:
             await serving
         except asyncio.CancelledError:
             if not serving.cancelled():
                 raise
+    if ending and await ending[0]:
+        # The event loop's own end would end the device lists, which the next agent keeps open.
+        logging.shutdown()
+        os._exit(0)
+
+
+async def _end(agent: Agent, serving: asyncio.Task[None]) -> bool:
+    """End the agent; whether another keeps its connections with the kubelet."""
+    try:
+        return await agent.leave()
+    finally:
+        serving.cancel()

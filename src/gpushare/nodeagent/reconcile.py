@@ -71,11 +71,18 @@ class Reconciler:
         self._written: dict[str, tuple[Correction, float]] = {}
         self._in_line: dict[str, tuple[Claim, type_of_given, NodeDevices]] = {}
         """What was looked at and found right."""
+        self._resting = False
         self._silent = False
 
     def trigger(self) -> None:
         """Something changed: look soon."""
         self._woken.set()
+
+    def rest(self, *, resting: bool) -> None:
+        """Whether another agent writes instead; what the kubelet lists is followed all the same."""
+        if resting != self._resting:
+            self._resting = resting
+            self._woken.set()
 
     def kubelet_restarted(self) -> None:
         """We registered with a kubelet that may know less than the one before."""
@@ -107,6 +114,8 @@ class Reconciler:
         """Look once and write what must be written; whether nothing is left to do for now."""
         self._woken.clear()
         heard = await self._look()
+        if self._resting:
+            return heard
         # Without the kubelet's list our own answers are the best that is known.
         announced = await self._announce()
         written = await self._relocate() if announced else False

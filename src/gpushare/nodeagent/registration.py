@@ -1,15 +1,18 @@
-"""Serves one resource to the kubelet, and again whenever the kubelet was started anew.
+"""Serves one resource to the kubelet, and registers it again whenever the kubelet may have lost it.
 
 A kubelet that starts wipes the folder's sockets: our own socket vanishing is the one sure sign
-(``kubelet.sock`` may come back with its old inode number). We serve, dial ourselves, and only then register: the
-kubelet dials back at once.
+(``kubelet.sock`` may come back with its old inode number). A kubelet that runs and hangs up on our device list counts
+every device as gone; it does so too when the list of an agent before us ends. We serve, dial ourselves, and only
+then register: the kubelet dials back at once.
 """
 
+import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -24,6 +27,7 @@ from gpushare.kubeletapi.deviceplugin_pb2_grpc import (
     add_DevicePluginServicer_to_server,
 )
 from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.open_connections import connections_to
 from gpushare.nodeagent.plugin import OPTIONS, DevicePlugin
 
 logger = logging.getLogger(__name__)
@@ -33,41 +37,79 @@ _LOOK_S: Final = 0.25
 _DIAL_S: Final = 5.0
 _RETRY_FIRST_S: Final = 0.2
 _RETRY_MOST_S: Final = 2.0
+#: A kubelet that hangs up sooner than this after a registration has something against us.
+_SOON_S: Final = 5.0
+
+_LEFT_OPEN: Final[list[Any]] = []
+"""Servers that end with the process alone: whatever else ends one hangs up on the kubelet."""
 
 
 class ResourceServer:
-    """One resource's gRPC server and its registration. ``on_registered`` is called after each registration."""
+    """One resource's gRPC server and its registration, at the socket ``path``.
+
+    ``on_registered`` is called after each registration. While ``acts`` says no, a newer agent registers instead.
+    """
 
     def __init__(
         self,
         resource: str,
         plugin: DevicePlugin,
-        folder: Path,
-        socket: str,
+        path: Path,
         *,
         metrics: Metrics,
         clock: Clock,
+        acts: Callable[[], bool],
         on_registered: Callable[[], None],
     ) -> None:
         self._resource = resource
         self._plugin = plugin
-        self._path = folder / socket
-        self._kubelet = folder / KUBELET_SOCKET
+        self._path = path
+        self._kubelet = path.parent / KUBELET_SOCKET
         self._metrics = metrics
         self._clock = clock
+        self._acts = acts
         self._on_registered = on_registered
+        self._news = asyncio.Event()
+        self._registered_at_s = 0.0
+        self._cut = False
+        self._stays_open = False
         self.registered = False
+        plugin.on_cut = self._on_cut
+
+    @property
+    def busy(self) -> bool:
+        """Whether the kubelet waits for an answer."""
+        return self._plugin.busy
+
+    def register_again(self) -> None:
+        """The kubelet may not think of us any more."""
+        self.registered = False
+        self._news.set()
+
+    def _on_cut(self) -> None:
+        self._cut = True
+        self.register_again()
+
+    def connections(self) -> list[socket.socket]:
+        """A second handle of each connection that the kubelet has with us; the caller closes them."""
+        return connections_to(self._path)
+
+    def stay_open(self) -> None:
+        """Hang up on nobody when ``run`` is cancelled: another process keeps our connections."""
+        self._stays_open = True
 
     async def run(self) -> None:
         """Serve and keep registered until cancelled."""
         backoff = Backoff(_RETRY_FIRST_S, _RETRY_MOST_S)
+        cuts = Backoff(_RETRY_FIRST_S)
         while True:
             try:
                 async with self._served() as inode:
                     while inode is not None and self._inode() == inode:
-                        if self.registered:
-                            await self._clock.sleep(_LOOK_S)
+                        if self.registered or not self._acts():
+                            await self._pause(_LOOK_S)
                             continue
+                        await self._hold_back(cuts)
                         try:
                             await self._register()
                         except grpc.aio.AioRpcError as error:
@@ -80,6 +122,27 @@ class ResourceServer:
             finally:
                 self.registered = False
 
+    async def _hold_back(self, cuts: Backoff) -> None:
+        """Be quick after the kubelet hung up once, and slow when it goes on so."""
+        if not self._cut:
+            return
+        self._cut = False
+        if self._clock.monotonic() - self._registered_at_s >= _SOON_S:
+            cuts.reset()
+        hasty = cuts.tries > 0
+        wait_s = cuts.next_s()
+        if hasty:
+            logger.warning("the kubelet hangs up on %s; again in %.1f s", self._resource, wait_s)
+            await self._clock.sleep(wait_s)
+
+    async def _pause(self, seconds: float) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[int | None]:
         """A server on a fresh socket, which answers; the socket's inode number."""
@@ -88,16 +151,19 @@ class ResourceServer:
         self._path.unlink(missing_ok=True)
         server = grpc.aio.server()
         add_DevicePluginServicer_to_server(self._plugin, server)  # type: ignore[no-untyped-call]
-        server.add_insecure_port(f"unix://{self._path}")
+        server.add_insecure_port(f"unix:{self._path}")
         await server.start()
         try:
-            async with grpc.aio.insecure_channel(f"unix://{self._path}") as channel:
+            async with grpc.aio.insecure_channel(f"unix:{self._path}") as channel:
                 stub = DevicePluginStub(channel)  # type: ignore[no-untyped-call]
                 await stub.GetDevicePluginOptions(Empty(), timeout=_DIAL_S, wait_for_ready=True)
             yield self._inode()
         finally:
-            # Stopping removes the file at this path, whoever made it: the next server binds only afterwards.
-            await server.stop(grace=None)
+            if self._stays_open:
+                _LEFT_OPEN.append(server)
+            else:
+                # Stopping removes the file at this path, whoever made it: the next server binds only afterwards.
+                await server.stop(grace=None)
             self._path.unlink(missing_ok=True)
 
     async def _register(self) -> None:
@@ -107,10 +173,11 @@ class ResourceServer:
             resource_name=self._resource,
             options=OPTIONS,
         )
-        async with grpc.aio.insecure_channel(f"unix://{self._kubelet}") as channel:
+        async with grpc.aio.insecure_channel(f"unix:{self._kubelet}") as channel:
             stub = RegistrationStub(channel)  # type: ignore[no-untyped-call]
             await stub.Register(request, timeout=_DIAL_S)
         self.registered = True
+        self._registered_at_s = self._clock.monotonic()
         logger.info("%s is registered with the kubelet", self._resource)
         self._metrics.registrations.add(self._resource)
         self._on_registered()

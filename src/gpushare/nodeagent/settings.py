@@ -6,16 +6,21 @@ from typing import Final
 
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
+from gpushare.nodeagent.container_runtime import Asked
 from gpushare.nodeagent.errors import InvalidSetting
+from gpushare.nodeagent.isolation.options import IsolationOptions
+from gpushare.nodeagent.socket_names import PRESENCE, socket_name
 
 PROGRAM: Final = "gpushare node-agent"
 
-#: Every resource that this program may advertise, and the socket that it is served on.
+#: Every resource that this program may advertise, and how the names of its sockets begin (``succession``).
 SOCKETS: Final = {
-    names.GPU_MEM: "gpushare-gpu-mem.sock",
-    names.GPU_CORE: "gpushare-gpu-core.sock",
-    names.GPU_WHOLE: "gpushare-gpu.sock",
+    names.GPU_MEM: "gpushare-mem-",
+    names.GPU_CORE: "gpushare-core-",
+    names.GPU_WHOLE: "gpushare-gpu-",
 }
+#: Where container runtimes look for CDI descriptions, in rising order of precedence.
+CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 #: The kernel's limit on the path of a Unix socket, in bytes (sockaddr_un, less the closing zero).
 MOST_PATH_BYTES: Final = 107
 
@@ -30,7 +35,18 @@ class Pace:
     reopen_s: float = 30.0
     """How long after a failed probe NVML is opened anew: a GPU that was lost comes back only so."""
     look_first_s: float = 1.0
-    look_most_s: float = 60.0
+    look_most_s: float = 15.0
+    """How late a driver that was installed meanwhile may be found."""
+    cdi_s: float = 2.0
+    """How late a CDI description that was changed may be found."""
+    isolation_s: float = 5.0
+    """How late it may be found that what isolation needs has come or gone."""
+    keep_s: float = 60.0
+    """How long the directory of a container is kept that nobody seems to use, and that is half made or removed."""
+    sweep_s: float = 15.0
+    """How often directories are looked for that nobody uses."""
+    watch_s: float = 5.0
+    """How often it is looked who uses the GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +60,17 @@ class Settings:
     listen: tuple[str, int] | None = None
     pace: Pace = field(default_factory=Pace)
     xid_quiet_s: float = 300.0
+    driver_root: Path = Path("/")
+    container_runtime: Asked = Asked.AUTO
+    cdi_folders: tuple[Path, ...] = CDI_FOLDERS
+    host_root: Path = Path("/")
+    isolation: IsolationOptions = field(default_factory=IsolationOptions)
 
 
 def check_socket_paths(folder: Path) -> None:
     """Raise ``InvalidSetting`` when the sockets in ``folder`` would have too long a path."""
-    length = max(len(str(folder / socket).encode()) for socket in SOCKETS.values())
+    stems = (*SOCKETS.values(), PRESENCE)
+    length = max(len(str(folder / socket_name(stem, 0)).encode()) for stem in stems)
     if length > MOST_PATH_BYTES:
         raise InvalidSetting(
             f"--kubelet-dir {folder}",

@@ -1,6 +1,7 @@
 """The node agent as a process of its own, on scripted GPUs, for tests that kill it.
 
-Usage: ``python agent_process.py API_URL KUBELET_DIR POD_RESOURCES GPUS``.
+Usage: ``python agent_process.py API_URL KUBELET_DIR POD_RESOURCES GPUS [UNIT [ISOLATION]]``; ``ISOLATION`` is a
+folder with our libraries in ``image`` and the driver in ``driver``, for containers to be isolated.
 """
 
 import sys
@@ -8,18 +9,27 @@ from pathlib import Path
 
 from gpushare.kube.access import Access
 from gpushare.logs import configure
+from gpushare.model.quantity import MemoryUnit
+from gpushare.nodeagent.isolation.options import AskedIsolation, IsolationOptions
 from gpushare.nodeagent.process import run
 from gpushare.nodeagent.settings import Pace, Settings
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.scripted_nvml import ScriptedNvml, gpu
 
 if __name__ == "__main__":
-    url, kubelet_dir, pod_resources, gpus = sys.argv[1:]
+    url, kubelet_dir, pod_resources, gpus, *more = sys.argv[1:]
+    unit, isolation = more[:1], [Path(one) for one in more[1:]]
     configure("warning", "text")
     settings = Settings(
         node=NODE,
         kubelet_dir=Path(kubelet_dir),
         pod_resources=Path(pod_resources),
-        pace=Pace(wait_s=0.1, probe_s=0.1),
+        unit=MemoryUnit.parse(*unit, "unit") if unit else MemoryUnit.GIB,
+        pace=Pace(wait_s=0.1, probe_s=0.1, keep_s=0.5, sweep_s=0.1),
+        cdi_folders=(Path(kubelet_dir, "no-cdi"),),
+        driver_root=isolation[0] / "driver" if isolation else Path("/"),
+        isolation=IsolationOptions(AskedIsolation.AUTO, isolation[0] / "containers", isolation[0] / "image")
+        if isolation
+        else IsolationOptions(),
     )
     sys.exit(run(settings, Access(url), ScriptedNvml([gpu(index) for index in range(int(gpus))])))

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 
 
 class Changes:
@@ -21,16 +22,24 @@ class Changes:
             event.set()
 
     async def until(
-        self, state: Callable[[], object], what: str = "", deadline_s: float = DEADLINE_S
+        self,
+        state: Callable[[], object],
+        what: str = "",
+        deadline_s: float = DEADLINE_S,
+        every_s: float | None = None,
     ) -> None:
-        """Return once ``state()`` holds; fail with ``what`` when it does not in time."""
+        """Return once ``state()`` holds; fail with ``what`` when it does not in time.
+
+        With ``every_s`` look that often besides: for states that nobody tells of, such as files.
+        """
         event = asyncio.Event()
         self._waiting.add(event)
         try:
             async with asyncio.timeout(deadline_s):
                 while not state():
                     event.clear()
-                    await event.wait()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(event.wait(), every_s)
         except TimeoutError:
             raise AssertionError(f"not reached within {deadline_s} s: {what or state}") from None
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpushare.kube.access import Access
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.session import Session
 from gpushare.model import names
 from gpushare.model.allocation import Allocation
@@ -20,6 +21,7 @@ from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import read_allocation
 from gpushare.nodeagent.agent import Agent
 from gpushare.nodeagent.device_lists import resources_of
+from gpushare.nodeagent.isolation.options import IsolationOptions
 from gpushare.nodeagent.settings import Pace, Settings
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.changing import Changes
@@ -27,7 +29,18 @@ from tests.integration.nodeagent.scripted_api import ScriptedApi
 from tests.integration.nodeagent.scripted_kubelet import Admitted, ScriptedKubelet
 from tests.integration.nodeagent.scripted_nvml import ScriptedNvml, gpu
 
-QUICK = Pace(wait_s=0.02, probe_s=0.02, reopen_s=0.1, look_first_s=0.02, look_most_s=0.1)
+QUICK = Pace(
+    wait_s=0.02,
+    probe_s=0.02,
+    reopen_s=0.1,
+    look_first_s=0.02,
+    look_most_s=0.1,
+    cdi_s=0.05,
+    isolation_s=0.05,
+    keep_s=0.1,
+    sweep_s=0.05,
+    watch_s=0.02,
+)
 
 
 @dataclass
@@ -38,6 +51,7 @@ class World:
     kubelet: ScriptedKubelet
     nvml: ScriptedNvml
     settings: Settings
+    clock: Clock = SYSTEM_CLOCK
     agent: Agent | None = None
     _running: asyncio.Task[None] | None = None
     _session: Session | None = field(default=None, repr=False)
@@ -47,7 +61,7 @@ class World:
         if ("nodes", objects.NODE) not in self.api.objects:
             self.api.put("nodes", objects.NODE, objects.node(mode))
         self._session = await Session(Access(self.api.url)).__aenter__()
-        self.agent = Agent(self.settings, self._session, self.nvml)
+        self.agent = Agent(self.settings, self._session, self.nvml, clock=self.clock)
         self._running = asyncio.create_task(self.agent.run())
         self._running.add_done_callback(lambda _: self.changes.tell())
         if ready:
@@ -75,6 +89,9 @@ class World:
         if self._session is not None:
             await self._session.__aexit__(None, None, None)
             self._session = None
+        # Noticed later, the end of these lists would take the next agent's resources from it, as with the real one; that
+        # agent registers again, but only after it was ready once.
+        await self.changes.until(self.kubelet.is_alone, "the kubelet has noticed the agent's end")
 
     def use(self, **settings: Any) -> None:
         self.settings = replace(self.settings, **settings)
@@ -139,6 +156,10 @@ async def world(short_folder: Path) -> AsyncIterator[World]:
         unit=MemoryUnit.GIB,
         pace=QUICK,
         xid_quiet_s=0.05,
+        cdi_folders=(short_folder / "cdi-static", short_folder / "cdi"),
+        isolation=IsolationOptions(
+            folder=short_folder / "gpushare" / "containers", library_folder=short_folder / "image"
+        ),
     )
     made = World(short_folder, changes, api, kubelet, ScriptedNvml([gpu(0), gpu(1)]), settings)
     yield made

@@ -23,7 +23,7 @@ from gpushare.kubeletapi import podresources_pb2 as resources_pb
 from gpushare.kubeletapi import podresources_pb2_grpc as resources_rpc
 from tests.integration.nodeagent.changing import Changes
 
-_CALL_S = 10.0
+_CALL_S = 30.0
 
 
 class AdmissionFailed(Exception):
@@ -41,6 +41,8 @@ class Endpoint:
     devices: dict[str, str] = field(default_factory=dict)
     lists: list[int] = field(default_factory=list)
     """Encoded sizes of the lists that came, in bytes."""
+    healthy: list[int] = field(default_factory=list)
+    """How many devices were healthy in each of them."""
     watch: asyncio.Task[None] | None = None
     alive: bool = True
 
@@ -52,6 +54,7 @@ class Admitted:
     pod: dict[str, Any]
     devices: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     envs: dict[str, dict[str, str]] = field(default_factory=dict)
+    answers: dict[str, pb.ContainerAllocateResponse] = field(default_factory=dict)
     whole: bool = False
     """Admitted with all its containers."""
     listed: resources_pb.PodResources | None = None
@@ -69,6 +72,9 @@ class ScriptedKubelet:
         self.admitting: dict[str, Admitted] = {}
         self.calls: list[str] = []
         self.registrations: list[str] = []
+        self.disconnections: list[str] = []
+        self.replaced: list[Endpoint] = []
+        """Plugins that registered before the present one of their resource."""
         self.listing_works = True
         self.pick: Callable[[str, Sequence[str], int], list[str]] | None = None
         self._random = random.Random(seed)
@@ -90,9 +96,9 @@ class ScriptedKubelet:
         self._servers = [registration, resources]
 
     async def stop(self) -> None:
-        for endpoint in self.endpoints.values():
+        for endpoint in (*self.endpoints.values(), *self.replaced):
             await _close(endpoint)
-        self.endpoints = {}
+        self.endpoints, self.replaced = {}, []
         for server in self._servers:
             await server.stop(grace=None)
         self._servers = []
@@ -104,26 +110,36 @@ class ScriptedKubelet:
 
     async def register(self, request: pb.RegisterRequest) -> None:
         assert request.version == "v1beta1"
-        old = self.endpoints.pop(request.resource_name, None)
-        if old is not None:
-            await _close(old)
         channel = grpc.aio.insecure_channel(f"unix://{self.plugins_dir / request.endpoint}")
         stub = rpc.DevicePluginStub(channel)
         options = await stub.GetDevicePluginOptions(pb.Empty(), timeout=_CALL_S)
         endpoint = Endpoint(request.endpoint, channel, stub, options)
-        endpoint.watch = asyncio.create_task(self._watch(endpoint))
+        old = self.endpoints.get(request.resource_name)
+        if old is not None:
+            # Nobody hangs up on it: its list is followed as before, and counts for the resource.
+            endpoint.devices = old.devices
+            self.replaced.append(old)
         self.endpoints[request.resource_name] = endpoint
+        endpoint.watch = asyncio.create_task(self._watch(request.resource_name, endpoint))
         self.registrations.append(request.resource_name)
         self.changes.tell()
 
-    async def _watch(self, endpoint: Endpoint) -> None:
+    async def _watch(self, resource: str, endpoint: Endpoint) -> None:
         with suppress(grpc.aio.AioRpcError):
             async for message in endpoint.stub.ListAndWatch(pb.Empty()):
-                endpoint.devices = {device.ID: device.health for device in message.devices}
+                devices = {device.ID: device.health for device in message.devices}
+                self.endpoints[resource].devices = devices
                 endpoint.lists.append(message.ByteSize())
-                assert len(endpoint.devices) == len(message.devices), "an ID came twice"
+                endpoint.healthy.append(sum(1 for health in devices.values() if health == "Healthy"))
+                assert len(devices) == len(message.devices), "an ID came twice"
                 self.changes.tell()
-        endpoint.alive = False
+        # As the real one: whose list it was does not matter, it is the last that registered who is taken for gone.
+        last = self.endpoints.get(resource)
+        if last is not None and last.alive:
+            last.alive = False
+            last.devices = dict.fromkeys(last.devices, "Unhealthy")
+            self.disconnections.append(resource)
+            await last.channel.close()
         self.changes.tell()
 
     # --- what tests ask -----------------------------------------------------------------------
@@ -138,11 +154,21 @@ class ScriptedKubelet:
         endpoint = self.endpoints.get(resource)
         return endpoint is not None and endpoint.alive and bool(endpoint.lists)
 
+    def is_alone(self) -> bool:
+        """No plugin's list is followed any more."""
+        endpoints = (*self.endpoints.values(), *self.replaced)
+        return all(endpoint.watch is None or endpoint.watch.done() for endpoint in endpoints)
+
     def allocatable(self, resource: str) -> int:
         endpoint = self.endpoints.get(resource)
         return (
             0 if endpoint is None else sum(1 for health in endpoint.devices.values() if health == "Healthy")
         )
+
+    def went(self, resource: str, *healthy: int, since: int) -> bool:
+        """Whether so many devices were healthy one after the other, in the lists from number ``since`` on."""
+        told = iter(self.endpoints[resource].healthy[since:])
+        return all(wanted in told for wanted in healthy)
 
     async def admit(self, pod: dict[str, Any], *, resources: Sequence[str] = ()) -> Admitted:
         """Allocate for all containers, in the order in which they start; ``resources`` orders those of each."""
@@ -160,6 +186,11 @@ class ScriptedKubelet:
                     pool.update(ids) if is_init and not is_sidecar else pool.difference_update(ids)
         except grpc.aio.AioRpcError as error:
             raise AdmissionFailed(f"{error.code().name}: {error.details()}") from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise AdmissionFailed("CANCELLED: the client connection is closing") from None
         finally:
             del self.admitting[key]
         entry.whole = True
@@ -185,6 +216,9 @@ class ScriptedKubelet:
             answer = await self.call_allocate(self.endpoints[resource].stub, request)
             entry.devices.setdefault(name, {})[resource] = ids
             entry.envs.setdefault(name, {}).update(answer.container_responses[0].envs)
+            entry.answers.setdefault(name, pb.ContainerAllocateResponse()).MergeFrom(
+                answer.container_responses[0]
+            )
 
     async def call_allocate(self, stub: Any, request: pb.AllocateRequest) -> pb.AllocateResponse:
         answer: pb.AllocateResponse = await stub.Allocate(request, timeout=_CALL_S)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+from gpushare.nodeagent.isolation.judging import GpuProcess
 from gpushare.nodeagent.nvml import Enumeration, FoundGpu, XidEvent
 
 
 def gpu(index: int, total_mib: int = 15360, **known: object) -> FoundGpu:
     """A T4 unless said otherwise; its UUID follows from ``index``."""
     uuid = f"GPU-{index + 1:08x}-1111-2222-3333-444444444444"
-    found = FoundGpu(index, uuid, total_mib, "Tesla T4", f"00000000:{0x3B + index:02X}:00.0")
+    found = FoundGpu(index, uuid, total_mib, "Tesla T4", f"00000000:{0x3B + index:02X}:00.0", minor=index)
     return FoundGpu(**{**{name: getattr(found, name) for name in FoundGpu.__slots__}, **known})  # type: ignore[arg-type]
 
 
@@ -25,6 +26,8 @@ class ScriptedNvml:
     driver: bool = True
     reports_xids: bool = True
     refuses: str = ""
+    exchanged: bool = False
+    running: list[GpuProcess] = field(default_factory=list)
     opened: int = 0
     threads: set[int] = field(default_factory=set)
     _xids: "queue.Queue[XidEvent]" = field(default_factory=queue.Queue)
@@ -32,8 +35,12 @@ class ScriptedNvml:
     def send_xid(self, uuid: str, xid: int) -> None:
         self._xids.put(XidEvent(uuid, xid))
 
+    def replaced(self) -> bool:
+        return self.exchanged
+
     def open(self) -> None:
         self.threads.add(threading.get_ident())
+        self.exchanged = False
         if not self.driver:
             raise DriverMissing("NVIDIA driver", "NVML Shared Library Not Found")
         if self.refuses:
@@ -49,6 +56,10 @@ class ScriptedNvml:
     def probe(self, uuid: str) -> str:
         self.threads.add(threading.get_ident())
         return self.faults.get(uuid, "")
+
+    def processes(self) -> Sequence[GpuProcess]:
+        self.threads.add(threading.get_ident())
+        return list(self.running)
 
     def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
         if not self.reports_xids:

@@ -28,13 +28,13 @@ async def test_a_gpu_that_is_lost_takes_its_devices_out_and_brings_them_back(wor
 
 
 async def test_a_critical_xid_takes_a_gpu_out_until_it_has_been_quiet(world: World) -> None:
+    world.use(xid_quiet_s=1.5)
     await world.start()
     world.nvml.send_xid(gpu(0).uuid, 48)
-    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
-    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
+    await world.changes.until(lambda: world.kubelet.went(names.GPU_MEM, 30, 15, 30, since=0))
     assert world.api.told("GPUUnhealthy")[0]["note"] == (
         f"GPU 0 ({gpu(0).uuid}) is taken out of service: critical error XID 48; "
-        "trusted again 0.05 s after its last error, if it answers"
+        "trusted again 1.5 s after its last error, if it answers"
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -135,6 +136,38 @@ async def test_a_driver_that_is_installed_after_the_agent_started_is_found(world
         folder.mkdir(parents=True)
         (folder / "libnvidia-ml.so.1").symlink_to(there / "libnvidia-ml.so.1")
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 40.0)
+
+
+async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again(
+    world: World, unused_tcp_port: int
+) -> None:
+    there, folder = library() / "libnvidia-ml.so.1", world.folder / "host/usr/lib64"
+    folder.mkdir(parents=True)
+    installed = folder / "libnvidia-ml.so.1"
+    world.api.put("nodes", NODE, node("share"))
+    async with command(
+        world,
+        described(world, preset("t4", NODE)),
+        *("--driver-root", str(world.folder / "host"), "--metrics-listen", f"127.0.0.1:{unused_tcp_port}"),
+        driver=world.folder / "nowhere",
+    ):
+        await world.changes.until(lambda: world.api.told("DriverNotFound"), "no driver yet", 30.0)
+        # It does all that an agent can do there, so no roll-out waits for it.
+        assert (await asked(unused_tcp_port, "/readyz"))[0] == 200
+        assert (
+            'gpushare_nodeagent_trouble{reason="DriverNotFound"} 1'
+            in (await asked(unused_tcp_port, "/metrics"))[1]
+        )
+        shutil.copy(there, installed)
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "served", 40.0)
+        await world.changes.until(lambda: world.api.told("DriverWorks"), "told")
+        installed.unlink()
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "removed")
+        assert world.kubelet.capacity(names.GPU_MEM) == 15
+        shutil.copy(there, folder / "newer")
+        (folder / "newer").rename(installed)
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "back", 40.0)
+        assert len(world.api.told("DriverNotFound")) == 1  # the second time is a count in the first one
 
 
 async def test_probes_and_metrics_are_served(world: World, unused_tcp_port: int) -> None:

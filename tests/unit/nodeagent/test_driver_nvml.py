@@ -65,6 +65,7 @@ class Driver:
             "nvmlDeviceGetMemoryInfo", lambda handle, version=None: SimpleNamespace(total=15360 * MIB + 5)
         )
         self.says("nvmlDeviceGetPciInfo", lambda handle: SimpleNamespace(busId=b"00000000:3B:00.0"))
+        self.says("nvmlDeviceGetMinorNumber", lambda handle: index_of(handle) + 4)
         self.says("nvmlDeviceGetMigMode", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
         self.says("nvmlDeviceGetMemoryAffinity", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
         self.says("nvmlDeviceGetFieldValues", fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
@@ -100,42 +101,13 @@ def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Dri
     assert failure.value.code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 
-def test_a_library_that_came_late_is_loaded_by_its_path(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    loaded: list[str] = []
-
-    def load(path: str) -> Any:
-        if "broken" in path:
-            raise OSError("file too short")
-        loaded.append(path)
-        return "library"
-
-    def init() -> None:
-        if pynvml.nvmlLib != "library":
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    driver.says("nvmlInit", init)
-    monkeypatch.setattr(pynvml, "nvmlLib", None)
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    monkeypatch.setattr("gpushare.nodeagent.nvml._DRIVER_FOLDERS", ())
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}/absent::{tmp_path}/broken:{tmp_path}/late")
-    with pytest.raises(DriverMissing):
-        DriverNvml().open()
-    for folder in ("broken", "late"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "libnvidia-ml.so.1").touch()
-    DriverNvml().open()
-    assert loaded == [f"{tmp_path}/late/libnvidia-ml.so.1"]
-
-
 def test_gpus_are_read_with_what_the_driver_tells(driver: Driver, tmp_path: Path) -> None:
     (tmp_path / "0000:3b:00.0").mkdir()
     (tmp_path / "0000:3b:00.0" / "numa_node").write_text("1\n")
     nvml = DriverNvml(sysfs_pci=tmp_path)
     nvml.open()
     found = nvml.enumerate()
-    assert found.gpus[0] == FoundGpu(0, "GPU-0", 15360, "Tesla T4", "00000000:3B:00.0", 1, mig=False)
+    assert found.gpus[0] == FoundGpu(0, "GPU-0", 15360, "Tesla T4", "00000000:3B:00.0", 1, mig=False, minor=4)
     assert found.unreadable == ()
 
 

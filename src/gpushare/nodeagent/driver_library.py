@@ -1,0 +1,98 @@
+"""Where the driver's NVML library lies on a node, as the node agent's own container sees it.
+
+The driver is the node's, not the container's: the chart mounts the node's root folder, and the library is looked for
+under it where distributions, NVIDIA's driver container, GKE and WSL put it.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+LIBRARY: Final = "libnvidia-ml.so.1"
+
+#: Where distributions put it, and Debian's alternatives.
+_USUAL: Final = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "lib64",
+    "usr/lib",
+)
+#: Under these the driver's container has a root folder of its own: of the GPU operator, of older ones.
+_DRIVER_CONTAINERS: Final = ("run/nvidia/driver", "driver-root")
+#: GKE, AKS and others that install by hand, WSL, Bottlerocket, Talos.
+_ELSEWHERE: Final = (
+    "home/kubernetes/bin/nvidia/lib64",
+    "usr/local/nvidia/lib64",
+    "opt/nvidia/lib64",
+    "usr/lib/wsl/lib",
+    "x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia/tesla",
+    "aarch64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia/tesla",
+    "usr/local/glibc/usr/lib",
+)
+FOLDERS: Final = (
+    *_USUAL,
+    *(f"{root}/{folder}" for root in _DRIVER_CONTAINERS for folder in _USUAL),
+    *_ELSEWHERE,
+)
+_MOST_LINKS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFile:
+    """A library's file, links followed. Two that differ in any field are not the same library."""
+
+    path: Path
+    device: int
+    inode: int
+    changed_ns: int
+
+
+def libraries(root: Path, listed: Sequence[str] = ()) -> list[LibraryFile]:
+    """Every NVML library that is there, best first: in the folders ``listed``, then under ``root``.
+
+    One file that several folders show is told once.
+    """
+    paths = [Path(folder, LIBRARY) for folder in listed if folder]
+    found = [_file(path, Path("/")) for path in paths] + [
+        _file(root / folder / LIBRARY, root) for folder in FOLDERS
+    ]
+    return list({(one.device, one.inode): one for one in reversed(found) if one is not None}.values())[::-1]
+
+
+def _file(path: Path, root: Path) -> LibraryFile | None:
+    try:
+        real = _within(path, root)
+        status = real.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return LibraryFile(real, status.st_dev, status.st_ino, status.st_mtime_ns)
+
+
+def _within(path: Path, root: Path) -> Path:
+    """``path`` with its links followed as a process does whose root folder is ``root``; raises ``OSError``."""
+    here, ahead, links = root, [*reversed(path.relative_to(root).parts)], 0
+    while ahead:
+        part = ahead.pop()
+        if part == "..":
+            here = root if here == root else here.parent
+            continue
+        here /= part
+        if not here.is_symlink():
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(f"{path}: too many links")
+        target = Path(os.readlink(here))
+        here = root if target.is_absolute() else here.parent
+        ahead += [part for part in reversed(target.parts) if part != "/"]
+    return here

@@ -1,0 +1,132 @@
+"""Programs that the node agent starts, and starts again when they end."""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+#: Seconds: how long a program must run to count as started well, how long one that is told to end may take.
+STEADY_S: Final = 2.0
+END_S: Final = 3.0
+
+# The new process has itself ended by the kernel when the agent ends, however that ends, and sees the host's root as
+# its own. In a program of its own, as nothing but exec may be done between fork and exec of a process with threads.
+_START: Final = """
+import ctypes, os, sys
+parent, root, argv = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)
+if os.getppid() != parent:
+    sys.exit(1)
+if root != "/":
+    os.chroot(root)
+    os.chdir("/")
+try:
+    os.execvp(argv[0], argv)
+except OSError as error:
+    sys.exit(f"{argv[0]}: {error.strerror}")
+"""
+
+
+class Child:
+    """Keeps one program running while ``run`` does; ``fault`` says why it does not run, empty while it does."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        clock: Clock,
+        on_change: Callable[[], None],
+        root: Path = Path("/"),
+        backoff: Backoff | None = None,
+        steady_s: float = STEADY_S,
+    ) -> None:
+        self._argv = tuple(argv)
+        self._env = dict(env)
+        self._root = root
+        self._clock = clock
+        self._on_change = on_change
+        self._backoff = backoff or Backoff(1.0, 60.0)
+        self._steady_s = steady_s
+        self.fault = f"{argv[0]} has not been started yet"
+        self.starts = 0
+        self.ran = False
+        """Whether it ever ran for as long as counts as started well."""
+
+    async def run(self) -> None:
+        """Run the program until cancelled."""
+        while True:
+            why = await self._once()
+            wait_s = self._backoff.next_s()
+            self._say(f"{self._argv[0]} {why}; it is started again")
+            logger.warning("%s %s; again in %.1f s", self._argv[0], why, wait_s)
+            await self._clock.sleep(wait_s)
+
+    async def _once(self) -> str:
+        """Run it once; how it ended."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-ISc", _START, str(os.getpid()), str(self._root), *self._argv),
+            env=self._env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self.starts += 1
+        said = asyncio.create_task(_last_words(process))
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._steady_s):
+                    return _ending(await process.wait(), await said)
+            self.ran = True
+            self._say("")
+            self._backoff.reset()
+            return _ending(await process.wait(), await said)
+        finally:
+            said.cancel()
+            await _ended(process)
+
+    def _say(self, fault: str) -> None:
+        if fault != self.fault:
+            self.fault = fault
+            self._on_change()
+
+
+async def _last_words(process: asyncio.subprocess.Process) -> str:
+    """What it wrote last on stderr; all before is logged and forgotten."""
+    last = ""
+    if process.stderr is None:
+        return last
+    while line := await process.stderr.readline():
+        last = line.decode(errors="replace").strip() or last
+        logger.info("%s", last)
+    return last
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _ending(code: int, said: str) -> str:
+    if code < 0:
+        # Whatever it said last was not about this.
+        return f"was ended by signal {-code}"
+    return f"ended with exit code {code}" + (f" ({said})" if said else "")

@@ -1,0 +1,73 @@
+"""The files that a container's share is written in: ``limits`` for its library, ``claim.json`` for us. Pure.
+
+``limits`` is read by the library in the container and by the arbiter, of this release or another: first line
+``gpushare-limits MAJOR.MINOR``; a reader passes over keys that it does not know where the minor number is higher, and
+refuses another major one.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from gpushare.nodeagent.isolation.options import CorePolicy
+
+LIMITS: Final = "limits"
+USAGE: Final = "usage"
+CLAIM: Final = "claim.json"
+
+#: Where the container finds them, and the driver's own libraries, which ours are linked to by these paths.
+IN_CONTAINER: Final = "/run/gpushare"
+#: Our libraries, by the names that programs know the driver's by, and what the real ones are called in a container.
+SHIMS: Final = {"libcuda.so.1": "libcuda.so", "libnvidia-ml.so.1": "libnvidia-ml.so"}
+
+_FORMAT: Final = "gpushare-limits 1.0"
+_MIB: Final = 1 << 20
+
+
+class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whom a directory was made for. ``container`` is its name, ``gpu`` a UUID, ``mib`` its share of that.
+
+    ``ids`` is what ``fingerprint`` makes of its device IDs: by them it is found again, if the kubelet gave what was
+    answered to a pod that asked alike. ``library`` names the release of our libraries that it was given, empty if none.
+    """
+
+    pod: str
+    uid: str
+    container: str
+    gpu: str
+    mib: int
+    ids: str
+    core_percent: int = 0
+    library: str = ""
+    version: int = 1
+
+
+def fingerprint(ids: Iterable[str]) -> str:
+    """Equal for equal sets of device IDs, and else not."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:32]
+
+
+def limits_text(claimed: Claimed, policy: CorePolicy) -> bytes:
+    """The contents of ``limits``."""
+    core = f" core_percent={claimed.core_percent} core_policy={policy}" if claimed.core_percent else ""
+    return (
+        f"{_FORMAT}\n"
+        f"container {claimed.pod}/{claimed.container} {claimed.uid}\n"
+        f"gpu {claimed.gpu} memory_bytes={claimed.mib * _MIB}{core}\n"
+    ).encode()
+
+
+def claim_text(claimed: Claimed) -> bytes:
+    """The contents of ``claim.json``."""
+    return msgspec.json.encode(claimed) + b"\n"
+
+
+def read_claim(text: bytes) -> Claimed | None:
+    """What ``claim.json`` says; ``None`` if it cannot be understood."""
+    try:
+        claimed = msgspec.json.decode(text, type=Claimed)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return claimed if claimed.version == 1 else None

@@ -1,0 +1,32 @@
+"""The names of a node agent's sockets in the kubelet's folder.
+
+Each process has its own, so that two of them never take each other's away.
+"""
+
+import time
+from typing import Final
+
+#: How the name of the socket begins at which an agent is found by others.
+PRESENCE: Final = "gpushare-agent-"
+SUFFIX: Final = ".sock"
+
+
+def new_generation() -> int:
+    """When this process was started, in ns since the node was: greater than that of every agent before it.
+
+    The node's uptime, as the wall clock may be set back.
+    """
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def socket_name(stem: str, generation: int) -> str:
+    """The file name of one agent's socket; ``stem`` says what it is for."""
+    return f"{stem}{generation:016x}{SUFFIX}"
+
+
+def generation_of(name: str) -> int | None:
+    """Which agent's presence this file name is; ``None``: none's."""
+    try:
+        return int(name.removeprefix(PRESENCE).removesuffix(SUFFIX), 16)
+    except ValueError:
+        return None

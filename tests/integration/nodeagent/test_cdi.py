@@ -1,0 +1,192 @@
+"""Containers that get their GPU by CDI, and nodes that cannot give it so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.model import names
+from gpushare.nodeagent.cdi.access import ANNOTATION
+from gpushare.nodeagent.cdi.folders import OUR_FILE
+from gpushare.nodeagent.container_runtime import Asked
+from tests.integration.nodeagent.cluster_objects import NODE, container, node
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+CONTAINERD = {"containerRuntimeVersion": "containerd://2.4.2", "kubeletVersion": "v1.36.3"}
+
+
+def describe(world: World, *indices: int) -> None:
+    """NVIDIA's toolkit describes these GPUs."""
+    folder = world.settings.cdi_folders[0]
+    folder.mkdir(exist_ok=True)
+    content = {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [
+            {"name": str(index), "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{index}"}]}}
+            for index in indices
+        ],
+        "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
+    }
+    new = folder / "nvidia.new"
+    new.write_text(json.dumps(content))
+    new.replace(folder / "nvidia.json")
+
+
+def ours(world: World) -> Path:
+    return world.settings.cdi_folders[-1] / OUR_FILE
+
+
+def on_containerd(world: World, mode: str = "share", **info: str) -> None:
+    made = node(mode)
+    made["status"]["nodeInfo"] = CONTAINERD | info
+    world.api.put("nodes", NODE, made)
+
+
+async def test_where_the_runtime_can_and_every_gpu_is_described_it_is_cdi(world: World) -> None:
+    describe(world, 0, 1)
+    on_containerd(world)
+    await world.start()
+    content = json.loads(ours(world).read_text())
+    assert content["kind"] == "gpushare.dev/gpu"
+    assert {one["name"] for one in content["devices"]} == {gpu(0).uuid, gpu(1).uuid}
+    assert "NVIDIA_VISIBLE_DEVICES" not in ours(world).read_text()
+    admitted = await world.run_pod("a", 3, on=1)
+    assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(1).uuid
+    assert list(admitted.answers["c"].cdi_devices[0].name.partition("=")) == [
+        "gpushare.dev/gpu",
+        "=",
+        gpu(1).uuid,
+    ]
+    assert dict(admitted.answers["c"].annotations) == {}
+    assert world.agent is not None
+    assert world.agent.metrics.runtime.value("cdi", "auto") == 1.0
+
+
+async def test_a_kubelet_that_knows_no_names_gets_the_annotation_besides(world: World) -> None:
+    describe(world, 0, 1)
+    on_containerd(world, kubeletVersion="v1.28.15")
+    await world.start()
+    answer = (await world.run_pod("a", 3, on=0)).answers["c"]
+    assert dict(answer.annotations) == {ANNOTATION: f"gpushare.dev/gpu={gpu(0).uuid}"}
+    assert len(answer.cdi_devices) == 1
+
+
+async def test_whole_gpus_come_by_cdi_too(world: World) -> None:
+    describe(world, 0, 1)
+    on_containerd(world, "topology")
+    await world.start(mode="topology")
+    limits = {names.GPU_WHOLE: "2"}
+    made = world.bind("a", {"name": "c", "resources": {"limits": limits, "requests": limits}}, on=None)
+    answer = (await world.kubelet.admit(made)).answers["c"]
+    assert {one.name for one in answer.cdi_devices} == {
+        f"gpushare.dev/gpu={gpu(0).uuid}",
+        f"gpushare.dev/gpu={gpu(1).uuid}",
+    }
+
+
+async def test_a_description_that_comes_later_and_goes_is_followed(world: World) -> None:
+    on_containerd(world)
+    await world.start()
+    assert not (await world.run_pod("before", 1, on=0)).answers["c"].cdi_devices
+    describe(world, 0, 1)
+    await world.changes.until(lambda: ours(world).exists(), "derived", every_s=0.05)
+    assert (await world.run_pod("after", 1, on=0)).answers["c"].cdi_devices
+    (world.settings.cdi_folders[0] / "nvidia.json").unlink()
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(
+        lambda: agent.metrics.runtime.value("nvidia", "auto") == 1.0, "back", every_s=0.05
+    )
+    # Containers that were given a name from it may be started again.
+    assert ours(world).exists()
+
+
+async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(world: World) -> None:
+    world.use(container_runtime=Asked.CDI)
+    on_containerd(world)
+    await world.start(ready=False)
+    await world.changes.until(lambda: world.api.told("CDIUnavailable"), "told")
+    note = world.api.told("CDIUnavailable")[0]["note"]
+    assert "nvidia-ctk cdi generate" in note
+    await world.ready()
+    assert world.kubelet.allocatable(names.GPU_MEM) == 0
+    assert world.kubelet.capacity(names.GPU_MEM) == 30
+    agent = world.agent
+    assert agent is not None
+    assert "no CDI description" in agent.missing()[0]
+    assert agent.metrics.trouble.value("CDIUnavailable") == 1.0
+    with pytest.raises(AdmissionFailed):
+        await world.kubelet.admit(world.bind("a", container("c", 3), on=0))
+    describe(world, 0, 1)
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered", every_s=0.05)
+    await world.changes.until(lambda: world.api.told("CDIAvailable"), "told")
+    assert agent.missing() == []
+    assert (await world.run_pod("b", 3, on=0)).answers["c"].cdi_devices
+    assert len(world.api.told("CDIUnavailable")) == 1
+
+
+async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -> None:
+    describe(world, 0, 1)
+    on_containerd(world)
+    await world.start()
+    world.nvml.faults[gpu(1).uuid] = "GPU is lost"
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
+    describe(world, 0)
+    await world.changes.until(
+        lambda: gpu(1).uuid not in ours(world).read_text(), "derived anew", every_s=0.05
+    )
+    assert (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
+
+
+async def test_a_file_that_stays_broken_is_told_once(world: World) -> None:
+    on_containerd(world)
+    folder = world.settings.cdi_folders[0]
+    folder.mkdir()
+    (folder / "nvidia.yaml").write_text("kind: [")
+    await world.start()
+    await world.changes.until(lambda: world.api.told("CDIFileUnusable"), "told", every_s=0.05)
+    assert f"{folder}/nvidia.yaml: it is not YAML" in world.api.told("CDIFileUnusable")[0]["note"]
+
+
+async def test_ours_goes_when_the_node_shares_no_more_and_no_pod_holds_a_share(world: World) -> None:
+    describe(world, 0, 1)
+    on_containerd(world)
+    await world.start()
+    await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    on_containerd(world, "default")
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 0)
+    assert ours(world).exists()
+    world.end_pod("a")
+    await world.changes.until(lambda: not ours(world).exists(), "removed", every_s=0.05)
+
+
+async def test_an_agent_that_ends_leaves_ours_for_containers_that_start_again(world: World) -> None:
+    describe(world, 0, 1)
+    on_containerd(world)
+    await world.start()
+    await world.stop()
+    assert ours(world).exists()
+
+
+@pytest.mark.parametrize("asked", [Asked.AUTO, Asked.CDI])
+async def test_a_folder_that_cannot_be_written(world: World, asked: Asked) -> None:
+    blocked: Any = world.folder / "cdi-blocked"
+    blocked.write_text("a file where the folder should be")
+    world.use(container_runtime=asked, cdi_folders=(world.settings.cdi_folders[0], blocked))
+    describe(world, 0, 1)
+    on_containerd(world)
+    await world.start()
+    agent = world.agent
+    assert agent is not None
+    if asked is Asked.AUTO:
+        assert agent.missing() == []
+        assert not (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
+    else:
+        await world.changes.until(lambda: world.api.told("CDIUnavailable"), "told")
+        assert "cannot be written" in agent.missing()[0]
+        assert world.kubelet.allocatable(names.GPU_MEM) == 0

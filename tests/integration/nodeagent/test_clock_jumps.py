@@ -1,0 +1,66 @@
+"""A node whose clock is set forwards and back while pods come and go."""
+
+import time
+
+import pytest
+
+from gpushare.kube.clock import SystemClock
+from gpushare.model import names
+from tests.integration.nodeagent.cluster_objects import container
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+YEARS_S = 10 * 365 * 86400
+#: So long that the kubelet hears of it, however busy the machine is.
+QUIET_S = 1.5
+
+
+class JumpingClock(SystemClock):
+    """The wall clock is wrong by ``off_s`` seconds; time passes as ever."""
+
+    def __init__(self) -> None:
+        self.off_s = 0
+
+    def time_ns(self) -> int:
+        return time.time_ns() + self.off_s * 1_000_000_000
+
+
+@pytest.mark.parametrize("jumps", [(YEARS_S, 0), (-YEARS_S, 0), (YEARS_S, -YEARS_S)])
+async def test_pods_records_health_and_events_go_on(world: World, jumps: tuple[int, int]) -> None:
+    clock = world.clock = JumpingClock()
+    world.use(xid_quiet_s=QUIET_S)
+    await world.start()
+    for number, clock.off_s in enumerate((0, *jumps)):
+        name, on = f"p{number}", number % 2
+        assert (await world.run_pod(name, 3, on=on)).envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(on).uuid
+        await world.until_assigned(name)
+        lists = len(world.kubelet.endpoints[names.GPU_MEM].healthy)
+        world.nvml.send_xid(gpu(0).uuid, 48)
+        await world.changes.until(
+            lambda since=lists: world.kubelet.went(names.GPU_MEM, 15, 30, since=since),
+            "out of service, and trusted again",
+        )
+    await world.kubelet.restart()
+    await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "registered again")
+    await world.changes.until(
+        lambda: world.api.told("GPUUnhealthy") and world.api.told("GPURecovered"), "both are told"
+    )
+
+
+async def test_records_that_were_stamped_by_a_clock_that_was_set_back_are_served(world: World) -> None:
+    """Equal pods whose stamps are in the wrong order: each gets its own, or their records follow."""
+    await world.start()
+    made = {name: world.bind(name, container("c", 3), on=on) for name, on in (("later", 0), ("earlier", 1))}
+    for name, stamp in (("later", 1), ("earlier", 1 << 62)):
+        annotations = made[name]["metadata"]["annotations"]
+        annotations[names.ANN_MEM_ASSUME_TIME] = annotations[names.ANN_ASSUME_TIME] = str(stamp)
+        world.api.put_pod(made[name])
+    given = {name: await world.kubelet.admit(made[name]) for name in ("earlier", "later")}
+    await world.until_assigned("earlier", "later")
+    for name, admitted in given.items():
+        await world.changes.until(
+            lambda name=name, admitted=admitted: (
+                world.recorded(name).gpus[0].uuid == admitted.envs["c"][names.ENV_VISIBLE_DEVICES]
+            ),
+            "the record says what the container has",
+        )

@@ -1,0 +1,92 @@
+"""The isolation libraries, and ones that break, tried on the stand-in driver as a node agent tries them."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpushare.nodeagent.isolation import trial
+from gpushare.nodeagent.isolation.libraries import Release, deliver
+from gpushare.playground.gpus import preset, write
+from tests.unit.fakegpu import building as fakegpu
+from tests.unit.isolation.building import BUILT, OPEN, build
+
+#: Without the right to mount, the libraries that are shipped cannot be tried.
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The stand-in driver with its GPUs, whose UUIDs are returned."""
+    described = preset("v100-16160", "n")
+    path = tmp_path / "node.gpus"
+    write(path, described)
+    for name, value in fakegpu.environment(path).items():
+        if name.startswith("FAKEGPU_"):
+            monkeypatch.setenv(name, value)
+    return [one.uuid for one in described.gpus]
+
+
+def driver() -> dict[str, Path]:
+    fakegpu.build("library")
+    return {name: fakegpu.BUILT / name for name in ("libcuda.so.1", "libnvidia-ml.so.1")}
+
+
+@pytest.mark.parametrize(
+    "folder", [pytest.param(BUILT, marks=ROOT, id="shipped"), pytest.param(OPEN, id="open")]
+)
+async def test_ours_hold_on_the_stand_in_driver(node: list[str], tmp_path: Path, folder: Path) -> None:
+    build("libraries")
+    release = deliver(folder, tmp_path / "lib")
+    assert await trial.tried(release, driver(), node) == trial.Verdict("held")
+
+
+def broken(folder: Path, source: str) -> Release:
+    """A release whose libcuda.so.1 is made of ``source``."""
+    build("libraries")
+    release = deliver(OPEN, folder / "lib")
+    made = folder / "libcuda.so"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-x", "c", "-o", made, "-"],
+        input=source,
+        text=True,
+        check=True,
+    )
+    made.replace(release.folder / "libcuda.so.1")
+    return release
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("int cuInit(unsigned f) { return *(volatile int *)0 + (int)f; }", "is ended by signal 11"),
+        (
+            "int cuInit(unsigned f) { return 803 + (int)f; } int cuDriverGetVersion(int *v) { return *v = 0; }",
+            "803",
+        ),
+        ("int other;", "ends with exit code 1"),
+        ("#include <unistd.h>\nint cuInit(unsigned f) { pause(); return (int)f; }", "was not through after"),
+    ],
+    ids=["crashes", "refuses", "lacks", "hangs"],
+)
+async def test_one_that_breaks_is_found_out(
+    node: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, why: str
+) -> None:
+    if "pause" in source:
+        monkeypatch.setattr(trial, "TRIAL_S", 10.0)
+    verdict = await trial.tried(broken(tmp_path, source), driver(), node)
+    assert verdict.outcome == "broken", verdict
+    assert why in verdict.why
+
+
+async def test_a_driver_that_fails_by_itself_says_nothing_about_ours(
+    node: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build("libraries")
+    monkeypatch.setenv("FAKEGPU_NODE", str(tmp_path / "no-such-file"))
+    verdict = await trial.tried(deliver(OPEN, tmp_path / "lib"), driver(), node)
+    assert verdict.outcome == "untried"
+    assert "without them cuInit answers" in verdict.why

@@ -1,0 +1,236 @@
+"""What the driver says of processes, against what their containers were given."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.device import Device, described_devices
+from gpushare.model.objects import decode_node
+from gpushare.nodeagent.isolation.cgroups import OUTSIDE, Owner
+from gpushare.nodeagent.isolation.judging import GpuProcess
+from gpushare.nodeagent.isolation.options import Watch, WatchPolicy
+from gpushare.nodeagent.isolation.processes import kill, owners
+from tests.integration.nodeagent.cluster_objects import NODE
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_kubelet import Admitted
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+CONTAINER = "0a1b2c3d" * 8
+
+
+def watch(world: World, policy: WatchPolicy = "report", grace_s: float = 0.05) -> None:
+    isolation = replace(world.settings.isolation, watch=Watch(policy, grace_s, world.folder / "proc"))
+    world.use(isolation=isolation)
+
+
+def process(world: World, pid: int, cgroup: str = "/init.scope", name: str = "python3") -> None:
+    folder = world.folder / "proc" / str(pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cgroup").write_text(f"0::{cgroup}\n")
+    (folder / "comm").write_text(f"{name}\n")
+
+
+def contained(admitted: Admitted, container: str = CONTAINER) -> str:
+    return f"/kubepods/burstable/pod{admitted.pod['metadata']['uid']}/{container}"
+
+
+def uses(world: World, *processes: tuple[int, int, int]) -> None:
+    """Processes on GPU 0: PID, MiB, percent."""
+    world.nvml.running = [GpuProcess(gpu(0).uuid, pid, mib, sm) for pid, mib, sm in processes]
+
+
+def tell_container(world: World, name: str, container: str = "c") -> None:
+    """The kubelet writes the container's ID into the pod's status."""
+    made: dict[str, Any] = world.api.objects["pods", f"default/{name}"]
+    status = {
+        "phase": "Running",
+        "containerStatuses": [{"name": container, "containerID": f"containerd://{CONTAINER}"}],
+    }
+    world.api.put_pod({**made, "status": status})
+
+
+def first_gpu(world: World) -> Device:
+    found = described_devices(decode_node(world.api.objects["nodes", NODE]))
+    assert found is not None
+    return found[2][0]
+
+
+async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    admitted = await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted))
+    process(world, 42, contained(admitted))
+    uses(world, (41, 3000, 10), (42, 200, 20))
+    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
+    told = world.api.told("GPUMemoryExceeded")[0]
+    assert told["note"].startswith(
+        "container c uses 3200 MiB of GPU 0, its share is 3072 MiB (processes 41, 42 on the node)"
+    )
+    assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
+    agent = world.agent
+    assert agent is not None
+    assert agent.metrics.used_mib.value("default/a", "c", gpu(0).uuid) == 3200.0
+    assert agent.metrics.sm_percent.value("default/a", "c", gpu(0).uuid) == 30.0
+    assert agent.metrics.exceeded.value("memory") >= 1.0
+    await world.changes.until(
+        lambda: any("for 0.05 s and more" in one["note"] for one in world.api.told("GPUMemoryExceeded")),
+        "told again when it goes on",
+    )
+    assert first_gpu(world).foreign_mib == 0
+    uses(world)
+    await world.changes.until(
+        lambda: agent.metrics.used_mib.value("default/a", "c", gpu(0).uuid) == 0.0, every_s=0.02
+    )
+
+
+async def test_until_the_kubelet_tells_containers_apart_the_pod_is_judged(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    admitted = await world.run_pod("a", 3, on=0)
+    process(world, 41, contained(admitted))
+    uses(world, (41, 4000, 0))
+    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
+    assert world.api.told("GPUMemoryExceeded")[0]["note"].startswith("the pod uses 4000 MiB of GPU 0")
+
+
+async def test_on_a_share_node_containers_are_trusted(world: World) -> None:
+    watch(world)
+    await world.start(mode="share")
+    admitted = await world.run_pod("a", 3, on=0)
+    process(world, 41, contained(admitted))
+    uses(world, (41, 4000, 0))
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(
+        lambda: agent.metrics.used_mib.value("default/a", "", gpu(0).uuid) == 4000.0, every_s=0.02
+    )
+    assert not world.api.told("GPUMemoryExceeded")
+
+
+async def test_compute_above_the_share_is_reported_when_it_lasts(world: World) -> None:
+    watch(world, "kill")
+    await world.start(mode="core_mem")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    process(world, 41, contained(admitted))
+    uses(world, (41, 10, 60))
+    await world.changes.until(lambda: world.api.told("GPUComputeExceeded"), "told")
+    assert (
+        "uses 60% of GPU 0 for 0.05 s and more, its share is 30%"
+        in (world.api.told("GPUComputeExceeded")[0]["note"])
+    )
+
+
+async def test_by_policy_the_processes_are_ended_after_the_grace(world: World) -> None:
+    watch(world, "kill")
+    await world.start(mode="cgpu")
+    agent = world.agent
+    assert agent is not None
+    ended: list[tuple[int, Owner]] = []
+
+    def end(pid: int, whose: Owner, proc: Path) -> str:
+        ended.append((pid, whose))
+        return "" if pid == 41 else "Operation not permitted"
+
+    agent._watchdog._end = end
+    admitted = await world.run_pod("a", 3, on=0)
+    for pid in (41, 42):
+        process(world, pid, contained(admitted))
+    process(world, 43)
+    uses(world, (41, 3000, 0), (42, 500, 0), (43, 100, 0))
+    await world.changes.until(lambda: world.api.told("GPUMemoryKilled"), "told")
+    first = world.api.told("GPUMemoryExceeded")[0]["note"]
+    assert first.endswith("; it is ended if that goes on for 0.05 s")
+    assert world.api.told("GPUMemoryKilled")[0]["note"].endswith(
+        "; ended by the node agent with SIGKILL: 41; could not be ended: 42 (Operation not permitted)"
+    )
+    assert {pid for pid, _ in ended} == {41, 42}
+    assert agent.metrics.killed.value() >= 1.0
+
+
+async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: World) -> None:
+    watch(world)
+    await world.start(mode="share")
+    process(world, 41)
+    process(world, 42, f"/kubepods/pod2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12/{CONTAINER}")
+    uses(world, (41, 1000, 0), (42, 500, 0))
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 1536, "described")
+    await world.changes.until(lambda: world.api.told("GPUForeignUse"), "told")
+    told = world.api.told("GPUForeignUse")[0]
+    assert told["regarding"]["kind"] == "Node"
+    assert told["note"] == (
+        "GPU 0: 1500 MiB are held by processes that were given none of it: 41 (in no pod), "
+        "42 (pod UID 2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12). 1536 MiB are kept out of what is given to pods"
+    )
+    agent = world.agent
+    assert agent is not None
+    assert agent.metrics.foreign_mib.value(gpu(0).uuid) == 1536.0
+    # What the kubelet is told stays: it counts what pods are given.
+    assert world.kubelet.allocatable(names.GPU_MEM) == 30
+    uses(world)
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 0, "described", every_s=0.02)
+    await world.changes.until(lambda: world.api.told("GPUForeignUseEnded"), "told")
+
+
+async def test_a_pod_on_a_gpu_that_it_was_not_given_is_foreign_there(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    admitted = await world.run_pod("a", 3, on=1)
+    process(world, 41, contained(admitted))
+    uses(world, (41, 700, 0))
+    await world.changes.until(lambda: world.api.told("GPUForeignUse"), "told")
+    assert "41 (pod default/a)" in world.api.told("GPUForeignUse")[0]["note"]
+
+
+async def test_processes_that_are_gone_or_serve_all_are_nobodys(world: World) -> None:
+    watch(world)
+    await world.start(mode="mps")
+    process(world, 42, name="nvidia-cuda-mps")
+    process(world, 43)
+    uses(world, (41, 5000, 0), (42, 5000, 0), (43, 100, 0))
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 128, "described")
+
+
+async def test_one_that_starts_anew_knows_what_others_hold_before_it_advertises(world: World) -> None:
+    watch(world)
+    process(world, 41)
+    uses(world, (41, 1000, 0))
+    await world.start(mode="share")
+    await world.changes.until(lambda: names.ANN_DEVICES in world.api.annotations("nodes", NODE))
+    assert first_gpu(world).foreign_mib == 1024
+
+
+async def test_switched_off_nothing_is_looked_at(world: World) -> None:
+    watch(world, "off")
+    process(world, 41)
+    uses(world, (41, 1000, 0))
+    await world.start(mode="share")
+    await world.changes.until(lambda: names.ANN_DEVICES in world.api.annotations("nodes", NODE))
+    assert first_gpu(world).foreign_mib == 0
+
+
+@pytest.fixture
+def sleeper() -> Any:
+    started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield started
+    started.kill()
+    started.communicate()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
+def test_a_process_is_ended_only_while_it_is_whose_it_was(sleeper: Any) -> None:
+    whose = owners([sleeper.pid, 1 << 22])
+    assert list(whose) == [sleeper.pid]
+    assert kill(sleeper.pid, Owner("another", "x")) == "it is another one now"
+    assert sleeper.poll() is None
+    assert kill(sleeper.pid, whose[sleeper.pid]) == ""
+    assert sleeper.wait(10.0) == -9
+    assert kill(sleeper.pid, OUTSIDE) == "No such process"

@@ -1,0 +1,148 @@
+"""What is concluded from a try of the isolation libraries, and when they are tried again."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.nodeagent.isolation import trial
+from gpushare.nodeagent.isolation.libraries import Release
+from gpushare.nodeagent.isolation.trial import Answers, Ended, Trials, Verdict, judged
+
+A, B = "GPU-a", "GPU-b"
+GIB = 1 << 30
+BARE = Ended(Answers(init=0, version=12040, totals={A: 16 * GIB, B: 16 * GIB}, nvml={A: 16 * GIB}))
+LIMITED = {A: 64 << 20, B: 64 << 20}
+OURS = Ended(Answers(init=0, version=12040, totals=LIMITED, nvml=LIMITED))
+
+
+def ended(of: Ended, **answers: Any) -> Ended:
+    values = {name: getattr(of.answers, name) for name in Answers.__struct_fields__}
+    return Ended(Answers(**(values | answers)))
+
+
+def test_libraries_that_answer_as_they_should_hold() -> None:
+    assert judged(BARE, OURS, [A, B]) == Verdict("held")
+
+
+@pytest.mark.parametrize(
+    ("ours", "why"),
+    [
+        (Ended(Answers(), "a program with them is ended by signal 11"), "is ended by signal 11"),
+        (Ended(Answers(unloadable="undefined symbol: x")), "undefined symbol: x"),
+        (ended(OURS, init=803), "cuInit answers 803, and 0 without them"),
+        (ended(OURS, version=0), "a function that they do not know is not found"),
+        (ended(OURS, reached=False), "cuGetProcAddress leads past them"),
+        (ended(OURS, totals={A: 16 * GIB, B: 64 << 20}), f"CUDA tells {16 * GIB} bytes of GPU {A}"),
+        (ended(OURS, totals={A: 64 << 20}), f"CUDA tells -1 bytes of GPU {B}"),
+        (ended(OURS, nvml={A: -1, B: 64 << 20}), f"NVML tells -1 bytes of GPU {A}"),
+        # The right to mount was not needed: these find their files by the environment.
+        (ended(OURS, denied="no right to mount", init=999), "cuInit answers 999"),
+    ],
+)
+def test_libraries_that_break_what_works_without_them_are_broken(ours: Ended, why: str) -> None:
+    verdict = judged(BARE, ours, [A, B])
+    assert verdict.outcome == "broken"
+    assert why in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("bare", "ours", "why"),
+    [
+        (Ended(Answers(unloadable="invalid ELF header")), OURS, "invalid ELF header"),
+        (Ended(Answers(), "ends with exit code 1"), OURS, "exit code 1"),
+        (ended(BARE, init=100), ended(OURS, init=100), "without them cuInit answers 100 here, too"),
+        (BARE, Ended(Answers(denied="no right to mount (x)", unloadable="y")), "no right to mount (x)"),
+    ],
+)
+def test_what_fails_without_them_as_well_says_nothing(bare: Ended, ours: Ended, why: str) -> None:
+    verdict = judged(bare, ours, [A])
+    assert verdict.outcome == "untried"
+    assert why in verdict.why
+
+
+def test_gpus_that_cuda_does_not_show_to_the_agent_are_not_asked_for() -> None:
+    assert judged(BARE, OURS, [A, "GPU-another"]).outcome == "held"
+
+
+class Scripted:
+    """Stands for what is tried."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.verdicts: list[Verdict] = []
+        self.tries = 0
+        self.files: dict[str, Path] | None = {"libcuda.so.1": folder / "libcuda.so.535"}
+        (folder / "libcuda.so.535").touch()
+        self.now_s = 1000.0
+        monkeypatch.setattr(trial, "tried", self.tried)
+
+    async def tried(self, *_: object) -> Verdict:
+        self.tries += 1
+        return self.verdicts.pop(0)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@dataclasses.dataclass
+class Tried:
+    trials: Trials
+    script: Scripted
+
+    async def verdict(self, name: str = "one", gpus: Sequence[str] = (A,)) -> Verdict:
+        return await self.trials.verdict(Release(name, Path("/lib")), gpus)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tried:
+    script = Scripted(monkeypatch, tmp_path)
+    trials = Trials(tmp_path, clock=SYSTEM_CLOCK, files=lambda _: script.files)
+    monkeypatch.setattr(trials, "_clock", script)
+    return Tried(trials, script)
+
+
+async def test_what_held_is_not_tried_again_until_something_is_another(node: Tried) -> None:
+    script = node.script
+    script.verdicts = [Verdict("held")] * 4
+    await node.verdict()
+    script.now_s += 1e6
+    assert (await node.verdict()).outcome == "held"
+    assert script.tries == 1
+    await node.verdict("two")
+    await node.verdict("two", (A, B))
+    assert script.files is not None
+    script.files["libcuda.so.1"].unlink()  # the driver is upgraded
+    await node.verdict("two", (A, B))
+    assert script.tries == 4
+
+
+async def test_a_moment_of_weakness_is_no_broken_library(node: Tried) -> None:
+    node.script.verdicts = [Verdict("broken", "it took too long"), Verdict("held")]
+    assert (await node.verdict()).outcome == "held"
+
+
+async def test_what_did_not_hold_is_tried_again_later(node: Tried) -> None:
+    script = node.script
+    script.verdicts = [
+        Verdict("broken", "x"),
+        Verdict("broken", "x"),
+        Verdict("untried", "y"),
+        Verdict("held"),
+    ]
+    assert await node.verdict() == Verdict("broken", "x")
+    assert await node.verdict() == Verdict("broken", "x")
+    assert script.tries == 2
+    script.now_s += trial.AGAIN_S
+    assert (await node.verdict()).outcome == "untried"
+    script.now_s += 2 * trial.AGAIN_S
+    assert (await node.verdict()).outcome == "held"
+
+
+async def test_without_gpus_or_a_driver_nothing_is_tried(node: Tried) -> None:
+    assert (await node.verdict(gpus=())).why == "there is no GPU to try them on"
+    node.script.files = None
+    assert "the driver's libraries are not found below" in (await node.verdict()).why
+    assert not node.script.tries

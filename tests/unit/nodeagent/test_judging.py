@@ -1,0 +1,183 @@
+"""Whose processes are, who is above their share, and what others hold."""
+
+import pytest
+
+from gpushare.model.device import NodeMode
+from gpushare.nodeagent.isolation.cgroups import OUTSIDE, Owner, owner
+from gpushare.nodeagent.isolation.judging import ForeignBook, GpuProcess, Holder, Overuse, Use, seen
+from gpushare.nodeagent.isolation.modes import backing
+from gpushare.nodeagent.isolation.options import AskedIsolation
+
+UID = "2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12"
+LOW = UID.replace("-", "_")
+CONTAINER = "0a1b2c3d" * 8
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/kubepods/burstable/pod{UID}/{CONTAINER}",
+        f"/kubepods/pod{UID}/{CONTAINER}",
+        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{LOW}.slice/cri-containerd-{CONTAINER}.scope",
+        f"/kubepods.slice/kubepods-pod{LOW}.slice/crio-{CONTAINER}.scope",
+        f"/kubepods.slice/kubepods-pod{LOW}.slice/docker-{CONTAINER}.scope/system.slice/inner.service",
+        f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/"
+        f"kubelet-kubepods-besteffort-pod{LOW}.slice/cri-containerd-{CONTAINER}.scope",
+        f"/docker/{'f' * 64}/kubelet/kubepods/besteffort/pod{UID}/{CONTAINER}",
+        f"/system.slice/containerd.service/kubepods-burstable-pod{LOW}.slice:cri-containerd:{CONTAINER}",
+        f"/../pod{UID}/{CONTAINER}",
+        f"/../../kubepods-burstable-pod{LOW}.slice/cri-containerd-{CONTAINER}.scope",
+    ],
+)
+def test_containers_are_known_by_their_cgroup(path: str) -> None:
+    assert owner(f"0::{path}\n") == Owner(UID, CONTAINER)
+    first = f"12:pids:{path}\n11:devices:{path}\n1:name=systemd:{path}\n0::/\n"
+    assert owner(first) == Owner(UID, CONTAINER)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/init.scope",
+        "/user.slice/user-1000.slice/session-3.scope",
+        f"/system.slice/docker-{CONTAINER}.scope",
+        f"/machine.slice/libpod-{CONTAINER}.scope/container",
+        f"/machine.slice/machine-libpod_pod_{CONTAINER}.slice",
+        "/kubepods",
+    ],
+)
+def test_others_are_not_of_kubernetes(path: str) -> None:
+    assert owner(f"0::{path}\n") == OUTSIDE
+    assert owner("") == OUTSIDE
+
+
+def test_pods_of_the_kubelets_own_files_have_uids_of_another_form() -> None:
+    assert owner(f"0::/kubepods/besteffort/pod{'ab' * 16}/{CONTAINER}\n") == Owner("ab" * 16, CONTAINER)
+
+
+A = Holder("default/a", "ua", "c", "GPU-0", 2154, 30)
+B = Holder("default/b", "ub", "c", "GPU-0", 1000, 0)
+OWNERS = {1: Owner("ua", "x"), 2: Owner("ua", "x"), 3: Owner("ub", "y"), 4: OUTSIDE, 5: Owner("nobody", "z")}
+
+
+def holder_of(whose: Owner, gpu: str) -> Holder | None:
+    return {("ua", "GPU-0"): A, ("ub", "GPU-0"): B}.get((whose.pod_uid, gpu))
+
+
+def test_uses_are_added_up_by_holder_and_the_rest_is_foreign() -> None:
+    found = seen(
+        [
+            GpuProcess("GPU-0", 1, 100, 10),
+            GpuProcess("GPU-0", 2, 200, -1),
+            GpuProcess("GPU-0", 3, -1, 50),
+            GpuProcess("GPU-0", 4, 300),
+            GpuProcess("GPU-0", 5, 500),
+            GpuProcess("GPU-0", 99, 9000),
+            GpuProcess("GPU-1", 1, 700),
+        ],
+        OWNERS,
+        holder_of,
+    )
+    assert [(use.holder, use.mib, use.sm_percent, use.pids) for use in found.uses] == [
+        (A, 300, 10, [1, 2]),
+        (B, 0, 50, [3]),
+    ]
+    assert found.foreign["GPU-0"].mib == 800
+    assert found.foreign["GPU-0"].pids == {OUTSIDE: [4], Owner("nobody", "z"): [5]}
+    # A GPU that was not given to it is foreign to a pod that holds another.
+    assert found.foreign["GPU-1"].pids == {Owner("ua", "x"): [1]}
+
+
+def judged(overuse: Overuse, now_s: float, *uses: tuple[Holder, int, int]) -> list[tuple[str, str, bool]]:
+    found = overuse.judge([Use(holder, mib, sm) for holder, mib, sm in uses], now_s)
+    return [(one.what, one.use.holder.pod, one.due) for one in found]
+
+
+def test_memory_is_told_at_once_and_due_after_the_grace() -> None:
+    overuse = Overuse(30.0)
+    assert judged(overuse, 0.0, (A, 2154 + 32, 0)) == []
+    assert judged(overuse, 5.0, (A, 2154 + 33, 0)) == [("memory", "default/a", False)]
+    assert judged(overuse, 34.0, (A, 5000, 0)) == []
+    assert judged(overuse, 35.0, (A, 5000, 0), (B, 5000, 0)) == [
+        ("memory", "default/a", True),
+        ("memory", "default/b", False),
+    ]
+    # It goes on: told again a grace period later.
+    assert judged(overuse, 64.0, (A, 5000, 0)) == []
+    assert judged(overuse, 65.0, (A, 5000, 0)) == [("memory", "default/a", True)]
+
+
+def test_who_comes_below_in_between_begins_anew() -> None:
+    overuse = Overuse(30.0)
+    judged(overuse, 0.0, (A, 5000, 0))
+    assert judged(overuse, 20.0, (A, 2000, 0)) == []
+    assert judged(overuse, 40.0, (A, 5000, 0)) == [("memory", "default/a", False)]
+
+
+def test_who_goes_up_and_down_is_told_once_a_grace() -> None:
+    overuse = Overuse(30.0)
+    told = [judged(overuse, at_s, (A, 5000 if at_s % 2 else 100, 0)) for at_s in range(61)]
+    assert [at_s for at_s, found in enumerate(told) if found] == [1, 31]
+
+
+def test_who_is_above_most_of_the_time_is_due_though_it_comes_below_before_each_grace_is_over() -> None:
+    overuse = Overuse(30.0)
+    due = [
+        at_s
+        for at_s in range(0, 300, 5)
+        if ("memory", "default/a", True) in judged(overuse, at_s, (A, 100 if at_s % 30 == 25 else 5000, 0))
+    ]
+    assert due
+    assert due[0] <= 60
+    # And one that is below for as long as it is above never is.
+    overuse = Overuse(30.0)
+    for at_s in range(0, 300, 5):
+        found = judged(overuse, at_s, (A, 100 if at_s % 50 >= 25 else 5000, 0))
+        assert ("memory", "default/a", True) not in found
+
+
+def test_compute_is_told_only_when_it_lasts_and_only_where_it_was_given() -> None:
+    overuse = Overuse(30.0)
+    assert judged(overuse, 0.0, (A, 0, 99), (B, 0, 99)) == []
+    assert judged(overuse, 30.0, (A, 0, 41), (B, 0, 99)) == [("compute", "default/a", True)]
+    assert judged(overuse, 60.0, (A, 0, 40)) == []
+
+
+def test_what_others_hold_rises_at_once_and_falls_slowly() -> None:
+    book = ForeignBook()
+    assert not book.take({"GPU-0": 63})
+    assert book.take({"GPU-0": 65})
+    assert book.told("GPU-0") == 128
+    assert not book.take({"GPU-0": 100})
+    assert book.take({"GPU-0": 1000})
+    assert book.told("GPU-0") == 1024
+    assert not book.take({"GPU-0": 100})
+    assert not book.take({})
+    assert book.take({"GPU-0": 200})
+    # The most of the looks that found less.
+    assert book.told("GPU-0") == 256
+    for _ in range(2):
+        assert not book.take({})
+    assert book.take({})
+    assert book.told("GPU-0") == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "mode", "kind"),
+    [
+        ("none", "cgpu", "none"),
+        ("auto", "share", "none"),
+        ("mps", "share", "none"),
+        ("preload", "topology", "none"),
+        ("auto", "cgpu", "preload"),
+        ("auto", "core_mem", "preload"),
+        ("auto", "mps", "mps"),
+        ("preload", "mps", "preload"),
+        ("mps", "core_mem", "mps"),
+    ],
+)
+def test_the_mode_and_what_was_asked_for_decide(asked: str, mode: str, kind: str) -> None:
+    chosen = backing(AskedIsolation(asked), NodeMode(mode))
+    assert chosen.kind == kind
+    assert f"mode {mode}" in chosen.why
