@@ -1,0 +1,107 @@
+"""From an AdmissionReview to its answer: which rules are asked about what."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from gpushare.admission import rules, writes
+from gpushare.admission.review import (
+    UNREADABLE,
+    Refusal,
+    Request,
+    UserInfo,
+    Verdict,
+    is_pod,
+    pod_of,
+    read_review,
+    write_review,
+)
+from gpushare.admission.writes import Writers, called
+
+logger = logging.getLogger(__name__)
+
+_WRITES: Final = ("CREATE", "UPDATE")
+
+
+class Places(Protocol):
+    """Knows on which node the pod behind a token runs."""
+
+    async def node_of(self, user: UserInfo) -> str:
+        """The node of the pod that the token of ``user`` was made for; empty where that cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewer:
+    """Answers reviews. ``bind_agents``: hold a node agent to the node that its token belongs to."""
+
+    writers: Writers
+    places: Places
+    scheduler: str
+    bind_agents: bool = True
+
+    async def mutate(self, body: bytes) -> bytes:
+        """The answer of ``/mutate``; raises ``UnreadableReview``."""
+        return await self._answer(body, self._mutated)
+
+    async def validate(self, body: bytes) -> bytes:
+        """The answer of ``/validate``; raises ``UnreadableReview``."""
+        return await self._answer(body, self._validated)
+
+    async def _answer(self, body: bytes, judge: Callable[[Request], Awaitable[Verdict]]) -> bytes:
+        request = read_review(body)
+        try:
+            verdict = await judge(request)
+        except UNREADABLE as error:
+            kind = called(request)
+            verdict = Verdict(
+                [Refusal("gpushare", f"the {kind} object cannot be read: {error}", invalid=True)]
+            )
+        for refusal in verdict.refusals:
+            logger.info(
+                "%s: %s %s %s/%s by %s refused: %s",
+                refusal.policy,
+                request.operation,
+                called(request),
+                request.namespace,
+                request.name,
+                request.user_info.username,
+                refusal.message,
+            )
+        return write_review(request.uid, verdict)
+
+    async def _mutated(self, request: Request) -> Verdict:
+        if request.operation != "CREATE" or called(request) != "pods":
+            return Verdict()
+        try:
+            pod = pod_of(request.resource, request.object)
+        except UNREADABLE:
+            # Nobody has checked it yet; the API server does after us, and says best what is wrong.
+            return Verdict()
+        return Verdict(patch=rules.pointing(pod, self.scheduler)) if pod else Verdict()
+
+    async def _validated(self, request: Request) -> Verdict:
+        if request.user_info.username == self.writers.agent:
+            refused = writes.refused_verb(request)
+            if refused is None and self.bind_agents:
+                refused = writes.refused_place(request, await self.places.node_of(request.user_info))
+            if refused is None:
+                refused = writes.refused_content(request)
+            if refused is not None:
+                return Verdict([refused])
+        refused = writes.refused_write(request, self.writers)
+        if refused is not None:
+            return Verdict([refused])
+        if request.operation not in _WRITES or request.sub_resource:
+            return Verdict()
+        pod = pod_of(request.resource, request.object)
+        if pod is None:
+            return Verdict()
+        if request.operation == "UPDATE":
+            before = pod_of(request.resource, request.old_object)
+            if before is not None and rules.judged_alike(pod, before):
+                return Verdict()
+            if is_pod(request.resource):
+                # Who may change the records was asked above.
+                pod.metadata.annotations = None
+        return rules.judge(pod)

@@ -1,0 +1,438 @@
+"""One table of what admission takes and refuses, whoever admits: policies, webhook, playground.
+
+``PODS`` are pods, also put into templates by ``workloads``; ``admission_writes`` goes on with writes of different
+users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the API server puts words before it), or,
+where ``by`` is ``kubernetes``, a piece of what the API server itself answers before anybody of ours is asked.
+Where several rules are broken the first of this order answers: compute's value, compute without memory, kinds, whole
+beside share, count as resource, the label for several GPUs (value, compute, parts), placement, volumes, annotations.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gpushare.model import names
+
+type_of_object = dict[str, Any]
+Who = Literal["gpushare", "kubernetes"]
+
+MEM, CORE, COUNT, WHOLE = names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE
+OURS, DEFAULT = names.SCHEDULER_NAME, "default-scheduler"
+
+
+@dataclass(frozen=True)
+class PodCase:
+    """A pod; ``says`` empty: taken, with ``scheduler`` in its spec then and ``warns`` among the warnings."""
+
+    id: str
+    containers: tuple[type_of_object, ...]
+    init: tuple[type_of_object, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    says: str = ""
+    by: Who = "gpushare"
+    warns: str = ""
+    scheduler: str = DEFAULT
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.says)
+
+
+def box(
+    name: str = "c",
+    *,
+    requests: Mapping[str, str] | None = None,
+    sidecar: bool = False,
+    mounts: tuple[str, ...] = (),
+    **limits: str,
+) -> type_of_object:
+    """A container with limits ``mem``, ``core``, ``count``, ``whole`` (and ``cpu``), as users write them."""
+    called = {"mem": MEM, "core": CORE, "count": COUNT, "whole": WHOLE}
+    resources: type_of_object = {}
+    if limits:
+        resources["limits"] = {called.get(short, short): amount for short, amount in limits.items()}
+    if requests:
+        resources["requests"] = {called.get(short, short): amount for short, amount in requests.items()}
+    made: type_of_object = {"name": name, "image": "busybox", "resources": resources}
+    if sidecar:
+        made["restartPolicy"] = "Always"
+    if mounts:
+        made["volumeMounts"] = [{"name": "scratch", "mountPath": path} for path in mounts]
+    return made
+
+
+def core_words(*asked: tuple[str, str]) -> str:
+    """The sentence on a wrong compute share, of ``(container, amount)``."""
+    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    return f"{CORE} must be a multiple of 5 from 5 to 100: {told}"
+
+
+def lonely_words(told: str) -> str:
+    return f"{CORE} needs {MEM} beside it: add {MEM} to the limits of {told}"
+
+
+def kinds_words(both: str, alone: str) -> str:
+    return (
+        f"all GPU containers of a pod must ask for the same kinds of resource: with {CORE} {both}, without it {alone}; "
+        f"give every one of them {MEM} alone, or both"
+    )
+
+
+def whole_words(whole: str, shared: str) -> str:
+    return (
+        f"{WHOLE} cannot be had beside {MEM}, no node offers both: whole GPUs for {whole}, a share for {shared}; "
+        "ask for one of them in all containers"
+    )
+
+
+def count_words(value: str) -> str:
+    return (
+        f"label {COUNT} must be a whole number from 1 to 9999, without leading zeros: it is '{value}'; "
+        "write the number of GPUs, or remove the label"
+    )
+
+
+def uneven_words(count: str, told: str) -> str:
+    return (
+        f"label {COUNT}={count} spreads {MEM} over {count} GPUs in equal whole parts: {told}; "
+        f"ask for a multiple of {count}, or change the label"
+    )
+
+
+def spread_core_words(count: str, told: str) -> str:
+    return f"label {COUNT}={count} and {CORE} exclude each other: remove the label, or {CORE} from {told}"
+
+
+def placement_words(value: str) -> str:
+    return (
+        f"label {names.LABEL_POD_PLACEMENT} has one value, {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
+        "correct it, or remove the label"
+    )
+
+
+def hiding_words(*mounted: tuple[str, str]) -> str:
+    """The sentence on volumes over what isolates, of ``(container, paths)``."""
+    told = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)
+    return f"volumes would hide what holds a container to its share of a GPU: {told}; mount them elsewhere"
+
+
+def resource_words(told: str) -> str:
+    return (
+        f"{COUNT} is no resource that containers ask for: remove it from the limits of {told}, "
+        "and set the pod's label of that name to spread a pod over GPUs"
+    )
+
+
+def carried_words(*annotations: str) -> str:
+    return (
+        f"annotations that only gpushare itself writes: {', '.join(annotations)}; remove them and submit again "
+        "(a manifest exported from a cluster carries them)"
+    )
+
+
+MULTI_GPU_WARNING = "label aliyun.com/gpu-count=2: this version gives a pod one GPU; remove the label"
+PLACEMENT_WARNING = (
+    "label ack.gpushare.placement=require-whole-device is not supported by this version; remove it"
+)
+
+#: Every annotation that stands for a pod's share, in the order in which messages name them.
+RECORDS = (
+    names.ANN_SHARE,
+    names.ANN_ALSO,
+    names.ANN_RETRY,
+    names.ANN_ALLOCATION,
+    names.ANN_ASSIGNED,
+    names.ANN_ASSUME_TIME,
+    names.ANN_CORE,
+    names.ANN_MEM_INDEX,
+    names.ANN_MEM_POD,
+    names.ANN_MEM_DEVICE,
+    names.ANN_MEM_ASSIGNED,
+    names.ANN_MEM_ASSUME_TIME,
+)
+
+_SCRATCH = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
+_PLACED = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+
+PODS: tuple[PodCase, ...] = (
+    # --- what is taken
+    PodCase("nothing-of-ours", (box(cpu="1"),)),
+    PodCase("no-resources", ({"name": "c", "image": "busybox"},)),
+    PodCase("memory", (box(mem="3"),), scheduler=OURS),
+    PodCase("memory-in-another-notation", (box(mem="2k"),), scheduler=OURS),
+    PodCase("memory-beyond-all", (box(mem="1e30"),), scheduler=OURS),
+    PodCase("memory-and-compute", (box(mem="2", core="30"),), scheduler=OURS),
+    PodCase("compute-5", (box(mem="1", core="5"),), scheduler=OURS),
+    PodCase("compute-100", (box(mem="1", core="100"),), scheduler=OURS),
+    PodCase("compute-in-another-notation", (box(mem="1", core="1e2"),), scheduler=OURS),
+    PodCase("requests-beside-limits", (box(mem="3", requests={"mem": "3"}),), scheduler=OURS),
+    PodCase("one-of-two-containers", (box("web", cpu="1"), box("c", mem="3")), scheduler=OURS),
+    PodCase(
+        "two-containers-alike", (box("a", mem="1", core="5"), box("b", mem="2", core="10")), scheduler=OURS
+    ),
+    PodCase("init-container", (box("web"),), (box("i", mem="3"),), scheduler=OURS),
+    PodCase("sidecar", (box("web"),), (box("s", mem="3", sidecar=True),), scheduler=OURS),
+    PodCase(
+        "sidecar-and-app-alike", (box("c", mem="1"),), (box("s", mem="3", sidecar=True),), scheduler=OURS
+    ),
+    PodCase("no-memory-asked", (box(mem="0"),)),
+    PodCase("whole-gpu", (box(whole="1"),)),
+    PodCase("whole-gpu-and-no-memory", (box(whole="1", mem="0"),)),
+    PodCase("names-our-scheduler", (box(mem="3"),), spec={"schedulerName": OURS}, scheduler=OURS),
+    PodCase("names-another-scheduler", (box(mem="3"),), spec={"schedulerName": "other"}, scheduler="other"),
+    PodCase("opted-out-pod", (box(mem="3"),), labels={names.LABEL_ADMISSION: "disabled"}),
+    PodCase("opted-out-namespace", (box(mem="3"),), namespace_labels={names.LABEL_ADMISSION: "disabled"}),
+    PodCase("opt-out-misspelt", (box(mem="3"),), labels={names.LABEL_ADMISSION: "off"}, scheduler=OURS),
+    PodCase("has-a-node-already", (box(mem="3"),), spec={"nodeName": "n1"}),
+    PodCase("gpu-count-1", (box(mem="3"),), labels={COUNT: "1"}, scheduler=OURS),
+    PodCase("gpu-count-1-with-compute", (box(mem="3", core="5"),), labels={COUNT: "1"}, scheduler=OURS),
+    PodCase("gpu-count-without-gpu", (box(cpu="1"),), labels={COUNT: "two"}),
+    PodCase("placement-without-gpu", (box(cpu="1"),), labels={names.LABEL_POD_PLACEMENT: "spread"}),
+    PodCase(
+        "mounts-elsewhere",
+        (box(mem="3", mounts=("/run", "/run/gpushare-data", "/etc/ld.so.conf.d", "/data/run/gpushare")),),
+        spec=_SCRATCH,
+        scheduler=OURS,
+    ),
+    PodCase("mounts-without-gpu", (box(cpu="1", mounts=("/run/gpushare",)),), spec=_SCRATCH),
+    PodCase("other-annotations", (box(mem="3"),), annotations={"gpushare.dev/note": "x"}, scheduler=OURS),
+    # --- what is taken, and told that this version lets it wait
+    PodCase("gpu-count-2", (box(mem="4"),), labels={COUNT: "2"}, warns=MULTI_GPU_WARNING, scheduler=OURS),
+    PodCase("whole-device", (box(mem="4"),), labels=_PLACED, warns=PLACEMENT_WARNING, scheduler=OURS),
+    # --- compute
+    PodCase("compute-7", (box(mem="1", core="7"),), says=core_words(("c", "7"))),
+    PodCase("compute-0", (box(mem="1", core="0"),), says=core_words(("c", "0"))),
+    PodCase("compute-105", (box(mem="1", core="105"),), says=core_words(("c", "105"))),
+    PodCase("compute-3", (box(mem="1", core="3"),), says=core_words(("c", "3"))),
+    PodCase(
+        "compute-7-in-init", (box("c", mem="1"),), (box("i", mem="1", core="7"),), says=core_words(("i", "7"))
+    ),
+    PodCase(
+        "compute-7-in-sidecar",
+        (box("c"),),
+        (box("s", mem="1", core="7", sidecar=True),),
+        says=core_words(("s", "7")),
+    ),
+    PodCase(
+        "compute-wrong-twice",
+        (box("a", mem="1", core="7"), box("b", mem="1", core="10"), box("d", mem="1", core="200")),
+        says=core_words(("a", "7"), ("d", "200")),
+    ),
+    PodCase("compute-huge", (box(mem="1", core="5E"),), says=core_words(("c", "5E"))),
+    PodCase(
+        "compute-wrong-though-opted-out",
+        (box(mem="1", core="7"),),
+        labels={names.LABEL_ADMISSION: "disabled"},
+        says=core_words(("c", "7")),
+    ),
+    PodCase("compute-alone", (box(core="30"),), says=lonely_words("container c")),
+    PodCase("compute-with-no-memory", (box(mem="0", core="30"),), says=lonely_words("container c")),
+    PodCase(
+        "compute-alone-beside-memory",
+        (box("a", mem="3"), box("b", core="30")),
+        says=lonely_words("container b"),
+    ),
+    PodCase(
+        "compute-alone-twice",
+        (box("a", core="30"),),
+        (box("i", core="30"),),
+        says=lonely_words("container a, container i"),
+    ),
+    # --- kinds
+    PodCase(
+        "kinds-differ",
+        (box("a", mem="1", core="30"), box("b", mem="1")),
+        says=kinds_words("container a", "container b"),
+    ),
+    PodCase(
+        "kinds-differ-in-init",
+        (box("a", mem="1"),),
+        (box("i", mem="1", core="30"),),
+        says=kinds_words("container i", "container a"),
+    ),
+    PodCase(
+        "kinds-differ-in-sidecar",
+        (box("a", mem="1", core="30"), box("b")),
+        (box("s", mem="1", sidecar=True),),
+        says=kinds_words("container a", "container s"),
+    ),
+    PodCase("whole-beside-share", (box(whole="1", mem="1"),), says=whole_words("container c", "container c")),
+    PodCase(
+        "whole-beside-share-of-another",
+        (box("a", whole="1"), box("b", mem="1")),
+        says=whole_words("container a", "container b"),
+    ),
+    PodCase("gpu-count-as-resource", (box(mem="2", count="1"),), says=resource_words("container c")),
+    # --- labels
+    PodCase("gpu-count-0", (box(mem="2"),), labels={COUNT: "0"}, says=count_words("0")),
+    PodCase("gpu-count-word", (box(mem="2"),), labels={COUNT: "two"}, says=count_words("two")),
+    PodCase("gpu-count-empty", (box(mem="2"),), labels={COUNT: ""}, says=count_words("")),
+    PodCase("gpu-count-fraction", (box(mem="2"),), labels={COUNT: "1.5"}, says=count_words("1.5")),
+    PodCase("gpu-count-leading-zero", (box(mem="2"),), labels={COUNT: "02"}, says=count_words("02")),
+    PodCase(
+        "gpu-count-huge",
+        (box(mem="2"),),
+        labels={COUNT: "99999999999999999999"},
+        says=count_words("99999999999999999999"),
+    ),
+    PodCase(
+        "gpu-count-uneven",
+        (box(mem="4"),),
+        labels={COUNT: "3"},
+        says=uneven_words("3", "container c asks for 4"),
+    ),
+    PodCase(
+        "gpu-count-above-memory",
+        (box(mem="2"),),
+        labels={COUNT: "4"},
+        says=uneven_words("4", "container c asks for 2"),
+    ),
+    PodCase(
+        "gpu-count-uneven-in-one",
+        (box("a", mem="4"), box("b", mem="3")),
+        (box("i", mem="5"),),
+        labels={COUNT: "2"},
+        says=uneven_words("2", "container b asks for 3, container i asks for 5"),
+    ),
+    PodCase(
+        "gpu-count-with-compute",
+        (box(mem="4", core="30"),),
+        labels={COUNT: "2"},
+        says=spread_core_words("2", "container c"),
+    ),
+    PodCase(
+        "placement-unknown",
+        (box(mem="4"),),
+        labels={names.LABEL_POD_PLACEMENT: "spread"},
+        says=placement_words("spread"),
+    ),
+    PodCase(
+        "placement-empty", (box(mem="4"),), labels={names.LABEL_POD_PLACEMENT: ""}, says=placement_words("")
+    ),
+    # --- volumes
+    *(
+        PodCase(
+            f"mounts-{path}", (box(mem="3", mounts=(path,)),), spec=_SCRATCH, says=hiding_words(("c", path))
+        )
+        for path in (
+            "/run/gpushare",
+            "run/gpushare/limits",
+            "/var/run/gpushare/",
+            "//run/.//gpushare/driver",
+            "/data/../run/gpushare",
+            "/etc/ld.so.preload",
+            "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+            "/usr/lib64/libnvidia-ml.so.535.261.03",
+        )
+    ),
+    PodCase(
+        "mounts-over-isolation-twice",
+        (box("a", mem="1", mounts=("/run/gpushare", "/data", "/etc/ld.so.preload")), box("b")),
+        (box("i", mem="1", mounts=("/run/gpushare/usage",)),),
+        spec=_SCRATCH,
+        says=hiding_words(("a", "/run/gpushare, /etc/ld.so.preload"), ("i", "/run/gpushare/usage")),
+    ),
+    # --- annotations
+    *(
+        PodCase(f"carries-{name}", (box(cpu="1"),), annotations={name: "x"}, says=carried_words(name))
+        for name in RECORDS
+    ),
+    PodCase(
+        "exported-from-a-cluster",
+        (box(mem="3"),),
+        annotations={names.ANN_MEM_INDEX: "0", names.ANN_SHARE: "{}", "note": "x"},
+        says=carried_words(names.ANN_SHARE, names.ANN_MEM_INDEX),
+    ),
+    # --- what Kubernetes itself refuses
+    PodCase("memory-fraction", (box(mem="500m"),), says="must be an integer", by="kubernetes"),
+    PodCase("compute-fraction", (box(mem="1", core="500m"),), says="must be an integer", by="kubernetes"),
+    PodCase("memory-negative", (box(mem="-1"),), says="must be greater than or equal to 0", by="kubernetes"),
+    PodCase(
+        "requests-without-limits",
+        (box(requests={"mem": "3"}),),
+        says="Limit must be set for non overcommitable resources",
+        by="kubernetes",
+    ),
+    PodCase(
+        "requests-other-than-limits",
+        (box(mem="3", requests={"mem": "2"}),),
+        says=f"must be equal to {MEM} limit",
+        by="kubernetes",
+    ),
+    PodCase(
+        "for-the-whole-pod",
+        (box(),),
+        spec={"resources": {"limits": {MEM: "3"}}},
+        says="spec.resources.limits",
+        by="kubernetes",
+    ),
+)
+
+
+def pod(case: PodCase, name: str, namespace: str = "default") -> type_of_object:
+    """The pod of ``case`` as a user would submit it."""
+    template = _template(case)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, **template["metadata"]},
+        "spec": template["spec"],
+    }
+
+
+def _template(case: PodCase, **spec: Any) -> type_of_object:
+    made: type_of_object = {
+        "metadata": {"labels": {"app": "x", **case.labels}, "annotations": dict(case.annotations)},
+        "spec": {"containers": list(case.containers), **case.spec, **spec},
+    }
+    if case.init:
+        made["spec"]["initContainers"] = list(case.init)
+    return copy.deepcopy(made)
+
+
+#: Kind of what carries a pod template, its API version, and its resource.
+WORKLOADS: Mapping[str, tuple[str, str]] = {
+    "Deployment": ("apps/v1", "deployments"),
+    "ReplicaSet": ("apps/v1", "replicasets"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "DaemonSet": ("apps/v1", "daemonsets"),
+    "Job": ("batch/v1", "jobs"),
+    "CronJob": ("batch/v1", "cronjobs"),
+    "ReplicationController": ("v1", "replicationcontrollers"),
+    "PodTemplate": ("v1", "podtemplates"),
+}
+
+
+def workload(kind: str, case: PodCase, name: str, namespace: str = "default") -> type_of_object:
+    """An object of ``kind`` (one of ``WORKLOADS``) whose template is the pod of ``case``."""
+    made: type_of_object = {
+        "apiVersion": WORKLOADS[kind][0],
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace},
+    }
+    selector = {"matchLabels": {"app": "x"}}
+    if kind == "PodTemplate":
+        made["template"] = _template(case)
+    elif kind == "ReplicationController":
+        made["spec"] = {"replicas": 0, "selector": {"app": "x"}, "template": _template(case)}
+    elif kind in {"Job", "CronJob"}:
+        job = {"template": _template(case, restartPolicy="Never"), "suspend": True}
+        schedule = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}}
+        made["spec"] = job if kind == "Job" else schedule
+    else:
+        made["spec"] = {"selector": selector, "template": _template(case)}
+        if kind != "DaemonSet":
+            made["spec"]["replicas"] = 0
+        if kind == "StatefulSet":
+            made["spec"]["serviceName"] = "x"
+    return made
+
+
+def workloads(case: PodCase, name: str) -> Iterator[type_of_object]:
+    """The template of ``case`` in an object of every kind that carries one."""
+    for kind in WORKLOADS:
+        yield workload(kind, case, name)

@@ -1,0 +1,88 @@
+"""AdmissionReviews as the API server sends them, and a reviewer with the users of the tables."""
+
+import base64
+import copy
+import json
+from typing import Any
+
+from gpushare.admission.review import UserInfo
+from gpushare.admission.reviewer import Reviewer
+from gpushare.admission.writes import Writers, node_in_token
+from gpushare.model import names
+from tests.admission_writes import SCHEDULER, User, agent_on
+
+GROUPS = {"apps/v1": ("apps", "v1"), "batch/v1": ("batch", "v1"), "v1": ("", "v1")}
+AGENT = agent_on("n1").name
+
+
+class TokensAlone:
+    async def node_of(self, user: UserInfo) -> str:
+        return node_in_token(user)
+
+
+def reviewer(**changes: Any) -> Reviewer:
+    settings: dict[str, Any] = {
+        "writers": Writers(frozenset({SCHEDULER.name, AGENT}), AGENT),
+        "places": TokensAlone(),
+        "scheduler": names.SCHEDULER_NAME,
+    }
+    return Reviewer(**{**settings, **changes})
+
+
+def review(
+    resource: str,
+    new: dict[str, Any] | None,
+    old: dict[str, Any] | None = None,
+    *,
+    operation: str = "CREATE",
+    group: str = "",
+    name: str = "",
+    user: User | None = None,
+) -> bytes:
+    named, _, sub = resource.partition("/")
+    request: dict[str, Any] = {
+        "uid": "u-1",
+        "kind": {"group": group, "version": "v1", "kind": "X"},
+        "resource": {"group": group, "version": "v1", "resource": named},
+        "operation": operation,
+        "namespace": "" if named == "nodes" else "default",
+        "name": name,
+        "userInfo": {
+            "username": user.name if user else "someone",
+            "groups": list(user.groups) if user else [],
+            "extra": {key: list(values) for key, values in user.extra.items()} if user else {},
+        },
+        "object": new,
+        "oldObject": old,
+        "dryRun": False,
+        "options": None,
+    }
+    if sub:
+        request["subResource"] = sub
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    ).encode()
+
+
+def answered(body: bytes) -> dict[str, Any]:
+    """The response, with the patch decoded; as a client of the API server reads it."""
+    found = json.loads(body)
+    assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response: dict[str, Any] = found["response"]
+    assert response["uid"] == "u-1"
+    if "patch" in response:
+        assert response["patchType"] == "JSONPatch"
+        response["patch"] = json.loads(base64.b64decode(response["patch"]))
+    return response
+
+
+def patched(pod: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+    made = copy.deepcopy(pod)
+    for one in patch:
+        assert one["op"] == "add"
+        *way, last = one["path"].strip("/").split("/")
+        place = made
+        for step in way:
+            place = place[step]
+        place[last] = one["value"]
+    return made
