@@ -12,7 +12,12 @@ from gpushare import __version__
 ROLES: Final = {
     "scheduler": ("gpushare.scheduler.__main__", "the extender beside kube-scheduler"),
     "node-agent": ("gpushare.nodeagent.__main__", "the device plugin of one node"),
+    "admission": (
+        "gpushare.admission.__main__",
+        "the admission webhook, for clusters without policies of their own",
+    ),
     "playground": ("gpushare.playground.__main__", "a whole cluster in one process tree, without a GPU"),
+    "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
     "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
 }
 

@@ -83,7 +83,10 @@ def _pod_line(pod: PodUsage, node: NodeUsage, *, core: bool) -> list[str]:
 
 def _gpu_table(node: NodeUsage) -> list[list[str]]:
     """``-o wide``: what the node's GPUs are, a line each, and an empty line."""
-    lines = [["GPU", "UUID", "MODEL", "Memory(MiB)", "Core(%)", "HEALTH"]]
+    foreign = any(gpu.device.foreign_mib for gpu in node.gpus)
+    lines = [
+        ["GPU", "UUID", "MODEL", "Memory(MiB)", *(["Foreign(MiB)"] if foreign else []), "Core(%)", "HEALTH"]
+    ]
     for gpu in node.gpus:
         device = gpu.device
         lines.append(
@@ -92,6 +95,7 @@ def _gpu_table(node: NodeUsage) -> list[list[str]]:
                 device.uuid,
                 device.model or "unknown",
                 f"{gpu.used_mib}/{device.total_mib}",
+                *([str(device.foreign_mib)] if foreign else []),
                 f"{gpu.used_core_percent}/100" if node.total_core_percent else "-",
                 "healthy" if device.healthy else f"unhealthy: {device.reason or 'no reason given'}",
             ]

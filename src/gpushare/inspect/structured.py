@@ -42,6 +42,8 @@ class _Gpu(_Out, frozen=True):
     reason: str
     memory: _Memory
     core: _Core | None
+    foreign_mib: int | msgspec.UnsetType = msgspec.field(name="foreignMiB", default=msgspec.UNSET)
+    """MiB that processes hold to which no scheduler of ours gave them; left out where there are none."""
 
 
 class _Share(_Out, frozen=True):
@@ -147,6 +149,7 @@ def _gpu(gpu: GpuUsage, *, has_core: bool) -> _Gpu:
         reason=device.reason,
         memory=_Memory(gpu.used_units, gpu.total_units, gpu.used_mib, device.total_mib),
         core=_Core(gpu.used_core_percent, 100) if has_core else None,
+        foreign_mib=device.foreign_mib or msgspec.UNSET,
     )
 
 

@@ -12,6 +12,10 @@ from typing import Final
 
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground.cluster import Cluster, ClusterError
+from gpushare.playground.cluster.control import Control
+from gpushare.playground.cluster.embedded import EmbeddedControl
+from gpushare.playground.cluster.isolation import missing as missing_parts
+from gpushare.playground.cluster.real import RealControl
 from gpushare.playground.walk.examples import CHAPTERS
 from gpushare.playground.walk.story import Story
 
@@ -36,15 +40,51 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of the stand-in driver (default: what `make fakegpu` built)",
     )
     parser.add_argument(
+        "--isolation",
+        type=Path,
+        default=_CHECKOUT / "build" / "isolation",
+        metavar="DIR",
+        help="folder of the isolation libraries (default: what `make isolation` built)",
+    )
+    parser.add_argument(
         "--examples", type=Path, default=_CHECKOUT / "examples", help="folder of the manifests"
+    )
+    parser.add_argument(
+        "--control-plane",
+        type=Path,
+        metavar="DIR",
+        help="the real etcd, kube-apiserver, kube-controller-manager and kube-scheduler of this folder",
+    )
+    parser.add_argument(
+        "--apply",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="with --control-plane: admission rules, instead of the chart's; may be repeated",
+    )
+    parser.add_argument(
+        "--chart",
+        type=Path,
+        default=_CHECKOUT / "charts" / "ack-ai-installer",
+        metavar="DIR",
+        help="with --control-plane: chart whose admission rules apply, where DIR has helm (default: %(default)s)",
     )
     return parser
 
 
+def _control(options: argparse.Namespace) -> Control:
+    if options.control_plane is None:
+        return EmbeddedControl()
+    chart = options.chart if options.chart.is_dir() else None
+    return RealControl(options.control_plane.absolute(), manifests=options.apply or (), chart=chart)
+
+
 def _missing(options: argparse.Namespace) -> str:
     """What is not there, in words, empty when all is."""
-    if not (options.driver / "libnvidia-ml.so.1").exists():
+    if not all((options.driver / name).exists() for name in ("libnvidia-ml.so.1", "libcuda.so.1")):
         return f"no stand-in driver in {options.driver}; build it with: make fakegpu"
+    if missing := missing_parts(options.isolation):
+        return f"{options.isolation} has no {', no '.join(missing)}; build them with: make isolation"
     if not options.no_walk and not options.examples.is_dir():
         return f"no manifests in {options.examples}; name their folder with --examples"
     if shutil.which("kubectl") is None and not _own_kubectl():
@@ -73,12 +113,15 @@ async def _run(options: argparse.Namespace, unit: MemoryUnit) -> int:
     staying = False
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
-    print(
-        "Starting the playground: API server, controllers, kube-scheduler's loop, extender, three nodes …",
-        flush=True,
-    )
+    control = _control(options)
+    print(f"Starting the playground: {control.contents}, extender, three nodes …", flush=True)
     async with Cluster(
-        driver=options.driver.resolve(), unit=unit, told=_tell, images=options.images
+        driver=options.driver.resolve(),
+        unit=unit,
+        told=_tell,
+        images=options.images,
+        control=control,
+        isolation=options.isolation,
     ) as cluster:
         print(f"The cluster is up after {time.monotonic() - started_s:.1f} s.", flush=True)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -153,6 +196,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if options.unit is not None and not options.no_walk:
             raise ValueError("--unit goes with --no-walk; the walk sets the units of its examples itself")
+        if options.apply and options.control_plane is None:
+            raise ValueError(
+                "--apply goes with --control-plane; the embedded API server has its rules built in"
+            )
         # The walk begins with example 1, whose unit is 128 MiB.
         unit = MemoryUnit.parse(options.unit or "1GiB", "--unit") if options.no_walk else MemoryUnit.MIB_128
     except ValueError as error:

@@ -22,7 +22,7 @@ from gpushare.playground.apiserver import ApiServer
 from gpushare.playground.apiserver.server import ADMIN
 
 KUBELET_TOKEN = "kubelet-secret"
-COMMAND_S = 20.0
+COMMAND_S = 60.0
 Object = dict[str, Any]
 
 

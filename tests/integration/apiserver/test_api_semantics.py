@@ -89,7 +89,7 @@ async def test_a_core_share_out_of_steps_is_invalid_in_every_container(api, make
         (
             {"requests": {"aliyun.com/gpu-mem": 2}},
             "spec.containers[0].resources.limits",
-            "Required value: Limit must be set for non overcommitable resources: aliyun.com/gpu-mem",
+            "Required value: Limit must be set for non overcommitable resources",
         ),
         (
             {"limits": {"gpu": 2}},

@@ -224,7 +224,7 @@ async def test_a_core_share_that_is_no_multiple_of_five_cannot_be_submitted(kube
     bad = make_pod(limits={"aliyun.com/gpu-mem": 2, "aliyun.com/gpu-core.percentage": 7})
     refused = await kubectl.apply(bad, code=1)
     assert (
-        "ValidatingAdmissionPolicy 'gpushare-core-percentage' with binding 'gpushare-core-percentage' denied"
+        "ValidatingAdmissionPolicy 'gpushare-requests' with binding 'gpushare-requests' denied"
         " request: aliyun.com/gpu-core.percentage must be a multiple of 5 from 5 to 100: container c asks for 7"
         in refused.err
     )

@@ -11,7 +11,7 @@ import pytest
 
 BIN = Path(sys.executable).parent
 PLUGIN = str(BIN / "kubectl-inspect-cgpu")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 #: Appends its arguments to calls.log, then does as told for the path it is asked for.
 _SCRIPT = """\

@@ -23,7 +23,7 @@ RESOURCE = "example.com/part"
 TOKEN = "token-of-the-test"
 
 
-async def until(condition, what, within_s=15.0):
+async def until(condition, what, within_s=60.0):
     """Wait for a state: ``condition`` may be async; returns what it returned that was true."""
     deadline = time.monotonic() + within_s
     while True:

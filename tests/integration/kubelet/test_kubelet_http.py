@@ -174,7 +174,7 @@ async def test_log_options_reach_the_kubelet(cluster, pod):
     [
         ("/containerLogs/default/none/c", 404, "pod default/none"),
         ("/containerLogs/default/p/x", 404, "is not in pod"),
-        ("/containerLogs/default/p/c?previous=true", 404, "previous terminated container c"),
+        ("/containerLogs/default/p/c?previous=true", 400, 'previous terminated container "c"'),
         ("/containerLogs/default/p/c?tailLines=x", 400, "tailLines='x'"),
         ("/exec/default/p/c", 400, "command is missing"),
     ],

@@ -25,6 +25,16 @@ async def test_a_plugin_that_dies_leaves_its_capacity_and_nothing_allocatable(cl
     await cluster.amounts_are(("8", "8"))
 
 
+async def test_the_end_of_a_plugins_list_is_taken_for_the_end_of_whoever_registered_last(cluster, plugins):
+    old, new = await plugins().start(), plugins()
+    new.socket = old.socket.with_name("another.sock")
+    await new.start()
+    await old.die()
+    await cluster.amounts_are(("8", "0"))
+    await new.register()
+    await cluster.amounts_are(("8", "8"))
+
+
 async def test_a_plugin_that_stays_away_loses_its_resource(bare, plugins):
     await bare.start_kubelet(endpoint_grace_s=0.05, status_interval_s=0.1)
     plugin = await plugins().start()

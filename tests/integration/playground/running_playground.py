@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(sys.executable).parent
 
 
-def wait_until(condition: Callable[[], object], *, within_s: float = 20.0, told: object = "") -> None:
+def wait_until(condition: Callable[[], object], *, within_s: float = 60.0, told: object = "") -> None:
     """Look until ``condition`` holds."""
     deadline_s = time.monotonic() + within_s
     while not condition():
@@ -27,6 +27,7 @@ def wait_until(condition: Callable[[], object], *, within_s: float = 20.0, told:
 def start(*options: str) -> "subprocess.Popen[str]":
     """Start ``gpushare playground``; its stdout is a pipe."""
     assert (CHECKOUT / "build/fakegpu/libnvidia-ml.so.1").exists(), "build the stand-in driver: make fakegpu"
+    assert (CHECKOUT / "build/isolation/arbiter").exists(), "build the isolation libraries: make isolation"
     return subprocess.Popen(
         [sys.executable, "-m", "gpushare", "playground", *options],
         stdout=subprocess.PIPE,
@@ -39,6 +40,8 @@ def start(*options: str) -> "subprocess.Popen[str]":
 
 class Playground:
     """Started without the walk; ready when the constructor returns."""
+
+    programs = PROGRAMS
 
     def __init__(self) -> None:
         self.process = start("--no-walk")
@@ -53,6 +56,7 @@ class Playground:
         assert found, text
         self.kubeconfig = found.group(1)
         self.state = Path(self.kubeconfig).parents[1]
+        self.environment = {**os.environ, "KUBECONFIG": self.kubeconfig}
 
     def kubectl(self, *arguments: str, sent: object = None, code: int = 0) -> str:
         """Run the real kubectl; ``sent`` goes to its stdin as JSON."""
@@ -62,7 +66,7 @@ class Playground:
             capture_output=True,
             text=True,
             timeout=60,
-            env={**os.environ, "KUBECONFIG": self.kubeconfig},
+            env=self.environment,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr

@@ -10,9 +10,10 @@ import pytest
 from tests.integration.playground.running_playground import Playground, a_pod, start, wait_until
 
 
+@pytest.mark.timeout(310)
 def test_every_expectation_of_the_walk_holds() -> None:
     process = start("--exit")
-    said, _ = process.communicate(timeout=110)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert "expectations held." in said
 
@@ -26,12 +27,20 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up() -> No
     first.process.wait(10)
     assert first.process.stdout is not None
     first.process.stdout.close()
-    wait_until(lambda: not first.processes(), within_s=10, told=first.processes)
+    wait_until(lambda: not first.processes(), within_s=60, told=first.processes)
     assert first.state.exists()
     second = Playground()
     assert not first.state.exists()
     assert second.end() == 0
     assert not second.state.exists()
+
+
+def test_what_was_not_built_is_told_with_the_command_that_builds_it(tmp_path: Path) -> None:
+    process = start("--isolation", str(tmp_path))
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"{tmp_path} has no open/libcuda.so.1, no open/libnvidia-ml.so.1, no arbiter" in said
+    assert "build them with: make isolation" in said
 
 
 @pytest.mark.parametrize("part", ["controllers", "kubescheduler"])

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 type_of_check = Callable[[Mapping[str, Json]], None]
 
-WITHIN_S: Final = 20.0
+WITHIN_S: Final = 60.0
 
 
 class Seen:

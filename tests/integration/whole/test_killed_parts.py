@@ -2,7 +2,8 @@
 
 A pod whose kubelet wants devices while the node agent is dead is refused by every kubelet (reason
 UnexpectedAdmissionError, phase Failed, for good), and whoever owns the pod makes another. So the stream does what
-a Job would: for a pod that ended so it makes another (docs/decisions/0003).
+a Job would: for a pod that ended so it makes another (docs/decisions/0003). A decision that is under way while the
+agent moves a twin's record to that GPU may find it full; such pods are few (docs/decisions/0008).
 """
 
 import asyncio
@@ -46,6 +47,8 @@ PLUGIN_AWAY = (
     "code = Unavailable",
     "code = Canceled",
 )
+#: What our agent says of a pod whose GPU was taken by a twin's exchange while it was decided, and how many such there may be.
+OVERTAKEN, MOST_OVERTAKEN = "and it can be given nowhere else", 4
 
 
 def never_above_capacity(seen: World) -> type_of_check:
@@ -102,6 +105,7 @@ class Stream:
         self.waited: set[str] = set()
         """Pods that said that they wait for a GPU."""
         self.again: list[str] = []
+        self.overtaken = 0
         self._redone: set[str] = set()
 
     def pod(self, name: str, units: int) -> Json:
@@ -116,17 +120,19 @@ class Stream:
             await self.seen.pods.until(
                 lambda: (len(self.waiting()) < WAITING and self.made < self.most) or self.is_stuck(),
                 "pods that wait are placed",
-                30.0,
+                60.0,
                 tell=self.told,
             )
             if self.is_stuck():
                 await self.delete_one()
                 continue
             self.made += 1
-            self.waited |= {pod["metadata"]["name"] for pod in self.waiting() if waits_for_a_gpu(pod)}
+            waits = {pod["metadata"]["name"] for pod in self.waiting() if waits_for_a_gpu(pod)}
+            self.waited |= waits
             await self.seen.create(self.pod(f"p{self.made:03}", self.chance.randint(1, 6)))
             await self.redo()
-            if self.chance.random() < 0.35:
+            # However slow the machine is, the GPUs fill up before pods have to go.
+            if self.chance.random() < (0.6 if waits else 0.1):
                 await self.delete_one()
 
     def go_on(self, pods: int) -> None:
@@ -176,7 +182,8 @@ class Stream:
             status = pod["status"]
             told = f"{name}: {status.get('reason')}: {status.get('message')}"
             assert status.get("reason") == "UnexpectedAdmissionError", told
-            if not any(words in status["message"] for words in PLUGIN_AWAY):
+            self.overtaken += OVERTAKEN in status["message"]
+            if not any(words in status["message"] for words in (*PLUGIN_AWAY, OVERTAKEN)):
                 raise AssertionError(f"{told}\n{await self.seen.account(node_of(pod))}")
             self._redone.add(name)
             self.again.append(told)
@@ -226,7 +233,7 @@ async def beside(*coroutines):  # type: ignore[no-untyped-def]
                 raise ended
 
 
-@pytest.mark.timeout(110)
+@pytest.mark.timeout(500)
 async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_leaks_nothing() -> None:
     seed = int(os.environ.get("GPUSHARE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}; GPUSHARE_TEST_SEED={seed} repeats the choices")
@@ -247,7 +254,10 @@ async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_lea
             assert all(
                 mib <= seen.total_mib[uuid] for uuid, mib in held_mib(seen.pods.items.values()).items()
             )
-            print(f"admitted while the agent was dead, made again: {len(stream.again)}")
+            print(
+                f"admitted while the agent was dead, made again: {len(stream.again)}; overtaken: {stream.overtaken}"
+            )
+            assert stream.overtaken <= MOST_OVERTAKEN, stream.again
             await records_are_what_the_kubelets_gave(seen)
             await everything_is_free_again(seen)
         seen.assert_sound()
@@ -263,7 +273,7 @@ async def all_placed_or_waiting_with_a_reason(seen: World, stream: Stream) -> No
 
     while True:
         await seen.pods.until(
-            lambda: not unsettled(), "every pod is placed or says why not", 30.0, tell=unsettled
+            lambda: not unsettled(), "every pod is placed or says why not", 60.0, tell=unsettled
         )
         before = len(stream.again)
         await stream.redo()

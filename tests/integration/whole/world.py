@@ -29,6 +29,9 @@ from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
 from gpushare.playground.cluster import Cluster, NodeDescription
+from gpushare.playground.cluster.control import Control
+from gpushare.playground.cluster.embedded import EmbeddedControl
+from gpushare.playground.cluster.real import RealControl
 from tests.integration.whole.seen import Json, Seen, following, node_of, phase_of, record_of, type_of_check
 
 T = TypeVar("T")
@@ -83,7 +86,7 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 async def until(
-    reached: Callable[[], Awaitable[T]], what: str, within_s: float = 20.0, tell: Callable[[], object] = str
+    reached: Callable[[], Awaitable[T]], what: str, within_s: float = 60.0, tell: Callable[[], object] = str
 ) -> T:
     """Wait for a state that nothing announces; returns what ``reached()`` returned that was true."""
     deadline_s = time.monotonic() + within_s
@@ -134,7 +137,7 @@ class World:
         """The pod as last seen; empty ``spec`` and ``metadata`` when there is none."""
         return self.pods.items.get(f"default/{name}", {"metadata": {}, "spec": {}})
 
-    async def delete_all(self, within_s: float = 30.0) -> None:
+    async def delete_all(self, within_s: float = 60.0) -> None:
         """Delete every pod and wait until the last one is gone."""
         await self.delete(*(key.partition("/")[2] for key in self.pods.items))
         await self.pods.until(
@@ -149,7 +152,7 @@ class World:
             if (one.get("regarding") or {}).get("name") == name
         ]
 
-    async def event(self, name: str, *words: str, within_s: float = 20.0) -> str:
+    async def event(self, name: str, *words: str, within_s: float = 60.0) -> str:
         """Wait for an event about the object of that name that says all of ``words``."""
 
         def found() -> str:
@@ -217,9 +220,10 @@ class World:
 
     # --- commands and parts ---------------------------------------------------------------------
 
-    async def kubectl(self, *arguments: str, stdin: str = "") -> Ran:
-        """Run the real kubectl."""
-        return await run("kubectl", *arguments, env={"KUBECONFIG": str(self.cluster.kubeconfig)}, stdin=stdin)
+    async def kubectl(self, *arguments: str, stdin: str = "", user: str = "") -> Ran:
+        """Run the real kubectl, as administrator or with the rights of one of our components (``extender``)."""
+        kubeconfig = self.cluster.control.access(user) if user else self.cluster.kubeconfig
+        return await run("kubectl", *arguments, env={"KUBECONFIG": str(kubeconfig)}, stdin=stdin)
 
     async def apply(self, *manifests: Json) -> Ran:
         """``kubectl apply -f -``."""
@@ -263,6 +267,16 @@ class World:
         assert not bad, "\n\n".join(f"{name}:\n{text}" for name, text in bad.items())
 
 
+def control_plane() -> Control:
+    """The embedded one, or the real one of the folder ``$GPUSHARE_TEST_CONTROL_PLANE``."""
+    folder = os.environ.get("GPUSHARE_TEST_CONTROL_PLANE")
+    return (
+        RealControl(Path(folder), chart=CHECKOUT / "charts" / "ack-ai-installer")
+        if folder
+        else EmbeddedControl()
+    )
+
+
 @contextlib.asynccontextmanager
 async def world(
     *nodes: NodeDescription,
@@ -273,10 +287,15 @@ async def world(
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
     told: list[str] = []
     async with (
-        Cluster(driver=DRIVER, nodes=nodes, unit=unit, told=told.append) as cluster,
+        Cluster(driver=DRIVER, nodes=nodes, unit=unit, told=told.append, control=control_plane()) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):
         made = World(cluster, session, told)
+        if isinstance(cluster.control, RealControl):
+            # Tests make pods as the extender, which may write records; the embedded server has no rights to give.
+            rights = ("--clusterrole=edit", "--user=gpushare-extender")
+            bound = await made.kubectl("create", "clusterrolebinding", "tests-make-pods", *rights)
+            assert bound.code == 0, bound.err
         if check is not None:
             made.pods = Seen(check(made))
         async with (

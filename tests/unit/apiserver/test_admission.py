@@ -1,29 +1,62 @@
-"""The product's rules on pods: who is pointed to our scheduler."""
+"""The embedded API server's admission against the one table of what admission takes and refuses."""
+
+from typing import Any
 
 import pytest
 
-from gpushare.playground.apiserver.admission import Review, name_scheduler
-from gpushare.playground.apiserver.resources import Registry
+from gpushare.playground.apiserver.errors import ApiError
+from gpushare.playground.apiserver.writing import Outcome
+from tests.admission_cases import PODS, WORKLOADS, PodCase, pod, workload
+from tests.admission_writes import Write
+from tests.unit.apiserver.plane import HERE, Plane
 
 
-@pytest.mark.parametrize(
-    ("limits", "labels", "named", "scheduler"),
-    [
-        ({"aliyun.com/gpu-mem": "3"}, {}, "default-scheduler", "ack-co-scheduler"),
-        ({"aliyun.com/gpu-core.percentage": "30"}, {}, "default-scheduler", "ack-co-scheduler"),
-        ({"cpu": "1"}, {}, "default-scheduler", "default-scheduler"),
-        ({"aliyun.com/gpu-mem": "3"}, {}, "other", "other"),
-        (
-            {"aliyun.com/gpu-mem": "3"},
-            {"gpushare.dev/admission": "disabled"},
-            "default-scheduler",
-            "default-scheduler",
-        ),
-    ],
-)
-def test_pods_that_ask_for_our_resources_and_name_no_scheduler_get_ours(limits, labels, named, scheduler):
-    pod = {"spec": {"schedulerName": named, "initContainers": [{"resources": {"limits": limits}}]}}
-    pods = Registry().find("", "v1", "pods")
-    assert pods is not None
-    name_scheduler(Review(pods, labels, pod, "someone"))
-    assert pod["spec"]["schedulerName"] == scheduler
+@pytest.fixture
+def plane() -> Plane:
+    return Plane()
+
+
+def agrees(case: PodCase, act: Any, ending: str) -> Outcome | None:
+    """That ``act`` ends as the table says of ``case``; gives what it returns."""
+    if case.refused:
+        with pytest.raises(ApiError) as caught:
+            act()
+        assert case.says in str(caught.value)
+        if case.by == "gpushare":
+            policy = "gpushare-records" if "annotations" in case.says else "gpushare-requests"
+            told = f"'{policy}{ending}' with binding '{policy}{ending}' denied request: {case.says}"
+            assert str(caught.value).endswith(told)
+        return None
+    outcome: Outcome = act()
+    policy = f"gpushare-waits{ending}"
+    told = f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': {case.warns}"
+    assert outcome.warnings == ([told] if case.warns else [])
+    return outcome
+
+
+@pytest.mark.parametrize("case", PODS, ids=lambda case: case.id)
+def test_a_pod(plane: Plane, case: PodCase) -> None:
+    namespace = "labelled" if case.namespace_labels else "default"
+    plane.space("labelled", dict(case.namespace_labels))
+    outcome = agrees(case, lambda: plane.create("pods", pod(case, "p", namespace)), "")
+    if outcome is not None:
+        assert outcome.record.obj["spec"]["schedulerName"] == case.scheduler
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+@pytest.mark.parametrize("case", PODS, ids=lambda case: case.id)
+def test_a_template(plane: Plane, kind: str, case: PodCase) -> None:
+    ending = {"CronJob": "-cronjobs", "PodTemplate": "-podtemplates"}.get(kind, "-templates")
+    agrees(case, lambda: plane.create(WORKLOADS[kind][1], workload(kind, case, "w")), ending)
+
+
+@pytest.mark.parametrize("write", HERE, ids=lambda write: write.id)
+def test_a_write(plane: Plane, write: Write) -> None:
+    plane.fill()
+    if not write.says:
+        plane.write(write)
+        return
+    with pytest.raises(ApiError) as caught:
+        plane.write(write)
+    assert caught.value.code == 403
+    assert str(caught.value).endswith(write.says)

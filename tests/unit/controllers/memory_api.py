@@ -202,7 +202,7 @@ class Events:
         self.seen.append((kind, reason, note))
 
 
-async def until(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], object], *, within_s: float = 30.0) -> None:
     """Let the loop turn until ``condition`` holds."""
     deadline = time.monotonic() + within_s
     while not condition():

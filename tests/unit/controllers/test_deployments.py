@@ -62,7 +62,10 @@ async def test_a_new_template_takes_over_and_going_back_counts_a_new_revision(cl
     await cluster.run_all()
     annotations = cluster.api.get(REPLICA_SETS, first)["metadata"]["annotations"]
     assert annotations["deployment.kubernetes.io/revision"] == "3"
-    assert cluster.api.get(DEPLOYMENTS, "web")["metadata"]["annotations"] == annotations
+    noted = cluster.api.get(DEPLOYMENTS, "web")["metadata"]["annotations"]
+    assert noted == {"deployment.kubernetes.io/revision": "3"}
+    sizes = ("deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas")
+    assert [annotations[name] for name in sizes] == ["2", "3"]
     assert cluster.api.get(REPLICA_SETS, first)["spec"]["replicas"] == 2
 
 

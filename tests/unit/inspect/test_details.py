@@ -1,3 +1,5 @@
+import msgspec
+
 from gpushare.inspect.details import details
 from gpushare.inspect.tables import summary
 from gpushare.inspect.usage import ClusterUsage
@@ -26,6 +28,16 @@ def test_wide_details_say_why_a_node_takes_nothing_new() -> None:
     assert switching.metadata.labels is not None
     switching.metadata.labels[names.LABEL_MODE] = NodeMode.SHARE.value
     assert "CLOSED:     node is switching from cgpu to share\n" in details(seen([switching]), wide=True)
+
+
+def test_wide_details_show_what_others_hold_of_a_gpu() -> None:
+    held = msgspec.structs.replace(device(0), foreign_mib=576)
+    text = details(seen([node("a", "10.0.0.1", [held, device(1)])]), wide=True)
+    heading, first, second = (
+        line.split() for line in text.splitlines() if "Memory(MiB)" in line or "GPU-" in line
+    )
+    assert heading[4:6] == ["Foreign(MiB)", "Core(%)"]
+    assert (first[5], second[5]) == ("576", "0")
 
 
 def test_pending_compute_has_its_own_column() -> None:

@@ -13,6 +13,10 @@ from gpushare.playground.objects import NODES, PODS, Json, spec_of
 from tests.unit.controllers.memory_api import Events, MemoryApi, until
 from tests.unit.kubescheduler.pods import a_node, a_pod
 
+NO_VICTIMS = (
+    "no new claims to deallocate, preemption: "
+    "0/1 nodes are available: 1 No preemption victims found for incoming pod."
+)
 GPU = {"aliyun.com/gpu-mem": "8"}
 
 
@@ -150,9 +154,29 @@ async def test_a_refused_pod_says_why_in_kube_schedulers_words(world: World) -> 
     world.extender.refused = {"n2": reason}
     world.extender.hopeless = {"n3": "has no GPU"}
     world.add_pod(asks=GPU)
-    message = f"0/3 nodes are available: 1 Insufficient aliyun.com/gpu-mem, 1 has no GPU, 1 {reason}."
+    message = (
+        f"0/3 nodes are available: 1 Insufficient aliyun.com/gpu-mem, 1 has no GPU, 1 {reason}. "
+        "no new claims to deallocate, preemption: 0/3 nodes are available: "
+        "1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
+    )
     assert await world.refused() == ("Unschedulable", message)
     assert ("Warning", "FailedScheduling", message) in world.events.seen
+
+
+async def test_what_preemption_could_do_is_said_as_kube_scheduler_says_it(world: World) -> None:
+    world.api.add(NODES, a_node("n1", gpu_mem="15"))
+    world.add_pod("lesser", asks={**GPU, "cpu": "1"}, priority=5)
+    await world.placed("lesser")
+    # With the lesser pod gone this one would fit: the real scheduler would evict it.
+    world.add_pod("higher", asks=GPU, priority=9)
+    _, message = await world.refused("higher")
+    assert message.endswith("preemption: the playground's scheduler preempts no pods")
+    world.add_pod("meek", asks=GPU, priority=9, preemptionPolicy="Never")
+    _, message = await world.refused("meek")
+    assert message.endswith("preemption: not eligible due to preemptionPolicy=Never.")
+    world.add_pod("equal", asks=GPU, priority=5)
+    _, message = await world.refused("equal")
+    assert message.endswith(NO_VICTIMS)
 
 
 async def test_without_nodes_the_pod_waits_for_the_first(world: World) -> None:
@@ -167,7 +191,7 @@ async def test_a_waiting_pod_is_placed_as_soon_as_another_ends(world: World) -> 
     world.add_pod("first", asks=GPU)
     await world.placed("first")
     world.add_pod("second", asks=GPU)
-    message = "0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem."
+    message = f"0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem. {NO_VICTIMS}"
     assert await world.refused("second") == ("Unschedulable", message)
     world.api.change(PODS, "default/first", status={"phase": "Succeeded"})
     assert await world.placed("second") == "n1"
@@ -209,7 +233,7 @@ async def test_the_next_pod_is_scheduled_while_a_binding_is_under_way_and_counts
     reason, message = await world.refused("second")
     assert (reason, message) == (
         "Unschedulable",
-        "0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem.",
+        f"0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem. {NO_VICTIMS}",
     )
     world.extender.may_bind.set()
     assert await world.placed("first") == "n1"
@@ -287,7 +311,8 @@ async def test_a_place_that_went_while_the_extender_was_asked_is_not_given_twice
 
     world.extender.filter = slow_filter  # type: ignore[method-assign, assignment]
     world.add_pod(asks={**GPU, "cpu": "1"})
-    assert await world.refused() == ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+    message = f"0/1 nodes are available: 1 Insufficient cpu. {NO_VICTIMS}"
+    assert await world.refused() == ("Unschedulable", message)
     assert world.node_of() == ""
 
 

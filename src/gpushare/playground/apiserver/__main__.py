@@ -1,17 +1,17 @@
 """``python -m gpushare.playground.apiserver --dir STATE``: the API server as a process."""
 
 import argparse
-import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
 import uvloop
 
+from gpushare.playground.apiserver.admission import Admission
 from gpushare.playground.apiserver.server import ApiServer
 from gpushare.playground.apiserver.store import HISTORY
+from gpushare.signals import told_to_end
 
 KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"
 
@@ -46,6 +46,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="make a token for this user too, in STATE/NAME.kubeconfig; may be repeated",
     )
     parser.add_argument(
+        "--record-writer",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let only this user write the records of who holds what; may be repeated (default: everybody may)",
+    )
+    parser.add_argument(
         "--history",
         type=int,
         default=HISTORY,
@@ -56,16 +63,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = told_to_end()
     server = ApiServer(
         options.dir,
         host=options.host,
         port=options.port,
         kubelet_token=options.kubelet_token,
         users=options.user,
+        admission=Admission.guarded(options.record_writer) if options.record_writer else None,
         history=options.history,
     )
     async with server:

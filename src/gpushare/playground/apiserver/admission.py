@@ -1,34 +1,58 @@
-"""The product's rules on pods, as in-process admission.
+"""The product's rules, as in-process admission.
 
-On a real cluster they are a MutatingAdmissionPolicy and a ValidatingAdmissionPolicy of the chart; here
-two functions play the role of these policies, with the same wording. A rule sees the pod with its
-defaults set. Other rules can be put beside them: a list of mutating and a list of validating functions.
+On a real cluster they are policies of the chart, or our webhook; here functions play their role, with the same
+sentences (``gpushare.admission.rules``) under the names of the same policies. A rule sees an object with its defaults
+set. Other rules can be put beside them: a list of mutating and a list of validating functions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from gpushare.admission.review import Refusal, Template, UserInfo
+from gpushare.admission.review import Request as WriteRequest
+from gpushare.admission.review import Resource as WrittenResource
+from gpushare.admission.rules import RECORDED, RECORDS, carried, judge, judged_alike, pointing
+from gpushare.admission.writes import Writers, refused_write
 from gpushare.model import names
-from gpushare.model.errors import InvalidQuantity
-from gpushare.model.quantity import parse_amount
-from gpushare.playground.apiserver.errors import ApiError, Object
+from gpushare.model.objects import Pod
+from gpushare.playground.apiserver.errors import ApiError, Object, qualified
 from gpushare.playground.apiserver.resources import Resource
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-CORE_POLICY: Final = "gpushare-core-percentage"
-_CORE_STEP: Final = 5
-_CORE_MAX: Final = 100
+#: Namespaces that are never looked at, as the chart has it.
+EXCLUDED: Final = frozenset({"kube-system"})
+_TEMPLATE: Final = (("spec", "template"), "-templates")
+#: Where objects carry a pod, and what the names of the policies about them end with.
+_PLACES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "pods": ((), ""),
+    "deployments.apps": _TEMPLATE,
+    "replicasets.apps": _TEMPLATE,
+    "statefulsets.apps": _TEMPLATE,
+    "daemonsets.apps": _TEMPLATE,
+    "jobs.batch": _TEMPLATE,
+    "replicationcontrollers": _TEMPLATE,
+    "cronjobs.batch": (("spec", "jobTemplate", "spec", "template"), "-cronjobs"),
+    "podtemplates": (("template",), "-podtemplates"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What an admission function is asked about: the object about to be created, and its namespace's labels."""
+    """What an admission function is asked about: the object about to be written, and what was there before.
+
+    ``old`` is ``None`` for what is created; ``warnings`` are those for the client, to which functions add.
+    """
 
     resource: Resource
     namespace_labels: dict[str, str]
     obj: Object
     user: str
+    old: Object | None = None
+    subresource: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 Mutating = Callable[[Review], None]
@@ -37,71 +61,129 @@ Validating = Callable[[Review], None]
 """Raises ``ApiError`` to refuse."""
 
 
-def _containers(pod: Object) -> list[Object]:
-    spec = pod.get("spec") or {}
-    return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+def _pod_in(resource: Resource, obj: Object) -> Pod | None:
+    """The pod that ``obj`` is, or whose template it carries."""
+    place = _PLACES.get(resource.storage)
+    if place is None:
+        return None
+    found: Any = obj
+    for step in place[0]:
+        found = found.get(step) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    try:
+        template = msgspec.convert(found, Template)
+    except msgspec.ValidationError as error:
+        raise _refused(resource, obj, Refusal("gpushare", f"cannot be read: {error}", invalid=True)) from None
+    return Pod(metadata=template.metadata, spec=template.spec)
 
 
-def _limits(container: Object) -> Object:
-    limits: Object = (container.get("resources") or {}).get("limits") or {}
-    return limits
+def _refused(resource: Resource, obj: Object, refusal: Refusal) -> ApiError:
+    why = f"ValidatingAdmissionPolicy '{refusal.policy}' with binding '{refusal.policy}' denied request: {refusal.message}"
+    name = (obj.get("metadata") or {}).get("name", "")
+    kind = qualified(resource.plural, resource.group)
+    code, reason = (422, "Invalid") if refusal.invalid else (403, "Forbidden")
+    details: Object = {"name": name, "kind": resource.plural, "causes": [{"message": why}]}
+    if resource.group:
+        details["group"] = resource.group
+    return ApiError(code, reason, f'{kind} "{name}" is forbidden: {why}', details)
+
+
+def _excluded(review: Review) -> bool:
+    return review.obj["metadata"].get("namespace") in EXCLUDED
 
 
 def name_scheduler(review: Review) -> None:
-    """Point a pod that asks for GPU memory or compute and names no scheduler to ours (opt-out by namespace label).
+    """Point a pod that asks for a share of a GPU and names no scheduler to ours.
 
-    Compute alone is never granted, but only our scheduler says so.
+    Opted out by label, of the pod or of its namespace.
     """
-    if review.resource.storage != "pods":
+    if review.resource.storage != "pods" or _excluded(review):
         return
     if review.namespace_labels.get(names.LABEL_ADMISSION) == "disabled":
         return
-    spec = review.obj["spec"]
-    if spec.get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER:
+    pod = _pod_in(review.resource, review.obj)
+    for change in pointing(pod) if pod else ():
+        review.obj["spec"]["schedulerName"] = change["value"]
+
+
+def check_requests(review: Review) -> None:
+    """Refuse, or warn of, what can never be served, in pods and in templates of pods; raises ``ApiError``."""
+    if review.subresource or _excluded(review):
         return
-    ours = {names.GPU_MEM, names.GPU_CORE}
-    if any(ours & _limits(container).keys() for container in _containers(review.obj)):
-        spec["schedulerName"] = names.SCHEDULER_NAME
-
-
-def _good_core(asked: str) -> bool:
-    try:
-        percent = parse_amount(asked)
-    except InvalidQuantity:
-        return False
-    return _CORE_STEP <= percent <= _CORE_MAX and percent % _CORE_STEP == 0
-
-
-def check_core_percentage(review: Review) -> None:
-    """Refuse a compute share that is no multiple of 5 from 5 to 100. Raises ``ApiError`` 422."""
-    if review.resource.storage != "pods":
+    pod = _pod_in(review.resource, review.obj)
+    if pod is None:
         return
-    bad = [
-        f"container {container.get('name', '')} asks for {_limits(container)[names.GPU_CORE]}"
-        for container in _containers(review.obj)
-        if names.GPU_CORE in _limits(container) and not _good_core(_limits(container)[names.GPU_CORE])
-    ]
-    if not bad:
+    before = None if review.old is None else _pod_in(review.resource, review.old)
+    if before is not None and judged_alike(pod, before):
         return
-    why = (
-        f"ValidatingAdmissionPolicy '{CORE_POLICY}' with binding '{CORE_POLICY}' denied request: "
-        f"{names.GPU_CORE} must be a multiple of {_CORE_STEP} from {_CORE_STEP} to {_CORE_MAX}: {', '.join(bad)}"
+    ending = _PLACES[review.resource.storage][1]
+    if not ending:
+        pod.metadata.annotations = None  # who may write those on pods depends on who it is
+    verdict = judge(pod)
+    for refusal in verdict.refusals:
+        named = Refusal(f"{refusal.policy}{ending}", refusal.message, refusal.invalid)
+        raise _refused(review.resource, review.obj, named)
+    policy = f"gpushare-waits{ending}"
+    review.warnings.extend(
+        f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': {told}"
+        for told in verdict.warnings
     )
-    name = review.obj["metadata"].get("name", "")
-    raise ApiError(
-        422,
-        "Invalid",
-        f'pods "{name}" is forbidden: {why}',
-        {"name": name, "kind": "pods", "causes": [{"message": why}]},
-    )
+
+
+def guard_records(writers: Collection[str]) -> Validating:
+    """A function that lets only the users ``writers`` write the records of who holds what; raises ``ApiError``."""
+    known = Writers(frozenset(writers), agent="")
+
+    def guard(review: Review) -> None:
+        if review.resource.storage not in ("pods", "nodes") or review.user in writers:
+            return
+        now, before = (_annotations(obj) for obj in (review.obj, review.old))
+        if all(now.get(name) == before.get(name) for name in (*RECORDS, names.ANN_DEVICES)):
+            return
+        binding = review.subresource == "binding"
+        if review.resource.storage == "pods" and review.old is None and not binding:
+            text = carried(now)
+            refusal = Refusal(RECORDED, text) if text else None
+        else:
+            request = WriteRequest(
+                uid="",
+                resource=WrittenResource(version="v1", resource=review.resource.plural),
+                operation="UPDATE" if review.old is not None else "CREATE",
+                sub_resource=review.subresource,
+                user_info=UserInfo(review.user),
+                object=_only(now),
+                old_object=_only(before),
+            )
+            refusal = refused_write(request, known)
+        if refusal is None:
+            return
+        ending = "-bindings" if binding else "-nodes" if review.resource.storage == "nodes" else ""
+        raise _refused(review.resource, review.obj, Refusal(f"{refusal.policy}{ending}", refusal.message))
+
+    return guard
+
+
+def _annotations(obj: Object | None) -> dict[str, str]:
+    found: dict[str, str] | None = None if obj is None else (obj.get("metadata") or {}).get("annotations")
+    return found or {}
+
+
+def _only(annotations: Mapping[str, str]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode({"metadata": {"annotations": annotations}}))
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The functions asked about every creation: first all that change, then all that judge."""
+    """The functions asked about every write: first all that change what is created, then all that judge."""
 
     mutating: Sequence[Mutating] = field(default=(name_scheduler,))
-    validating: Sequence[Validating] = field(default=(check_core_percentage,))
+    validating: Sequence[Validating] = field(default=(check_requests,))
+
+    @classmethod
+    def guarded(cls, writers: Collection[str]) -> "Admission":
+        """All rules of the product; ``writers`` are the users that may write records of who holds what."""
+        return cls(validating=(check_requests, guard_records(writers)))
 
     def mutate(self, review: Review) -> None:
         """Let every mutating function change the object."""

@@ -11,6 +11,8 @@ from gpushare.playground.apiserver.admission import DEFAULT_SCHEDULER
 from gpushare.playground.apiserver.errors import Object
 
 _COMPUTE: Final = ("cpu", "memory")
+_OUTAGES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_OUTAGE_S: Final = 300
 
 
 def _probe(probe: Object) -> None:
@@ -42,12 +44,7 @@ def _container(container: Object) -> None:
         container.setdefault("imagePullPolicy", _pull_policy(container["image"]))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
-    resources = container.setdefault("resources", {})
-    limits = resources.get("limits")
-    if limits:
-        requests = resources.setdefault("requests", {})
-        for name, amount in limits.items():
-            requests.setdefault(name, amount)
+    container.setdefault("resources", {})
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -108,9 +105,36 @@ def default_pod_spec(spec: Object) -> None:
                 port.setdefault("hostPort", port.get("containerPort"))
 
 
+def _request_limits(container: Object) -> None:
+    """What is limited is asked for: of a pod's containers only, a template keeps what its author wrote."""
+    limits = container["resources"].get("limits")
+    if limits:
+        requests = container["resources"].setdefault("requests", {})
+        for name, amount in limits.items():
+            requests.setdefault(name, amount)
+
+
+def _outlast_short_outages(spec: Object) -> None:
+    """The admission plugin DefaultTolerationSeconds: a node may be away for five minutes before its pods go."""
+    given = list(spec.get("tolerations") or ())
+    added = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _OUTAGE_S}
+        for key in _OUTAGES
+        if not any(
+            one.get("key", "") in ("", key) and one.get("effect", "") in ("", "NoExecute") for one in given
+        )
+    ]
+    if added:
+        spec["tolerations"] = [*given, *added]
+
+
 def _pod(pod: Object) -> None:
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
+    for name in ("initContainers", "containers"):
+        for container in spec.get(name) or ():
+            _request_limits(container)
+    _outlast_short_outages(spec)
     spec.setdefault("enableServiceLinks", True)
     spec.setdefault("serviceAccountName", "default")
     spec["serviceAccount"] = spec["serviceAccountName"]
@@ -197,6 +221,8 @@ def name_job_pods(obj: Object) -> None:
         labels[f"{prefix}controller-uid"] = uid
         labels[f"{prefix}job-name"] = name
     spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    if not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
 
 
 def _cron_job(obj: Object) -> None:

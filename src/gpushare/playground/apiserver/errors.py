@@ -1,5 +1,6 @@
 """Refusals as clients of the Kubernetes API know them: a ``Status`` with code, reason, message and details."""
 
+import json
 from typing import Any
 
 Object = dict[str, Any]
@@ -187,7 +188,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, (dict, list)):
-        return str(value)[:400]
+        return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)[:400]
     return str(value)
 
 

@@ -215,6 +215,7 @@ def _mismatch(value: Any, path: str, expected: str) -> str:
     return f"json: cannot unmarshal {given} into field {path} of type {expected}"
 
 
+_NUMBER_AND_SUFFIX: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eEinumkKMGTP]*[-+]?\d*", re.ASCII)
 _DECIMAL_SUFFIXES: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
@@ -252,11 +253,14 @@ def canonical_quantity(value: Any, path: str) -> str:
     try:
         return _canonical(str(value).strip())
     except InvalidQuantity:
-        raise FieldTypeError(
-            path,
-            f"{path}: quantities must match the regular expression"
-            " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-        ) from None
+        raise FieldTypeError(path, _no_quantity(str(value).strip())) from None
+
+
+def _no_quantity(text: str) -> str:
+    """What the API server says of it: it names no field, for it fails while it reads the JSON."""
+    if _NUMBER_AND_SUFFIX.fullmatch(text):
+        return "unable to parse quantity's suffix"
+    return "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 def child(expected: FieldType, name: str) -> FieldType:

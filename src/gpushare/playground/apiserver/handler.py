@@ -390,6 +390,7 @@ class Handler:
         given = await read_object(request, self._registry.schema_of)
         record = self._writer.present(resource, namespace, parsed.name)
         if name == "binding":
+            self._writer.admit_binding(resource, given, user)
             return _answer(bind(self._store, record, given, self._now), 201)
         return _answer(evict(self._store, self._deleter, resource, record, given), 201)
 

@@ -1,10 +1,12 @@
 """JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). Neither changes what it is given."""
 
 import copy
+import logging
 from typing import Any, Final
 
 from gpushare.playground.apiserver.errors import ApiError, Object, bad_request
 
+_log = logging.getLogger(__name__)
 MAX_OPERATIONS: Final = 10_000
 
 
@@ -21,10 +23,10 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
-def _refused(message: str) -> ApiError:
-    return ApiError(
-        422, "Invalid", f"the server rejected our request due to an error in our request: {message}"
-    )
+def _refused(why: str) -> ApiError:
+    # The real server keeps to itself what was wrong.
+    _log.info("a JSON patch is refused: %s", why)
+    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request")
 
 
 def _steps(pointer: Any) -> list[str]:

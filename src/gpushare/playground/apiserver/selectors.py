@@ -54,19 +54,18 @@ def is_label_value(value: str) -> bool:
     return _VALUE.fullmatch(value) is not None
 
 
-def _unreadable(text: str, why: str) -> ApiError:
-    return bad_request(f"unable to parse requirement: {why} (in label selector {text[:200]!r})")
+def _unreadable(why: str) -> ApiError:
+    return bad_request(f"unable to parse requirement: {why[:200]}")
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.text = text
         self.tokens: list[str] = []
         position, text_end = 0, len(text.rstrip())
         while position < text_end:
             match = _TOKEN.match(text, position)
             if match is None:
-                raise _unreadable(text, f"cannot read from position {position}")
+                raise _unreadable(f"cannot read from position {position}")
             self.tokens.append(match[1])
             position = match.end()
         self.position = 0
@@ -77,14 +76,14 @@ class _Parser:
     def take(self) -> str:
         token = self.peek()
         if token is None:
-            raise _unreadable(self.text, "it ends too early")
+            raise _unreadable("it ends too early")
         self.position += 1
         return token
 
     def key(self) -> str:
         token = self.take()
         if not is_label_key(token):
-            raise _unreadable(self.text, f"{token!r} is not a label key")
+            raise _unreadable(f"{token!r} is not a label key")
         return token
 
     def value(self) -> str:
@@ -93,12 +92,12 @@ class _Parser:
             return ""
         token = self.take()
         if not is_label_value(token):
-            raise _unreadable(self.text, f"{token!r} is not a label value")
+            raise _unreadable(f"{token!r} is not a label value")
         return token
 
     def value_set(self) -> frozenset[str]:
-        if self.take() != "(":
-            raise _unreadable(self.text, "expected ( after in or notin")
+        if (token := self.take()) != "(":
+            raise _unreadable(f"found '{token}' expected: '('")
         values: set[str] = set()
         while True:
             token = self.take()
@@ -107,7 +106,7 @@ class _Parser:
             if token == ",":
                 continue
             if not is_label_value(token):
-                raise _unreadable(self.text, f"{token!r} is not a label value")
+                raise _unreadable(f"{token!r} is not a label value")
             values.add(token)
 
     def requirement(self) -> Requirement:
@@ -129,9 +128,9 @@ class _Parser:
             case ">" | "<":
                 value = self.take()
                 if not re.fullmatch(r"-?\d{1,19}", value):
-                    raise _unreadable(self.text, f"{value!r} is not an integer")
+                    raise _unreadable(f"{value!r} is not an integer")
                 return Requirement(key, "gt" if operator == ">" else "lt", frozenset((value,)))
-        raise _unreadable(self.text, f"unknown operator {operator!r}")
+        raise _unreadable(f"unknown operator {operator!r}")
 
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
@@ -142,7 +141,7 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
     found = [parser.requirement()]
     while parser.peek() is not None:
         if parser.take() != ",":
-            raise _unreadable(text, "expected a comma between conditions")
+            raise _unreadable("expected a comma between conditions")
         found.append(parser.requirement())
     return tuple(found)
 

@@ -19,13 +19,14 @@ from gpushare.playground.apiserver.handler import Handler
 from gpushare.playground.apiserver.kubelet_proxy import KubeletProxy
 from gpushare.playground.apiserver.lists import Reader
 from gpushare.playground.apiserver.naming import WallClock, utc_now
-from gpushare.playground.apiserver.pki import kubeconfig_text, make_credentials, new_token, write_private
+from gpushare.playground.apiserver.pki import CONTEXT, make_credentials, new_token
 from gpushare.playground.apiserver.priorities import STORAGE as PRIORITY_CLASSES
 from gpushare.playground.apiserver.priorities import SYSTEM_CLASSES
 from gpushare.playground.apiserver.resources import Registry
 from gpushare.playground.apiserver.store import HISTORY, Store
 from gpushare.playground.apiserver.watches import BOOKMARK_S, Watcher
 from gpushare.playground.apiserver.writing import WriteOptions, Writer
+from gpushare.playground.authority import kubeconfig_text, write_private
 
 ADMIN: Final = "playground-admin"
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -120,7 +121,7 @@ class ApiServer:
         await self._proxy.start()
         self._garbage.start()
         for user, token in self.tokens.items():
-            text = kubeconfig_text(self.url, credentials.ca_pem, token, user)
+            text = kubeconfig_text(self.url, credentials.ca_pem, user, {"token": token}, CONTEXT)
             write_private(self.kubeconfig_of(user), text)
 
     def _seed(self) -> None:

@@ -83,6 +83,12 @@ def text(path: str, absent: str) -> Cell:
     return cell
 
 
+def node_kernel(obj: Object, _now: datetime) -> str:
+    """A node's kernel and architecture."""
+    kernel, machine = dig(obj, "status.nodeInfo.kernelVersion"), dig(obj, "status.nodeInfo.architecture")
+    return f"{kernel or '<unknown>'} ({machine})" if machine else str(kernel or "<unknown>")
+
+
 def number(path: str) -> Cell:
     """The number at ``path``, 0 where there is none."""
     return lambda obj, _now: dig(obj, path) or 0

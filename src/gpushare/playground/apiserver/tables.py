@@ -50,7 +50,7 @@ _COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         ("Internal-IP", 1, cells.node_address("InternalIP")),
         ("External-IP", 1, cells.node_address("ExternalIP")),
         ("OS-Image", 1, cells.text("status.nodeInfo.osImage", "<unknown>")),
-        ("Kernel-Version", 1, cells.text("status.nodeInfo.kernelVersion", "<unknown>")),
+        ("Kernel-Version", 1, cells.node_kernel),
         ("Container-Runtime", 1, cells.text("status.nodeInfo.containerRuntimeVersion", "<unknown>")),
     ),
     "namespaces": (("Status", 0, cells.text("status.phase", "")), _AGE),

@@ -142,7 +142,7 @@ class Writer:
             raise errors.already_exists(resource.plural, resource.group, name)
         if managed:
             metadata["managedFields"] = managed
-        return Outcome(self._keep(resource, namespace, name, obj, options), True, warnings)
+        return Outcome(self._keep(resource, namespace, name, obj, options), True, warnings + review.warnings)
 
     def _namespace_of(self, resource: Resource, namespace: str, metadata: Object) -> dict[str, str]:
         """Labels of the namespace that takes a new object; checks that it may."""
@@ -232,9 +232,7 @@ class Writer:
         """Replace an object, or its ``status``. Raises ``ApiError``: 404, 409 on a stale version, 422."""
         old = self.present(resource, namespace, name)
         obj, warnings = self.take_in(resource, given, options.validation)
-        return Outcome(
-            self._update(resource, old, obj, options, subresource, patched=False), warnings=warnings
-        )
+        return self._update(resource, old, obj, options, subresource, warnings, patched=False)
 
     def patch(
         self,
@@ -249,9 +247,7 @@ class Writer:
         old = self.present(resource, namespace, name)
         wanted = transform(convert.from_stored(resource, old.obj))
         obj, warnings = self.take_in(resource, wanted, options.validation)
-        return Outcome(
-            self._update(resource, old, obj, options, subresource, patched=True), warnings=warnings
-        )
+        return self._update(resource, old, obj, options, subresource, warnings, patched=True)
 
     def _update(
         self,
@@ -260,9 +256,10 @@ class Writer:
         obj: Object,
         options: WriteOptions,
         subresource: str,
+        warnings: list[str],
         *,
         patched: bool,
-    ) -> Record:
+    ) -> Outcome:
         self._check_identity(resource, old, obj["metadata"], patched=patched)
         obj = self._merge_parts(resource, old.obj, obj, subresource)
         metadata, before = obj["metadata"], old.obj["metadata"]
@@ -277,14 +274,20 @@ class Writer:
             old.obj, "metadata", "status"
         ):
             metadata["generation"] = before.get("generation", 0) + 1
+        review = Review(resource, {}, obj, options.user, old.obj, subresource, warnings)
+        self._admission.validate(review)
         note_update(resource.schema, old.obj, obj, options.manager, subresource, timestamp(self._now()))
         metadata["resourceVersion"] = before["resourceVersion"]
         if obj == old.obj:
-            return old
+            return Outcome(old, warnings=warnings)
         record = self._keep(resource, old.namespace, old.name, obj, options)
         if not options.dry_run:
             self._finish_deletion(resource, record)
-        return record
+        return Outcome(record, warnings=warnings)
+
+    def admit_binding(self, resource: Resource, given: Object, user: str) -> None:
+        """Ask admission about a Binding of a pod. Raises ``ApiError``."""
+        self._admission.validate(Review(resource, {}, given, user, subresource="binding"))
 
     def _check_identity(self, resource: Resource, old: Record, metadata: Object, *, patched: bool) -> None:
         before = old.obj["metadata"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 import signal
 import sys
 import time
@@ -21,21 +20,25 @@ from gpushare.model.errors import ModelError
 from gpushare.model.objects import Node
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
+from gpushare.playground.cluster.control import Control, Place
+from gpushare.playground.cluster.embedded import EmbeddedControl
+from gpushare.playground.cluster.errors import ClusterError
+from gpushare.playground.cluster.isolation import in_one_folder
 from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
+from gpushare.playground.kubelet.settings import node_address
 
 _START_S: Final = 60.0
 _POLL_S: Final = 0.02
-_USERS: Final = ("controllers", "kubescheduler", "extender", "node-agent", "kubelet", "walk")
-
-
-class ClusterError(Exception):
-    """The playground could not be started or changed; says which part failed and its last words."""
 
 
 class Cluster:
-    """The playground. ``told`` gets a line for whatever a person should know while it starts and runs."""
+    """The playground. ``told`` gets a line for whatever a person should know while it starts and runs.
+
+    ``control`` is the control plane; without one it is the embedded one. ``isolation`` is the folder that `make
+    isolation` wrote; without one nothing holds containers to what they are given.
+    """
 
     def __init__(
         self,
@@ -45,24 +48,27 @@ class Cluster:
         unit: MemoryUnit = MemoryUnit.GIB,
         told: Callable[[str], None] = print,
         images: Path | None = None,
+        control: Control | None = None,
+        isolation: Path | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self.unit = unit
         self.lost = asyncio.Event()
-        """Set when the API server has ended: it keeps the cluster in memory, so the cluster is gone."""
+        """Set when the embedded API server has ended: it keeps the cluster in memory, so the cluster is gone."""
         self.parts: dict[str, Part] = {}
         """Every part by name: ``apiserver``, ``extender``, ``kubelet NODE``, ``node-agent NODE``…"""
         self._driver = driver
         self._images = images
+        self._isolation = isolation
         self._told = told
-        self._token = secrets.token_hex(16)
+        self.control: Control = control or EmbeddedControl()
 
     # --- where things are -----------------------------------------------------------------------
 
     @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
-        return self.state / "api" / "kubeconfig"
+        return self.control.kubeconfig
 
     def gpu_file(self, node: str) -> Path:
         """The file that describes a node's GPUs; rewrite it to switch faults on and off."""
@@ -74,6 +80,7 @@ class Cluster:
         for folder in remove_stale():
             self._told(f"removed what an earlier playground left in {folder}")
         self.state = make_state()
+        self.control.enter(Place(self.state, self._told, self._add, self.lost.set))
         try:
             await self._start()
         except BaseException:
@@ -87,70 +94,67 @@ class Cluster:
         await self._stop()
 
     async def _start(self) -> None:
-        for folder in ("api", "log", "gpus", "nodes"):
+        for folder in ("log", "gpus", "nodes"):
             (self.state / folder).mkdir()
-        users = [option for user in _USERS for option in ("--user", user)]
-        self._add(
-            "apiserver",
-            ["gpushare.playground.apiserver", "--dir", str(self.state / "api"), *users],
-            {"GPUSHARE_KUBELET_TOKEN": self._token},
-        )
+        if self._isolation is not None:
+            in_one_folder(self._isolation, self.state / "isolation")
+        await self.control.start()
+        self.parts.update(self.control.parts)
         await self._step("API server", self.kubeconfig_ready())
+        await self.control.start_controllers()
         for node in self.nodes:
             self._add_node(node)
-        self._add("controllers", ["gpushare.playground.controllers", *self._access("controllers")])
         port_file = self.state / "extender.port"
         extender = ["gpushare", "scheduler", *self._access("extender"), "--port-file", str(port_file)]
-        self._add("extender", [*extender, "--listen", "127.0.0.1:0"])
+        self._add("extender", [*extender, "--listen", "127.0.0.1:0"], {})
         await self._step("scheduler extender", self.extender_ready())
         # Started again, it must be where kube-scheduler calls it.
         address = f"127.0.0.1:{port_file.read_text().strip()}"
         self.parts["extender"].arguments[-1] = address
-        url = f"http://{address}/gpushare"
-        self._add(
-            "kubescheduler",
-            ["gpushare.playground.kubescheduler", *self._access("kubescheduler"), "--extender", url],
-        )
+        await self.control.start_scheduling(f"http://{address}/gpushare")
+        self.parts.update(self.control.parts)
         for node in self.nodes:
             await self._step(f"node {node.name} ({node.mode}, {node.preset})", self.node_ready(node.name))
 
     async def _stop(self) -> None:
         # Kubelets go first, while the API server can still take their last words; containers by record.
-        order = sorted(self.parts.values(), key=lambda part: part.name == "apiserver")
-        await asyncio.gather(*(part.stop() for part in order if part.name != "apiserver"))
-        for part in order:
-            await part.stop()
+        ours = [part for name, part in self.parts.items() if name not in self.control.parts]
+        await asyncio.gather(*(part.stop() for part in ours if part.name not in self.control.last))
+        await asyncio.gather(*(part.stop() for part in ours))
+        await self.control.stop()
         await asyncio.to_thread(remove_state, self.state)
 
-    def _add(self, name: str, arguments: list[str], environment: dict[str, str] | None = None) -> None:
+    def _add(self, name: str, arguments: list[str], environment: dict[str, str]) -> Part:
         log = self.state / "log" / f"{name.replace(' ', '-')}.log"
-        environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
+        environment = {"PYTHONUNBUFFERED": "1", **environment}
         command = [sys.executable, "-m", *arguments]
         part = self.parts[name] = Part(name, command, log, environment, self._told)
-        if name == "apiserver":
-            part.on_end = self.lost.set
         part.start()
+        return part
 
     def _access(self, user: str) -> list[str]:
-        return ["--kubeconfig", str(self.state / "api" / f"{user}.kubeconfig")]
+        return ["--kubeconfig", str(self.control.access(user))]
 
     def _add_node(self, node: NodeDescription) -> None:
         gpu_file, root = self.gpu_file(node.name), self.state / "nodes" / node.name
         gpus.write(gpu_file, gpus.preset(node.preset, node.name))
         root.mkdir()
         labels = [option for key, value in node.labels for option in ("--label", f"{key}={value}")]
-        token_file = self.state / "kubelet.token"
-        if not token_file.exists():
-            token_file.touch(0o600)
-            token_file.write_text(self._token)
         images = ["--images", str(self._images)] if self._images else []
-        kubelet = ["gpushare.playground.kubelet", "--node", node.name, *self._access("kubelet")]
-        kubelet += [*labels, *images, "--root", str(root), "--token-file", str(token_file)]
+        address = node_address(node.name)
+        kubelet = ["gpushare.playground.kubelet", "--node", node.name, "--node-ip", address]
+        kubelet += self.control.kubelet_options(node.name, address)
+        kubelet += [*labels, *images, "--root", str(root), "--lifeline", str(os.getpid())]
         kubelet += ["--fakegpu-node", str(gpu_file), "--fakegpu-lib", str(self._driver)]
-        self._add(f"kubelet {node.name}", [*kubelet, "--lifeline", str(os.getpid())])
+        self._add(f"kubelet {node.name}", kubelet, {})
         agent = ["gpushare", "node-agent", "--node", node.name, *self._access("node-agent")]
         agent += ["--kubelet-dir", str(root / "device-plugins")]
         agent += ["--pod-resources", str(root / "pod-resources" / "kubelet.sock")]
+        # The processes of this node's pods are this machine's, in no cgroup of a kubelet: the kubelet tells of them here.
+        agent += ["--proc", str(root / "proc")]
+        if self._isolation is not None:
+            agent += ["--isolation", "auto", "--isolation-dir", str(root / "isolation" / "containers")]
+            agent += ["--isolation-library-dir", str(self.state / "isolation")]
         self._add(
             f"node-agent {node.name}",
             [*agent, "--unit", self.unit.setting],
@@ -189,7 +193,7 @@ class Cluster:
             async with Session(load_access(str(self.kubeconfig))) as session:
                 return await session.request("GET", "/readyz", timeout_s=2.0) != b""
 
-        await self._until(answers, "the API server does not answer", "apiserver")
+        await self._until(answers, "the API server does not answer", *self.control.last)
 
     async def extender_ready(self) -> None:
         """Wait until the extender has read pods and nodes."""

@@ -16,7 +16,7 @@ from gpushare.playground.cache import Cache
 from gpushare.playground.controllers.running import WATCHED, Controllers
 from gpushare.playground.following import informer_of
 from gpushare.playground.objects import Objects
-from gpushare.playground.parts import announce_when_synced, run_together, until_told_to_end
+from gpushare.playground.running import announce_when_synced, run_together, until_told_to_end
 
 
 async def serve(kubeconfig: str | None) -> None:

@@ -11,7 +11,7 @@ from gpushare.playground.cache import Cache, Expectations
 from gpushare.playground.controllers.freshest import Freshest
 from gpushare.playground.controllers.podcontrol import reference_to
 from gpushare.playground.controllers.podtemplate import template_hash
-from gpushare.playground.controllers.rollout import SetSize, limits_of, recreate, roll
+from gpushare.playground.controllers.rollout import Limits, SetSize, limits_of, recreate, roll
 from gpushare.playground.objects import (
     DEPLOYMENTS,
     REPLICA_SETS,
@@ -33,6 +33,8 @@ from gpushare.playground.objects import (
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
+DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+MOST: Final = "deployment.kubernetes.io/max-replicas"
 
 
 class Deployments:
@@ -78,7 +80,7 @@ class Deployments:
         """The ReplicaSet of the present template, with the highest revision of all."""
         highest = max(map(_revision, old), default=0)
         if new is None:
-            new = await self._create(item, name, highest + 1)
+            new = await self._create(item, name, highest + 1, old)
         elif _revision(new) <= highest:
             new = await self._sets.merge(new, {"metadata": {"annotations": {REVISION: str(highest + 1)}}})
         revision = annotations_of(new).get(REVISION, "1")
@@ -86,7 +88,8 @@ class Deployments:
             item = await self._deployments.merge(item, {"metadata": {"annotations": {REVISION: revision}}})
         return item, new
 
-    async def _create(self, item: Json, name: str, revision: int) -> Json:
+    async def _create(self, item: Json, name: str, revision: int, old: list[Json]) -> Json:
+        replicas = _first_size(item, name, old)
         template = spec_of(item).get("template") or {}
         hash_label = {HASH_LABEL: name.removeprefix(f"{name_of(item)}-")}
         metadata = template.get("metadata") or {}
@@ -98,11 +101,11 @@ class Deployments:
                 "name": name,
                 "namespace": namespace_of(item),
                 "labels": labels,
-                "annotations": {REVISION: str(revision)},
+                "annotations": {REVISION: str(revision), **_sizes_noted(item)},
                 "ownerReferences": [controller_reference(DEPLOYMENTS, item)],
             },
             "spec": {
-                "replicas": 0,
+                "replicas": replicas,
                 "selector": {**selector, "matchLabels": match_labels},
                 "template": {**template, "metadata": {**metadata, "labels": labels}},
             },
@@ -116,6 +119,9 @@ class Deployments:
                 raise
             # An earlier request of ours whose answer was lost, or a set that someone else made.
             made = await self._objects.get(REPLICA_SETS, namespace_of(item), name)
+        else:
+            if replicas:
+                self._record_scaling(item, name, 0, replicas)
         self._made.created(uid_of(item), made)
         return made
 
@@ -127,9 +133,7 @@ class Deployments:
             left = sum(len(list(self._pods.controlled_by(uid_of(one)))) for one in old)
             wanted = recreate(replicas, _size(new), sizes, left)
         else:
-            rolling = strategy.get("rollingUpdate") or {}
-            limits = limits_of(replicas, rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%"))
-            wanted = roll(limits, _size(new), sizes)
+            wanted = roll(_limits(item), _size(new), sizes)
         for one in (new, *old):
             if name_of(one) in wanted:
                 scaled = await self._scale(item, one, wanted[name_of(one)])
@@ -138,16 +142,20 @@ class Deployments:
 
     async def _scale(self, item: Json, one: Json, replicas: int) -> Json:
         before = int(spec_of(one).get("replicas", 0))
-        scaled = await self._sets.merge(one, {"spec": {"replicas": replicas}})
+        change = {"metadata": {"annotations": _sizes_noted(item)}, "spec": {"replicas": replicas}}
+        scaled = await self._sets.merge(one, change)
+        self._record_scaling(item, name_of(one), before, replicas)
+        return scaled
+
+    def _record_scaling(self, item: Json, name: str, before: int, replicas: int) -> None:
         direction = "up" if replicas > before else "down"
         self._recorder.record(
             reference_to(DEPLOYMENTS, item),
             kind="Normal",
             reason="ScalingReplicaSet",
             action="ScalingReplicaSet",
-            note=f"Scaled {direction} replica set {name_of(one)} from {before} to {replicas}",
+            note=f"Scaled {direction} replica set {name} from {before} to {replicas}",
         )
-        return scaled
 
     async def _drop_history(self, item: Json, old: list[Json]) -> None:
         keep = int(spec_of(item).get("revisionHistoryLimit", 10))
@@ -186,6 +194,30 @@ def _size(one: Json) -> SetSize:
     )
 
 
+def _limits(item: Json) -> Limits:
+    replicas = int(spec_of(item).get("replicas", 1))
+    rolling = (spec_of(item).get("strategy") or {}).get("rollingUpdate") or {}
+    return limits_of(replicas, rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%"))
+
+
+def _recreates(item: Json) -> bool:
+    return (spec_of(item).get("strategy") or {}).get("type") == "Recreate"
+
+
+def _first_size(item: Json, name: str, old: list[Json]) -> int:
+    """The replicas with which a new ReplicaSet is made."""
+    if _recreates(item):
+        return 0
+    return roll(_limits(item), SetSize(name, 0, 0), [_size(one) for one in old]).get(name, 0)
+
+
+def _sizes_noted(item: Json) -> dict[str, str]:
+    """What a ReplicaSet carries of its Deployment's size."""
+    limits = _limits(item)
+    most = limits.replicas + (0 if _recreates(item) else limits.surge)
+    return {DESIRED: str(limits.replicas), MOST: str(most)}
+
+
 def _sum(sets: Iterable[Json], count: str) -> int:
     return sum(int(status_of(one).get(count) or 0) for one in sets)
 
@@ -201,8 +233,9 @@ def _counts(item: Json, new: Json | None, sets: list[Json]) -> Json:
         "unavailableReplicas": max(replicas - available, 0),
     }
     kept = {name: value for name, value in status_of(item).items() if name == "collisionCount"}
-    generation = item["metadata"].get("generation", 0)
-    return {**kept, "observedGeneration": generation, **{name: n for name, n in counts.items() if n}}
+    kept["observedGeneration"] = item["metadata"].get("generation", 0)
+    kept["terminatingReplicas"] = _sum(sets, "terminatingReplicas")
+    return {**kept, **{name: n for name, n in counts.items() if n}}
 
 
 def _condition(kind: str, *, status: bool, reason: str, message: str, now: int) -> Json:
@@ -218,10 +251,7 @@ def _condition(kind: str, *, status: bool, reason: str, message: str, now: int) 
 
 def _available(item: Json, status: Json, now: int) -> Json:
     replicas = int(spec_of(item).get("replicas", 1))
-    rolling = (spec_of(item).get("strategy") or {}).get("rollingUpdate") or {}
-    limits = limits_of(replicas, rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%"))
-    recreates = (spec_of(item).get("strategy") or {}).get("type") == "Recreate"
-    least = replicas if recreates else replicas - limits.unavailable
+    least = replicas if _recreates(item) else replicas - _limits(item).unavailable
     enough = int(status.get("availableReplicas") or 0) >= least
     reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
     has = "has" if enough else "does not have"

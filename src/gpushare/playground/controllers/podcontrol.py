@@ -5,7 +5,7 @@ and ``AlreadyExists`` then tells that the first try had reached the server.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
 
 from gpushare.kube.errors import ApiError
 from gpushare.kube.events import Recorder
@@ -22,6 +22,15 @@ from gpushare.playground.objects import (
     namespace_of,
     uid_of,
 )
+
+#: How kube-controller-manager tells of pods made and deleted, by kind of their owner.
+_NOTES: Final = {
+    "": ("Created pod: {pod}", "Deleted pod: {pod}"),
+    "StatefulSet": (
+        "Create Pod {pod} in StatefulSet {owner} successful",
+        "Delete Pod {pod} in StatefulSet {owner} successful",
+    ),
+}
 
 
 def reference_to(kind: Kind, item: Json) -> ObjectReference:
@@ -41,6 +50,8 @@ class PodControl:
         self._expectations = expectations
         self._recorder = recorder
         self._tried: dict[str, int] = {}
+        self._created_note = _NOTES.get(kind.name, _NOTES[""])[0]
+        self._deleted_note = _NOTES.get(kind.name, _NOTES[""])[1]
 
     def owned(self, owner: Json) -> list[Json]:
         """The owner's pods, with our own writes that the watch has not shown yet."""
@@ -80,7 +91,8 @@ class PodControl:
             if (controller_of(made) or {}).get("uid") != uid_of(owner):
                 return False
         else:
-            self._record(owner, "Normal", "SuccessfulCreate", f"Created pod: {name_of(made)}")
+            note = self._created_note.format(pod=name_of(made), owner=name_of(owner))
+            self._record(owner, "Normal", "SuccessfulCreate", note)
         self._expectations.created(uid_of(owner), made)
         return True
 
@@ -88,7 +100,8 @@ class PodControl:
         """Delete one of the owner's pods with its own grace period."""
         await self._objects.delete(PODS, pod)
         self._expectations.deleted(pod)
-        self._record(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {name_of(pod)}")
+        note = self._deleted_note.format(pod=name_of(pod), owner=name_of(owner))
+        self._record(owner, "Normal", "SuccessfulDelete", note)
 
     def forget(self, owner_uid: str) -> None:
         """The owner is gone."""

@@ -45,6 +45,7 @@ def pod_from(
     finalizers = [*(described.get("finalizers") or ()), *(metadata.get("finalizers") or ())]
     made: Json = {
         "name": name,
+        "generateName": f"{owner['metadata']['name']}-",
         "namespace": namespace_of(owner),
         "labels": {**(described.get("labels") or {}), **(labels or {})},
         "ownerReferences": [controller_reference(kind, owner)],

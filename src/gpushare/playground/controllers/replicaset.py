@@ -92,16 +92,13 @@ def _pod(item: Json, name: str) -> Json:
 
 def _status(item: Json, pods: list[Json], waits: list[float | None], going: int) -> Json:
     described = ((spec_of(item).get("template") or {}).get("metadata") or {}).get("labels") or {}
-    status = {
-        key: value for key, value in status_of(item).items() if key in ("conditions", "terminatingReplicas")
-    }
+    status = {key: value for key, value in status_of(item).items() if key == "conditions"}
     counts = {
         "fullyLabeledReplicas": sum(described.items() <= dict(labels_of(pod)).items() for pod in pods),
         "readyReplicas": sum(is_ready(pod) for pod in pods),
         "availableReplicas": sum(wait == 0.0 for wait in waits),
     }
-    if "terminatingReplicas" in status:
-        status["terminatingReplicas"] = going
+    status["terminatingReplicas"] = going
     status["replicas"] = len(pods)
     status["observedGeneration"] = item["metadata"].get("generation", 0)
     # Counts of 0 are left out on the wire, except replicas.

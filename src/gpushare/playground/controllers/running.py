@@ -13,6 +13,7 @@ from gpushare.playground.controllers.deployment import Deployments
 from gpushare.playground.controllers.job import Jobs
 from gpushare.playground.controllers.jobcount import FIRST_BACKOFF_S
 from gpushare.playground.controllers.lostnodes import PATIENCE_S, LostNodes
+from gpushare.playground.controllers.nodelifecycle import NodeLifecycle
 from gpushare.playground.controllers.podcontrol import PodControl, owner_key
 from gpushare.playground.controllers.replicaset import ReplicaSets
 from gpushare.playground.controllers.statefulset import StatefulSets
@@ -30,7 +31,7 @@ from gpushare.playground.objects import (
     key_of,
     spec_of,
 )
-from gpushare.playground.parts import run_together
+from gpushare.playground.running import run_together
 
 #: Kinds that are watched.
 WATCHED: Final = (PODS, NODES, JOBS, STATEFUL_SETS, REPLICA_SETS, DEPLOYMENTS)
@@ -93,6 +94,7 @@ class Controllers:
             )
         )
         self._lost_nodes(LostNodes(objects, pods, caches[NODES], time.monotonic, timing.lost_node_s))
+        self._nodes(NodeLifecycle(objects, caches[NODES], recorder("node-controller"), clock))
 
     @property
     def is_idle(self) -> bool:
@@ -127,6 +129,11 @@ class Controllers:
                 queue.add(deployment)
 
         self._caches[PODS].listen(pod_gone)
+        self._running.append((reconciler, queue))
+
+    def _nodes(self, reconciler: NodeLifecycle) -> None:
+        queue = WorkQueue()
+        self._caches[NODES].listen(_adding(queue, key_of))
         self._running.append((reconciler, queue))
 
     def _lost_nodes(self, reconciler: LostNodes) -> None:

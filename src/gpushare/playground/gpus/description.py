@@ -42,6 +42,8 @@ class Gpu:
     total_mib: int
     compute: str
     reserved_mib: int = 0
+    context_mib: int | None = None
+    """What each CUDA context takes for itself."""
     serial: str = ""
     vbios: str = ""
     minor: int | None = None

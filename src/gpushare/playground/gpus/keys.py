@@ -314,6 +314,7 @@ KEYS: Final = (
     Key("memory", _G, True, False, "whole MiB from 1 to 16777216", "memory 16160", _numbers("total_mib", (1, 16777216))),
     Key("compute", _G, True, False, "MAJOR.MINOR", "compute 7.0", _read_compute),
     Key("reserved", _G, False, False, "whole MiB from 0 to 16777216", "reserved 224", _numbers("reserved_mib", (0, 16777216))),
+    Key("context", _G, False, False, "whole MiB from 0 to 65536", "context 256", _numbers("context_mib", (0, 65536))),
     Key("serial", _G, False, False, "a word of at most 29 characters", "serial 0324218012345", _text("serial", 29, _WORD)),
     Key("vbios", _G, False, False, "a word of at most 31 characters", "vbios 88.00.4F.00.09", _text("vbios", 31, _WORD)),
     Key("minor", _G, False, False, "a whole number from 0 to 255", "minor 0", _numbers("minor", (0, 255))),

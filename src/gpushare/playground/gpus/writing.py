@@ -32,6 +32,7 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
         ("memory", gpu.total_mib),
         ("compute", gpu.compute),
         ("reserved", gpu.reserved_mib or None),
+        ("context", gpu.context_mib),
         ("serial", gpu.serial),
         ("vbios", gpu.vbios),
         ("minor", gpu.minor),

@@ -1,13 +1,10 @@
 """What can go wrong with images."""
 
+from gpushare.model.errors import Fault
 
-class ImageError(Exception):
+
+class ImageError(Fault):
     """The root. ``subject`` names the image or file, ``problem`` says what is wrong and what to do."""
-
-    def __init__(self, subject: str, problem: str) -> None:
-        super().__init__(f"{subject}: {problem}")
-        self.subject = subject
-        self.problem = problem
 
 
 class UnknownImage(ImageError):

@@ -6,7 +6,8 @@ Node and its lease, pod statuses, events, back-off, graceful deletion, logs and 
 Played: a container is a process of this machine in a session of its own, with a folder of its own, its output
 in a log, and the environment that a container would have. There are no namespaces, cgroups, images or
 networks: processes see the machine's files and each other, limits of CPU and memory are not
-enforced, a pod's address is one of loopback's. Volumes: see ``volumes``; GPUs: see ``gpuruntime``; probes other than
+enforced, a pod's address is one of loopback's. Volumes: see ``volumes``; GPUs: see ``gpuruntime``, and what holds a
+container to its part of one ``linking``; whose a process is ``belonging``; probes other than
 ``exec``, lifecycle hooks, ephemeral containers, ``attach``, port forwarding, ``activeDeadlineSeconds``, eviction for
 want of memory, and checks of node selectors at admission are not there.
 

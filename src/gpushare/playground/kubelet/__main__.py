@@ -6,7 +6,6 @@ folder instead of starting anything.
 
 import asyncio
 import os
-import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from gpushare.playground.kubelet.agent import Kubelet
 from gpushare.playground.kubelet.errors import BadSettings, KubeletError
 from gpushare.playground.kubelet.leftovers import stop_leftovers
 from gpushare.playground.kubelet.settings import Settings, read_settings
+from gpushare.signals import told_to_end
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,14 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+    told = told_to_end()
     access = load_access(settings.kubeconfig or None)
     lifeline = _watch_lifeline(settings.lifeline, told)
     try:
         async with Session(access) as session, Kubelet(settings, session) as kubelet:
-            print(f"kubelet of {settings.node}: http://{settings.node_ip}:{kubelet.port}", flush=True)
+            scheme = "http" if settings.tls is None else "https"
+            print(f"kubelet of {settings.node}: {scheme}://{settings.node_ip}:{kubelet.port}", flush=True)
             running = asyncio.create_task(kubelet.run())
             ending = asyncio.create_task(told.wait())
             await asyncio.wait({running, ending}, return_when=asyncio.FIRST_COMPLETED)

@@ -21,6 +21,7 @@ from gpushare.kube.events import EventRecorder
 from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
 from gpushare.playground.kubelet.allocate import Allocator
+from gpushare.playground.kubelet.belonging import Told, cgroup_of
 from gpushare.playground.kubelet.containers import Attempt, Containers
 from gpushare.playground.kubelet.devices import DeviceBook
 from gpushare.playground.kubelet.errors import NotRunning, Waiting
@@ -42,6 +43,8 @@ _RETRY_S: Final = 1.0
 _NODE_KNOWN_S: Final = 10.0
 _FLUSH_S: Final = 2.0
 _ORPHAN_GRACE_S: Final = 2.0
+#: How late it is told whose a process is that has just begun.
+_BELONGING_S: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +75,7 @@ class Kubelet:
         self._node_known = asyncio.Event()
         self._grace_until = 0.0
         self._pod_resources = PodResources(settings.folders, self.book, self._active_pods)
-        self._server = Server(self, settings.token)
+        self._server = Server(self, settings.token, settings.tls)
         self._node: NodeStatus | None = None
 
     async def __aenter__(self) -> "Kubelet":
@@ -110,7 +113,9 @@ class Kubelet:
             self,
             params={"fieldSelector": f"spec.nodeName={self.settings.node}"},
         )
-        parts = (informer.run(), self.events.run(), self._keep_status(), self._keep_lease())
+        parts = [informer.run(), self.events.run(), self._keep_status(), self._keep_lease()]
+        if self.settings.fakegpu_node is not None:
+            parts.append(self._keep_belonging())
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -246,6 +251,23 @@ class Kubelet:
             await self._node.renew_lease()
             await asyncio.sleep(self.settings.lease_duration_s / 4)
 
+    async def _keep_belonging(self) -> None:
+        """Tell whose the processes here are, for the node agent's watchdog."""
+        told = Told(self.settings.folders.proc)
+        while True:
+            attempts = [one.attempt for worker in self._workers.values() for one in worker.states.values()]
+            running = [one for one in attempts if one is not None and one.ended is None]
+            of_containers = ((one.shim, one) for one in running)
+            roots = {
+                pid: cgroup_of(attempt.pod_uid, attempt.container_id)
+                for pid, attempt in (*of_containers, *self._server.commands())
+            }
+            try:
+                await asyncio.to_thread(told.tell, roots)
+            except OSError as error:
+                _log.warning("whose processes are is not told (node %s, fault %s)", self.settings.node, error)
+            await asyncio.sleep(_BELONGING_S)
+
     # --- the HTTP side ---------------------------------------------------------------------------
     def container_ended(self, attempt: Attempt) -> None:
         """Commands beside its program end with it."""
@@ -262,7 +284,7 @@ class Kubelet:
                 raise NotRunning(f"container {container}", f"is not in pod {key}")
             attempt = state.last if previous else state.attempt
             if attempt is None and previous:
-                raise NotRunning(f"previous terminated container {container}", f"in pod {key} not found")
+                raise Waiting(f'previous terminated container "{container}"', f'in pod "{pod}" not found')
             if attempt is None:
                 reason = state.waiting[0] if state.waiting is not None else "ContainerCreating"
                 raise Waiting(f'container "{container}" in pod "{pod}"', f"is waiting to start: {reason}")

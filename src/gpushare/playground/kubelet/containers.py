@@ -7,6 +7,7 @@ and goes on; a process counts as the one in the record only when its start time 
 
 import asyncio
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -70,8 +71,14 @@ class Attempt:
 
     @property
     def container_id(self) -> str:
-        """A name for this start that no other has."""
-        return f"{self.folder.parent.parent.name}-{self.folder.parent.name}-{self.number}"
+        """A name for this start that no other has, of the form that container runtimes give."""
+        said = f"{self.pod_uid}/{self.folder.parent.name}/{self.number}"
+        return hashlib.sha256(said.encode()).hexdigest()
+
+    @property
+    def pod_uid(self) -> str:
+        """The UID of its pod."""
+        return self.folder.parent.parent.name
 
     def launch(self) -> Launch | None:
         """What was started, for commands that run beside it."""

@@ -1,13 +1,10 @@
 """What can go wrong in the playground's kubelet."""
 
+from gpushare.model.errors import Fault
 
-class KubeletError(Exception):
+
+class KubeletError(Fault):
     """The root. ``subject`` names what is at fault, ``problem`` says what is wrong and what to do."""
-
-    def __init__(self, subject: str, problem: str) -> None:
-        super().__init__(f"{subject}: {problem}" if subject else problem)
-        self.subject = subject
-        self.problem = problem
 
 
 class BadSettings(KubeletError):

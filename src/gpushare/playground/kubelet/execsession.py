@@ -105,6 +105,12 @@ class ExecSession:
         }
         await self._send(ERROR, json.dumps(told).encode())
 
+    @property
+    def pid(self) -> int:
+        """The command's first process, 0 while there is none."""
+        process = self._process
+        return 0 if process is None or process.returncode is not None else process.pid
+
     def kill(self) -> None:
         """End the command and whatever it started in its session."""
         process = self._process

@@ -8,6 +8,7 @@
     ROOT/pods/UID/volumes/NAME
     ROOT/pods/UID/CONTAINER/rootfs               the container's own folder
     ROOT/pods/UID/CONTAINER/ATTEMPT/             record and log of one start
+    ROOT/proc/PID/cgroup                         whose a process is
 """
 
 import json
@@ -53,6 +54,11 @@ class Folders:
     def pods(self) -> Path:
         """One folder a pod, by UID."""
         return self.root / "pods"
+
+    @property
+    def proc(self) -> Path:
+        """What the kernel's ``/proc`` would say of processes of containers."""
+        return self.root / "proc"
 
     def make(self) -> None:
         """Make the folders; raises ``BadSettings`` when they cannot be made or the sockets' paths are too long."""

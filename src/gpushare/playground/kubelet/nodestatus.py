@@ -28,6 +28,8 @@ _HEALTHY: Final = (
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
+#: Without it, an API server from 1.36 on speaks SPDY to us where a client spoke WebSocket to it.
+_DECLARED: Final = ("ExtendWebSocketsToKubelet",)
 _log = logging.getLogger(__name__)
 type_of_list = dict[str, type_of_quantity]
 
@@ -98,6 +100,7 @@ class NodeStatus:
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
             "nodeInfo": node_info(),
+            "declaredFeatures": list(_DECLARED),
             "conditions": self._conditions(status.get("conditions") or []),
         }
         await self._session.request(
@@ -163,6 +166,8 @@ class NodeStatus:
             "kubernetes.io/hostname": self._settings.node,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": machine,
+            "beta.kubernetes.io/os": "linux",
+            "beta.kubernetes.io/arch": machine,
             **dict(self._settings.labels),
         }
 

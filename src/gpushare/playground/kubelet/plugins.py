@@ -40,7 +40,7 @@ _LIMITS: Final = (
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Endpoint:
     """One plugin as it is connected now."""
 
@@ -69,6 +69,8 @@ class Plugins(rpc.RegistrationServicer):
         self._changed = changed
         self._monotonic = monotonic
         self._endpoints: dict[str, Endpoint] = {}
+        self._replaced: list[Endpoint] = []
+        """Those whose place another took, and whose device lists have not ended."""
         self._wants_pre_start: dict[str, bool] = {}
         self._ended: set[asyncio.Task[None]] = set()
         self._server: aio.Server | None = None
@@ -91,6 +93,8 @@ class Plugins(rpc.RegistrationServicer):
             await self._server.stop(0)
         for resource in list(self._endpoints):
             await self._drop(self._endpoints.pop(resource))
+        while self._replaced:
+            await self._drop(self._replaced.pop())
         if self._ended:
             await asyncio.wait(self._ended, timeout=1.0)
 
@@ -142,12 +146,16 @@ class Plugins(rpc.RegistrationServicer):
         earlier = self._endpoints.get(resource)
         self._endpoints[resource] = endpoint
         if earlier is not None:
-            await self._drop(earlier)
+            self._replaced.append(earlier)
         self._book.connected(resource)
         endpoint.watching = asyncio.create_task(self._watch(endpoint), name=f"ListAndWatch {resource}")
 
     async def _watch(self, endpoint: Endpoint) -> None:
-        """Follow one plugin's device list until the stream ends."""
+        """Follow one plugin's device list until the stream ends.
+
+        As in the real kubelet (1.28 to 1.36): who registers for a resource takes the place of who was there, whose list
+        is followed as before; and whichever of their lists ends, it is the last that registered who is hung up on.
+        """
         fault = "the plugin ended its device list"
         try:
             async for answer in endpoint.stub.ListAndWatch(pb.Empty()):
@@ -158,12 +166,15 @@ class Plugins(rpc.RegistrationServicer):
                 self._tell()
         except aio.AioRpcError as error:
             fault = go_error(error)
-        if self._endpoints.get(endpoint.resource) is endpoint:
+        if endpoint in self._replaced:
+            self._replaced.remove(endpoint)
+            await endpoint.channel.close(None)
+        last = self._endpoints.pop(endpoint.resource, None)
+        if last is not None:
             _log.warning("plugin is gone (resource %s, fault %s)", endpoint.resource, fault)
-            del self._endpoints[endpoint.resource]
             self._book.disconnected(endpoint.resource, self._monotonic())
             self._tell()
-            await endpoint.channel.close(None)
+            await last.channel.close(None)
 
     async def _drop(self, endpoint: Endpoint) -> None:
         if endpoint.watching is not None:

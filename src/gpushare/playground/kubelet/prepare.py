@@ -14,6 +14,7 @@ from gpushare.playground.kubelet.containers import Launch
 from gpushare.playground.kubelet.environment import command_line, manifest_environment
 from gpushare.playground.kubelet.errors import DeviceUnavailable, StartFailed
 from gpushare.playground.kubelet.gpuruntime import inject
+from gpushare.playground.kubelet.linking import play_mounts
 from gpushare.playground.kubelet.podspec import Container, Pod
 from gpushare.playground.kubelet.settings import Settings
 from gpushare.playground.kubelet.volumes import link_mounts, make_volumes
@@ -62,6 +63,7 @@ class Preparer:
             commands = image.furnish(rootfs)
             link_mounts(rootfs, mounts)
             inject(variables, self._settings, commands)
+            play_mounts(variables, granted.mounts, rootfs)
             home, cwd = rootfs / "root", inside_path(rootfs, container.working_dir or image.workdir)
             for place in (home, cwd, rootfs / "tmp"):
                 place.mkdir(parents=True, exist_ok=True)

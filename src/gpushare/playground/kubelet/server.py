@@ -1,13 +1,14 @@
 """The kubelet's HTTP side, on loopback, for the API server: logs, exec, health.
 
 ``GET /containerLogs/NS/POD/CONTAINER``, ``GET /exec/NS/POD/CONTAINER`` (WebSocket), ``/pods``,
-``/healthz``. Everything but health needs the bearer token.
+``/healthz``. Everything but health needs the bearer token, or over TLS the API server's client certificate.
 """
 
 import hmac
 import json
 import logging
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -17,8 +18,11 @@ from gpushare.playground.kubelet.containers import Attempt
 from gpushare.playground.kubelet.errors import BadSettings, NotRunning, Waiting
 from gpushare.playground.kubelet.execsession import PROTOCOLS, ExecSession, Streams
 from gpushare.playground.kubelet.logs import LogOptions, read_log, since_seconds
+from gpushare.playground.kubelet.settings import TlsFiles
 
 _STOP_TIMEOUT_S: Final = 2.0
+#: Who may ask: the group of the certificate that a cluster's API server shows its kubelets.
+_MASTERS: Final = (("organizationName", "system:masters"),)
 _log = logging.getLogger(__name__)
 
 
@@ -35,9 +39,10 @@ class Inhabitants(Protocol):
 class Server:
     """Serves one kubelet."""
 
-    def __init__(self, inhabitants: Inhabitants, token: str) -> None:
+    def __init__(self, inhabitants: Inhabitants, token: str, tls: TlsFiles | None = None) -> None:
         self._inhabitants = inhabitants
         self._token = token
+        self._tls = _context(tls) if tls is not None else None
         self._sessions: dict[ExecSession, Attempt] = {}
         app = web.Application(middlewares=[self._authorised])
         app.router.add_get("/healthz", self._healthz)
@@ -51,7 +56,7 @@ class Server:
         await self._runner.setup()
         for candidate in (port,) if port else (wished, 0) if wished else (0,):
             try:
-                site = web.TCPSite(self._runner, address, candidate)
+                site = web.TCPSite(self._runner, address, candidate, ssl_context=self._tls)
                 await site.start()
             except OSError as error:
                 fault = error
@@ -71,12 +76,13 @@ class Server:
             if beside is attempt:
                 session.kill()
 
+    def commands(self) -> Iterator[tuple[int, Attempt]]:
+        """The first process of each command that runs beside a container's program."""
+        return ((session.pid, beside) for session, beside in self._sessions.items() if session.pid)
+
     @web.middleware
     async def _authorised(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        shown = request.headers.get("Authorization", "")
-        if request.path != "/healthz" and not hmac.compare_digest(
-            shown.encode(), f"Bearer {self._token}".encode()
-        ):
+        if request.path != "/healthz" and not self._may_ask(request):
             return web.Response(status=401, text="Unauthorized")
         try:
             answer: web.StreamResponse = await handler(request)
@@ -87,6 +93,14 @@ class Server:
         except ValueError as error:
             return web.Response(status=400, text=f"bad option: {error}")
         return answer
+
+    def _may_ask(self, request: web.Request) -> bool:
+        # OpenSSL has verified that the authority signed it; nodes and users have certificates of its too.
+        certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
+        if certificate and _MASTERS in certificate.get("subject", ()):
+            return True
+        shown = request.headers.get("Authorization", "")
+        return bool(self._token) and hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode())
 
     async def _healthz(self, request: web.Request) -> web.StreamResponse:
         return web.Response(text="ok")
@@ -159,6 +173,18 @@ class Server:
             await session.run(launch, command)
         finally:
             del self._sessions[session]
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+        context.load_verify_locations(files.client_ca)
+    except (ssl.SSLError, OSError) as error:
+        raise BadSettings("--tls", f"{files.certificate}, {files.key}, {files.client_ca}: {error}") from None
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
 
 
 def log_options(query: Mapping[str, str]) -> LogOptions:

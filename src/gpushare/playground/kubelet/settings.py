@@ -18,6 +18,15 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What the kubelet shows, and the authority that must have signed what the API server shows it; PEM files."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One node's kubelet. Times are in seconds; ``lifeline`` is a process with which all of it ends."""
 
@@ -28,6 +37,7 @@ class Settings:
     node_ip: str = "127.0.0.1"
     port: int = 0
     token: str = field(default="", repr=False)
+    tls: TlsFiles | None = None
     fakegpu_node: Path | None = None
     fakegpu_lib: Path | None = None
     nvidia_smi: Path | None = None
@@ -97,6 +107,13 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
     add("--port", type=int, default=0, help="port of logs and exec (default: a free one)")
     add("--token", default="", help="bearer token that the API server shows")
     add("--token-file", type=Path, help="file that holds the token")
+    add(
+        "--tls",
+        type=Path,
+        nargs=3,
+        metavar=("CERT", "KEY", "CLIENT_CA"),
+        help="serve HTTPS; the API server may show a client certificate signed by CLIENT_CA",
+    )
     add("--fakegpu-node", type=Path, help="file that describes the node's GPUs")
     add("--fakegpu-lib", type=Path, help="folder of the stand-in driver's libraries")
     add("--nvidia-smi", type=Path, help="the real nvidia-smi (default: unpacked in the checkout, or on PATH)")
@@ -123,7 +140,11 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
             raise BadSettings(
                 "--token-file", f"{given.token_file} cannot be read: {error.strerror}"
             ) from None
-    if not token:
+    if given.tls is not None:
+        for path in given.tls:
+            if not path.is_file():
+                raise BadSettings("--tls", f"{path} is no file; give a certificate, its key and an authority")
+    elif not token:
         raise BadSettings(
             "--token", "is missing; without one anybody on this machine could run commands here"
         )
@@ -135,6 +156,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
         node_ip=given.node_ip or node_address(given.node),
         port=given.port,
         token=token,
+        tls=TlsFiles(*given.tls) if given.tls is not None else None,
         fakegpu_node=given.fakegpu_node and given.fakegpu_node.absolute(),
         fakegpu_lib=given.fakegpu_lib and given.fakegpu_lib.absolute(),
         nvidia_smi=given.nvidia_smi,

@@ -19,7 +19,7 @@ from gpushare.playground.following import informer_of
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderSettings
 from gpushare.playground.kubescheduler.running import DEFAULT_SCHEDULER, KubeScheduler
 from gpushare.playground.objects import NODES, PODS, Objects
-from gpushare.playground.parts import announce_when_synced, run_together, until_told_to_end
+from gpushare.playground.running import announce_when_synced, run_together, until_told_to_end
 
 
 async def serve(kubeconfig: str | None, extender_url: str, name: str) -> None:

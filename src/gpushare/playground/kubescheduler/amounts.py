@@ -1,11 +1,12 @@
 """What pods ask for and nodes have, as integers: ``cpu`` in thousandths, all else in its own unit."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from gpushare.model.errors import InvalidQuantity
-from gpushare.model.quantity import parse_quantity
+from gpushare.model.quantity import MAX_AMOUNT, parse_quantity
 from gpushare.playground.objects import Json, spec_of, status_of
 
 Amounts = dict[str, int]
@@ -13,6 +14,8 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PODS: Final = "pods"
 _MILLI: Final = 1000
+#: So many are read into an int64 with an exponent beside it (source: k8s.io/apimachinery ``ParseQuantity``).
+_FEW_DIGITS: Final = 18
 
 
 def amounts_of(resources: Mapping[str, Any] | None) -> Amounts:
@@ -26,8 +29,16 @@ def amounts_of(resources: Mapping[str, Any] | None) -> Amounts:
             value = parse_quantity(text)
         except InvalidQuantity:
             continue
-        found[name] = math.ceil(value * _MILLI) if name == CPU else math.ceil(value)
+        amount = math.ceil(value * _MILLI) if name == CPU else math.ceil(value)
+        found[name] = amount if amount <= MAX_AMOUNT else _overflown(str(text))
     return found
+
+
+def _overflown(text: str) -> int:
+    """What Kubernetes makes of an amount beyond an int64: 0 for one of few digits, such as ``1e30``, else the most."""
+    digits = re.match(r"[+-]?([\d.]*)", text)
+    few = digits is not None and len(digits[1].replace(".", "").lstrip("0")) <= _FEW_DIGITS
+    return 0 if few and not text.endswith("i") else MAX_AMOUNT
 
 
 def add(total: Amounts, more: Mapping[str, int]) -> None:

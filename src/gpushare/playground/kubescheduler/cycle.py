@@ -4,13 +4,14 @@ Source: kubernetes 1.36 ``pkg/scheduler/schedule_one.go``, with ``percentageOfNo
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderError
 from gpushare.playground.kubescheduler.filters import Wanted
+from gpushare.playground.kubescheduler.fit_error import fit_error
 from gpushare.playground.kubescheduler.occupancy import NodeState, Occupancy
+from gpushare.playground.kubescheduler.preemption import aftermath
 from gpushare.playground.kubescheduler.scores import best, score
 from gpushare.playground.objects import Json, key_of
 
@@ -52,10 +53,12 @@ async def choose(
     total = len(nodes)
     asked = extender if extender is not None and extender.is_interested(pod) else None
     kept = feasible
+    hopeless: set[str] = set()
     if asked is not None and feasible:
-        kept = await _ask(asked, pod, feasible, reasons)
+        kept = await _ask(asked, pod, feasible, reasons, hopeless)
     if not kept:
-        raise Unschedulable(fit_error(total, reasons.values()), by_extender=len(kept) != len(feasible))
+        message = f"{fit_error(total, reasons.values())} {aftermath(pod, wanted, nodes, hopeless)}"
+        raise Unschedulable(message, by_extender=len(kept) != len(feasible))
     if len(kept) == 1:
         return Choice(kept[0].name, 1)
     points = score(wanted, kept)
@@ -65,11 +68,16 @@ async def choose(
 
 
 async def _ask(
-    extender: Extender, pod: Json, feasible: list[NodeState], reasons: dict[str, list[str]]
+    extender: Extender,
+    pod: Json,
+    feasible: list[NodeState],
+    reasons: dict[str, list[str]],
+    hopeless: set[str],
 ) -> list[NodeState]:
     result = await extender.filter(pod, [state.name for state in feasible])
-    hopeless = result.failed_and_unresolvable_nodes or {}
-    for name, reason in ((result.failed_nodes or {}) | hopeless).items():
+    unresolvable = result.failed_and_unresolvable_nodes or {}
+    hopeless.update(unresolvable)
+    for name, reason in ((result.failed_nodes or {}) | unresolvable).items():
         reasons[name] = [reason]
     by_name = {state.name: state for state in feasible}
     return [by_name[name] for name in result.node_names or ()]
@@ -85,11 +93,3 @@ async def _add_extender_points(
         _log.warning("%s: no points from the extender: %s", key_of(pod), error)
         return points
     return [point + more.get(state.name, 0) for state, point in zip(nodes, points, strict=True)]
-
-
-def fit_error(total: int, reasons: Iterable[list[str]]) -> str:
-    """``0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods.``: reasons counted, sorted as text."""
-    counted = Counter(reason for refusals in reasons for reason in refusals)
-    lines = sorted(f"{count} {reason}" for reason, count in counted.items())
-    message = f"0/{total} nodes are available:"
-    return f"{message} {', '.join(lines)}." if lines else message

@@ -36,6 +36,16 @@ class Wanted:
             return [PORTS_TAKEN]
         return self._shortages(state)
 
+    def is_hopeless(self, state: NodeState) -> bool:
+        """Whether the node would refuse the pod even if it were empty."""
+        node = state.node
+        return (
+            not admits_unscheduled(self.pod, node)
+            or bool(untolerated(self.pod, node, ("NoSchedule", "NoExecute")))
+            or not wants_node(self.pod, node)
+            or any(wanted > state.allocatable.get(name, 0) for name, wanted in self.requests.items())
+        )
+
     def _shortages(self, state: NodeState) -> list[str]:
         found = []
         if len(state.pods) + 1 > state.allocatable.get(PODS, 0):

@@ -18,6 +18,7 @@ class PlacedPod:
     asked: Amounts
     ports: frozenset[HostPort]
     assumed: bool
+    priority: int = 0
 
 
 @dataclass(slots=True)
@@ -83,7 +84,11 @@ class Occupancy:
         uid = uid_of(pod)
         self.remove(uid)
         placed = PlacedPod(
-            node or str(spec_of(pod)["nodeName"]), requests_of(pod), host_ports_of(pod), assumed
+            node or str(spec_of(pod)["nodeName"]),
+            requests_of(pod),
+            host_ports_of(pod),
+            assumed,
+            priority_of(pod),
         )
         self._pods[uid] = placed
         self._by_node.setdefault(placed.node, set()).add(uid)
@@ -105,6 +110,18 @@ class Occupancy:
             _leave(state, uid, placed)
         return True
 
+    def without_lesser(self, state: NodeState, priority: int) -> NodeState | None:
+        """The node as it were without its pods below ``priority``; ``None`` when it has none."""
+        lesser = [uid for uid in state.pods if self._pods[uid].priority < priority]
+        if not lesser:
+            return None
+        emptied = NodeState(
+            state.node, state.allocatable, dict(state.used), set(state.pods), dict(state.ports)
+        )
+        for uid in lesser:
+            _leave(emptied, uid, self._pods[uid])
+        return emptied
+
     def forget(self, uid: str) -> bool:
         """Count the pod no more, unless the API server has shown it on its node."""
         return self.is_assumed(uid) and self.remove(uid)
@@ -113,6 +130,11 @@ class Occupancy:
         """Whether the pod is counted, but was not seen on its node yet."""
         placed = self._pods.get(uid)
         return placed is not None and placed.assumed
+
+
+def priority_of(pod: Json) -> int:
+    """The pod's priority, as the API server set it from its class."""
+    return int(spec_of(pod).get("priority") or 0)
 
 
 def host_ports_of(pod: Json) -> frozenset[HostPort]:

@@ -48,6 +48,8 @@ class Reporter:
         self._record(pod, "Warning", "FailedScheduling", "Scheduling", _cut(message))
         old = condition_of(pod, "PodScheduled") or {}
         new: Json = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        if generation := pod["metadata"].get("generation"):
+            new["observedGeneration"] = generation
         if all(old.get(name) == value for name, value in new.items()):
             return
         same_status = old.get("status") == new["status"] and old.get("lastTransitionTime")

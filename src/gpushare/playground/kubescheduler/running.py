@@ -23,7 +23,7 @@ from gpushare.playground.objects import (
     status_of,
     uid_of,
 )
-from gpushare.playground.parts import run_together
+from gpushare.playground.running import run_together
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 

@@ -1,22 +1,20 @@
-"""The five examples of the documentation (spec §3), then what else a reader would try first."""
+"""The five examples of the documentation (spec §3), what holds containers to them, then what else a reader would try."""
 
-import json
-import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground.cluster import Cluster
+from gpushare.playground.walk.limits import no_more_compute, no_more_memory, three_on_one_gpu
+from gpushare.playground.walk.reading import held_mib, read_json, row
 from gpushare.playground.walk.story import Story
 
 type_of_chapter = Callable[[Story, Cluster], Awaitable[None]]
 
 SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
-_COUNTED: Final = (
-    "Limits are counted by the scheduler and told to the container by its environment in this version;",
-    "nothing holds a container to them yet (docs/roadmap.md, Isolation).",
-)
+#: How variables begin that tell a container of its share.
+_TOLD: Final = ("ALIYUN_COM_GPU", names.ENV_CORE_PERCENT, names.ENV_MEM_LIMIT)
 
 
 async def unit_of_128_mib(story: Story, cluster: Cluster) -> None:
@@ -26,17 +24,17 @@ async def unit_of_128_mib(story: Story, cluster: Cluster) -> None:
     await story.type("kubectl apply -f 01-statefulset-128mib.yaml")
     await story.type("kubectl rollout status statefulset/binpack --timeout=30s")
     table = await story.type("kubectl inspect cgpu")
-    pod = await _json(story, "kubectl get pod binpack-0 -o json")
-    story.expect("its 16 units of 128 MiB are 2 GiB of one GPU", [2], [mib // 1024 for mib in _held_mib(pod)])
-    row = _row(table, pod["spec"]["nodeName"])
+    pod = await read_json(story, "kubectl get pod binpack-0 -o json")
+    story.expect("its 16 units of 128 MiB are 2 GiB of one GPU", [2], [mib // 1024 for mib in held_mib(pod)])
+    shown = row(table, pod["spec"]["nodeName"])
     story.expect("the table counts in 128MiB", "GPU Memory(128MiB)", table, within=True)
-    story.expect("and shows 16 units on its node", "16/", row, within=True)
+    story.expect("and shows 16 units on its node", "16/", shown, within=True)
 
     story.chapter("The unit changes to 1 GiB while that pod runs")
     story.notice("The ledger counts MiB, so no pod has to be deleted first.")
     await cluster.set_unit(MemoryUnit.GIB)
     table = await story.type_until("kubectl inspect cgpu", "GPU Memory(GiB)", "2/")
-    story.expect("the same pod shows as 2 GiB now", "2/", _row(table, pod["spec"]["nodeName"]), within=True)
+    story.expect("the same pod shows as 2 GiB now", "2/", row(table, pod["spec"]["nodeName"]), within=True)
     await story.type("kubectl delete -f 01-statefulset-128mib.yaml")
     await story.type_until("kubectl inspect cgpu", "0/91 (0%)")
 
@@ -47,12 +45,12 @@ async def one_gpu_of_15_gib(story: Story, cluster: Cluster) -> None:
     story.notice("The documentation's cluster has that node alone, so the others are cordoned for a moment.")
     await story.type(f"kubectl cordon {SHARE} {CORE_MEM}")
     before = await story.type(f"kubectl inspect cgpu {CGPU}")
-    story.expect("nothing is given away", ["0/15", "0/15"], _row(before, CGPU).split()[2:4])
+    story.expect("nothing is given away", ["0/15", "0/15"], row(before, CGPU).split()[2:4])
     story.expect("0/15 (0%) in the cluster", "0/15 (0%)", before, within=True)
     await story.type("kubectl apply -f 02-job-co-scheduler.yaml")
     await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/gpu-share-sample --timeout=30s")
     after = await story.type(f"kubectl inspect cgpu {CGPU}")
-    story.expect("3 of 15 GiB are given", ["3/15", "3/15"], _row(after, CGPU).split()[2:4])
+    story.expect("3 of 15 GiB are given", ["3/15", "3/15"], row(after, CGPU).split()[2:4])
     story.expect("3/15 (20%) in the cluster", "3/15 (20%)", after, within=True)
     await story.type(f"kubectl uncordon {SHARE} {CORE_MEM}")
 
@@ -88,7 +86,7 @@ async def compute_by_label(story: Story, cluster: Cluster) -> None:
     """Example 4."""
     story.chapter("Example 4: a node with 4 GPUs of 15 GiB, labelled core_mem")
     await story.type(f"kubectl get node {CORE_MEM} --show-labels=false -L {names.LABEL_MODE}")
-    node = await _json(story, f"kubectl get node {CORE_MEM} -o json")
+    node = await read_json(story, f"kubectl get node {CORE_MEM} -o json")
     wanted = {names.GPU_CORE: "400", names.GPU_COUNT: "4", names.GPU_MEM: "60"}
     for field in ("capacity", "allocatable"):
         shown = {name: str(node["status"][field].get(name)) for name in wanted}
@@ -105,31 +103,14 @@ async def memory_and_compute(story: Story, cluster: Cluster) -> None:
     await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/cuda-sample --timeout=30s")
     environment = await story.type("kubectl exec job/cuda-sample -- env", shown=False)
     told = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
-    shown = {key: value for key, value in told.items() if key.startswith(("ALIYUN_COM_GPU", "GPUSHARE_"))}
+    shown = {key: value for key, value in told.items() if key.startswith(_TOLD)}
     story.notice(
         "kubectl exec job/cuda-sample -- env", *(f"{key}={value}" for key, value in sorted(shown.items()))
     )
     share = (told.get(names.ENV_MEM_CONTAINER), told.get(names.ENV_MEM_DEVICE))
     story.expect("it has 2 of the GPU's 15 units", ("2", "15"), share)
-    [mib] = _held_mib(await _json(story, "kubectl get pods -l app=cuda-sample -o json", first=True))
+    [mib] = held_mib(await read_json(story, "kubectl get pods -l app=cuda-sample -o json", first=True))
     story.expect("which are 16160 × 2 / 15 = 2154 MiB", 2154, mib)
-    await story.type("""kubectl patch job cuda-sample --type=merge -p '{"spec":{"parallelism":3}}'""")
-    await story.type("kubectl wait --for=jsonpath={.status.ready}=3 job/cuda-sample --timeout=30s")
-    details = await story.type(f"kubectl inspect cgpu -d {CORE_MEM}")
-    pods = await _json(story, "kubectl get pods -l app=cuda-sample -o json")
-    gpus = {share["uuid"] for pod in pods["items"] for share in _shares(pod)}
-    core = sum(share.get("core", 0) for pod in pods["items"] for share in _shares(pod))
-    story.expect("three such pods are on one GPU", 1, len(gpus))
-    story.expect("and hold 90% of it together", 90, core)
-    story.expect("kubectl inspect shows it", "90", details, within=True)
-    story.notice(*_COUNTED)
-    seen = await story.type(
-        "kubectl exec job/cuda-sample -- nvidia-smi --query-gpu=memory.total --format=csv", code=None
-    )
-    if "MiB" in seen:
-        story.notice("So NVIDIA's own nvidia-smi still shows the whole GPU inside the container.")
-    else:
-        story.notice("(That was to show the whole GPU; NVIDIA's nvidia-smi is a package of your system.)")
 
 
 async def what_does_not_fit(story: Story, cluster: Cluster) -> None:
@@ -157,10 +138,10 @@ async def relabel(story: Story, cluster: Cluster) -> None:
         f"kubectl get node {CGPU} -o 'jsonpath={{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}'",
         "100",
     )
-    node = await _json(story, f"kubectl get node {CGPU} -o json")
+    node = await read_json(story, f"kubectl get node {CGPU} -o json")
     story.expect("it offers compute now", "100", str(node["status"]["allocatable"].get(names.GPU_CORE)))
     table = await story.type(f"kubectl inspect cgpu {CGPU}")
-    story.expect("and its pod still holds 3 of 15", "3/15", _row(table, CGPU), within=True)
+    story.expect("and its pod still holds 3 of 15", "3/15", row(table, CGPU), within=True)
     await story.type(f"kubectl label node {CGPU} {names.LABEL_MODE}=cgpu --overwrite")
     offered = await story.type_until(
         f"kubectl get node {CGPU} -o 'jsonpath=compute: {{.status.allocatable.aliyun\\.com/gpu-core\\.percentage}}'",
@@ -183,29 +164,10 @@ CHAPTERS: Final[tuple[type_of_chapter, ...]] = (
     shared_without_isolation,
     compute_by_label,
     memory_and_compute,
+    no_more_memory,
+    no_more_compute,
+    three_on_one_gpu,
     what_does_not_fit,
     relabel,
     tidy,
 )
-
-
-async def _json(story: Story, command: str, *, first: bool = False) -> Any:
-    read = json.loads(await story.type(command, shown=False) or "{}")
-    return read["items"][0] if first else read
-
-
-def _shares(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the pod holds, from our own annotation."""
-    written = pod["metadata"].get("annotations", {}).get(names.ANN_SHARE, '{"gpus":[]}')
-    found: list[dict[str, Any]] = json.loads(written)["gpus"]
-    return found
-
-
-def _held_mib(pod: dict[str, Any]) -> list[int]:
-    return [share["mib"] for share in _shares(pod)]
-
-
-def _row(table: str, node: str) -> str:
-    """The table's row of ``node``, empty when there is none."""
-    match = re.search(rf"^{re.escape(node)}\s.*$", table, re.MULTILINE)
-    return match.group() if match else ""

@@ -4,12 +4,12 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
 _COMMAND_S: Final = 60.0
-_STATE_S: Final = 30.0
+_STATE_S: Final = 60.0
 _POLL_S: Final = 0.1
 _BOLD, _DIM, _GREEN, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m"
 
@@ -80,10 +80,17 @@ class Story:
 
         Ends after some seconds with what came out last.
         """
+        return await self.type_while(command, lambda text: not all(part in text for part in wanted))
+
+    async def type_while(self, command: str, waits: Callable[[str], bool]) -> str:
+        """Repeat ``command`` while ``waits`` says so of its output, then show it once.
+
+        Ends after some seconds with what came out last.
+        """
         deadline_s = asyncio.get_running_loop().time() + _STATE_S
         while True:
             ended, text = await self._run(command)
-            if ended == 0 and all(part in text for part in wanted):
+            if ended == 0 and not waits(text):
                 break
             if asyncio.get_running_loop().time() > deadline_s:
                 break

@@ -1,1 +1,1 @@
-"""What the sample images' programs do as far as a GPU is concerned, without one."""
+"""What the sample images' programs do as far as a GPU is concerned, on whatever driver they find."""

@@ -5,6 +5,7 @@ import sys
 import time
 
 from gpushare.playground.images.programs.descent import Neuron
+from gpushare.playground.images.programs.gpu import place_to_work
 from gpushare.playground.images.programs.sight import introduce
 
 
@@ -19,9 +20,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pause_s", type=float, default=0.02, help="rest after each step, to spare the CPU")
     options, _ = parser.parse_known_args(arguments)
     introduce("mnist")
+    gpu = place_to_work(holds_mib=64)
     neuron = Neuron(seed=1)
     for step in range(options.max_steps):
         neuron.step()
+        if gpu is not None:
+            gpu.compute(0.002)
+            gpu.keep_ahead()
         if step % 50 == 0:
             print(f"Accuracy at step {step}: {neuron.accuracy():.4f}", flush=True)
         time.sleep(options.pause_s)

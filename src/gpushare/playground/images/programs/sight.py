@@ -43,7 +43,8 @@ def share(environment: Mapping[str, str]) -> Fraction | None:
 def introduce(program: str, out: TextIO = sys.stdout, environment: Mapping[str, str] = os.environ) -> None:
     """Print what this program is, the GPUs that it sees, and its share of one."""
     print(
-        f"{program}: a stand-in program on a simulated GPU; what it computes, it computes on the CPU",
+        f"{program}: a stand-in program on a simulated GPU; what it computes, it computes on the CPU, "
+        "and its kernels only take a GPU's time",
         file=out,
     )
     gpus = visible_gpus()

@@ -1,10 +1,10 @@
 """A process made of parts that all run for ever: caches, recorders, loops."""
 
 import asyncio
-import signal
 from collections.abc import Coroutine, Iterable, Sequence
 
 from gpushare.playground.cache import Cache
+from gpushare.signals import told_to_end
 
 
 async def run_together(parts: Iterable[Coroutine[None, None, None]]) -> None:
@@ -38,7 +38,4 @@ def announce_when_synced(caches: Sequence[Cache]) -> None:
 
 async def until_told_to_end() -> None:
     """Wait for SIGTERM or SIGINT."""
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    await ended.wait()
+    await told_to_end().wait()

@@ -1,0 +1,83 @@
+"""The embedded control plane: our API server, controllers and kube-scheduler's loop, a process each."""
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from gpushare.playground.cluster.control import Place
+from gpushare.playground.cluster.parts import Part
+
+_USERS: Final = ("controllers", "kubescheduler", "extender", "node-agent", "kubelet", "walk")
+#: Who writes the records of who holds what.
+_WRITERS: Final = ("extender", "node-agent")
+
+
+class EmbeddedControl:
+    """Keeps all objects in the memory of one process: when that ends, the cluster is lost."""
+
+    contents = "API server, controllers, kube-scheduler's loop"
+    last = frozenset({"apiserver"})
+
+    def __init__(self) -> None:
+        self._token = secrets.token_hex(16)
+
+    def enter(self, place: Place) -> None:
+        """Take the place."""
+        self._place = place
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self._place.state / "api" / "kubeconfig"
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """None: all are the cluster's."""
+        return {}
+
+    async def start(self) -> None:
+        """Start the API server."""
+        token_file = self._place.state / "kubelet.token"
+        token_file.touch(0o600)
+        token_file.write_text(self._token)
+        folder = self._place.state / "api"
+        folder.mkdir()
+        users = [option for user in _USERS for option in ("--user", user)]
+        users += [option for user in _WRITERS for option in ("--record-writer", user)]
+        server = self._place.add(
+            "apiserver",
+            ["gpushare.playground.apiserver", "--dir", str(folder), *users],
+            {"GPUSHARE_KUBELET_TOKEN": self._token},
+        )
+        server.on_end = self._place.lost
+
+    async def start_controllers(self) -> None:
+        """Start the controllers."""
+        kubeconfig = str(self.access("controllers"))
+        self._place.add("controllers", ["gpushare.playground.controllers", "--kubeconfig", kubeconfig], {})
+
+    def access(self, user: str) -> Path:
+        """The kubeconfig of a user."""
+        return self._place.state / "api" / f"{user}.kubeconfig"
+
+    def kubelet_options(self, node: str, address: str) -> list[str]:
+        """All kubelets are one user, and know the API server by a token."""
+        del node, address
+        token_file = self._place.state / "kubelet.token"
+        return ["--kubeconfig", str(self.access("kubelet")), "--token-file", str(token_file)]
+
+    async def start_scheduling(self, extender_url: str) -> None:
+        """Both profiles are in one process."""
+        kubeconfig = str(self.access("kubescheduler"))
+        arguments = [
+            "gpushare.playground.kubescheduler",
+            "--kubeconfig",
+            kubeconfig,
+            "--extender",
+            extender_url,
+        ]
+        self._place.add("kubescheduler", arguments, {})
+
+    async def stop(self) -> None:
+        """The cluster ends its parts."""

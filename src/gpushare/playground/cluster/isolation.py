@@ -1,0 +1,20 @@
+"""What the node agents of a playground need to hold containers to what they are given."""
+
+from pathlib import Path
+from typing import Final
+
+#: In the folder that `make isolation` writes. Containers here have no mounts, so they get the libraries that are told
+#: by the environment where their files are.
+PARTS: Final = ("open/libcuda.so.1", "open/libnvidia-ml.so.1", "arbiter")
+
+
+def missing(built: Path) -> list[str]:
+    """Which parts are not in the folder ``built``."""
+    return [part for part in PARTS if not (built / part).exists()]
+
+
+def in_one_folder(built: Path, folder: Path) -> None:
+    """Link the parts into a new ``folder``, side by side as a node agent's image has them."""
+    folder.mkdir()
+    for part in PARTS:
+        (folder / Path(part).name).symlink_to((built / part).absolute())

@@ -1,0 +1,61 @@
+"""``python -m gpushare.playground.controlplane --binaries DIR --state DIR``: a control plane as a process.
+
+Prints ``ready KUBECONFIG`` once it takes objects, and ends on SIGTERM and SIGINT.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpushare.playground.controlplane.binaries import COMPONENTS
+from gpushare.playground.controlplane.errors import ControlPlaneError
+from gpushare.playground.controlplane.plane import ControlPlane
+from gpushare.signals import told_to_end
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m gpushare.playground.controlplane",
+        description="etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback.",
+    )
+    parser.add_argument("--binaries", type=Path, required=True, metavar="DIR", help="folder of the binaries")
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="empty folder for its files")
+    parser.add_argument(
+        "--component",
+        action="append",
+        choices=COMPONENTS,
+        help="start this one; may be repeated (default: all)",
+    )
+    parser.add_argument("--scheduler-config", type=Path, metavar="FILE", help="KubeSchedulerConfiguration")
+    return parser.parse_args(argv)
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    ended = told_to_end()
+    components = options.component or COMPONENTS
+    plane = ControlPlane(
+        options.binaries,
+        options.state,
+        components=components,
+        scheduler_config=options.scheduler_config,
+        told=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    async with plane:
+        print(f"ready {plane.kubeconfig}", flush=True)
+        await ended.wait()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until told to end; 0, or 1 when it cannot start."""
+    try:
+        asyncio.run(_serve(_arguments(argv)))
+    except ControlPlaneError as error:
+        print(f"control plane: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Containers of a whole playground are held to what they were given, by the product's own parts."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gpushare.model import names
+from tests.integration.playground.running_playground import Playground, a_pod, wait_until
+from tests.unit.fakegpu.building import system_program
+
+SHARE, T4, FOUR = "share-v100", "cgpu-t4", "core-mem-v100x4"
+CUDA = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
+
+
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    started = Playground()
+    yield started
+    assert started.end() == 0
+    assert started.processes() == []
+    assert not started.state.exists()
+
+
+@contextmanager
+def running(
+    playground: Playground, name: str, node: str, gpu_mem: int, *command: str, core: int = 0
+) -> Iterator[str]:
+    """A pod of the CUDA sample's image."""
+    pod: dict[str, Any] = a_pod(name, gpu_mem=gpu_mem, node=node)
+    [container] = pod["spec"]["containers"]
+    container |= {"image": CUDA, "command": list(command) or ["sleep", "3600"]}
+    if core:
+        container["resources"]["limits"][names.GPU_CORE] = core
+    playground.apply(pod)
+    playground.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    yield name
+    playground.kubectl("delete", "pod", name, "--now")
+
+
+def taken_mib(said: str) -> int:
+    found = re.search(r"taken: (\d+) MiB", said)
+    assert found, said
+    return int(found[1])
+
+
+def test_memory_above_what_was_given_is_refused_and_neighbours_have_theirs(playground: Playground) -> None:
+    with running(playground, "three", T4, 3), running(playground, "twelve", T4, 12):
+        took = [playground.kubectl("exec", name, "--", "take-memory") for name in ("three", "twelve")]
+    for said, given_mib in zip(took, (3072, 12288), strict=True):
+        assert f"CUDA tells of {given_mib} MiB" in said
+        assert "CUDA_ERROR_OUT_OF_MEMORY" in said
+        # What is missing is the context and what is left of a piece.
+        assert given_mib - 512 - 256 <= taken_mib(said) < given_mib
+
+
+def test_programs_that_are_none_of_ours_show_the_slice_and_where_gpus_are_shared_the_whole_card(
+    playground: Playground,
+) -> None:
+    system_program("nvidia-smi")
+    with running(playground, "slice", FOUR, 2, "bandwidthTest", core=30) as name:
+        shown = [
+            playground.kubectl("exec", name, "--", *program)
+            for program in (
+                ("nvidia-smi",),
+                (str(playground.programs / "gpustat"), "--no-color"),
+                (str(playground.programs / "nvitop"), "-1"),
+            )
+        ]
+    for said, slice_of in zip(shown, (r"/\s+2154MiB", r"/\s+2154 MB", r"/ 2154MiB"), strict=True):
+        assert re.search(slice_of, said), said
+    with running(playground, "whole", SHARE, 2) as name:
+        assert re.search(r"/\s+16384MiB", playground.kubectl("exec", name, "--", "nvidia-smi"))
+
+
+def test_a_container_of_a_node_that_shares_is_trusted(playground: Playground) -> None:
+    with running(playground, "trusted", SHARE, 2) as name:
+        said = playground.kubectl("exec", name, "--", "take-memory", "--most_mib=4096")
+    assert taken_mib(said) == 4096
+    assert "nothing was refused" in said
+
+
+def test_a_killed_kubelet_and_agent_find_the_container_as_held_as_it_was(playground: Playground) -> None:
+    with running(playground, "steady", FOUR, 2, "bandwidthTest", core=30) as name:
+        playground.kill("gpushare.playground.kubelet", f"--node {FOUR}")
+        playground.kill("gpushare node-agent", f"--node {FOUR}")
+
+        def asked() -> str:
+            done = subprocess.run(
+                [playground.programs / "kubectl", "exec", name, "--", "take-memory"],
+                env=playground.environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            return done.stdout
+
+        wait_until(lambda: "CUDA_ERROR_OUT_OF_MEMORY" in asked(), told=asked)
+        said = playground.get("node", FOUR)["metadata"]["annotations"][names.ANN_ISOLATION]
+        assert said.startswith("preload")
+        wait_until(lambda: " copies/s of 2 MiB" in playground.kubectl("logs", name, "--tail=1"))
+
+
+def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playground) -> None:
+    with running(playground, "past", T4, 2) as name:
+        command = (
+            *("exec", name, "--", "env", "-u", "LD_PRELOAD"),
+            *("take-memory", "--most_mib=4096", "--hold_s=300"),
+        )
+        with subprocess.Popen(
+            [playground.programs / "kubectl", *command], env=playground.environment, stdout=subprocess.PIPE
+        ) as beside:
+            try:
+
+                def told() -> str:
+                    return playground.kubectl("events", "--for", f"pod/{name}")
+
+                wait_until(lambda: "GPUMemoryExceeded" in told(), told=told)
+                assert "its share is 2048 MiB" in told()
+            finally:
+                beside.kill()
