@@ -21,6 +21,7 @@ PARTS = {
     "extender": "benchmarks.extender",
     "allocate": "benchmarks.allocate",
     "inspect": "benchmarks.inspect_start",
+    "playground": "benchmarks.playground_api",
 }
 
 
@@ -62,7 +63,7 @@ def main() -> int:
         for name, (value, unit) in found.items():
             budget = budgets.get(name, {})
             bound = " ".join(f"(at {key} {budget[key]})" for key in ("most", "least") if key in budget)
-            print(f"  {name:<34} {value:12.3f} {unit:<6} {bound}", flush=True)
+            print(f"  {name:<42} {value:12.3f} {unit:<6} {bound}", flush=True)
         print(f"  took {time.perf_counter() - started:.0f} s", flush=True)
     if not options.quick:
         out = ROOT / "build" / "figures" / "bench.json"

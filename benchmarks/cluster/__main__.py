@@ -1,0 +1,193 @@
+"""How many pods a real kube-scheduler places on thousands of nodes with our extender, against without.
+
+Usage: ``python -m benchmarks.cluster [--quick] [--nodes 1000,5000] [--share 0,100] [--binaries DIR]``. DIR
+holds etcd, kube-apiserver, kube-scheduler and kwok; what it lacks is built from the modules of ``tests/e2e/cluster``
+and kept. Three variants run in turn on one cluster, several times each:
+kube-scheduler alone (the pods' resource is a plain extended resource to it: the ceiling), with an extender that does
+nothing (what the protocol costs), and with ours. Writes ``build/figures/cluster.json``, and exits 1 when a ratio is
+under its budget.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from benchmarks.__main__ import ROOT, over_budget
+from benchmarks.cluster import storm
+from benchmarks.cluster.bed import Bed, cluster
+from benchmarks.cluster.measuring import Load, Run, pods, run
+from benchmarks.cluster.processes import fresh_folder
+from benchmarks.cluster.profiling import connections, extender_top, scheduler_profile, top
+from benchmarks.cluster.report import figures_of, named, table
+from benchmarks.cluster.variants import ALONE, NULL, OURS, UNBOUND, scheduler
+from benchmarks.processes import machine
+from tests.e2e.cluster.binaries import CannotBuild, build
+
+BINARIES: Final = ("etcd", "kube-apiserver", "kube-scheduler", "kwok")
+_OUT: Final = ROOT / "build" / "figures" / "cluster.json"
+_STORM_NODES: Final = 100
+_PROFILES: Final = ROOT / "build" / "bench"
+_BUDGETS: Final = Path(__file__).with_name("budgets.json")
+_NULL_EXTENDER: Final = Path(__file__).with_name("null_extender")
+
+
+def load_of(nodes: int, share: int, quick: bool) -> Load:
+    """As many pods as keep a run near twenty seconds: the fewer, the more nodes are looked at for each."""
+    looked_at = nodes * share / 100 if share else max(nodes * max(50 - nodes // 125, 5) / 100, 100)
+    many = int(min(2000, max(300, 800_000 / looked_at)))
+    return Load(many // 4, 50, 40, 10.0) if quick else Load(many, 100, 150, 10.0)
+
+
+async def measure(
+    binaries: Path, nodes: int, shares: list[int], variants: list[str], repeats: int, quick: bool, null: Path
+) -> dict[int, dict[str, list[Run]]]:
+    """Runs by share of nodes scored, and variant; the variants take turns."""
+    found: dict[int, dict[str, list[Run]]] = {}
+    async with cluster(binaries, nodes) as bed:
+        for share in shares:
+            runs = found[share] = {variant: [] for variant in variants}
+            load = load_of(nodes, share, quick)
+            for turn in range(repeats):
+                for variant in variants if turn % 2 == 0 else reversed(variants):
+                    one = await _run(bed, binaries, variant, share, load, null)
+                    runs[variant].append(one)
+                    print(f"    {named(share)}, turn {turn + 1}, {variant}: {one}", flush=True)
+    return found
+
+
+async def _storm(binaries: Path, quick: bool, null: Path) -> storm.Figures:
+    plan = storm.Storm(waiting=200, ends=5, quiet_s=5.0) if quick else storm.Storm()
+    async with cluster(binaries, _STORM_NODES) as bed:
+        return await storm.measure(bed, binaries, null, plan)
+
+
+async def profile(binaries: Path, nodes: int, share: int, quick: bool, null: Path) -> str:
+    """One more run of ours, looked into; it is slower for that, and its rate is no figure."""
+    _PROFILES.mkdir(parents=True, exist_ok=True)
+    stats, cpu = _PROFILES / "extender.pstats", _PROFILES / "kube-scheduler.pprof"
+    load = load_of(nodes, share, quick)
+    async with cluster(binaries, nodes) as bed, bed.api.bound() as bound:
+        await bed.api.create_pods(pods("backlog", load.backlog))
+        state = fresh_folder(bed.folder, "profile")
+        async with scheduler(OURS, bed, binaries, state, share, null, profile=stats) as started:
+            await scheduler_profile(started, bound, load.backlog // 10, cpu)
+            held = connections(int(started.extender_url.rpartition(":")[2]))
+            await bound.reaches(load.backlog)
+    return f"connections to the extender: {held}\n\n{top(cpu)}\n{extender_top(stats)}"
+
+
+async def _run(bed: Bed, binaries: Path, variant: str, share: int, load: Load, null: Path) -> Run:
+    state = fresh_folder(bed.folder, variant)
+    async with bed.api.bound() as bound:
+        await bed.api.create_pods(pods("backlog", load.backlog))
+        async with scheduler(variant, bed, binaries, state, share, null) as started:
+            found = await run(bed, started, bound, load)
+    await bed.api.delete_pods()
+    return found
+
+
+def _null_extender() -> Path:
+    made = ROOT / "build" / "bench" / "null-extender"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
+    command = ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", str(made), "."]
+    subprocess.run(command, cwd=_NULL_EXTENDER, env=environment, check=True)
+    return made
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cluster",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    numbers = lambda text: [int(one) for one in text.split(",")]  # noqa: E731
+    parser.add_argument("--nodes", type=numbers, default=[1000, 5000], help="default 1000,5000; 0: none")
+    parser.add_argument(
+        "--share",
+        type=numbers,
+        default=[0, 100],
+        help="percent of nodes to score; 0: kube-scheduler's choice",
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="turns of each variant (default %(default)s)")
+    parser.add_argument(
+        "--binaries", type=Path, help=f"folder of {', '.join(BINARIES)}; what it lacks is built"
+    )
+    parser.add_argument("--quick", action="store_true", help="small and fast, for a look: nothing is written")
+    parser.add_argument(
+        "--without-bind", action="store_true", help="a fourth variant: does nothing, and kube-scheduler binds"
+    )
+    parser.add_argument("--without-storm", action="store_true", help="leave out the pods that fit nowhere")
+    parser.add_argument(
+        "--profile", action="store_true", help="only one profiled run of ours per number of nodes and share"
+    )
+    options = parser.parse_args()
+    if shutil.which("go") is None:
+        parser.error("go is not on the PATH: the extender that does nothing is built with it")
+    return options
+
+
+def main() -> int:
+    """Measure, print, write, compare; returns the exit code."""
+    options = _options()
+    # As with Ctrl-C: what was started is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    repeats = 1 if options.quick else options.repeats
+    variants = [ALONE, NULL, *([UNBOUND] if options.without_bind else []), OURS]
+    try:
+        options.binaries = build(
+            names=BINARIES, ready=options.binaries, told=lambda line: print(line, flush=True)
+        )
+    except CannotBuild as error:
+        print(f"bench-cluster: {error}", file=sys.stderr)
+        return 2
+    null = _null_extender()
+    print(f"Machine: {machine()}; load {os.getloadavg()[0]:.1f}", flush=True)
+    if options.profile:
+        for nodes, share in itertools.product(options.nodes, options.share):
+            text = asyncio.run(profile(options.binaries, nodes, share, options.quick, null))
+            (_PROFILES / f"profile-{nodes}-{share}.txt").write_text(text)
+            print(text)
+        return 0
+    written: dict[str, object] = {"machine": machine(), "load": os.getloadavg()[0], "repeats": repeats}
+    figures: dict[str, tuple[float, str]] = {}
+    for nodes in filter(None, options.nodes):
+        print(f"\n{nodes} nodes …", flush=True)
+        measured = asyncio.run(
+            measure(options.binaries, nodes, options.share, variants, repeats, options.quick, null)
+        )
+        for share, runs in measured.items():
+            found = figures_of(nodes, share, runs)
+            figures |= found
+            print(table(nodes, share, runs), flush=True)
+    if not options.without_storm:
+        print(f"\n{_STORM_NODES} nodes, pods that fit nowhere …", flush=True)
+        found = asyncio.run(_storm(options.binaries, options.quick, null))
+        figures |= found
+        for name, (value, unit) in found.items():
+            print(f"  {name:<44}{value:12.3f} {unit}", flush=True)
+    written["figures"] = {
+        name: {"value": round(value, 4), "unit": unit} for name, (value, unit) in figures.items()
+    }
+    if not options.quick:
+        _OUT.parent.mkdir(parents=True, exist_ok=True)
+        _OUT.write_text(json.dumps(written, indent=2) + "\n")
+        print(f"\nWritten: {_OUT.relative_to(ROOT)}")
+    problems = over_budget(figures, json.loads(_BUDGETS.read_text()))
+    for problem in problems:
+        print(f"OVER BUDGET: {problem}")
+    if not problems:
+        print("\nEvery budget is kept.")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""The API server as the benchmark uses it: many small writes, and one watch that tells when pods get a node."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from benchmarks.cluster.objects import NAMESPACE
+from gpushare.kube.access import Access, load_access
+from gpushare.kube.tls import tls_context
+
+DEADLINE_S: Final = 600.0
+_WRITERS: Final = 12
+#: Only metadata comes, so that the watch costs the API server as little as can be.
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+#: "Is bound", as a field selector.
+_BOUND: Final = {"fieldSelector": "spec.nodeName!="}
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: _Object
+
+
+_LINE: Final = msgspec.json.Decoder(_Line)
+
+
+async def until(
+    met: Callable[[], Awaitable[bool]], what: str, *, deadline_s: float = DEADLINE_S, every_s: float = 0.05
+) -> None:
+    """Ask every ``every_s`` seconds until it is ``met``; raises ``TimeoutError`` that says what did not come about."""
+    end = time.monotonic() + deadline_s
+    while not await met():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not in {deadline_s:.0f} s: {what}")
+        await asyncio.sleep(every_s)
+
+
+class Bound:
+    """When each pod was seen with a node: name → seconds of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.at_s: dict[str, float] = {}
+        self._changed = asyncio.Condition()
+        self._failed: Exception | None = None
+
+    async def fail(self, error: Exception) -> None:
+        """Nothing more will be seen."""
+        self._failed = error
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def note(self, name: str) -> None:
+        """A pod with a node was seen."""
+        if name not in self.at_s:
+            self.at_s[name] = time.perf_counter()
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def reaches(self, count: int, deadline_s: float = DEADLINE_S) -> None:
+        """Wait until ``count`` pods have been seen with a node."""
+        try:
+            async with asyncio.timeout(deadline_s), self._changed:
+                await self._changed.wait_for(lambda: self._failed or len(self.at_s) >= count)
+        except TimeoutError:
+            raise TimeoutError(f"{len(self.at_s)} of {count} pods got a node in {deadline_s:.0f} s") from None
+        if self._failed is not None:
+            raise self._failed
+
+
+class Api:
+    """Requests to the API server with the kubeconfig's client certificate."""
+
+    def __init__(self, http: aiohttp.ClientSession, access: Access) -> None:
+        self.access = access
+        self._http = http
+
+    async def create(self, path: str, thing: object) -> None:
+        """POST one object; that it is there already is no error."""
+        async with self._http.post(self.access.server + path, json=thing) as answer:
+            if answer.status not in (201, 409):
+                raise RuntimeError(f"POST {path}: {answer.status} {await answer.text()}")
+            await answer.read()
+
+    async def create_all(self, path: str, things: Iterable[object]) -> None:
+        """POST many, several at once."""
+        queue = iter(list(things))
+
+        async def writer() -> None:
+            for thing in queue:
+                await self.create(path, thing)
+
+        await asyncio.gather(*(writer() for _ in range(_WRITERS)))
+
+    async def get(self, path: str, **params: str) -> Any:
+        """The JSON answer to a GET."""
+        async with self._http.get(self.access.server + path, params=params) as answer:
+            answer.raise_for_status()
+            return json.loads(await answer.read())
+
+    async def _pods(self, **params: str) -> tuple[list[str], str]:
+        headers = {"Accept": _METADATA_LIST}
+        async with self._http.get(self.access.server + _PODS, params=params, headers=headers) as answer:
+            answer.raise_for_status()
+            found = json.loads(await answer.read())
+        return [item["metadata"]["name"] for item in found["items"] or ()], found["metadata"][
+            "resourceVersion"
+        ]
+
+    async def create_pod(self, thing: object) -> None:
+        """POST a pod of the benchmark's namespace."""
+        await self.create(_PODS, thing)
+
+    async def create_pods(self, things: Iterable[object]) -> None:
+        """POST many of them."""
+        await self.create_all(_PODS, things)
+
+    async def delete_pods(self) -> None:
+        """Delete every pod of the benchmark, and wait until none is left."""
+
+        async def none_left() -> bool:
+            params = {"gracePeriodSeconds": "0"}
+            async with self._http.delete(self.access.server + _PODS, params=params) as answer:
+                # A busy server gives up after a minute; what it has deleted by then is gone.
+                if answer.status != 504:
+                    answer.raise_for_status()
+                await answer.read()
+            names, _ = await self._pods(limit="1", resourceVersion="0")
+            return not names
+
+        await until(none_left, "the pods are gone", every_s=0.5)
+
+    async def delete_pod(self, name: str) -> None:
+        """Delete one pod at once."""
+        url = f"{self.access.server}{_PODS}/{name}"
+        async with self._http.delete(url, params={"gracePeriodSeconds": "0"}) as answer:
+            await answer.read()
+
+    async def nodes_ready(self, count: int) -> bool:
+        """Whether ``count`` nodes say that they are ready."""
+        found = await self.get("/api/v1/nodes", resourceVersion="0")
+        ready = sum(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for item in found["items"]
+            for condition in item["status"].get("conditions", ())
+        )
+        return bool(ready >= count)
+
+    @asynccontextmanager
+    async def bound(self) -> AsyncIterator[Bound]:
+        """Follow the pods that have a node for as long as the block lasts."""
+        found = Bound()
+        _, version = await self._pods(limit="1")
+
+        async def follow() -> None:
+            resume = version
+            try:
+                # The server drops a watcher that lags while it is busy itself.
+                while True:
+                    resume = await self._follow(found, resume)
+            except Exception as error:
+                await found.fail(error)
+
+        following = asyncio.create_task(follow())
+        try:
+            yield found
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+
+    async def _follow(self, found: Bound, version: str) -> str:
+        """One watch from ``version`` on, until the server ends it: the version seen last."""
+        params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600", **_BOUND}
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._http.get(
+            self.access.server + _PODS, params=params, headers={"Accept": _METADATA}, timeout=timeout
+        ) as answer:
+            answer.raise_for_status()
+            async for raw in answer.content:
+                line = _LINE.decode(raw)
+                if line.type == "ERROR":
+                    raise RuntimeError(f"the watch of pods failed: {raw.decode()}")
+                version = line.object.metadata.resource_version or version
+                if line.type != "DELETED":
+                    await found.note(line.object.metadata.name)
+        return version
+
+
+@asynccontextmanager
+async def connect(kubeconfig: Path) -> AsyncIterator[Api]:
+    """The API server that the kubeconfig leads to."""
+    access = load_access(str(kubeconfig))
+    context = tls_context(access, access.client_certificate, access.client_key)
+    connector = aiohttp.TCPConnector(ssl=True if context is None else context, limit=64)
+    async with aiohttp.ClientSession(connector=connector) as http:
+        yield Api(http, access)

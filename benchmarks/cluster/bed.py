@@ -1,0 +1,79 @@
+"""The cluster under the schedulers: a real API server on etcd, and nodes that kwok plays."""
+
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.cluster.api import Api, connect, until
+from benchmarks.cluster.objects import NAMESPACE, PLAYED, node
+from benchmarks.cluster.processes import program
+from gpushare.playground.controlplane import ControlPlane
+
+_HERE: Final = Path(__file__).parent
+#: Neither garbage collector nor node controller: their work would only be in the way of what is measured.
+_COMPONENTS: Final = ("etcd", "kube-apiserver")
+#: A new node is tainted until a controller finds it ready; here nobody would take the taint off.
+_FLAGS: Final = {"kube-apiserver": ("--disable-admission-plugins=TaintNodesByCondition",)}
+_NODES_S: Final = 600.0
+_SCHEDULER_USER: Final = "system:kube-scheduler"
+
+
+@dataclass(frozen=True)
+class Bed:
+    """A running cluster without a scheduler.
+
+    ``kubeconfig`` is that of schedulers and extenders, ``folder`` is for their files, ``pids`` are the cluster's
+    processes by name.
+    """
+
+    api: Api
+    kubeconfig: Path
+    folder: Path
+    pids: dict[str, int]
+    nodes: int
+
+
+@asynccontextmanager
+async def cluster(binaries: Path, nodes: int) -> AsyncIterator[Bed]:
+    """``nodes`` ready nodes with eight GPUs each, and a namespace for pods."""
+    with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as folder:
+        state = Path(folder)
+        plane = ControlPlane(binaries, state, components=_COMPONENTS, extra=_FLAGS, told=lambda line: None)
+        async with plane, connect(plane.kubeconfig) as api:
+            pids = {name: part.pid for name, part in plane.parts.items()}
+            await _prepare(api)
+            with program("kwok", _kwok(binaries, plane.kubeconfig), state / "kwok.log") as kwok:
+                pids["kwok"] = kwok.pid
+                started = time.perf_counter()
+                await api.create_all("/api/v1/nodes", (node(number) for number in range(nodes)))
+
+                async def ready() -> bool:
+                    kwok.check()
+                    return await api.nodes_ready(nodes)
+
+                # Each look reads all of them.
+                await until(ready, f"{nodes} nodes are ready", deadline_s=_NODES_S, every_s=1.0)
+                print(f"  {nodes} nodes are ready after {time.perf_counter() - started:.0f} s", flush=True)
+                yield Bed(api, plane.kubeconfig_of(_SCHEDULER_USER), state / "variants", pids, nodes)
+
+
+async def _prepare(api: Api) -> None:
+    await api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    # Made by a controller otherwise; without it the API server takes no pods.
+    await api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
+
+
+def _kwok(binaries: Path, kubeconfig: Path) -> list[str]:
+    return [
+        str(binaries / "kwok"),
+        f"--kubeconfig={kubeconfig}",
+        f"--config={_HERE / 'stages.yaml'}",
+        f"--manage-nodes-with-label-selector={PLAYED}=true",
+        # Renewing the leases of thousands of nodes would be most of what the API server does here.
+        "--node-lease-duration-seconds=0",
+        "--v=ERROR",
+    ]

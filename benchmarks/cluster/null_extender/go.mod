@@ -1,0 +1,3 @@
+module gpushare.dev/benchmarks/nullextender
+
+go 1.21

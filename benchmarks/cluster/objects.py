@@ -1,0 +1,69 @@
+"""Nodes and pods of the benchmark, as a node agent describes them and as users write them."""
+
+from typing import Any, Final
+
+from benchmarks.api_server import described_node, node_name
+from gpushare.model import names
+from gpushare.model.device import devices_annotation
+from gpushare.model.quantity import MemoryUnit
+
+NAMESPACE: Final = "bench"
+GPU_MIB: Final = 81920
+#: kube-scheduler's own scheduler name stays out of it: every variant is started under ours.
+SCHEDULER: Final = names.SCHEDULER_NAME
+#: What kwok looks for on the nodes that it plays.
+PLAYED: Final = "gpushare.dev/bench"
+
+
+def node(number: int) -> dict[str, Any]:
+    """A node of eight equal GPUs, with what the node agent writes about them."""
+    described = described_node(number, GPU_MIB, MemoryUnit.GIB)
+    capacity = {
+        "cpu": "128",
+        "memory": "1056404Mi",
+        "ephemeral-storage": "500Gi",
+        "pods": "256",
+        names.GPU_MEM: str(described.total_units),
+        names.GPU_COUNT: str(len(described.devices)),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": node_name(number),
+            "labels": {
+                PLAYED: "true",
+                names.LABEL_MODE: described.mode.value,
+                "kubernetes.io/hostname": node_name(number),
+                "kubernetes.io/os": "linux",
+                "topology.kubernetes.io/zone": f"zone-{number % 3}",
+            },
+            "annotations": {
+                names.ANN_DEVICES: devices_annotation(described.mode, described.unit, described.devices)
+            },
+        },
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }
+
+
+def pod(name: str, units: int) -> dict[str, Any]:
+    """A pod that asks for ``units`` of GPU memory on one GPU, as a ReplicaSet would make it."""
+    labels = {"app": "bench", "pod-template-hash": "5d4f8c7b9c"}
+    resources = {"cpu": "100m", "memory": "256Mi", names.GPU_MEM: str(units)}
+    container = {
+        "name": "main",
+        "image": "registry.example/bench:1",
+        "command": ["sleep", "100000"],
+        "env": [{"name": "MODEL", "value": "resnet50"}, {"name": "BATCH", "value": "32"}],
+        "resources": {"limits": resources, "requests": resources},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "schedulerName": SCHEDULER,
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+        },
+    }

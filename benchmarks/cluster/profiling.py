@@ -1,0 +1,46 @@
+"""Where the time goes: kube-scheduler by its own profiler, our extender by Python's, connections by the kernel."""
+
+import asyncio
+import io
+import pstats
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from benchmarks.cluster.api import Bound
+from benchmarks.cluster.variants import Scheduler
+
+_SECONDS: Final = 8
+_ROWS: Final = 45
+_STATES: Final = {"01": "established", "06": "time-wait"}
+
+
+async def scheduler_profile(scheduler: Scheduler, bound: Bound, after: int, out: Path) -> None:
+    """Take kube-scheduler's processor profile while it works, from the moment when ``after`` pods have a node."""
+    await bound.reaches(after)
+    raw = await scheduler.raw(f"/debug/pprof/profile?seconds={_SECONDS}", timeout_s=_SECONDS + 60)
+    await asyncio.to_thread(out.write_bytes, raw)
+
+
+def top(profile: Path) -> str:
+    """kube-scheduler's profile as a list, by what a function and all that it calls took."""
+    command = ["go", "tool", "pprof", "-top", "-cum", f"-nodecount={2 * _ROWS}", str(profile)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def extender_top(stats: Path) -> str:
+    """The extender's profile as two lists: by what a function took itself, and with all that it calls."""
+    text = io.StringIO()
+    pstats.Stats(str(stats), stream=text).sort_stats("tottime").print_stats(_ROWS)
+    pstats.Stats(str(stats), stream=text).sort_stats("cumtime").print_stats(_ROWS)
+    return text.getvalue()
+
+
+def connections(port: int) -> dict[str, int]:
+    """How many connections to a port of loopback there are, and were a moment ago: state → count."""
+    found = dict.fromkeys(_STATES.values(), 0)
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if int(fields[2].rpartition(":")[2], 16) == port and fields[3] in _STATES:
+            found[_STATES[fields[3]]] += 1
+    return found

@@ -1,0 +1,1 @@
+"""``make gpu-check``: what isolation promises, held against the driver of this machine."""

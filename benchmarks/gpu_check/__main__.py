@@ -1,0 +1,208 @@
+"""Holds what isolation promises against the driver of this machine, and writes a report.
+
+Usage: ``make gpu-check`` (``ARGS="--section memory --out DIR"``), or ``python3 -m benchmarks.gpu_check``. Needs Python 3.11, gcc, make
+and a driver; no network. ``DRIVER=fakegpu`` tries the check itself on the stand-in driver; its report goes into ``build/gpu-check``.
+Ends with 1 when a promise did not hold, with 2 when nothing could be checked.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import FrameType
+
+from benchmarks.gpu_check import (
+    clients,
+    compute,
+    costs,
+    facts,
+    machine,
+    memory,
+    pytorch,
+    races,
+    suite,
+    symbols,
+)
+from benchmarks.gpu_check.building import ROOT, NotBuilt, make, programs
+from benchmarks.gpu_check.driver import Driver, NoDriver, found, stand_in
+from benchmarks.gpu_check.lab import ISOLATION, TROUBLES, Lab
+from benchmarks.gpu_check.report import Heading, Report, Row, WrongPlace, not_run, place, promise
+from benchmarks.gpu_check.running import Clock
+
+#: A lent machine often allows ten minutes a command; the build counts too.
+SECONDS = 460.0
+Part = Callable[[Lab], Iterable[Row]]
+
+
+def parts(quick: bool) -> Mapping[str, tuple[str, float, Part]]:
+    """What can be asked for by ``--section``, in order, with the seconds that each may take: one that hangs must leave time
+    for the others. What takes as much as it is given comes last."""
+    return {
+        "facts": (facts.TITLE, 60, facts.rows),
+        "memory": (memory.TITLE, 90, memory.rows),
+        "symbols": (symbols.TITLE, 40, symbols.rows),
+        "clients": (clients.TITLE, 40, clients.rows),
+        "pytorch": (pytorch.TITLE, 150, pytorch.rows),
+        "races": (races.TITLE, 110, lambda lab: races.rows(lab, quick=quick)),
+        "costs": (costs.TITLE, 40, lambda lab: costs.rows(lab, quick=quick)),
+        "tests": (suite.TITLE, 130, suite.rows),
+        "compute": (compute.TITLE, 1000, lambda lab: compute.rows(lab, quick=quick)),
+    }
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = list(parts(True))
+    parser.add_argument(
+        "--driver", choices=["machine", "fakegpu"], default="machine", help="whose; fakegpu is the stand-in"
+    )
+    parser.add_argument(
+        "--section",
+        action="append",
+        default=[],
+        metavar="NAME[,NAME]",
+        help=f"only these: {', '.join(names)}",
+    )
+    parser.add_argument("--out", type=Path, help="folder of the report; else docs/measurements")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="what all of it may take (default: %(default)g)"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter, for a look")
+    parser.add_argument(
+        "--libraries", type=Path, help="libraries to be checked instead of build/isolation/open"
+    )
+    chosen = parser.parse_args()
+    chosen.section = [name for text in chosen.section for name in text.split(",") if name]
+    if unknown := set(chosen.section) - set(names):
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return chosen
+
+
+def show(report: Report, row: Row) -> None:
+    """Into the report and onto the screen."""
+    report.add(row)
+    print(row.line(), flush=True)
+
+
+def part(report: Report, lab: Lab, title: str, seconds: float, rows: Part) -> None:
+    """One section; whatever goes wrong in it is a row of it."""
+    lab.clock.begin_part(seconds)
+    print(f"\n{title} … ({lab.clock.left_s():.0f} s at most, {lab.clock.gone_s():.0f} s gone)", flush=True)
+    report.begin(title)
+    if lab.clock.left_s() < 1:
+        show(report, not_run(title, "no time was left (--seconds)"))
+        return
+    try:
+        for row in rows(lab):
+            show(report, row)
+            if lab.clock.left_s() < 1:
+                show(
+                    report,
+                    not_run("the rest of the section", f"its {seconds:g} s, or all time, were used up"),
+                )
+                return
+    except TROUBLES as error:
+        show(report, promise(title, "can be looked at", error, False))
+    except Exception as error:
+        traceback.print_exc()
+        show(report, promise(title, "can be looked at", f"{type(error).__name__}: {error}", False))
+
+
+def heading(chosen: argparse.Namespace, lab: Lab, date: str) -> Heading:
+    """Which GPU and which driver this is about."""
+    answers = lab.answers(None)
+    name, version = answers.get("name", "a GPU without a name"), answers.get("driver", "of unknown version")
+    kind = f"the stand-in, which says it is {version}" if lab.driver.stand_in else f"NVIDIA {version}"
+    gpu = f"the stand-in driver's {name}" if lab.driver.stand_in else name
+    words = ["make gpu-check", *(["DRIVER=fakegpu"] if lab.driver.stand_in else [])]
+    words += [f"--section {','.join(chosen.section)}"] if chosen.section else []
+    words += ["--quick"] if chosen.quick else []
+    words += [f"--seconds {chosen.seconds:g}"] if chosen.seconds != SECONDS else []
+    words += ["--libraries …"] if chosen.libraries else []
+    return Heading(date, gpu, kind, lab.driver.stand_in, " ".join(words))
+
+
+def all_parts(chosen: argparse.Namespace, lab: Lab, report: Report) -> None:
+    """Every section that was asked for."""
+    known = parts(chosen.quick)
+    wanted = chosen.section or list(known)
+    try:
+        part(report, lab, machine.TITLE, 40, machine.rows)
+        for name, (title, seconds, rows) in known.items():
+            if name in wanted:
+                part(report, lab, title, seconds, rows)
+    except BaseException as error:
+        report.end(f"Ended early ({type(error).__name__}), {lab.clock.gone_s():.0f} s after it began")
+        raise
+    finally:
+        print(f"\nReport: {report.path}", flush=True)
+    left_out = [name for name in known if name not in wanted]
+    some = f", without the sections {', '.join(left_out)}" if left_out else ", all sections"
+    report.end(f"Ended in order after {lab.clock.gone_s():.0f} s{some}")
+
+
+def check(chosen: argparse.Namespace, driver: Driver, folder: Path, clock: Clock) -> int:
+    """Everything, on a driver that is there; returns the exit code."""
+    date = time.strftime("%Y-%m-%d")
+    path = place(ROOT, chosen.out, date, stand_in=driver.stand_in)
+    print(f"Driver: {driver.cuda}{' (the stand-in)' if driver.stand_in else ''}; compiling …", flush=True)
+    make("isolation", "all", "linked")
+    lab = Lab(driver, folder, clock, (chosen.libraries or ISOLATION / "open").resolve())
+    programs(lab.programs)
+    with lab.awake():
+        try:
+            machine.identify(lab)
+        except TROUBLES as error:
+            raise NoDriver(
+                f"{driver.cuda}: the library is there, but a program that asks for a GPU {error}. Is there a GPU, and are "
+                "its device files (/dev/nvidia*) here?"
+            ) from None
+        report = Report(path, heading(chosen, lab, date))
+        all_parts(chosen, lab, report)
+    failed = report.failed()
+    print(report.summary() + "".join(f"\n  FAILED {text}" for text in failed), flush=True)
+    return int(bool(failed))
+
+
+def remove_abandoned(work: Path) -> None:
+    """What runs that were killed have left."""
+    for folder in work.glob("work-*-*"):
+        if not Path("/proc", folder.name.split("-")[1]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def told_to_end(number: int, frame: FrameType | None) -> None:
+    """SIGTERM as ^C: what was started ends too."""
+    raise SystemExit(128 + number)
+
+
+def main() -> int:
+    """Find the driver, check it; returns the exit code."""
+    chosen = options()
+    signal.signal(signal.SIGTERM, told_to_end)
+    clock = Clock(chosen.seconds)
+    work = ROOT / "build" / "gpu-check"
+    work.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(work)
+    folder = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=work))
+    try:
+        driver = stand_in(folder) if chosen.driver == "fakegpu" else found(os.environ)
+        return check(chosen, driver, folder, clock)
+    except (NoDriver, NotBuilt, WrongPlace, *TROUBLES) as error:
+        print(f"gpu-check: {error}", file=sys.stderr)
+        return 2
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""What is compiled where the check runs: the libraries, the programs that meet them, and this folder's own."""
+
+import fcntl
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+PROGRAMS = ("paced_load", "call_costs")
+COMPILER = (os.environ.get("CC", "gcc"), "-std=gnu11", "-O2", "-Wall", "-Wextra")
+
+
+class NotBuilt(Exception):
+    """A compiler is missing, or something did not compile; the text is what it said."""
+
+
+def run(command: Sequence[str]) -> None:
+    """One command, which must succeed."""
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise NotBuilt(f"{error.filename} is not here: gcc, make and binutils are needed") from None
+    if made.returncode:
+        raise NotBuilt(f"{' '.join(command)}: {made.stderr.strip()[-2000:]}")
+
+
+def make(folder: str, *targets: str) -> None:
+    """``make TARGETS`` in the checkout's ``folder``; the tests wait for it, and it for them."""
+    lock = ROOT / "build" / folder / "lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        jobs = f"-j{os.cpu_count() or 1}"
+        # What a compiler that is newer than this code warns of must not keep it from being checked.
+        flags = "CFLAGS=-O2 -g -Wno-error"
+        run(["make", "--no-print-directory", "--silent", jobs, "-C", str(ROOT / folder), flags, *targets])
+
+
+def programs(out: Path) -> None:
+    """This folder's own."""
+    for name in PROGRAMS:
+        run([*COMPILER, "-o", str(out / name), str(HERE / f"{name}.c"), "-ldl"])

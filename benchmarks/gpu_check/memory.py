@@ -1,0 +1,192 @@
+"""The memory limit: nothing above it in any way, all of it to be had, and every answer the same."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.gpu_check.lab import MIB, TROUBLES, Lab, Share
+from benchmarks.gpu_check.report import Row, measured, not_run, promise
+
+TITLE = "Memory"
+
+KINDS = ("plain", "pitch", "managed", "async", "async_ptsz", "from_pool", "physical", "array", "mipmap")
+#: What is left beside a context; half of it is taken, then more than the other half is asked for.
+ROOM_MIB = 2048
+FIRST_MIB, SECOND_MIB = 1024, 1280
+NOT_SUPPORTED = 801
+#: What two contexts of the same kind may differ by.
+CONTEXTS_DIFFER_MIB = 16
+
+#: Takes, asks for more than is left, gives back. Never asks the driver for more than there is on the smallest of GPUs.
+ABOVE = f"""
+context()
+base = used()
+told = {{}}
+told["first"], held = take(KIND, {FIRST_MIB} * MIB)
+told["charged"] = used() - base
+told["above"], other = take(KIND, {SECOND_MIB} * MIB)
+if told["above"] == 0:
+    give(KIND, other)
+told["charged_after"] = used() - base
+if told["first"] == 0:
+    give(KIND, held)
+told["left"] = used() - base
+told["again"], held = take(KIND, {FIRST_MIB} * MIB)
+pool, reserved = c_void_p(), c_uint64()
+if KIND.startswith("async") and call("cuDeviceGetMemPool", byref(pool), 0) == 0:
+    if told["again"] == 0:
+        give(KIND, held)
+    if call("cuMemPoolGetAttribute", pool, 5, byref(reserved)) == 0:
+        told["reserved"] = reserved.value // MIB
+print(json.dumps(told))
+"""
+
+GRAPH_ABOVE = f"""
+context()
+def instantiated(size):
+    whole, (stream, made) = c_void_p(), graph_that_takes(size)
+    result = call("cuGraphInstantiateWithFlags", byref(whole), made, c_uint64(0))
+    return result or call("cuGraphLaunch", whole, stream) or call("cuStreamSynchronize", stream)
+print(json.dumps([instantiated(({ROOM_MIB} + 512) * MIB), instantiated({FIRST_MIB} * MIB)]))
+"""
+
+#: Ends soon after the limit where that does not hold: the GPU's own end may be far.
+LAST = """
+context()
+pages, (free, total) = 0, info()
+while info()[0] >= 2 and pages <= LIMIT // 2:
+    result, _ = take("plain", 2 * MIB)
+    if result:
+        break
+    pages += 1
+result, above = take("plain", MIB)
+small, _ = take("plain", 1)
+print(json.dumps({"free": free, "total": total, "left": info()[0], "above": result, "pages": pages, "small": small}))
+"""
+
+#: Holds memory until its stdin ends.
+HOLDS = """
+context()
+assert take("plain", SIZE * MIB)[0] == 0
+free, total, whole = c_size_t(), c_size_t(), c_size_t()
+must("cuMemGetInfo_v2", byref(free), byref(total))
+must("cuDeviceTotalMem_v2", byref(whole), 0)
+print(json.dumps({"pid": os.getpid(), "free": free.value, "total": total.value, "whole": whole.value}), flush=True)
+sys.stdin.read()
+"""
+
+
+def of_kind(lab: Lab, kind: str, limit_mib: int) -> Row:
+    """One way to take memory."""
+    name = f"{kind}: {FIRST_MIB} MiB, then {SECOND_MIB} MiB where {ROOM_MIB} MiB are left in all"
+    promised = "the first is given, the second refused (CUDA error 2); after giving back all can be had again"
+    try:
+        told = lab.told(lab.container(Share(limit_mib)), f"KIND = {kind!r}\n" + ABOVE)
+    except TROUBLES as error:
+        return promise(name, promised, error, False)
+    if told["first"] == NOT_SUPPORTED:
+        return not_run(name, "this GPU, or its driver, does not have it (CUDA error 801)")
+    got = (
+        f"first: {told['first']}, charged {told['charged']} MiB; second: {told['above']}; "
+        f"{told['left']} MiB left behind; again: {told['again']}"
+    )
+    # A pool may keep what it reserved: the driver does not have it back then.
+    left = told["left"] == 0 or told["left"] <= told.get("reserved", 0)
+    holds = (told["first"], told["above"], told["again"]) == (0, 2, 0) and left
+    return promise(name, promised, got, holds and told["charged"] >= FIRST_MIB)
+
+
+def of_graphs(lab: Lab, limit_mib: int) -> Row:
+    """Memory that a graph takes by itself."""
+    name, promised = "memory nodes of a graph", "above the limit refused (CUDA error 2), below it given"
+    try:
+        above, below = lab.told(lab.container(Share(limit_mib)), GRAPH_ABOVE)
+    except TROUBLES as error:
+        return promise(name, promised, error, False)
+    return promise(
+        name, promised, f"{ROOM_MIB + 512} MiB: {above}; {FIRST_MIB} MiB: {below}", (above, below) == (2, 0)
+    )
+
+
+def of_the_last(lab: Lab, limit_mib: int) -> Row:
+    """The last pages that there are."""
+    name, promised = "the last MiB", "every page up to the limit is given, and nothing above it"
+    try:
+        told = lab.told(lab.container(Share(limit_mib)), f"LIMIT = {limit_mib}\n" + LAST)
+    except TROUBLES as error:
+        return promise(name, promised, error, False)
+    got = (
+        f"{told['free']} of {told['total']} MiB are free; {told['pages']} pages of 2 MiB, {told['left']} MiB left; "
+        f"then 1 MiB: {told['above']}, 1 B: {told['small']}"
+    )
+    all_had = told["total"] == limit_mib and told["pages"] == told["free"] // 2 and told["left"] < 2
+    return promise(name, promised, got, all_had and told["above"] == told["small"] == 2)
+
+
+def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
+    """What a container is told, from inside and from outside."""
+    here, neighbour = lab.container(Share(limit_mib)), lab.container(Share(limit_mib))
+    with lab.staying(here, f"SIZE = {FIRST_MIB}\n" + HOLDS) as program:
+        told: dict[str, Any] = json.loads(program.answer())
+        inside, outside = lab.answers(here), lab.answers(None)
+        # The neighbour's whole room, while this one has half of its own.
+        other = lab.told(
+            neighbour, f"context()\nprint(json.dumps([take('plain', {FIRST_MIB} * MIB)[0], used()]))"
+        )
+        beside = lab.answers(neighbour)
+    totals = {
+        "cuDeviceTotalMem": told["whole"],
+        "cuMemGetInfo": told["total"],
+        "NVML": inside.get("memory", {}).get("total"),
+        "NVML, second form": inside.get("memory_2", {}).get("total", told["total"]),
+    }
+    got = ", ".join(f"{name} {(value or 0) / MIB:g}" for name, value in totals.items())
+    yield promise("the total, MiB", str(limit_mib), got, set(totals.values()) == {limit_mib * MIB})
+    used_mib = (told["total"] - told["free"]) / MIB
+    by_management = inside.get("memory", {}).get("used", 0) / MIB
+    yield promise(
+        "what is used, MiB",
+        "CUDA and NVML agree",
+        f"{used_mib:g}, {by_management:g}",
+        used_mib == by_management,
+    )
+    listed = (outside.get("processes") or {}).get(str(told["pid"]))
+    if listed is None:
+        yield measured("the driver's own count for the process", "NVML does not tell")
+    else:
+        got = f"charged {used_mib:g}, the driver counts {listed / MIB:g}"
+        yield promise(
+            "what is charged, MiB",
+            "the driver's own count for the process, or more",
+            got,
+            used_mib >= listed / MIB,
+        )
+    seen = inside.get("processes") or {}
+    yield promise(
+        "processes that are listed inside",
+        "the container's own",
+        ", ".join(seen) or "none",
+        set(seen) <= {str(told["pid"])},
+    )
+    context_mib = lab.context_mib()
+    alone = (beside.get("memory", {}).get("used", 1), beside.get("processes") or {})
+    yield promise(
+        "a neighbour",
+        "has its whole room, and sees none of it",
+        f"{FIRST_MIB} MiB: {other[0]}, used {other[1]} of which the context {context_mib}; afterwards NVML says {alone[0] / MIB:g}",
+        other[0] == 0 and abs(other[1] - context_mib - FIRST_MIB) <= CONTEXTS_DIFFER_MIB and alone == (0, {}),
+    )
+
+
+def rows(lab: Lab) -> Iterator[Row]:
+    """Every kind, the last page, the answers."""
+    limit_mib = lab.room_mib(ROOM_MIB)
+    yield measured("the limit of what follows, MiB", f"{limit_mib}, {lab.context_mib()} of it for a context")
+    for kind in KINDS:
+        yield of_kind(lab, kind, limit_mib)
+    yield of_graphs(lab, limit_mib)
+    yield of_the_last(lab, lab.room_mib(256))
+    try:
+        yield from of_answers(lab, limit_mib)
+    except TROUBLES as error:
+        yield promise("answers", "are given", error, False)

@@ -1,0 +1,187 @@
+"""The report: rows in sections, written as they come, so that a run that is ended leaves what it had found.
+
+A report is about one driver, which its first lines name. What was measured on the stand-in is never written where the
+measurements of real GPUs lie.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: Where figures of real GPUs are kept, below the checkout.
+MEASUREMENTS = Path("docs") / "measurements"
+
+
+class Verdict(Enum):
+    """What a row says of a promise; the value is the word in the report."""
+
+    HELD = "held"
+    FAILED = "**FAILED**"
+    MEASURED = ""
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that was looked at. ``promised`` is empty where nothing was promised."""
+
+    name: str
+    promised: str
+    got: str
+    verdict: Verdict
+
+    def line(self) -> str:
+        """For people who watch."""
+        mark = {Verdict.HELD: "held   ", Verdict.FAILED: "FAILED ", Verdict.NOT_RUN: "not run"}
+        promised = f"  (promised: {self.promised})" if self.promised else ""
+        return f"  {mark.get(self.verdict, '       ')} {self.name}: {self.got}{promised}"
+
+
+def promise(name: str, promised: str, got: object, holds: bool) -> Row:
+    """A row of something promised."""
+    return Row(name, promised, str(got), Verdict.HELD if holds else Verdict.FAILED)
+
+
+def measured(name: str, got: object) -> Row:
+    """A row of something that nobody promised."""
+    return Row(name, "", str(got), Verdict.MEASURED)
+
+
+def not_run(name: str, why: str) -> Row:
+    """A row of something that could not be looked at, and why."""
+    return Row(name, "", why, Verdict.NOT_RUN)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What a report is about."""
+
+    date: str
+    gpu: str
+    #: The driver in words; ``stand_in`` says which of the two kinds.
+    driver: str
+    stand_in: bool
+    command: str
+
+
+class WrongPlace(Exception):
+    """Figures of the stand-in were to be written among those of real GPUs."""
+
+
+def place(root: Path, folder: Path | None, date: str, *, stand_in: bool) -> Path:
+    """The file of a new report: never one that is there, and never one of the stand-in among the measurements."""
+    if folder is None:
+        folder = root / ("build/gpu-check" if stand_in else MEASUREMENTS)
+    if stand_in and folder.resolve().is_relative_to((root / MEASUREMENTS).resolve()):
+        raise WrongPlace(
+            f"{folder}: measurements of real GPUs lie there, this run is on the stand-in; choose another --out"
+        )
+    name = f"{date}-{'stand-in' if stand_in else 'GPU'}"
+    path, number = folder / f"{name}.md", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{name}-{number}.md"
+    return path
+
+
+def cell(text: str) -> str:
+    """Text that stays in one cell of a table, and says nothing of where the checkout lies."""
+    text = text.replace(f"{ROOT}/", "")
+    return " ".join(text.replace("|", "\\|").split())
+
+
+@dataclass(slots=True)
+class Section:
+    """One part of a report."""
+
+    title: str
+    rows: list[Row] = field(default_factory=list)
+
+
+class Report:
+    """Rows so far, and the file that holds them."""
+
+    def __init__(self, path: Path, heading: Heading) -> None:
+        self.path = path
+        self.heading = heading
+        self.sections: list[Section] = []
+        self.ended = ""
+
+    def begin(self, title: str) -> None:
+        """What is added now belongs to a new section."""
+        self.sections.append(Section(title))
+        self.write()
+
+    def add(self, row: Row) -> None:
+        """Adds a row to the last section, and to the file."""
+        self.sections[-1].rows.append(row)
+        self.write()
+
+    def end(self, how: str) -> None:
+        """Nothing more is to come."""
+        self.ended = how
+        self.write()
+
+    def count(self, verdict: Verdict) -> int:
+        """How many rows say so."""
+        return sum(row.verdict is verdict for section in self.sections for row in section.rows)
+
+    def failed(self) -> list[str]:
+        """The promises that did not hold."""
+        return [
+            f"{section.title}: {row.name}: {row.got}"
+            for section in self.sections
+            for row in section.rows
+            if row.verdict is Verdict.FAILED
+        ]
+
+    def summary(self) -> str:
+        """The whole in a line."""
+        return (
+            f"{self.count(Verdict.HELD)} promises held, {self.count(Verdict.FAILED)} failed, "
+            f"{self.count(Verdict.MEASURED)} rows measured, {self.count(Verdict.NOT_RUN)} not run"
+        )
+
+    def text(self) -> str:
+        """The report in Markdown."""
+        about = self.heading
+        lines = [f"# {about.date}, {about.gpu}", ""]
+        if about.stand_in:
+            lines += ["**The stand-in driver. No figure here was made on a real GPU.**", ""]
+        lines += [
+            f"* Driver: {about.driver}",
+            f"* Made by `{about.command}`",
+            f"* {self.ended or 'Not finished: the run goes on, or it was ended here'}",
+            f"* {self.summary()}",
+        ]
+        if failed := self.failed():
+            lines += ["", "Failed:", "", *(f"* {cell(text)}" for text in failed)]
+        for section in self.sections:
+            lines += ["", f"## {section.title}", ""]
+            lines += table(section.rows) if section.rows else ["Nothing yet."]
+        return "\n".join(lines) + "\n"
+
+    def write(self) -> None:
+        """A new file in the place of the old one, so that whoever reads it, or is ended here, has a whole one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path.with_name(f".{self.path.name}.new")
+        with new.open("w", encoding="utf-8") as file:
+            file.write(self.text())
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path)
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Rows as lines of Markdown."""
+    return [
+        "| | promised | got | |",
+        "|---|---|---|---|",
+        *(
+            f"| {cell(row.name)} | {cell(row.promised)} | {cell(row.got)} | {row.verdict.value} |"
+            for row in rows
+        ),
+    ]

@@ -1,0 +1,202 @@
+"""Programs that are started, watched and ended: whatever they do, it is a row of the report and not the end of it."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+#: What is shown of a program that said much before it failed.
+SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a program ended, and what it said."""
+
+    #: Exit status, or minus the signal; None: it was ended, since it took too long.
+    status: int | None
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """It ended by itself and in order."""
+        return self.status == 0
+
+    def words(self) -> str:
+        """How it ended, for a row."""
+        if self.status is None:
+            return f"did not end within {self.seconds:.0f} s"
+        if self.status < 0:
+            try:
+                return f"ended by {signal.Signals(-self.status).name}"
+            except ValueError:
+                return f"ended by signal {-self.status}"
+        return f"ended with {self.status}"
+
+    def trouble(self) -> str:
+        """How it ended and the last of what it complained of."""
+        text = self.err.strip() or self.out.strip()
+        if "Traceback (most recent call last)" in text:
+            text = text.splitlines()[-1]  # what Python says last is what went wrong
+        said = " ".join(text.split())
+        return self.words() + (f": …{said[-SHOWN:]}" if len(said) > SHOWN else f": {said}" if said else "")
+
+
+class Clock:
+    """The time that the whole run has, and what is left of it; a part of the run may have less."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began = time.monotonic()
+        self._part_until = self._began + seconds
+
+    def begin_part(self, seconds: float) -> None:
+        """From now on so much is left at most, until the next part begins."""
+        self._part_until = time.monotonic() + seconds
+
+    def gone_s(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._began
+
+    def left_s(self) -> float:
+        """Seconds until what goes on now must have ended."""
+        return min(self._began + self.seconds, self._part_until) - time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Lets what was started work, as long as there is time."""
+        time.sleep(max(0.0, min(seconds, self.left_s())))
+
+    def at_most_s(self, wanted_s: float) -> float:
+        """So long a program may take: what it wants, or what is left; always a little."""
+        return max(1.0, min(wanted_s, self.left_s()))
+
+
+def end_group(process: "subprocess.Popen[str]") -> None:
+    """Ends a program that leads a session of its own, with all that it began."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run(
+    program: Sequence[str | Path],
+    *,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    stdin: str = "",
+    folder: Path | None = None,
+) -> Outcome:
+    """Runs a program to its end, or ends it and what it began."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [str(word) for word in program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        cwd=folder,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    status: int | None
+    try:
+        out, err = process.communicate(stdin, timeout=timeout_s)
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        end_group(process)
+        out, err = process.communicate()
+        status = None
+    except BaseException:
+        end_group(process)
+        raise
+    return Outcome(status, out, err, time.monotonic() - began)
+
+
+class Ended(Exception):
+    """A program that was asked something ended, or did not answer in time; the text says how."""
+
+
+class Asked:
+    """A program that goes on while it is asked; ``Asked.begun`` makes one."""
+
+    def __init__(self, process: "subprocess.Popen[str]", complaints: IO[str], timeout_s: float) -> None:
+        self.process = process
+        self._complaints = complaints
+        self._timeout_s = timeout_s
+
+    def _trouble(self, late: bool) -> Ended:
+        end_group(self.process)
+        self._complaints.seek(0)
+        said = self._complaints.read()
+        status = None if late else self.process.returncode
+        return Ended(Outcome(status, "", said, self._timeout_s).trouble())
+
+    def answer(self) -> str:
+        """Its next line."""
+        assert self.process.stdout is not None
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            self.process.kill()
+
+        timer = threading.Timer(self._timeout_s, end)
+        timer.start()
+        try:
+            text = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+        if not text:
+            self.process.wait()
+            raise self._trouble(late.is_set())
+        return text.strip()
+
+    def say(self, text: str) -> None:
+        """A line for it."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(text + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.process.wait()
+            raise self._trouble(False) from None
+
+    def ask(self, text: str) -> str:
+        """Its answer to a line."""
+        self.say(text)
+        return self.answer()
+
+
+@contextmanager
+def asked(
+    program: Sequence[str | Path], *, environment: Mapping[str, str], timeout_s: float, complaints: Path
+) -> Iterator[Asked]:
+    """A program on whose answers one waits for so long at most, each; it ends with the block."""
+    with complaints.open("w+", errors="replace") as err:
+        process = subprocess.Popen(
+            [str(word) for word in program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            env=dict(environment),
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            yield Asked(process, err, timeout_s)
+        finally:
+            end_group(process)
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                with suppress(BrokenPipeError):
+                    pipe.close()

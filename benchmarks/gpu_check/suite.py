@@ -1,0 +1,78 @@
+"""The tests of the isolation libraries, on this machine's driver: those that are not about the stand-in's sizes and speeds."""
+
+import importlib.util
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+from benchmarks.gpu_check.building import HERE, ROOT
+from benchmarks.gpu_check.lab import Lab
+from benchmarks.gpu_check.report import Row, not_run, promise
+from benchmarks.gpu_check.running import Outcome
+
+TITLE = "The tests of isolation"
+
+TESTS = ROOT / "tests" / "integration" / "isolation"
+NEEDED = ("pytest", "hypothesis")
+ENDED = re.compile(
+    r"^\S+::(?P<name>\S.*?) (?P<how>PASSED|FAILED|ERROR|SKIPPED)(?: \((?P<why>.*?)\.*\)?)?(?: +\[ *\d+%\])?$"
+)
+
+
+def judged(ended: Outcome) -> Iterator[Row]:
+    """Rows from what pytest said, as far as it came."""
+    lines = ended.out.splitlines()
+    tests = [found for found in map(ENDED.match, lines) if found]
+    passed = sum(test["how"] == "PASSED" for test in tests)
+    told = re.findall(
+        r"^(?:FAILED|ERROR) (\S+?\.py)(?:::(\S+(?:\[.*?\])?))? - (.*)$", ended.out, re.MULTILINE
+    )
+    whys = {name: why for _, name, why in told}
+    for file in (file for file, name, _ in told if not name):
+        yield promise(file.rpartition("/")[2], "can be read", whys[""], False)
+    for test in tests:
+        if test["how"] in {"FAILED", "ERROR"}:
+            yield promise(test["name"], "passes", whys.get(test["name"], test["how"].lower()), False)
+    skipped = Counter(test["why"] or "skipped" for test in tests if test["how"] == "SKIPPED")
+    for why, count in skipped.items():
+        yield not_run(f"{count} tests", why)
+    if ended.status is None and passed:
+        # Each test bounds its own programs: what is slow is the machine.
+        yield not_run("the rest of the tests", f"{passed} had passed when the section's time was used up")
+    elif ended.status in (0, 1):
+        yield promise("tests", "pass", f"{passed} passed", passed > 0)
+    else:
+        yield promise("tests", "come to their end", f"{passed} passed, then: {ended.trouble()}", False)
+
+
+def rows(lab: Lab) -> Iterator[Row]:
+    """A row for each test that failed, one for each reason to skip some, and one for all."""
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        yield not_run("tests/integration/isolation", f"not installed here: {', '.join(missing)}")
+        return
+    # Packages of others may bring a folder `tests` of their own, which would come before ours, as ours is no package.
+    ours = lab.folder / "ours" / "tests"
+    ours.mkdir(parents=True)
+    (ours / "__init__.py").write_text(f"__path__ = [{str(ROOT / 'tests')!r}]\n")
+    path = [str(ours.parent), str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]
+    settings = {
+        "GPUSHARE_TEST_DRIVER": f"{lab.driver.cuda}:{lab.driver.management}",
+        "GPUSHARE_TEST_GPU": f"{lab.uuid}:{lab.total_mib}:{lab.context_mib()}",
+        "PYTHONPATH": ":".join(filter(None, path)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "COLUMNS": "400",
+    }
+    pytest = [sys.executable, "-m", "pytest", "-c", str(HERE / "pytest.ini"), f"--rootdir={ROOT}"]
+    quiet = [
+        "-p",
+        "no:cacheprovider",
+        "--continue-on-collection-errors",
+        "-v",
+        "-rfE",
+        "--tb=line",
+        f"--basetemp={lab.folder / 'pytest'}",
+    ]
+    yield from judged(lab.run(None, *pytest, *quiet, TESTS, timeout_s=1000, **settings))

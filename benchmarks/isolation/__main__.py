@@ -1,0 +1,95 @@
+"""How well isolation holds, and what it costs, on the stand-in driver.
+
+Usage: ``python -m benchmarks.isolation [--quick] [--peer NAME:VARIABLE=VALUE…] [PART …]``. Prints every row with what was
+promised, writes ``build/figures/isolation.json`` (parts that were not measured stay in it) and exits 1 when a promise was missed, or
+when a peer was ahead in a row. A part is a module with ``measure(peer, *, quick) -> Iterator[Row]``.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+import time
+
+from benchmarks.isolation.bed import ROOT, build
+from benchmarks.isolation.lateness import Lateness
+from benchmarks.isolation.peer import PLACEHOLDERS, Peer
+from benchmarks.isolation.table import Part, Row, keep, markdown, read
+from benchmarks.processes import machine
+
+PARTS = {name: f"benchmarks.isolation.{name}" for name in ("memory", "cost", "compute")}
+FIGURES = ROOT / "build" / "figures" / "isolation.json"
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.isolation", description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all when none is named"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer rows and shorter, for a look; nothing is written"
+    )
+    parser.add_argument(
+        "--peer",
+        metavar="NAME:VARIABLE=VALUE…",
+        help="another isolation library, by the environment that loads it; values may hold "
+        + ", ".join(f"{{{name}}}" for name in PLACEHOLDERS),
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="measure nothing: print what was written last as tables"
+    )
+    options = parser.parse_args()
+    if unknown := set(options.parts) - PARTS.keys():
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    try:
+        options.peer = Peer.parse(options.peer) if options.peer else None
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def measured(name: str, peer: Peer | None, *, quick: bool) -> Part:
+    """One part, printed as it comes."""
+    rows: list[Row] = []
+    started, load = time.perf_counter(), os.getloadavg()[0]
+    print(f"\n{name} …", flush=True)
+    with Lateness() as lateness:
+        for row in importlib.import_module(PARTS[name]).measure(peer, quick=quick):
+            rows.append(row)
+            print(row.line(), flush=True)
+    where = (
+        f"{machine()}; load {load:.1f} at the beginning, {os.getloadavg()[0]:.1f} at the end, {lateness.told()}; "
+        f"took {time.perf_counter() - started:.0f} s"
+    )
+    print(f"  {where}", flush=True)
+    return Part(where, peer.name if peer else None, rows)
+
+
+def main() -> int:
+    """Measure, print, write; returns the exit code."""
+    options = arguments()
+    if options.markdown:
+        print(markdown(read(FIGURES) if FIGURES.exists() else {}))
+        return 0
+    build()
+    print(
+        f"Machine: {machine()}; GPU: the stand-in; beside ours: {options.peer.name if options.peer else 'nobody'}"
+    )
+    parts = {
+        name: measured(name, options.peer, quick=options.quick)
+        for name in PARTS
+        if name in options.parts or not options.parts
+    }
+    if not options.quick:
+        keep(FIGURES, parts)
+        print(f"\nWritten: {FIGURES.relative_to(ROOT)}")
+    rows = [row for part in parts.values() for row in part.rows]
+    bad = [f"{row.name}: missed" for row in rows if row.good is False]
+    bad += [f"{row.name}: the peer is ahead" for row in rows if row.standing == "behind"]
+    print(f"\n{len(rows)} rows, {len(bad)} not as promised" + "".join(f"\n  {line}" for line in bad))
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

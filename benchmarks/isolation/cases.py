@@ -1,0 +1,84 @@
+"""What is measured: each case on our libraries, and on a peer's where one is named."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+
+from benchmarks.isolation.peer import Peer
+from benchmarks.isolation.running import Ended
+from benchmarks.isolation.table import Outcome, Row, Standing
+
+Figures = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row. ``off`` is what is compared with a peer: how far from what was wanted, or how much; less is better."""
+
+    name: str
+    wanted: Figures
+    unit: str
+    note: str
+    #: Of a peer, or of ours (None).
+    measure: Callable[[Peer | None], Figures]
+    off: Callable[[Figures], float]
+    good: Callable[[Figures], bool] | None = None
+    #: A smaller difference to the peer's says nothing.
+    level: float = 0.0
+    #: What a peer cannot be asked for, since it has nothing like it.
+    ours_only: bool = False
+
+
+def outcome(case: Case, peer: Peer | None) -> Outcome:
+    """The figures, or how it ended."""
+    if peer and case.ours_only:
+        return "has none"
+    try:
+        return case.measure(peer)
+    except Ended as ended:
+        return str(ended)
+
+
+def standing(case: Case, got: Outcome, theirs: Outcome) -> Standing:
+    """Ours beside the peer's; who gives no figures is behind who does."""
+    if isinstance(got, str) or isinstance(theirs, str):
+        return (
+            "level"
+            if isinstance(got, str) and isinstance(theirs, str)
+            else ("behind" if isinstance(got, str) else "ahead")
+        )
+    difference = case.off(theirs) - case.off(got)
+    if abs(difference) <= case.level:
+        return "level"
+    return "ahead" if difference > 0 else "behind"
+
+
+def row(case: Case, got: Outcome, theirs: Outcome | None) -> Row:
+    """What is printed of it."""
+    good = None
+    if isinstance(got, str):
+        good = False
+    elif case.good:
+        good = case.good(got)
+    return Row(
+        case.name,
+        case.wanted,
+        got,
+        case.unit,
+        good,
+        case.note,
+        theirs,
+        None if theirs is None else standing(case, got, theirs),
+    )
+
+
+def rows(cases: Iterable[Case], peer: Peer | None, *, beside: int = 1) -> Iterator[Row]:
+    """Measures so many at a time: each has a GPU and an arbiter of its own, so they share the machine's processors alone."""
+    cases = list(cases)
+    with ThreadPoolExecutor(beside) as pool:
+        for first in range(0, len(cases), beside):
+            group = cases[first : first + beside]
+            got = list(pool.map(outcome, group, repeat(None)))
+            theirs = list(pool.map(outcome, group, repeat(peer))) if peer else [None] * len(group)
+            yield from map(row, group, got, theirs)

@@ -1,0 +1,45 @@
+"""Another isolation library, which the same workloads run under: told by its environment alone."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+#: What assignments may hold in braces; each container gets its own.
+PLACEHOLDERS = ("memory_mib", "percent", "folder")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A library that is loaded because the environment says so."""
+
+    name: str
+    assignments: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Of ``NAME:VARIABLE=VALUE …``, quoted as for a shell."""
+        name, colon, words = text.partition(":")
+        if not colon or not name.strip():
+            raise ValueError(f"PEER={text!r}: no name; write NAME:VARIABLE=VALUE …")
+        pairs = [word.partition("=") for word in shlex.split(words)]
+        if not pairs or not all(variable and equals for variable, equals, _ in pairs):
+            raise ValueError(f"PEER={text!r}: after the name come assignments, VARIABLE=VALUE …")
+        peer = cls(name.strip(), tuple((variable, value) for variable, _, value in pairs))
+        given = peer.environment(Path("/folder"), memory_mib=1, percent=None)
+        for library in given.get("LD_PRELOAD", "").replace(":", " ").split():
+            # The loader would go on without it, and the figures would be those of the bare driver.
+            if "/" in library and not Path(library).is_file():
+                raise ValueError(
+                    f"PEER={text!r}: LD_PRELOAD names {library}, which is not a file; build it first"
+                )
+        return peer
+
+    def environment(self, folder: Path, *, memory_mib: int, percent: int | None) -> dict[str, str]:
+        """Of a program in a container; compute that is not limited is 100 percent."""
+        values = {"memory_mib": memory_mib, "percent": percent or 100, "folder": folder}
+        try:
+            return {variable: value.format_map(values) for variable, value in self.assignments}
+        except (KeyError, ValueError, IndexError) as error:
+            known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+            raise ValueError(f"PEER={self.name}: {error} in braces; known are {known}") from error

@@ -1,0 +1,82 @@
+"""Talking to a program that is measured: by lines, with a deadline, and told how it ended if it did."""
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+#: A program that says nothing for so long hangs.
+ANSWER_SECONDS = 30.0
+
+
+class Ended(Exception):
+    """A program that did not do what it was started for; the message says how it ended, for a row of the table."""
+
+
+def manner(code: int) -> str:
+    """How a process ended, by its return code."""
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+
+
+def line(process: subprocess.Popen[str], seconds: float = ANSWER_SECONDS) -> str:
+    """Its next line, which nothing follows until it is asked again."""
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], seconds)
+    if not readable:
+        raise Ended(f"no answer in {seconds:g} s")
+    text = process.stdout.readline()
+    if not text:
+        try:
+            raise Ended(manner(process.wait(10)))
+        except subprocess.TimeoutExpired:
+            raise Ended("closed its output") from None
+    return text.strip()
+
+
+def say(process: subprocess.Popen[str], text: str) -> None:
+    """A line for it."""
+    assert process.stdin is not None
+    try:
+        process.stdin.write(text + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        raise Ended(manner(process.wait(10))) from None
+
+
+def alive(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Raises when one has ended that should be at work."""
+    for process in processes:
+        if (code := process.poll()) is not None:
+            raise Ended(manner(code))
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Ends a load; what it says of itself."""
+    assert process.stdin is not None
+    process.stdin.close()
+    words = line(process).split()
+    process.wait(60)
+    return {name: float(value) for name, value in (word.split("=") for word in words)}
+
+
+def run(command: Sequence[str | Path], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Runs it to its end: how it ended, and what it printed. Its whole group is ended when it takes too long."""
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        text, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise Ended(f"did not end in {seconds:g} s") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    return process.returncode, text

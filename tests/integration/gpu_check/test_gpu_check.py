@@ -1,0 +1,250 @@
+"""``make gpu-check`` from end to end, on the stand-in driver: it finds that limits hold, and it finds that they do not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.building import ROOT
+from tests.unit.fakegpu import building as fakegpu
+from tests.unit.isolation import building as isolation
+
+pytestmark = pytest.mark.timeout(300)
+WARNING = "**The stand-in driver. No figure here was made on a real GPU.**"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    """By the tests' own locks; what the check builds is there then."""
+    fakegpu.build("library")
+    isolation.build("libraries")
+    isolation.build("all")
+    isolation.build("linked")
+
+
+def command(*words: str | Path) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.gpu_check", *map(str, words)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": "src"} | more
+
+
+def check(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*words),
+        cwd=ROOT,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+def only_report(folder: Path) -> str:
+    (path,) = folder.iterdir()
+    assert path.name.endswith("-stand-in.md")
+    return path.read_text()
+
+
+def test_limits_that_hold_are_found_to_hold(tmp_path: Path) -> None:
+    done = check(
+        "--driver", "fakegpu", "--out", tmp_path, "--section", "facts,memory", "--section", "symbols,clients"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = only_report(tmp_path)
+    assert text.splitlines()[2] == WARNING
+    for part in (
+        "The machine",
+        "What the driver takes, and what is charged",
+        "Memory",
+        "Functions of the driver",
+    ):
+        assert f"## {part}\n" in text
+    assert "| GPU |  | Tesla V100" in text
+    assert "FAILED" not in text
+    assert " 0 failed" in text
+    assert "Ended in order" in text
+    assert "| the last MiB |" in text
+    assert "libcuda.so.1 exports" in text
+    # What the screen showed is what the report has.
+    assert "0 failed" in done.stdout
+
+
+def test_limits_that_do_not_hold_are_found_out(tmp_path: Path) -> None:
+    links = tmp_path / "none"
+    links.mkdir()
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        (links / name).symlink_to(fakegpu.BUILT / name)
+    out = tmp_path / "out"
+    done = check(
+        "--driver",
+        "fakegpu",
+        "--out",
+        out,
+        "--section",
+        "facts,memory",
+        "--libraries",
+        links,
+        "--seconds",
+        "200",
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    text = only_report(out)
+    failed = text.partition("Failed:\n")[2].partition("\n## ")[0]
+    for kind in ("plain", "pitch", "managed", "async", "from_pool", "physical", "array", "mipmap"):
+        assert f"* Memory: {kind}: " in failed
+    for name in ("memory nodes of a graph", "the last MiB", "the total, MiB"):
+        assert f"* Memory: {name}: " in failed
+
+
+def test_every_other_section_comes_to_its_end(tmp_path: Path) -> None:
+    """Shares and costs are timed: whether they hold on a busy machine is not for a test to say."""
+    done = check(
+        "--driver", "fakegpu", "--out", tmp_path, "--quick", "--section", "races,costs,compute,pytorch"
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    text = only_report(tmp_path)
+    assert "Ended in order" in text
+    assert "Traceback" not in done.stderr
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
+    assert " % " in rows["30%: kernels of 1 ms"]
+    assert " % " in rows["30%: kernels of 1 ms; 70%: kernels of 0.05 ms"]
+    assert " ns; " in rows["cuLaunchKernel"]
+    for name in (
+        "3 times a process is killed at work, with memory in hand",
+        "8 threads allocate, free, fork",
+    ):
+        assert rows[name].endswith("| held |"), rows[name]
+    assert "PyTorch" in rows
+
+
+def test_the_stand_in_is_not_written_among_the_measurements() -> None:
+    done = check("--driver", "fakegpu", "--out", "docs/measurements")
+    assert done.returncode == 2
+    assert "measurements of real GPUs lie there" in done.stderr
+
+
+def test_a_stand_in_where_a_driver_should_be_is_refused(tmp_path: Path) -> None:
+    done = check("--out", tmp_path, LD_LIBRARY_PATH=str(fakegpu.BUILT))
+    assert done.returncode == 2, done.stdout
+    assert "this is the stand-in driver" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_section_that_is_not_there_is_told() -> None:
+    done = check("--driver", "fakegpu", "--section", "memroy")
+    assert done.returncode == 2
+    assert "no section memroy" in done.stderr
+
+
+@contextmanager
+def at_work(out: Path, row: str) -> Iterator[subprocess.Popen[str]]:
+    """A check that has written the row."""
+    with subprocess.Popen(
+        command("--driver", "fakegpu", "--out", out, "--section", "memory"),
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        try:
+            until = time.monotonic() + 120
+            while not any(row in path.read_text() for path in out.glob("*.md")):
+                assert running.poll() is None
+                assert time.monotonic() < until
+                os.sched_yield()
+            yield running
+        finally:
+            running.kill()
+
+
+def test_one_that_is_killed_leaves_a_whole_report_of_what_it_had_found(tmp_path: Path) -> None:
+    with at_work(tmp_path, "| plain: ") as running:
+        running.kill()
+        running.wait(timeout=60)
+    (path,) = tmp_path.glob("*-stand-in.md")
+    text = path.read_text()
+    assert text.splitlines()[2] == WARNING
+    assert "Not finished" in text
+    assert text.endswith("|\n")
+
+
+def test_one_that_is_told_to_end_does_and_says_so(tmp_path: Path) -> None:
+    with at_work(tmp_path, "| plain: ") as running:
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=60) == 128 + signal.SIGTERM
+    (path,) = tmp_path.iterdir()
+    assert "Ended early (SystemExit)" in path.read_text()
+
+
+def test_it_runs_without_anything_that_is_installed_for_us(tmp_path: Path) -> None:
+    """Neither the virtual environment's packages nor a network: the interpreter's own library alone."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-S",
+            "-E",
+            "-c",
+            PLAIN,
+            "--driver",
+            "fakegpu",
+            "--out",
+            str(tmp_path),
+            "--section",
+            "symbols",
+        ],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failed" in only_report(tmp_path)
+
+
+PLAIN = """
+import runpy, sys
+sys.path[:0] = [".", "src"]
+sys.exit(runpy.run_module("benchmarks.gpu_check", run_name="__main__"))
+"""
+
+
+#: As far as the check asks for it before its first scenario; whatever a scenario asks for ends the process.
+CRASHING_TORCH = """
+import os, resource, signal, sys, types
+__version__ = "0.0"
+class Tensor: pass
+class version: cuda = "13.0"
+utils = types.ModuleType("torch.utils")
+utils.data = types.ModuleType("torch.utils.data")
+utils.data.Dataset = object
+sys.modules |= {"torch.utils": utils, "torch.utils.data": utils.data}
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_pytorch_that_crashes_is_a_row_of_each_scenario_and_the_end_of_none(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(CRASHING_TORCH)
+    path = f"src:{tmp_path}"
+    done = check("--driver", "fakegpu", "--out", tmp_path / "out", "--section", "pytorch", PYTHONPATH=path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    text = only_report(tmp_path / "out")
+    assert "| PyTorch, its CUDA |  | 0.0 13.0 |  |" in text
+    rows = [line for line in text.splitlines() if line.startswith("|") and line.endswith("| **FAILED** |")]
+    assert len(rows) == 7
+    assert all("ended by SIGSEGV" in row for row in rows)
