@@ -1,0 +1,39 @@
+"""What helm makes of a chart, as objects."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.asking import Commands
+
+CHARTS = Path(__file__).parents[3] / "charts"
+INSTALLER, SCHEDULER = "ack-ai-installer", "ack-co-scheduler"
+NAMESPACE = "kube-system"
+#: What an API server has since when, of what the charts look for.
+POLICIES = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+MUTATIONS = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+APIS = {"1.28.15": (), "1.30.14": (POLICIES,), "1.36.3": (POLICIES, MUTATIONS)}
+
+
+def arguments(chart: str, version: str, *values: str, namespace: str = NAMESPACE) -> list[str]:
+    """``helm template`` of a chart for a cluster of ``version``; each of ``values`` is one of ``--set``."""
+    argv = ["helm", "template", chart, str(CHARTS / chart), "-n", namespace, "--kube-version", version]
+    for api in APIS.get(version, ()):
+        argv += ["--api-versions", api]
+    for value in values:
+        argv += ["--set", value]
+    return argv
+
+
+def rendered(helm: Commands, chart: str, version: str, *values: str, **where: str) -> list[dict[str, Any]]:
+    """The objects, in helm's order."""
+    docs = yaml.safe_load_all(helm.typed(*arguments(chart, version, *values, **where)))
+    return [doc for doc in docs if doc]
+
+
+def found(docs: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    """The one object of that kind and name."""
+    hits = [doc for doc in docs if (doc["kind"], doc["metadata"]["name"]) == (kind, name)]
+    assert len(hits) == 1, f"{len(hits)} of {kind} {name}"
+    return hits[0]

@@ -1,0 +1,255 @@
+"""What helm makes of the charts: as kept in ``golden/``, and clear words where it refuses.
+
+``GPUSHARE_WRITE_GOLDEN=1`` writes the files anew. Of admission, which other tests put to work, they keep the names.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.asking import Commands
+from tests.e2e.charts.rendering import (
+    CHARTS,
+    INSTALLER,
+    NAMESPACE,
+    SCHEDULER,
+    arguments,
+    found,
+    rendered,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+ADMISSION = ("AdmissionPolicy", "AdmissionPolicyBinding", "WebhookConfiguration")
+CASES = {
+    "installer-1.36": (INSTALLER, "1.36.3", ()),
+    "installer-1.30": (INSTALLER, "1.30.14", ("gpuMemoryUnit=128MiB",)),
+    "installer-1.28": (INSTALLER, "1.28.15", ()),
+    "installer-other-values": (
+        INSTALLER,
+        "1.36.3",
+        (
+            "image.digest=sha256:" + "0" * 64,
+            "imagePullSecrets[0].name=mine",
+            "nodeAgent.driverRoot=/run/nvidia/driver",
+            "nodeAgent.containerRuntime=nvidia",
+            "nodeAgent.runtimeClassName=nvidia",
+            "nodeAgent.privileged=false",
+            "nodeAgent.maxSurge=1",
+            "nodeAgent.isolation.backend=preload",
+            "nodeAgent.isolation.corePolicy=idle",
+            "nodeAgent.watchdog.policy=off",
+            "nodeAgent.nodeSelector.pool=gpu",
+            "nodeAgent.kubeletRootDir=/var/lib/k0s/kubelet",
+            "nodeAgent.podLabels.team=x",
+            "nodeAgent.podAnnotations.note=y",
+            "nodeAgent.extraEnv[0].name=HTTPS_PROXY",
+            "nodeAgent.extraEnv[0].value=http://proxy:3128",
+            "admission.enabled=false",
+            "networkPolicy.enabled=false",
+            "priorityClassQuota.enabled=true",
+            "uninstall.cleanup=false",
+        ),
+    ),
+    "scheduler-1.36": (SCHEDULER, "1.36.3", ()),
+    "scheduler-1.28-of-a-provider": (SCHEDULER, "v1.28.15-gke.1200", ()),
+    "scheduler-other-values": (
+        SCHEDULER,
+        "1.36.3",
+        (
+            "replicas=1",
+            "gpuMemoryUnit=128MiB",
+            "image.tag=x",
+            "kubeScheduler.image.tag=v1.30.4",
+            "kubeScheduler.extraArgs[0]=--feature-gates=A=true",
+            "kubeScheduler.percentageOfNodesToScore=100",
+            "extender.nodePolicy=spread",
+            "extender.port=19451",
+            "affinity.nodeAffinity=null",
+            "podDisruptionBudget.enabled=false",
+            "networkPolicy.enabled=false",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_charts_are_free_of_lint(helm: Commands, case: str) -> None:
+    chart, version, values = CASES[case]
+    argv = ["helm", "lint", "--strict", str(CHARTS / chart), "-n", NAMESPACE, "--kube-version", version]
+    for value in values:
+        argv += ["--set", value]
+    assert "0 chart(s) failed" in helm.typed(*argv)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_charts_make_what_they_made(helm: Commands, case: str) -> None:
+    chart, version, values = CASES[case]
+    docs = rendered(helm, chart, version, *values)
+    kept = [
+        {"kind": doc["kind"], "name": doc["metadata"]["name"]} if doc["kind"].endswith(ADMISSION) else doc
+        for doc in docs
+    ]
+    text = yaml.safe_dump_all(kept, sort_keys=True, width=120)
+    path = GOLDEN / f"{case}.yaml"
+    if os.environ.get("GPUSHARE_WRITE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text(), f"{path.name}: if that is meant, GPUSHARE_WRITE_GOLDEN=1 writes it anew"
+
+
+def test_every_golden_file_is_of_a_case() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == set(CASES)
+
+
+REFUSED = [
+    (
+        INSTALLER,
+        "gpuMemoryUnit=2GiB",
+        "'/gpuMemoryUnit': value must be one of '1GiB', '128MiB', 'GiB', 'MiB'",
+    ),
+    (INSTALLER, "gpumemoryunit=1GiB", "additional properties 'gpumemoryunit' not allowed"),
+    (INSTALLER, "gpumemoryunit=1GiB", "value must be one of 'gpuMemoryUnit', 'image', 'imagePullSecrets'"),
+    (INSTALLER, "image.tagg=1", "value must be one of 'repository', 'tag', 'digest', 'pullPolicy'"),
+    (INSTALLER, "image.digest=sha256:1", "write sha256: and 64 hexadecimal digits, or leave it empty"),
+    (INSTALLER, "nodeAgent.maxSurge=0", "nodeAgent.maxSurge: 0: write how many nodes are updated at once"),
+    (INSTALLER, "nodeAgent.maxSurge=x%", "nodeAgent.maxSurge: x%: write how many nodes"),
+    (INSTALLER, "nodeAgent.port=80", "'/nodeAgent/port': minimum: got 80, want 1,024"),
+    (INSTALLER, "nodeAgent.driverRoot=usr", "nodeAgent.driverRoot: usr: write an absolute path of the node"),
+    (INSTALLER, "nodeAgent.kubeletRootDir=var", "nodeAgent.kubeletRootDir: var: write an absolute path"),
+    (INSTALLER, "nodeAgent.cdiDirs={cdi}", "nodeAgent.cdiDirs: cdi: write an absolute path of the node"),
+    (INSTALLER, "nodeAgent.isolation.backend=cgpu", "value must be one of 'none', 'auto', 'preload', 'mps'"),
+    (
+        INSTALLER,
+        "nodeAgent.isolation.directory=/x",
+        "nodeAgent.isolation.directory: /x: write an absolute path",
+    ),
+    (INSTALLER, "nodeAgent.watchdog.policy=end", "value must be one of 'off', 'report', 'kill'"),
+    (INSTALLER, "nodeAgent.containerRuntime=docker", "value must be one of 'auto', 'nvidia', 'cdi'"),
+    (INSTALLER, "admission.mode=none", "value must be one of 'auto', 'policy', 'webhook'"),
+    (INSTALLER, "admission.extraWriters={a b}", "write a user as the API server knows it"),
+    (
+        SCHEDULER,
+        "gpuMemoryUnit=2GiB",
+        "'/gpuMemoryUnit': value must be one of '1GiB', '128MiB', 'GiB', 'MiB'",
+    ),
+    (SCHEDULER, "replica=1", "value must be one of 'gpuMemoryUnit', 'replicas'"),
+    (SCHEDULER, "replicas=0", "'/replicas': minimum: got 0, want 1"),
+    (SCHEDULER, "leaderElection.leaseDurationSeconds=10", "or two schedulers could lead at once"),
+    (SCHEDULER, "leaderElection.retryPeriodSeconds=9", "must be above 1.2 times retryPeriodSeconds (9)"),
+    (SCHEDULER, "extender.healthPort=9451", "is extender.port too; the protocol is served on loopback alone"),
+    (SCHEDULER, "extender.port=10259", "10259 is kube-scheduler's own port; use another"),
+    (SCHEDULER, "kubeScheduler.podInitialBackoffSeconds=11", "must not be below podInitialBackoffSeconds"),
+    (SCHEDULER, "kubeScheduler.image.digest=x", "kubeScheduler.image.digest: x: write sha256:"),
+]
+
+
+@pytest.mark.parametrize(("chart", "value", "says"), REFUSED)
+def test_wrong_values_are_refused_with_advice(helm: Commands, chart: str, value: str, says: str) -> None:
+    done = helm.run(*arguments(chart, "1.36.3", value))
+    assert done.returncode != 0
+    assert says in done.stdout
+
+
+@pytest.mark.parametrize("chart", [INSTALLER, SCHEDULER])
+def test_an_older_cluster_is_refused(helm: Commands, chart: str) -> None:
+    done = helm.run(*arguments(chart, "1.27.16"))
+    assert done.returncode != 0
+    assert (
+        "chart requires kubeVersion: >=1.28.0-0 which is incompatible with Kubernetes v1.27.16" in done.stdout
+    )
+
+
+def test_policies_that_the_cluster_lacks_cannot_be_demanded(helm: Commands) -> None:
+    done = helm.run(*arguments(INSTALLER, "1.28.15", "admission.mode=policy"))
+    assert done.returncode != 0
+    assert "Kubernetes v1.28.15 has no ValidatingAdmissionPolicy v1 (it comes with 1.30)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "by"),
+    [
+        ("1.28.15", "auto", {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}),
+        ("1.30.14", "auto", {"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy"}),
+        ("1.36.3", "auto", {"MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"}),
+        ("1.36.3", "webhook", {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}),
+        ("1.30.14", "policy", {"ValidatingAdmissionPolicy"}),
+    ],
+)
+def test_the_webhook_fills_the_gaps_of_the_cluster(
+    helm: Commands, version: str, mode: str, by: set[str]
+) -> None:
+    docs = rendered(helm, INSTALLER, version, f"admission.mode={mode}")
+    kinds = {doc["kind"] for doc in docs if doc["kind"].endswith(("AdmissionPolicy", "WebhookConfiguration"))}
+    assert kinds == by
+    deployed = [doc["metadata"]["name"] for doc in docs if doc["kind"] == "Deployment"]
+    needed = any(kind.endswith("WebhookConfiguration") for kind in by)
+    assert ("gpushare-admission" in deployed) is needed
+
+
+@pytest.mark.parametrize("chart", [INSTALLER, SCHEDULER])
+def test_schemas_name_every_value_and_say_what_it_is(chart: str) -> None:
+    schema = json.loads((CHARTS / chart / "values.schema.json").read_text())
+    values = yaml.safe_load((CHARTS / chart / "values.yaml").read_text())
+    assert set(schema["properties"]) == {*values, "global"}
+    _same(schema, {**values, "global": {}}, "")
+
+
+def _same(schema: dict[str, Any], value: Any, path: str) -> None:
+    """Each property has a description and a default, and each closed object lists its names as advice."""
+    assert schema.get("description"), path
+    if "properties" not in schema:
+        return
+    names = list(schema["properties"])
+    assert schema["additionalProperties"] is False, path
+    assert schema["propertyNames"] == {"enum": names}, path
+    for name, inner in schema["properties"].items():
+        where = f"{path}.{name}"
+        if where.endswith((".resources.claims",)):
+            continue
+        assert name in value, where
+        _same(inner, value[name], where)
+
+
+def test_pods_that_need_nothing_of_the_node_are_restricted(helm: Commands) -> None:
+    for chart, name in (
+        (SCHEDULER, SCHEDULER),
+        (INSTALLER, "gpushare-admission"),
+        (INSTALLER, "gpushare-uninstall"),
+    ):
+        pod = found(rendered(helm, chart, "1.28.15"), "Deployment", name)["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "runAsNonRoot": True,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }
+
+
+def test_another_configuration_is_another_scheduler_pod(helm: Commands) -> None:
+    def checksum(*values: str) -> str:
+        deployment = found(rendered(helm, SCHEDULER, "1.36.3", *values), "Deployment", SCHEDULER)
+        annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+        return str(annotations["gpushare.dev/config-checksum"])
+
+    assert checksum() == checksum("replicas=3")
+    assert checksum() != checksum("extender.weight=7")
+
+
+def test_another_namespace_is_taken_over_everywhere(helm: Commands) -> None:
+    for chart in (INSTALLER, SCHEDULER):
+        docs = rendered(helm, chart, "1.28.15", namespace="gpu")
+        elsewhere = {
+            doc["metadata"]["name"] for doc in docs if doc["metadata"].get("namespace") not in (None, "gpu")
+        }
+        assert elsewhere == ({f"{SCHEDULER}:authentication-reader"} if chart == SCHEDULER else set())
+        subjects = [subject for doc in docs for subject in doc.get("subjects", ())]
+        assert {subject["namespace"] for subject in subjects} == {"gpu"}
+    config = found(rendered(helm, SCHEDULER, "1.36.3", namespace="gpu"), "ConfigMap", SCHEDULER)
+    assert yaml.safe_load(config["data"]["config.yaml"])["leaderElection"]["resourceNamespace"] == "gpu"

@@ -1,0 +1,148 @@
+"""``python -m tests.e2e.cluster build|up|down``: see ``docs/guide/test-cluster.md``."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpushare.playground.cluster.nodes import DEFAULT_NODES
+from gpushare.playground.gpus import PRESETS
+from tests.e2e.cluster.binaries import CannotBuild, build
+from tests.e2e.cluster.cluster import Cluster
+from tests.e2e.cluster.lifecycle import THREE_NODES, down, up
+from tests.e2e.cluster.network import NoSlot
+from tests.e2e.cluster.programs import KUBERNETES
+from tests.e2e.cluster.record import STATES, NodeRecord
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.command(arguments))
+    except (CannotBuild, NoSlot, OSError, RuntimeError, ValueError) as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    print(build(arguments.k8s, arguments.names, ready=arguments.binaries, told=_tell))
+    return 0
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    binaries = build(arguments.k8s, ready=arguments.binaries, told=_tell)
+    # A signal that comes while it starts must find the way down, too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
+    state = _state(arguments)
+    try:
+        cluster = up(
+            state,
+            binaries,
+            k8s=arguments.k8s,
+            nodes=arguments.nodes,
+            drivers=not arguments.no_driver,
+            told=_tell,
+        )
+        if arguments.label:
+            _label(cluster)
+    except KeyboardInterrupt:
+        return 130
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+    print(f"export PATH={cluster.bin}:$PATH")
+    sys.stdout.flush()
+    if arguments.detach:
+        _tell(f"end it with: python -m tests.e2e.cluster down --state {state}")
+        return 0
+    _tell("Ctrl-C ends it")
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        _tell("ending …")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        down(state)
+    return 0
+
+
+def _label(cluster: Cluster) -> None:
+    """Give the nodes the labels that those of the playground have."""
+    for described in DEFAULT_NODES:
+        if described.name in [node.name for node in cluster.nodes]:
+            cluster.kubectl(
+                "label", "node", described.name, *(f"{key}={value}" for key, value in described.labels)
+            )
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    state = _state(arguments)
+    if not down(state):
+        _tell(f"{state}: no cluster here")
+    return 0
+
+
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _tell(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+def _state(arguments: argparse.Namespace) -> Path:
+    return (arguments.state or STATES / arguments.name).absolute()
+
+
+def _nodes(text: str) -> tuple[NodeRecord, ...]:
+    """``1``, ``3``, or ``NAME=PRESET,NAME=`` (the latter without GPUs)."""
+    if text.isdigit():
+        if not 1 <= int(text) <= len(THREE_NODES):
+            raise argparse.ArgumentTypeError(f"{text} nodes: 1 to {len(THREE_NODES)}, or NAME=PRESET,…")
+        return THREE_NODES[: int(text)]
+    found = []
+    for index, part in enumerate(text.split(",")):
+        name, _, preset = part.partition("=")
+        if preset and preset not in PRESETS:
+            raise argparse.ArgumentTypeError(f"{preset}: no such preset; there are {', '.join(PRESETS)}")
+        found.append(NodeRecord(name, index, preset or None))
+    return tuple(found)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.cluster", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--k8s", choices=KUBERNETES, default=KUBERNETES[0], help="version of Kubernetes")
+    shared.add_argument(
+        "--binaries", type=Path, metavar="DIR", help="take the programs from here that it has"
+    )
+
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--name", default="default", help=f"its state is in {STATES}/NAME")
+    where.add_argument("--state", type=Path, metavar="DIR", help="its state is in this folder")
+
+    one = commands.add_parser("build", parents=[shared], help="build what is not built yet; print the folder")
+    one.add_argument("names", nargs="*", metavar="NAME", help="programs or modules; all when none is named")
+    one.set_defaults(command=_build)
+
+    one = commands.add_parser("up", parents=[shared, where], help="bring a cluster up")
+    one.add_argument(
+        "--nodes", type=_nodes, default=_nodes("1"), help="1 to 3, or NAME=PRESET,NAME=,… (default 1)"
+    )
+    one.add_argument("--no-driver", action="store_true", help="install no driver on the nodes that have GPUs")
+    one.add_argument(
+        "--label", action="store_true", help="label the nodes with the modes of the playground's nodes"
+    )
+    one.add_argument("--detach", action="store_true", help="leave it running and return")
+    one.set_defaults(command=_up)
+
+    one = commands.add_parser("down", parents=[where], help="end a cluster and remove every trace of it")
+    one.set_defaults(command=_down)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

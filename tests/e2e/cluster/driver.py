@@ -1,0 +1,124 @@
+"""The stand-in NVIDIA driver, installed on a node like a driver, and its GPUs described for CDI by NVIDIA's toolkit.
+
+What is installed: the libraries under their versioned names, ``nvidia-smi``, device nodes, the description of the GPUs
+at ``/etc/fakegpu/node.conf``. What containers get: all of that, as ``nvidia-ctk cdi generate`` finds it, plus
+``/etc/fakegpu`` and ``/run/fakegpu``, which only the stand-in needs.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpushare.playground.gpus import preset, read, write
+from tests.e2e.cluster.cluster import Node
+
+ROOT: Final = Path(__file__).parents[3]
+LIBRARY: Final = ROOT / "build" / "fakegpu" / "libnvidia-ml.so.1"
+CUDA: Final = LIBRARY.with_name("libcuda.so.1")
+SMI: Final = ROOT / "build" / "system" / "usr" / "lib" / "nvidia" / "current" / "nvidia-smi"
+LIBRARIES: Final = "/usr/lib/x86_64-linux-gnu"
+CDI_FILE: Final = "/var/run/cdi/nvidia.yaml"
+"""On the node; where NVIDIA's documentation has it written."""
+
+DESCRIPTION: Final = "/etc/fakegpu"
+STATE: Final = "/run/fakegpu"
+"""What processes hold of the GPUs: what the kernel's driver knows of a real one, whatever container they are in."""
+_MAJOR: Final = 195
+_UVM_MAJOR: Final = 510
+
+
+class DriverMissing(RuntimeError):
+    """The stand-in is not built; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What was done: GPUs by index, and what ``nvidia-ctk`` said on stderr."""
+
+    gpus: int
+    toolkit_said: str
+
+
+def describe(node: Node) -> None:
+    """Write the description of the node's GPUs as its preset has them. Raises ``ValueError`` without a preset."""
+    if node.preset is None:
+        raise ValueError(f"{node.name}: has no GPUs; give it a preset, NAME=PRESET")
+    node.gpu_file.parent.mkdir(parents=True, exist_ok=True)
+    write(node.gpu_file, preset(node.preset, node.name))
+
+
+def install(node: Node, *, cdi: bool = True) -> Installed:
+    """Install the driver on the node while it runs; with ``cdi`` write the CDI specification, too.
+
+    An installed one is replaced. What the node has is what :attr:`Node.gpu_file` says, made from the preset where it is
+    missing. Raises :class:`DriverMissing`, ``RuntimeError`` with what failed on the node.
+    """
+    if not LIBRARY.is_file():
+        raise DriverMissing(f"{LIBRARY}: not built; run: make fakegpu")
+    if not node.gpu_file.exists():
+        describe(node)
+    described = read(node.gpu_file)
+    links = []
+    for library in (LIBRARY, CUDA):
+        if library.is_file():
+            stem = library.name.removesuffix(".1")
+            _put(node, library, f"{LIBRARIES}/{stem}.{described.driver}", 0o644)
+            links += [f"ln -sf {stem}.{described.driver} {stem}.1", f"ln -sf {stem}.1 {stem}"]
+    if SMI.is_file():
+        _put(node, SMI, "/usr/bin/nvidia-smi", 0o755)
+    minors = [index if gpu.minor is None else gpu.minor for index, gpu in enumerate(described.gpus)]
+    devices = [(f"nvidia{minor}", _MAJOR, minor) for minor in minors]
+    devices += [
+        ("nvidiactl", _MAJOR, 255),
+        ("nvidia-uvm", _UVM_MAJOR, 0),
+        ("nvidia-uvm-tools", _UVM_MAJOR, 1),
+    ]
+    lines = [
+        "set -e",
+        f"mkdir -p {STATE} && chmod 1777 {STATE}",
+        f"mkdir -p {DESCRIPTION} && (mountpoint -q {DESCRIPTION} || mount --bind {node.gpu_file.parent} {DESCRIPTION})",
+        " && ".join([f"cd {LIBRARIES}", *links, "ldconfig"]),
+        *(
+            f"[ -e /dev/{name} ] || mknod -m 666 /dev/{name} c {major} {minor}"
+            for name, major, minor in devices
+        ),
+    ]
+    node.run("sh", "-c", "\n".join(lines))
+    return Installed(len(described.gpus), write_cdi(node) if cdi else "")
+
+
+def remove(node: Node) -> None:
+    """Take the driver, its device nodes and the CDI specification away while the node runs."""
+    lines = [
+        f"rm -f {CDI_FILE} /usr/bin/nvidia-smi {LIBRARIES}/libnvidia-ml.so* {LIBRARIES}/libcuda.so* /dev/nvidia*",
+        "ldconfig",
+        f"! mountpoint -q {DESCRIPTION} || umount {DESCRIPTION}",
+    ]
+    node.run("sh", "-c", "\n".join(lines))
+
+
+def write_cdi(node: Node) -> str:
+    """Let NVIDIA's toolkit describe what is installed, add the stand-in's file; returns what the toolkit said."""
+    hook = f"{node.cluster.bin}/nvidia-cdi-hook"
+    made = node.run("nvidia-ctk", "cdi", "generate", "--format=json", f"--nvidia-cdi-hook-path={hook}")
+    text = json.dumps(with_description(json.loads(made.stdout)), indent=1)
+    command = f"mkdir -p {Path(CDI_FILE).parent} && cat >{CDI_FILE}.new && mv {CDI_FILE}.new {CDI_FILE}"
+    node.run("sh", "-c", command, input=text.encode())
+    return made.stderr
+
+
+def with_description(spec: dict[str, Any]) -> dict[str, Any]:
+    """The CDI specification ``spec`` with the stand-in's description and state mounted into every container."""
+    edits = spec.get("containerEdits", {})
+    mounts = [
+        {"hostPath": path, "containerPath": path, "options": [access, "nosuid", "nodev", "rbind"]}
+        for path, access in ((DESCRIPTION, "ro"), (STATE, "rw"))
+    ]
+    return {**spec, "containerEdits": {**edits, "mounts": [*edits.get("mounts", []), *mounts]}}
+
+
+def _put(node: Node, source: Path, target: str, mode: int) -> None:
+    # By rename, for programs that have the one before open.
+    command = f"cat >{target}.new && chmod {mode:o} {target}.new && mv -f {target}.new {target}"
+    node.run("sh", "-c", command, input=source.read_bytes())

@@ -1,0 +1,32 @@
+"""Whether a node's component serves: asked as those ask that need it."""
+
+from typing import Final
+
+import grpc
+
+from tests.e2e.cluster.machine import Machine
+
+_KUBELET: Final = (
+    "sh",
+    "-c",
+    "printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 2 127.0.0.1 10248 | grep -q '200 OK'",
+)
+
+
+def serves(component: str, machine: Machine) -> bool:
+    """Whether ``containerd`` or ``kubelet`` of the machine answers; of other components nothing is known: true."""
+    if component == "containerd":
+        return _answers_kubelets(machine)
+    return component != "kubelet" or machine.run(*_KUBELET, check=False).returncode == 0
+
+
+def _answers_kubelets(machine: Machine) -> bool:
+    # Its socket is there a while before what kubelets ask for is; a kubelet that asks meanwhile ends.
+    address = f"unix:///proc/{machine.init.pid}/root/run/containerd/containerd.sock"
+    with grpc.insecure_channel(address) as channel:
+        version = channel.unary_unary("/runtime.v1.RuntimeService/Version")
+        try:
+            version(b"", timeout=2)
+        except grpc.RpcError:
+            return False
+    return True

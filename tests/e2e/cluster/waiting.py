@@ -1,0 +1,38 @@
+"""Waiting for a state with a deadline."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+_NEVER_SET = threading.Event()
+
+T = TypeVar("T")
+
+
+class NotReached(TimeoutError):
+    """A state did not come in time; the message says which, and what was seen last."""
+
+
+def pause(seconds: float) -> None:
+    """Leave the CPU to others between two looks."""
+    _NEVER_SET.wait(seconds)
+
+
+def wait_for(what: str, look: Callable[[], T], *, timeout: float = 60.0, every: float = 0.05) -> T:
+    """Look until what is seen is true, and return it. Seconds.
+
+    Raises :class:`NotReached` with ``what`` and the last false value or ``OSError`` seen.
+    """
+    end = time.monotonic() + timeout
+    seen: object = None
+    while True:
+        try:
+            seen = found = look()
+            if found:
+                return found
+        except OSError as error:
+            seen = error
+        if time.monotonic() > end:
+            raise NotReached(f"{what}: not within {timeout:g} s; last seen: {seen!r}")
+        pause(every)

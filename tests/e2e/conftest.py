@@ -1,0 +1,50 @@
+"""One cluster for the whole run."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import THREE_NODES, Cluster, build, down, up
+from tests.e2e.cluster.programs import KUBERNETES
+
+
+@pytest.fixture(scope="session")
+def k8s() -> str:
+    """The version that this run is about: ``$GPUSHARE_E2E_K8S``, else the newest; that of the cluster that is up already."""
+    up_already = os.environ.get("GPUSHARE_E2E_STATE")
+    if up_already:
+        return Cluster(Path(up_already)).record.k8s
+    return os.environ.get("GPUSHARE_E2E_K8S") or KUBERNETES[0]
+
+
+@pytest.fixture(scope="session")
+def binaries(k8s: str) -> Path:
+    """The folder of the components' programs; built when the cache lacks some."""
+    given = os.environ.get("GPUSHARE_E2E_BINARIES")
+    return build(k8s, ready=Path(given) if given else None)
+
+
+@pytest.fixture(scope="session")
+def states() -> Iterator[Path]:
+    """A folder for the states of this run's clusters; on disk, for overlayfs takes no overlayfs below it."""
+    Path("/var/tmp").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="gpushare-e2e-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, k8s: str) -> Iterator[Cluster]:
+    """Three real nodes, ready; ``$GPUSHARE_E2E_STATE`` names the state folder of a cluster that is up already."""
+    given = os.environ.get("GPUSHARE_E2E_STATE")
+    if given:
+        yield Cluster(Path(given))
+        return
+    state = request.getfixturevalue("states") / "session"
+    made = up(state, request.getfixturevalue("binaries"), k8s=k8s, nodes=THREE_NODES)
+    try:
+        yield made
+    finally:
+        down(state)

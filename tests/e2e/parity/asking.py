@@ -1,0 +1,48 @@
+"""Asks one cluster every step, and keeps what came out."""
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.e2e.parity.steps import Step
+from tests.integration.whole.world import until
+
+type_of_answers = dict[str, tuple[int, str]]
+"""By step: exit code and output."""
+_STATE_S = 60.0
+_COMMAND_S = 90.0
+
+
+async def answers(kubeconfig: Path, steps: Iterable[Step]) -> type_of_answers:
+    """What kubectl said, step by step; raises ``AssertionError`` where a state is not reached."""
+    said: type_of_answers = {}
+    for step in steps:
+
+        async def reached(step: Step = step) -> bool:
+            said[step.name] = await _kubectl(kubeconfig, step)
+            return step.until in said[step.name][1]
+
+        await until(reached, f"{step.name}: {step.until}", _STATE_S, lambda step=step: said[step.name][1])
+    return said
+
+
+async def _kubectl(kubeconfig: Path, step: Step) -> tuple[int, str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    process = await asyncio.create_subprocess_exec(
+        *("kubectl", *shlex.split(step.command)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path},
+    )
+    try:
+        async with asyncio.timeout(_COMMAND_S):
+            out, _ = await process.communicate(step.sent.encode())
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise AssertionError(f"kubectl {step.command} did not end within {_COMMAND_S:.0f} s") from None
+    return process.returncode or 0, out.decode()

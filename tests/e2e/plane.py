@@ -1,0 +1,64 @@
+"""A control plane without nodes, and what the tables of admission want to find there."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpushare.model import names
+from tests.admission_writes import OBJECTS, User
+from tests.e2e.asking import Api
+from tests.e2e.cluster.waiting import wait_for
+
+CHECKOUT = Path(__file__).parents[2]
+OPTED_OUT = "opted-out"
+OPTED_OUT_NAMESPACE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": OPTED_OUT, "labels": {names.LABEL_ADMISSION: "disabled"}},
+}
+
+
+@contextmanager
+def control_plane(binaries: Path, state: Path) -> Iterator[Path]:
+    """The kubeconfig of a fresh etcd, API server and controllers, which end with the block."""
+    argv = [sys.executable, "-m", "gpushare.playground.controlplane", "--binaries", str(binaries)]
+    argv += ["--state", str(state)]
+    for component in ("etcd", "kube-apiserver", "kube-controller-manager"):
+        argv += ["--component", component]
+    plane = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)
+    try:
+        assert plane.stdout is not None
+        said = plane.stdout.readline().split()
+        assert said[:1] == ["ready"], "the control plane did not start; its stderr says why"
+        yield Path(said[1])
+    finally:
+        plane.terminate()
+        plane.communicate(timeout=60)
+
+
+def administrators(name: str, kind: str, *subjects: str) -> dict[str, Any]:
+    """The binding by which those users or groups may do everything."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": group, "kind": kind, "name": subject} for subject in subjects],
+    }
+
+
+def wait_for_accounts(api: Api, *namespaces: str) -> None:
+    """Until the default account of each namespace is there: pods are taken only then."""
+    paths = [f"/api/v1/namespaces/{namespace}/serviceaccounts/default" for namespace in namespaces]
+    wait_for(f"{paths} are there", lambda: all(api.ask("GET", path).taken for path in paths))
+
+
+def create_objects(api: Api, user: User | None = None) -> None:
+    """What is there before each write of the table."""
+    for obj in OBJECTS.values():
+        answer = api.create(obj, user=user)
+        assert answer.taken, answer.message

@@ -1,0 +1,238 @@
+"""The product as its user has it on the real cluster: two charts, labelled nodes, kubectl."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpushare.model import names
+from tests.e2e.cluster.waiting import wait_for
+
+Json = dict[str, Any]
+
+CHECKOUT: Final = Path(__file__).parents[3]
+CHARTS: Final = CHECKOUT / "charts"
+EXAMPLES: Final = CHECKOUT / "examples"
+NAMESPACE: Final = "kube-system"
+INSTALLER: Final = "ack-ai-installer"
+SCHEDULER: Final = "ack-co-scheduler"
+AGENT: Final = "daemonset/gpushare-device-plugin-ds"
+MODES: Final = {"share-v100": "share", "cgpu-t4": "cgpu", "core-mem-v100x4": "core_mem"}
+"""Node → the mode that its label asks for, as in the playground."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Both streams."""
+        return self.out + self.err
+
+
+class Product:
+    """What a user types, on a cluster: ``kubeconfig`` and the folder of ``kubectl`` and ``helm``."""
+
+    def __init__(self, kubeconfig: Path, programs: Path) -> None:
+        self.kubeconfig = kubeconfig
+        path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+        self._environment = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "PATH": os.pathsep.join(path),
+            "PYTHONPATH": str(CHECKOUT / "src"),
+            "HELM_CACHE_HOME": str(kubeconfig.parent / "helm"),
+            "HELM_CONFIG_HOME": str(kubeconfig.parent / "helm"),
+            "HELM_DATA_HOME": str(kubeconfig.parent / "helm"),
+        }
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def run(self, *argv: str, stdin: str = "", timeout_s: float = 180.0) -> Ran:
+        """Run a command as the user would, in the folder of the checkout."""
+        done = subprocess.run(
+            argv,
+            input=stdin,
+            env=self._environment,
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def typed(self, *argv: str, stdin: str = "", timeout_s: float = 180.0) -> str:
+        """Run a command that must succeed; returns its stdout."""
+        ran = self.run(*argv, stdin=stdin, timeout_s=timeout_s)
+        assert ran.code == 0, f"$ {' '.join(argv)}\n{ran.text}"
+        return ran.out
+
+    def kubectl(self, *argv: str, stdin: str = "") -> str:
+        """``kubectl …`` that must succeed; returns its stdout."""
+        return self.typed("kubectl", *argv, stdin=stdin)
+
+    def json(self, *argv: str) -> Any:
+        """``kubectl … -o json``, decoded."""
+        return json.loads(self.kubectl(*argv, "-o", "json"))
+
+    def apply(self, *manifests: Mapping[str, object]) -> None:
+        """``kubectl apply -f -``."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(listed))
+
+    def inspect(self, *argv: str) -> str:
+        """``kubectl inspect cgpu …``."""
+        return self.kubectl("inspect", "cgpu", *argv)
+
+    def row(self, node: str) -> list[str]:
+        """The node's row in ``kubectl inspect cgpu``; empty when it has none."""
+        return next(
+            (line.split() for line in self.inspect(node).splitlines() if line.split()[:1] == [node]), []
+        )
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def install(self, chart: str, *arguments: str) -> str:
+        """``helm install CHART charts/CHART …``, waited for; returns what helm prints."""
+        return self.typed("helm", "install", chart, str(CHARTS / chart), *self._where(), *arguments)
+
+    def upgrade(self, chart: str, *arguments: str) -> str:
+        """``helm upgrade CHART charts/CHART …``, waited for."""
+        return self.typed("helm", "upgrade", chart, str(CHARTS / chart), *self._where(), *arguments)
+
+    def uninstall(self, chart: str) -> str:
+        """``helm uninstall CHART``, waited for."""
+        return self.typed("helm", "uninstall", chart, "-n", NAMESPACE, "--wait", "--timeout", "2m")
+
+    @staticmethod
+    def _where() -> tuple[str, ...]:
+        return ("-n", NAMESPACE, "--wait", "--timeout", "2m")
+
+    def label(self, node: str, mode: str | None) -> None:
+        """Label a node with a mode; ``None`` takes the label away."""
+        text = f"{names.LABEL_MODE}-" if mode is None else f"{names.LABEL_MODE}={mode}"
+        self.kubectl("label", "node", node, text, "--overwrite")
+
+    def offers(
+        self,
+        node: str,
+        *,
+        timeout_s: float = 60.0,
+        parts: Sequence[str] = ("capacity", "allocatable"),
+        **amounts: object,
+    ) -> Json:
+        """Wait until the ``parts`` of the node's status have ``gpu_mem=``, ``gpu_core=``, ``gpu_count=``."""
+        keys = {"gpu_mem": names.GPU_MEM, "gpu_core": names.GPU_CORE, "gpu_count": names.GPU_COUNT}
+        wanted = {keys[key]: str(value) for key, value in amounts.items()}
+        seen: Json = {}
+
+        def reached() -> bool:
+            seen.update(self.json("get", "node", node)["status"])
+            return all(seen[part].get(key, "0") == value for part in parts for key, value in wanted.items())
+
+        wait_for(f"node {node} offers {wanted}", reached, timeout=timeout_s, every=0.3)
+        return seen
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    def pods(self, selector: str = "", namespace: str = "default") -> list[Json]:
+        """The pods of a namespace, by label selector."""
+        arguments = ["get", "pods", "-n", namespace, *(["-l", selector] if selector else [])]
+        items: list[Json] = self.json(*arguments)["items"]
+        return items
+
+    def running(self, selector: str, count: int = 1, timeout_s: float = 60.0) -> list[Json]:
+        """Wait until ``count`` pods of ``selector`` run and are ready."""
+        found: list[Json] = []
+
+        def reached() -> bool:
+            found[:] = [pod for pod in self.pods(selector) if _ready(pod)]
+            return len(found) == count
+
+        try:
+            wait_for(f"{count} ready pods of {selector}", reached, timeout=timeout_s, every=0.2)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self._told_of(selector)}") from error
+        return found
+
+    def _told_of(self, selector: str) -> str:
+        """For a failure's text: what is known of the pods."""
+        told = []
+        for pod in self.pods(selector):
+            told += [json.dumps(pod["status"]), *self.events(pod["metadata"]["name"])]
+        return "\n".join(told) or "there are no such pods"
+
+    def environment(self, pod: str, container: str = "", namespace: str = "default") -> dict[str, str]:
+        """What ``env`` prints in the container."""
+        where = ["-c", container] if container else []
+        text = self.kubectl("exec", "-n", namespace, pod, *where, "--", "env")
+        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+    def events(self, about: str, namespace: str = "default") -> list[str]:
+        """``reason: note`` of the events about the object of that name."""
+        items = self.json(
+            "get", "events", "-n", namespace, "--field-selector", f"involvedObject.name={about}"
+        )["items"]
+        return [f"{item.get('reason')}: {item.get('message')}" for item in items]
+
+    def node_of(self, pod: str) -> str:
+        """The node that a pod of the default namespace is bound to, or nothing."""
+        name: str = self.json("get", "pod", pod)["spec"].get("nodeName", "")
+        return name
+
+    def delete_all(self) -> None:
+        """Remove what tests made in the default namespace, and wait until no pod is left."""
+        # Pods that go with their owner are given their own grace, half a minute, and a kubelet does not shorten it later.
+        self.kubectl("delete", "deployments,replicasets,statefulsets,jobs", "--all", "--cascade=orphan")
+        self.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
+        wait_for("no pod is left", lambda: not self.pods(), timeout=60.0, every=0.2)
+
+
+def _ready(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def gpu_pod(
+    name: str,
+    mem: int,
+    core: int | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    node: str | None = None,
+    **spec: object,
+) -> Json:
+    """A pod that asks for ``mem`` units (and ``core`` percent) and sleeps; no scheduler named."""
+    limits: Json = {names.GPU_MEM: mem}
+    if core is not None:
+        limits[names.GPU_CORE] = core
+    selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": dict(labels or {})},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "busybox:1.35",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sleep", "100000"],
+                    "resources": {"limits": limits},
+                }
+            ],
+            **selector,
+            **spec,
+        },
+    }

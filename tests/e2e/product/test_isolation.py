@@ -1,0 +1,301 @@
+"""Isolation as the chart has it by default: containerd puts our libraries in place, and containers get their slice and no more."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from gpushare.model import names
+from tests.e2e.cluster import Cluster
+from tests.e2e.cluster.driver import CUDA
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.product import AGENT, EXAMPLES, INSTALLER, NAMESPACE, Product, gpu_pod
+
+SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
+IN_PLACE = "preload (in place of the driver's libraries, by CDI)"
+SMI = ("nvidia-smi", "--format=csv,noheader,nounits")
+#: What 30% may look like, in percent: the machine is busy with all the rest. `make bench-isolation` is the measure.
+LEAST, MOST = 20, 40
+#: How long a state is waited for, in seconds.
+WITHIN_S = 120.0
+
+#: Asks the driver, as any program does, for its memory, for 1 GiB and for 2 GiB more.
+ALLOCATES = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer, free, total = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_size_t()
+results = [cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)]
+results.append(cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
+results += [cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(n << 30)) for n in (1, 2)]
+print(total.value >> 20, *results)
+"""
+
+pytestmark = pytest.mark.skipif(
+    not CUDA.exists(), reason="needs the stand-in driver's CUDA half: make fakegpu"
+)
+
+
+@pytest.fixture(scope="module")
+def watched(installed: Product) -> Iterator[Product]:
+    """The chart's own isolation, and a watchdog that ends what is above its memory."""
+    watchdog = (
+        "nodeAgent.watchdog.policy=kill,nodeAgent.watchdog.graceSeconds=2,nodeAgent.watchdog.periodSeconds=1"
+    )
+    installed.upgrade(INSTALLER, "--set", watchdog)
+    yield installed
+    installed.delete_all()
+    installed.upgrade(INSTALLER, "--set", "nodeAgent.watchdog.policy=report")
+    installed.kubectl("-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=120s")
+
+
+@pytest.fixture
+def isolated(watched: Product) -> Iterator[Product]:
+    """The product without pods of other tests."""
+    yield watched
+    watched.delete_all()
+
+
+def said(product: Product, node: str) -> str:
+    found = json.loads(product.kubectl("get", "node", node, "-o", "json"))
+    return str(found["metadata"]["annotations"].get(names.ANN_ISOLATION, ""))
+
+
+def isolates(product: Product, node: str = CORE_MEM, mode: str = "core_mem") -> None:
+    """Wait until the node holds containers to their share, and says no "but": all was tried, and its arbiter runs."""
+    wanted = f"{IN_PLACE}: mode {mode}"
+    try:
+        wait_for("the node isolates", lambda: said(product, node) == wanted, timeout=WITHIN_S, every=0.3)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}; the node says: {said(product, node)}") from error
+
+
+def agent_of(product: Product, node: str) -> str:
+    """The pod of the node's agent; that of the last roll-out."""
+    product.kubectl("-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=120s")
+    pods = product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
+    (name,) = [
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["spec"]["nodeName"] == node and not pod["metadata"].get("deletionTimestamp")
+    ]
+    return str(name)
+
+
+@pytest.mark.parametrize(
+    ("node", "backend", "says"),
+    [
+        (SHARE, "none", "none: mode share trusts containers to keep to their share"),
+        (CGPU, "preload", f"{IN_PLACE}: mode cgpu"),
+        (CORE_MEM, "preload", f"{IN_PLACE}: mode core_mem"),
+    ],
+)
+def test_the_node_its_metrics_and_the_log_say_what_is_active_and_why(
+    isolated: Product, node: str, backend: str, says: str
+) -> None:
+    product = isolated
+    wait_for("the node says so", lambda: said(product, node) == says, timeout=WITHIN_S, every=0.3)
+    assert f"{names.ANN_ISOLATION}: {says}" in product.kubectl("describe", "node", node)
+    agent = agent_of(product, node)
+    metrics = product.kubectl(
+        "get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{agent}:9452/proxy/metrics"
+    )
+    active = re.findall(
+        r'^gpushare_nodeagent_isolation\{backend="(\w+)",asked="auto"\} 1$', metrics, re.MULTILINE
+    )
+    assert active == [backend]
+    held = re.findall(r'^gpushare_nodeagent_isolation_trial\{outcome="(\w+)"\} 1$', metrics, re.MULTILINE)
+    assert held == (["held"] if backend == "preload" else [])
+    assert f"containers are held to their share by: {says}" in product.kubectl("-n", NAMESPACE, "logs", agent)
+
+
+def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
+    isolated: Product, cluster: Cluster
+) -> None:
+    product, node = isolated, cluster.node(CGPU)
+    control = "/usr/bin/nvidia-cuda-mps-control"
+    product.label(CGPU, "mps")
+    try:
+        wait_for(
+            "it says what is missing",
+            lambda: (
+                "none: mode mps asks for isolation, and this node cannot" in said(product, CGPU)
+                and "nvidia-cuda-mps-control is not on the node" in said(product, CGPU)
+            ),
+            timeout=WITHIN_S,
+        )
+        assert any(one.startswith("IsolationUnavailable: Mode mps") for one in product.events(CGPU))
+        product.offers(CGPU, gpu_mem=15)
+        script = f"printf '#!/bin/sh\\nexec sleep 100000\\n' >{control} && chmod 755 {control}"
+        node.run("sh", "-c", script)
+        wait_for("it has a daemon", lambda: said(product, CGPU) == "mps: mode mps", timeout=WITHIN_S)
+        product.apply(gpu_pod("by-mps", 3, labels={"app": "by-mps"}, node=CGPU))
+        product.running("app=by-mps")
+        seen = product.environment("by-mps")
+        assert seen["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={seen[names.ENV_MEM_LIMIT]}M"
+        assert product.kubectl("exec", "by-mps", "--", "ls", "-d", seen["CUDA_MPS_PIPE_DIRECTORY"])
+        # An agent that ends takes no daemon with it, and the next one finds it.
+        note = f"/var/lib/gpushare/mps/{seen[names.ENV_VISIBLE_DEVICES]}/daemon.json"
+        (before, agent) = (node.run("cat", note).stdout, agent_of(product, CGPU))
+        product.kubectl("-n", NAMESPACE, "delete", "pod", agent)
+        wait_for(
+            "another agent is there", lambda: agent_of(product, CGPU) != agent, timeout=WITHIN_S, every=0.5
+        )
+        wait_for(
+            "it goes on with the daemon",
+            lambda: "goes on: process" in product.kubectl("-n", NAMESPACE, "logs", agent_of(product, CGPU)),
+            timeout=WITHIN_S,
+        )
+        assert node.run("cat", note).stdout == before
+        pid = json.loads(before)["pid"]
+        node.run("kill", "-0", str(pid))
+        assert "gpushare-mps" in node.run("cat", f"/proc/{pid}/cgroup").stdout
+    finally:
+        node.run("rm", "-f", control)
+        product.delete_all()
+        product.label(CGPU, "cgpu")
+    isolates(product, CGPU, "cgpu")
+    wait_for(
+        "the daemon has ended", lambda: node.run("kill", "-0", str(pid), check=False).returncode, timeout=60
+    )
+
+
+def test_a_core_mem_container_sees_its_slice_and_gets_no_more(isolated: Product, cluster: Cluster) -> None:
+    product = isolated
+    isolates(product)
+    product.kubectl("apply", "-f", str(EXAMPLES / "05-core-mem.yaml"))
+    (pod,) = product.running("app=cuda-sample")
+    name = pod["metadata"]["name"]
+    assert "/  2154MiB" in product.kubectl("exec", name, "--", "nvidia-smi")
+    # Success, success, success, success, out of memory.
+    assert product.kubectl("exec", name, "--", "python3", "-c", ALLOCATES).split() == ["2154", *"00002"]
+    # By its full path it is ours, too.
+    path = product.kubectl(
+        "exec", name, "--", "sh", "-c", "echo /usr/lib/x86_64-linux-gnu/libcuda.so.*.*"
+    ).split()
+    by_path = ALLOCATES.replace("libcuda.so.1", path[0])
+    assert product.kubectl("exec", name, "--", "python3", "-c", by_path).split() == ["2154", *"00002"]
+    with pytest.raises(AssertionError):
+        product.kubectl("exec", name, "--", "sh", "-c", "echo >>/run/gpushare/limits")
+    folder = "/var/lib/gpushare/containers"
+    node = cluster.node(CORE_MEM)
+    assert len(node.run("ls", folder).stdout.split()) == 1
+    product.delete_all()
+    wait_for("its files are gone", lambda: not node.run("ls", folder).stdout.split(), timeout=180)
+
+
+def test_a_share_container_sees_the_whole_card(isolated: Product) -> None:
+    product = isolated
+    product.kubectl("apply", "-f", str(EXAMPLES / "03-job-share.yaml"))
+    (pod,) = product.running("app=tensorflow-mnist-share")
+    smi = (
+        "exec",
+        pod["metadata"]["name"],
+        "--",
+        "nvidia-smi",
+        "--query-gpu=memory.total",
+        "--format=csv,noheader",
+    )
+    assert product.kubectl(*smi).strip() == "16384 MiB"
+    wait_for("the node says so", lambda: said(product, SHARE).startswith("none: mode share"), timeout=60)
+
+
+def busy_percent(product: Product, pod: str) -> int:
+    """What NVIDIA's own nvidia-smi tells in the container of the GPU's utilisation."""
+    return int(product.kubectl("exec", pod, "--", *SMI, "--query-gpu=utilization.gpu"))
+
+
+def copies_a_second(product: Product, pod: str) -> float:
+    """What the sample's copy loop printed last; 0 until it has."""
+    found = re.findall(r"([0-9.]+) copies/s", product.kubectl("logs", pod, "--tail=3"))
+    return float(found[-1]) if found else 0.0
+
+
+def test_a_core_mem_container_gets_its_share_of_the_gpus_time(isolated: Product) -> None:
+    product = isolated
+    isolates(product)
+    product.kubectl("apply", "-f", str(EXAMPLES / "05-core-mem.yaml"))
+    manifest = product.json("create", "--dry-run=client", "-f", str(EXAMPLES / "05-core-mem.yaml"))
+    manifest["metadata"]["name"] = "unlimited"
+    template = manifest["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "unlimited"}
+    del template["spec"]["containers"][0]["resources"]["limits"][names.GPU_CORE]
+    template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": SHARE}
+    product.apply(manifest)
+    limited, unlimited = (
+        product.running(f"app={app}")[0]["metadata"]["name"] for app in ("cuda-sample", "unlimited")
+    )
+    seen: list[float] = []
+
+    def settled() -> bool:
+        seen.append(busy_percent(product, limited))
+        return LEAST <= seen[-1] <= MOST
+
+    def slower() -> bool:
+        seen[:] = [copies_a_second(product, one) for one in (limited, unlimited)]
+        return 0 < seen[0] < 0.6 * seen[1]
+
+    for what, reached in (("its utilisation is about 30%", settled), ("its loop is slower", slower)):
+        seen.clear()
+        try:
+            wait_for(what, reached, timeout=WITHIN_S, every=0.5)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}; seen: {seen}") from error
+
+
+def test_three_such_pods_use_one_gpu_together(isolated: Product, cluster: Cluster) -> None:
+    product = isolated
+    isolates(product)
+    product.kubectl("apply", "-f", str(EXAMPLES / "05-core-mem.yaml"))
+    product.kubectl("patch", "job", "cuda-sample", "--type=merge", "-p", '{"spec":{"parallelism":3}}')
+    pods = [pod["metadata"]["name"] for pod in product.running("app=cuda-sample", 3)]
+    (uuid,) = {product.environment(pod)[names.ENV_VISIBLE_DEVICES] for pod in pods}
+    seen: list[object] = []
+
+    def together() -> bool:
+        query = (*SMI, f"--id={uuid}", "--query-gpu=utilization.gpu")
+        whole = int(cluster.node(CORE_MEM).run(*query).stdout)
+        each = [busy_percent(product, pod) for pod in pods]
+        seen.append((whole, each))
+        return whole >= 3 * LEAST and all(LEAST <= one <= MOST for one in each)
+
+    try:
+        wait_for("each has its 30%", together, timeout=WITHIN_S, every=0.5)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}; seen: {seen}") from error
+
+
+#: Goes past our libraries, to where they find the driver's own, and takes more than it was given.
+GOES_PAST = """
+import ctypes, signal
+cuda = ctypes.CDLL("/run/gpushare/driver/libcuda.so")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+print(cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0), flush=True)
+print(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(3 << 30)), flush=True)
+signal.pause()
+"""
+
+
+def test_who_goes_past_the_libraries_is_seen_by_the_watchdog_and_ended(isolated: Product) -> None:
+    product = isolated
+    isolates(product)
+    manifest = product.json("create", "--dry-run=client", "-f", str(EXAMPLES / "05-core-mem.yaml"))
+    # The sample itself works on the GPU: it would be ended with the rest.
+    manifest["spec"]["template"]["spec"]["containers"][0]["command"] = ["sleep", "100000"]
+    product.apply(manifest)
+    (pod,) = product.running("app=cuda-sample")
+    name = pod["metadata"]["name"]
+    ended = product.run("kubectl", "exec", name, "--", "python3", "-c", GOES_PAST)
+    assert ended.out.split() == ["0", "0", "0"], ended.text
+    assert ended.code == 137, ended.text
+
+    def told(reason: str) -> list[str]:
+        return [one for one in product.events(name) if one.startswith(f"{reason}: ")]
+
+    wait_for("it is told", lambda: told("GPUMemoryKilled"), timeout=30)
+    assert "its share is 2154 MiB" in told("GPUMemoryExceeded")[0]
+    assert "ended by the node agent with SIGKILL" in told("GPUMemoryKilled")[0]
+    # The container itself goes on: only what held too much was ended.
+    (same,) = product.running("app=cuda-sample")
+    assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert same["status"]["containerStatuses"][0]["restartCount"] == 0

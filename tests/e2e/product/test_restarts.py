@@ -1,0 +1,137 @@
+"""Every part of a node and of the control plane is started again under a stream of pods."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from gpushare.model import names
+from tests.e2e.cluster import Cluster, wait_for
+from tests.e2e.product.product import NAMESPACE, SCHEDULER, Product, gpu_pod
+from tests.e2e.product.stream import APP, REPLICAS, settle, stream
+
+
+def the_kubelet(cluster: Cluster, product: Product) -> None:
+    cluster.restart("kubelet", "share-v100", signal=signal.SIGKILL)
+    wait_for("the kubelet is back", lambda: _ready(cluster, "share-v100"), timeout=60)
+
+
+def containerd(cluster: Cluster, product: Product) -> None:
+    cluster.restart("containerd", "share-v100")
+    wait_for("the node is Ready", lambda: _ready(cluster, "share-v100"), timeout=60)
+
+
+def the_node_agent(cluster: Cluster, product: Product) -> None:
+    for node in ("share-v100", "cgpu-t4"):
+        kill(cluster, node, "node-agent")
+    product.kubectl(
+        "-n", NAMESPACE, "rollout", "status", "daemonset/gpushare-device-plugin-ds", "--timeout=60s"
+    )
+
+
+def the_extender(cluster: Cluster, product: Product) -> None:
+    kill(cluster, _node_of_leader(product), "scheduler", "--health-listen=0.0.0.0:9452")
+    product.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{SCHEDULER}", "--timeout=60s")
+
+
+def the_leading_scheduler_pod(cluster: Cluster, product: Product) -> None:
+    leader = _leader(product)
+    product.kubectl("-n", NAMESPACE, "delete", "pod", leader, "--wait=false")
+    wait_for("another one leads", lambda: _leader(product) not in ("", leader), timeout=60, every=0.3)
+    product.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{SCHEDULER}", "--timeout=60s")
+
+
+def the_api_server(cluster: Cluster, product: Product) -> None:
+    cluster.restart("kube-apiserver", signal=signal.SIGKILL)
+    cluster.wait_ready(timeout=60)
+
+
+@pytest.mark.parametrize(
+    "restart",
+    [the_kubelet, containerd, the_node_agent, the_extender, the_leading_scheduler_pod, the_api_server],
+    ids=lambda function: function.__name__,
+)
+def test_nothing_is_given_twice_or_lost_when_it_is_restarted(
+    cluster: Cluster, churn: Product, restart: Callable[[Cluster, Product], None]
+) -> None:
+    with stream(cluster, APP) as account:
+        wait_for("the stream runs", lambda: account.deleted >= 2, timeout=30)
+        restart(cluster, churn)
+        deleted = account.deleted
+        wait_for("the stream goes on", lambda: account.deleted >= deleted + 4, timeout=90)
+    settle(cluster, churn, APP, REPLICAS)
+
+
+def test_a_drained_node_is_empty_and_takes_pods_again_when_it_is_back(
+    cluster: Cluster, churn: Product
+) -> None:
+    node = "cgpu-t4"
+    churn.kubectl(
+        "drain",
+        node,
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        "--force",
+        "--grace-period=1",
+        "--timeout=90s",
+    )
+    try:
+        churn.running(f"app={APP}", 8)
+        wait_for("no unit of it is held", lambda: churn.row(node)[2] == "0/15", timeout=20)
+        waiting = [
+            pod["metadata"]["name"] for pod in churn.pods(f"app={APP}") if not pod["spec"].get("nodeName")
+        ]
+        # 12 pods of 2 units do not fit into the other node's 16.
+        assert len(waiting) == REPLICAS - 8
+    finally:
+        churn.kubectl("uncordon", node)
+    settle(cluster, churn, APP, REPLICAS, within_s=30)
+    assert churn.row(node)[2] != "0/15"
+
+
+def test_a_waiting_pod_is_put_forward_when_the_scheduler_has_missed_the_room(
+    cluster: Cluster, product: Product
+) -> None:
+    node = "core-mem-v100x4"
+    product.offers(node, gpu_mem=60, gpu_core=400)
+    # The sum would do for one more, so it is the extender who refuses, not kube-scheduler itself.
+    product.apply(*(gpu_pod(f"holds-{n}", 11, 5, labels={"app": "holds"}, node=node) for n in range(4)))
+    product.running("app=holds", 4)
+    leader = _node_of_leader(product)
+    product.apply(gpu_pod("waits", 11, 5, labels={"app": "waits"}, node=node))
+    wait_for("the refusal", lambda: product.events("waits"), timeout=20, every=0.1)
+    # Stopped, it neither sees the room nor asks; the extender does, and writes on the pod that waits.
+    kill(cluster, leader, "kube-scheduler", "--secure-port=10259", number=signal.SIGSTOP)
+    try:
+        product.kubectl("delete", "pod", "holds-1", "--grace-period=0", "--force")
+        wait_for(
+            "the extender asks for another try",
+            lambda: names.ANN_RETRY in product.json("get", "pod", "waits")["metadata"].get("annotations", {}),
+            timeout=15,
+            every=0.2,
+        )
+    finally:
+        kill(cluster, leader, "kube-scheduler", "--secure-port=10259", number=signal.SIGCONT)
+    product.running("app=waits", timeout_s=60)
+
+
+def kill(cluster: Cluster, node: str, *words: str, number: int = signal.SIGKILL) -> None:
+    """Send a signal to the product's process on the node whose command line has all ``words``."""
+    test = " && ".join(f"tr '\\0' '\\n' <$p/cmdline 2>/dev/null | grep -qxF -- '{word}'" for word in words)
+    script = f"for p in /proc/[0-9]*; do if {test}; then kill -{int(number)} ${{p#/proc/}} && echo killed; fi; done"
+    killed = cluster.node(node).run("sh", "-c", script).stdout
+    assert "killed" in killed, f"no process {' '.join(words)} on {node}"
+
+
+def _ready(cluster: Cluster, node: str) -> bool:
+    return cluster.node_ready(node)
+
+
+def _leader(product: Product) -> str:
+    holder: str = product.json("-n", NAMESPACE, "get", "lease", SCHEDULER)["spec"].get("holderIdentity") or ""
+    return holder.partition("_")[0]
+
+
+def _node_of_leader(product: Product) -> str:
+    node: str = product.json("-n", NAMESPACE, "get", "pod", _leader(product))["spec"]["nodeName"]
+    return node

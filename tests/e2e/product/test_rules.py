@@ -1,0 +1,118 @@
+"""The rules on requests and on sharing, as the real API server and the real kube-scheduler apply them (spec §2)."""
+
+import json
+
+import pytest
+
+from gpushare.model import names
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.product import EXAMPLES, Product, gpu_pod
+
+CGPU, CORE_MEM = "cgpu-t4", "core-mem-v100x4"
+
+
+def test_a_percentage_that_is_no_multiple_of_5_is_refused_by_the_api_server(product: Product) -> None:
+    ran = product.run("kubectl", "apply", "-f", str(EXAMPLES / "invalid-core.yaml"))
+    assert ran.code == 1
+    assert f"{names.GPU_CORE} must be a multiple of 5 from 5 to 100: container main asks for 7" in ran.text
+    assert not product.pods()
+
+
+def test_a_wrong_percentage_is_refused_in_the_template_of_a_job(product: Product) -> None:
+    job = json.loads(
+        product.kubectl("create", "--dry-run=client", "-o", "json", "-f", str(EXAMPLES / "05-core-mem.yaml"))
+    )
+    job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"][names.GPU_CORE] = 7
+    ran = product.run("kubectl", "apply", "-f", "-", stdin=json.dumps(job))
+    assert ran.code == 1
+    assert "multiple of 5" in ran.text
+    assert not product.json("get", "jobs")["items"]
+
+
+def test_a_pod_that_names_no_scheduler_goes_to_ours(product: Product) -> None:
+    product.apply(gpu_pod("nameless", 2, labels={"app": "nameless"}))
+    (pod,) = product.running("app=nameless")
+    assert pod["spec"]["schedulerName"] == names.SCHEDULER_NAME
+    assert names.ANN_SHARE in pod["metadata"]["annotations"]
+
+
+def test_pods_without_gpus_are_left_to_the_default_scheduler(product: Product) -> None:
+    pod = gpu_pod("plain", 1, labels={"app": "plain"})
+    del pod["spec"]["containers"][0]["resources"]
+    product.apply(pod)
+    (plain,) = product.running("app=plain")
+    assert plain["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(product: Product) -> None:
+    product.offers(CORE_MEM, gpu_mem=60, gpu_core=400)
+    # 15 on each GPU: 11 taken on each of the four leaves four times 4.
+    product.apply(*(gpu_pod(f"eleven-{n}", 11, 5, labels={"app": "eleven"}, node=CORE_MEM) for n in range(4)))
+    pods = product.running("app=eleven", 4)
+    assert {
+        json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"][0]["index"] for pod in pods
+    } == {
+        0,
+        1,
+        2,
+        3,
+    }
+    product.apply(gpu_pod("eight", 8, 5, labels={"app": "eight"}, node=CORE_MEM))
+    wait_for(
+        "the event that says why",
+        lambda: any("no single GPU has 8 GiB free" in text for text in product.events("eight")),
+        timeout=20,
+    )
+    condition = product.json("get", "pod", "eight")["status"]["conditions"][0]
+    assert condition["reason"] == "Unschedulable"
+    assert "largest free: 4 GiB" in condition["message"]
+    # As soon as one of them ends, the one that waits goes in.
+    product.kubectl("delete", "pod", "eleven-2", "--grace-period=1")
+    (eight,) = product.running("app=eight", timeout_s=15)
+    assert eight["spec"]["nodeName"] == CORE_MEM
+
+
+def test_memory_alone_and_memory_with_compute_are_never_on_one_node(product: Product) -> None:
+    product.offers(CORE_MEM, gpu_mem=60, gpu_core=400)
+    product.apply(gpu_pod("with-core", 2, 30, labels={"app": "with-core"}, node=CORE_MEM))
+    product.running("app=with-core")
+    product.apply(gpu_pod("without-core", 2, labels={"app": "without-core"}, node=CORE_MEM))
+    wait_for("a reason", lambda: product.events("without-core"), timeout=20)
+    assert not product.node_of("without-core")
+
+
+def test_records_of_who_holds_what_are_written_by_our_components_alone(product: Product) -> None:
+    product.apply(gpu_pod("held", 3, labels={"app": "held"}))
+    product.running("app=held")
+    for key in (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX):
+        ran = product.run("kubectl", "annotate", "pod", "held", f"{key}-")
+        assert ran.code == 1, key
+        assert "denied" in ran.text
+    ran = product.run("kubectl", "annotate", "node", CGPU, f"{names.ANN_DEVICES}=nonsense", "--overwrite")
+    assert ran.code == 1
+    product.kubectl("annotate", "pod", "held", "note=mine")
+
+
+@pytest.mark.parametrize("mode", ["core_mem", "share"])
+def test_relabelling_a_node_under_running_pods_is_carried(product: Product, mode: str) -> None:
+    product.offers(CGPU, gpu_mem=15)
+    product.apply(gpu_pod("stays", 3, labels={"app": "stays"}, node=CGPU))
+    (pod,) = product.running("app=stays")
+    try:
+        product.label(CGPU, mode)
+        wait_for(
+            f"the node says that it is {mode}",
+            lambda: (
+                json.loads(product.json("get", "node", CGPU)["metadata"]["annotations"][names.ANN_DEVICES])[
+                    "mode"
+                ]
+                == mode
+            ),
+            timeout=30,
+        )
+        assert product.row(CGPU)[2].startswith("3/")
+        (same,) = product.running("app=stays")
+        assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+    finally:
+        product.label(CGPU, "cgpu")
+        product.offers(CGPU, gpu_mem=15, gpu_core=0)

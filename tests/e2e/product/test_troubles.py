@@ -1,0 +1,123 @@
+"""What goes wrong on a node or in its labels is told once and clearly, and mends itself when its cause goes."""
+
+import json
+
+import pytest
+
+from gpushare.model import names
+from gpushare.playground import gpus
+from tests.e2e.cluster import Cluster, Node, driver, wait_for
+from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, Product, gpu_pod
+
+CGPU, CORE_MEM = "cgpu-t4", "core-mem-v100x4"
+
+
+@pytest.fixture
+def node(cluster: Cluster, product: Product) -> Node:
+    product.offers(CGPU, gpu_mem=15)
+    return cluster.node(CGPU)
+
+
+def test_a_driver_that_goes_and_comes_back_is_told_and_used_again(product: Product, node: Node) -> None:
+    for _ in range(2):
+        driver.remove(node)
+        try:
+            # What the kubelet knows of stays in capacity; nothing of it can be had.
+            product.offers(CGPU, parts=["allocatable"], gpu_mem=0)
+            wait_for("an event that says so", lambda: told(product, CGPU, "driver"), timeout=120)
+            ready = product.run("kubectl", "-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=150s")
+            assert ready.code == 0, "the agent's pod must not fall over for want of a driver"
+        finally:
+            driver.install(node)
+        product.offers(CGPU, gpu_mem=15)
+    product.apply(gpu_pod("after", 3, labels={"app": "after"}, node=CGPU))
+    product.running("app=after")
+
+
+def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_in_when_it_is_back(
+    product: Product, node: Node
+) -> None:
+    whole = gpus.read(node.gpu_file)
+    broken = gpus.preset(str(node.preset), node.name)
+    (gpu,) = broken.gpus
+    object.__setattr__(gpu, "fault", "lost")
+    gpus.write(node.gpu_file, broken)
+    try:
+        wait_for("the GPU is told as unhealthy", lambda: not described(product)["healthy"], timeout=120)
+        wait_for("an event that says so", lambda: told(product, CGPU, "GPUUnhealthy"), timeout=120)
+        product.apply(gpu_pod("waits", 3, labels={"app": "waits"}, node=CGPU))
+        wait_for("a reason", lambda: product.events("waits"), timeout=20)
+        assert not product.node_of("waits")
+    finally:
+        gpus.write(node.gpu_file, whole)
+    product.running("app=waits", timeout_s=90)
+
+
+def test_a_label_that_means_nothing_is_told_each_time_and_changes_nothing(product: Product) -> None:
+    label = names.LABEL_PLACEMENT
+    for times in (1, 2):
+        product.kubectl("label", "node", CGPU, f"{label}=sideways", "--overwrite")
+        wait_for(
+            f"an event that names the value {times} times",
+            lambda times=times: times_told(product, CGPU, "sideways") >= times,
+            timeout=60,
+        )
+        product.kubectl("label", "node", CGPU, f"{label}-")
+    product.apply(gpu_pod("still", 2, labels={"app": "still"}, node=CGPU))
+    product.running("app=still")
+
+
+def test_cdi_that_was_asked_for_and_is_missing_is_told_and_found_when_it_comes(
+    product: Product, node: Node
+) -> None:
+    product.upgrade(INSTALLER, "--set", "nodeAgent.containerRuntime=cdi")
+    before = times_told(product, CGPU, "CDI")
+    try:
+        node.run("mv", driver.CDI_FILE, "/root/nvidia.yaml")
+        try:
+            wait_for("an event that says so", lambda: times_told(product, CGPU, "CDI") > before, timeout=120)
+            wait_for("no GPU is offered", lambda: not described(product)["healthy"], timeout=120)
+            product.apply(gpu_pod("waits", 2, labels={"app": "waits"}, node=CGPU))
+            wait_for("the pod says why it waits", lambda: product.events("waits"), timeout=120)
+            assert not product.node_of("waits")
+        finally:
+            node.run("mv", "/root/nvidia.yaml", driver.CDI_FILE)
+        product.running("app=waits", timeout_s=90)
+        assert "GPU-" in product.environment("waits")[names.ENV_VISIBLE_DEVICES]
+    finally:
+        product.typed("helm", "rollback", INSTALLER, "-n", NAMESPACE, "--wait", "--timeout", "2m")
+
+
+def test_a_container_sees_its_own_gpu_alone(product: Product) -> None:
+    product.offers(CORE_MEM, gpu_mem=60, gpu_core=400)
+    # 12 of 15 each: two do not fit on one GPU.
+    product.apply(*(gpu_pod(f"own-{n}", 12, 5, labels={"app": "own"}, node=CORE_MEM) for n in range(2)))
+    pods = product.running("app=own", 2)
+    seen = []
+    for pod in pods:
+        listed = product.kubectl("exec", pod["metadata"]["name"], "--", "ls", "/dev")
+        seen.append([word for word in listed.split() if word.startswith("nvidia") and word[6:].isdigit()])
+    assert sorted(map(len, seen)) == [1, 1]
+    assert seen[0] != seen[1]
+
+
+def told(product: Product, node: str, word: str) -> bool:
+    """Whether an event about the node, ours, has the word."""
+    return any(word in text for text in product.events(node, "default"))
+
+
+def times_told(product: Product, node: str, word: str) -> int:
+    """How often events about the node with the word were told; a series counts."""
+    events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
+    return sum(
+        (event.get("series") or {}).get("count", 1)
+        for event in events
+        if event["regarding"].get("name") == node and word in event.get("note", "")
+    )
+
+
+def described(product: Product) -> dict[str, bool]:
+    """The first GPU of the node as its agent describes it."""
+    text = product.json("get", "node", CGPU)["metadata"]["annotations"][names.ANN_DEVICES]
+    gpu: dict[str, bool] = {"healthy": True, **json.loads(text)["gpus"][0]}
+    return gpu

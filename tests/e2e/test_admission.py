@@ -1,0 +1,418 @@
+"""The chart's policies on a real API server: every case of the tables, for pods, templates, and users.
+
+The policies are rendered by helm for what this API server has. Nothing runs here but the control plane: what
+admission says does not depend on nodes.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpushare.kube.access import load_access
+from gpushare.model import names
+from gpushare.playground.apiserver.errors import ApiError
+from tests.admission_cases import (
+    PODS,
+    RECORDS,
+    WORKLOADS,
+    PodCase,
+    box,
+    carried_words,
+    core_words,
+    pod,
+    workload,
+)
+from tests.admission_writes import ADMIN, OBJECTS, SCHEDULER, WRITES, Write, agent_on, changed_words
+from tests.e2e.asking import Answer, Api, Commands
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.plane import (
+    CHECKOUT,
+    OPTED_OUT,
+    OPTED_OUT_NAMESPACE,
+    administrators,
+    control_plane,
+    create_objects,
+    wait_for_accounts,
+)
+from tests.unit.apiserver.plane import HERE, Plane
+
+CHART = CHECKOUT / "charts" / "ack-ai-installer"
+NAMESPACE = "kube-system"
+VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
+CASES = {case.id: case for case in PODS}
+
+
+@pytest.fixture(scope="module")
+def commands(binaries: Path, states: Path) -> Iterator[Commands]:
+    """A control plane without nodes, and kubectl and helm for it."""
+    with control_plane(binaries, states / "admission") as kubeconfig:
+        yield Commands(kubeconfig, binaries)
+
+
+@pytest.fixture(scope="module")
+def access(commands: Commands) -> Any:
+    return load_access(str(commands.kubeconfig))
+
+
+@pytest.fixture(scope="module")
+def api(commands: Commands, access: Any) -> Iterator[Api]:
+    """The administrator, once the policies are at work and ``OBJECTS`` are there; RBAC lets everybody do all."""
+    with Api(access) as api:
+        has = [api_name for api_name in (VALIDATING, MUTATING) if _has(api, api_name)]
+        if VALIDATING not in has:
+            pytest.skip(
+                "this Kubernetes has no ValidatingAdmissionPolicy (v1 from 1.30 on): the webhook does it"
+            )
+        commands.apply(*policies(commands, api))
+        commands.apply(administrators("everybody", "Group", "system:authenticated"), OPTED_OUT_NAMESPACE)
+        wait_for_accounts(api, "default", OPTED_OUT)
+        wait_for("every policy is at work", lambda: not _asleep(api, MUTATING in has))
+        create_objects(api, SCHEDULER)
+        yield api
+
+
+def policies(commands: Commands, api: Api, *arguments: str) -> list[dict[str, Any]]:
+    """What the chart makes of admission on this API server."""
+    argv = ["helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, *arguments]
+    for kind in (VALIDATING, MUTATING):
+        if _has(api, kind):
+            argv += ["--api-versions", f"admissionregistration.k8s.io/v1/{kind}"]
+    docs = yaml.safe_load_all(commands.typed(*argv))
+    return [doc for doc in docs if doc and "AdmissionPolicy" in doc["kind"]]
+
+
+def _has(api: Api, kind: str) -> bool:
+    listed = api.get("/apis/admissionregistration.k8s.io/v1")["resources"]
+    return kind in {one["kind"] for one in listed}
+
+
+def _asleep(api: Api, mutating: bool) -> list[str]:
+    """What is not refused, warned of or changed yet, of one case a policy."""
+    wrong, later, carried = CASES["compute-7"], CASES["gpu-count-2"], CASES["exported-from-a-cluster"]
+    kinds = ("Deployment", "CronJob", "PodTemplate")
+    bodies = [(case, workload(kind, case, "probe")) for case in (wrong, later, carried) for kind in kinds]
+    bodies += [(case, pod(case, "probe")) for case in (wrong, later, carried)]
+    found = [
+        f"{body['kind']} {case.id}" for case, body in bodies if problem(case, api.create(body, dry=True))
+    ]
+    answers = [
+        api.create(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe", **metadata}},
+            user=user,
+            dry=True,
+        )
+        for user, metadata in ((ADMIN, {"annotations": {names.ANN_DEVICES: "{}"}}), (agent_on("n1"), {}))
+    ]
+    answers.append(api.create(pod(CASES["memory"], "probe"), user=agent_on("n1"), dry=True))
+    binding = next(one for one in WRITES if one.id == "plain-scheduler-binds-with-record")
+    answers.append(api.attempt(binding))
+    found += [f"{answer.status}" for answer in answers if answer.status != 403]
+    if mutating:
+        made = api.create(pod(CASES["memory"], "probe"), dry=True)
+        if made.body.get("spec", {}).get("schedulerName") != names.SCHEDULER_NAME:
+            found.append("scheduler name")
+    return found
+
+
+def problem(case: PodCase, answer: Answer, *, pointed: str | None = None) -> str:
+    """What ``answer`` has against ``case``; empty when it is as the table says. ``pointed``: the scheduler got."""
+    if case.refused:
+        if answer.taken or case.says not in answer.message:
+            return f"wanted {case.says!r}, got {answer.status} {answer.message!r}"
+        return ""
+    if not answer.taken:
+        return f"refused: {answer.message}"
+    ours = [told for told in answer.warnings if "gpushare" in told]
+    if not case.warns and ours:
+        return f"warned: {ours}"
+    if case.warns and not any(case.warns in told for told in ours):
+        return f"wanted a warning {case.warns!r}, got {answer.warnings}"
+    if pointed is not None and pointed != case.scheduler:
+        return f"scheduler {pointed}, not {case.scheduler}"
+    return ""
+
+
+# --- pods and templates ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", PODS, ids=lambda case: case.id)
+def test_pods(api: Api, case: PodCase) -> None:
+    namespace = OPTED_OUT if case.namespace_labels else "default"
+    answer = api.create(pod(case, "case", namespace), dry=True)
+    pointed = answer.body["spec"]["schedulerName"] if answer.taken and _has(api, MUTATING) else None
+    assert not problem(case, answer, pointed=pointed)
+    if case.by == "gpushare" and case.refused:
+        assert re.search(r"ValidatingAdmissionPolicy 'gpushare-(requests|records)'", answer.message)
+        assert answer.message.endswith(case.says)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_templates(api: Api, kind: str) -> None:
+    """Refused where they are submitted, word for word as their pods would be; the users' text stays."""
+    found = []
+    for case in PODS:
+        answer = api.create(workload(kind, case, "case"), dry=True)
+        written = case.spec.get("schedulerName", "default-scheduler")
+        pointed = _template(answer.body)["spec"]["schedulerName"] if answer.taken else None
+        found.append((case.id, problem(replace(case, scheduler=written), answer, pointed=pointed)))
+    assert len(found) == len(PODS)
+    assert [(case, wrong) for case, wrong in found if wrong] == []
+
+
+def _template(obj: dict[str, Any]) -> dict[str, Any]:
+    spec = obj.get("spec", obj)
+    found: dict[str, Any] = spec.get("jobTemplate", {}).get("spec", spec)["template"]
+    return found
+
+
+def test_a_template_is_judged_when_it_changes_and_only_then(api: Api, commands: Commands) -> None:
+    """What was there before the rules can still be scaled, rolled back and deleted by its controllers."""
+    good = workload("Deployment", CASES["memory"], "changes")
+    assert api.create(good).taken
+    path = "/apis/apps/v1/namespaces/default/deployments/changes"
+    bad = {"spec": {"template": {"metadata": {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}}}}
+    limits = {"limits": {names.GPU_MEM: "3"}, "requests": {names.GPU_MEM: "3"}}
+    bad["spec"]["template"]["spec"] = {"containers": [{"name": "c", "image": "busybox", "resources": limits}]}
+    refused = api.ask("PATCH", path, bad, dry=True)
+    assert "label aliyun.com/gpu-count=2 spreads aliyun.com/gpu-mem over 2 GPUs" in refused.message
+    commands.typed("kubectl", "delete", "validatingadmissionpolicybinding", "gpushare-requests-templates")
+    wait_for("the rule sleeps", lambda: api.ask("PATCH", path, bad, dry=True).taken)
+    assert api.ask("PATCH", path, bad).taken
+    commands.apply(*policies(commands, api))
+    wrong = workload("Deployment", CASES["compute-7"], "probe")
+    wait_for("the rule is at work again", lambda: not api.create(wrong, dry=True).taken)
+    assert api.ask("PATCH", path, {"spec": {"replicas": 1, "paused": True}}).taken
+    assert api.ask("DELETE", path).taken
+
+
+def test_a_waiting_pod_may_not_be_relabelled_into_one_that_never_fits(api: Api) -> None:
+    path = "/api/v1/namespaces/default/pods/waiting"
+    answer = api.ask("PATCH", path, {"metadata": {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}}, dry=True)
+    assert "in equal whole parts: container c asks for 3" in answer.message
+    assert api.ask("PATCH", path, {"metadata": {"labels": {names.LABEL_POD_GPU_COUNT: "3"}}}, dry=True).taken
+
+
+def test_ephemeral_containers_ask_for_nothing(api: Api) -> None:
+    path = "/api/v1/namespaces/default/pods/bound-n1/ephemeralcontainers"
+    debugger = {**box("debug", mem="1"), "targetContainerName": "c"}
+    answer = api.ask("PATCH", path, {"spec": {"ephemeralContainers": [debugger]}}, dry=True)
+    assert not answer.taken
+    assert "spec.ephemeralContainers[0].resources: Forbidden" in answer.message
+    # Nor is it a way to the record.
+    del debugger["resources"]
+    changes = {
+        "metadata": {"annotations": {names.ANN_SHARE: "{}"}},
+        "spec": {"ephemeralContainers": [debugger]},
+    }
+    answer = api.ask("PATCH", path, changes, dry=True)
+    assert changed_words(names.ANN_SHARE) in answer.message or _record(answer.body) == _record(
+        OBJECTS["pods", "bound-n1"]
+    )
+
+
+def test_resizing_is_no_way_to_more_memory_or_to_the_record(api: Api) -> None:
+    path = "/api/v1/namespaces/default/pods/bound-n1/resize"
+    bigger = {"name": "c", "resources": {"limits": {names.GPU_MEM: "4"}, "requests": {names.GPU_MEM: "4"}}}
+    if api.ask("GET", path).status == 404:
+        pytest.skip("this Kubernetes has no pods/resize")
+    answer = api.ask("PATCH", path, {"spec": {"containers": [{**box("c"), **bigger}]}}, dry=True)
+    assert not answer.taken
+    answer = api.ask("PATCH", path, {"metadata": {"annotations": {names.ANN_SHARE: "{}"}}}, dry=True)
+    assert changed_words(names.ANN_SHARE) in answer.message or _record(answer.body) == _record(
+        OBJECTS["pods", "bound-n1"]
+    )
+
+
+def _record(obj: Any) -> str:
+    record: str = obj["metadata"]["annotations"][names.ANN_SHARE]
+    return record
+
+
+# --- who may write what ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.id)
+def test_writes(api: Api, write: Write) -> None:
+    answer = api.attempt(write)
+    if not write.says:
+        assert answer.taken, answer.message
+    else:
+        assert answer.status == 403
+        assert answer.message.endswith(write.says)
+
+
+def test_an_agents_own_token_says_its_node(api: Api, commands: Commands, access: Any) -> None:
+    """Nothing impersonated: the token of the agent's pod, with the rights that the chart gives it."""
+    account = {"name": "gpushare-device-plugin", "namespace": NAMESPACE}
+    commands.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    agent = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "agent", "namespace": NAMESPACE},
+        "spec": {"serviceAccountName": account["name"], "nodeName": "n1", "containers": [box()]},
+    }
+    made = api.create(agent)
+    assert made.taken, made.message
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {
+            "boundObjectRef": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "agent",
+                "uid": made.body["metadata"]["uid"],
+            }
+        },
+    }
+    asked = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account['name']}/token"
+    token = api.ask("POST", asked, body).body["status"]["token"]
+    own = replace(access, client_certificate=b"", client_key=b"", token=token)
+    with Api(own) as mine:
+        devices = {"metadata": {"annotations": {names.ANN_DEVICES: "{}"}}}
+        assert mine.ask("PATCH", "/api/v1/nodes/n1", devices, dry=True).taken
+        answer = mine.ask("PATCH", "/api/v1/nodes/n2", devices, dry=True)
+        assert "the node agent of node n1 changes only this node" in answer.message
+
+
+def test_what_people_see(api: Api, commands: Commands) -> None:
+    """kubectl, for real: the exported pod, the changed record, the wrong percentage."""
+    exported = commands.typed("kubectl", "get", "pod", "bound-n1", "-o", "yaml")
+    again = exported.replace("name: bound-n1", "name: again")
+    ran = commands.run("kubectl", "create", "-f", "-", stdin=again)
+    assert ran.returncode != 0
+    assert carried_words(*(name for name in _ours(exported))) in ran.stdout
+    ran = commands.run("kubectl", "annotate", "--overwrite", "pod", "bound-n1", f"{names.ANN_SHARE}=x")
+    assert ran.returncode != 0
+    assert changed_words(names.ANN_SHARE) in ran.stdout
+    job = workload("Job", CASES["compute-7"], "wrong")
+    ran = commands.run("kubectl", "apply", "-f", "-", stdin=json.dumps(job))
+    assert ran.returncode != 0
+    assert core_words(("c", "7")) in ran.stdout
+
+
+def _ours(text: str) -> list[str]:
+    return [name for name in RECORDS if f" {name}:" in text]
+
+
+def test_pods_of_a_deployment_find_the_scheduler(api: Api, commands: Commands) -> None:
+    if not _has(api, MUTATING):
+        pytest.skip("this Kubernetes has no MutatingAdmissionPolicy (v1 from 1.36 on): the webhook does it")
+    deployment = workload("Deployment", CASES["memory"], "real")
+    deployment["spec"]["replicas"] = 2
+    commands.apply(deployment)
+    pods = wait_for("two pods", lambda: _two(commands))
+    assert {one["spec"]["schedulerName"] for one in pods} == {names.SCHEDULER_NAME}
+    assert (
+        commands.json("get", "deployment", "real")["spec"]["template"]["spec"]["schedulerName"]
+        == "default-scheduler"
+    )
+    commands.typed("kubectl", "delete", "deployment", "real")
+
+
+def _two(commands: Commands) -> list[Any]:
+    found = [
+        one
+        for one in commands.json("get", "pods", "-l", "app=x")["items"]
+        if one["metadata"]["name"].startswith("real-")
+    ]
+    return found if len(found) == 2 else []
+
+
+# --- the embedded API server ---------------------------------------------------------------------------
+
+
+def test_the_playgrounds_api_server_refuses_alike(api: Api) -> None:
+    """To the letter: message, reason, code, and the details from which kubectl makes its own words."""
+    plane = Plane()
+    plane.fill()
+    found = []
+    kinds = {"Pod": ("v1", "pods"), **WORKLOADS}
+    for case in (case for case in PODS if case.refused):
+        for kind, (_, plural) in kinds.items():
+            obj = pod(case, "alike") if kind == "Pod" else workload(kind, case, "alike")
+            answer = api.create(obj, dry=True)
+            said = _status(lambda plural=plural, obj=obj: plane.create(plural, obj))
+            found.append((kind, case.id, said, answer.body))
+    for write in (write for write in HERE if write.says):
+        answer = api.attempt(write)
+        found.append(("write", write.id, _status(lambda write=write: plane.write(write)), answer.body))
+    assert len(found) > 100
+    keys = ("message", "reason", "code", "details")
+    differ = [
+        (kind, name, [(ours.get(key), real.get(key)) for key in keys if ours.get(key) != real.get(key)])
+        for kind, name, ours, real in found
+    ]
+    assert [one for one in differ if one[2]] == []
+
+
+def _status(act: Callable[[], object]) -> dict[str, Any]:
+    with pytest.raises(ApiError) as caught:
+        act()
+    status: dict[str, Any] = caught.value.status()
+    return status
+
+
+# --- the policies themselves -------------------------------------------------------------------------
+
+
+def test_the_api_server_finds_no_fault_with_the_types(api: Api, commands: Commands) -> None:
+    """kube-controller-manager checks each expression against the types of what the policy is about."""
+
+    def checked() -> list[Any]:
+        found = commands.json("get", "validatingadmissionpolicies")["items"]
+        done = [
+            one
+            for one in found
+            if one.get("status", {}).get("observedGeneration") == one["metadata"]["generation"]
+        ]
+        return found if len(found) == len(done) else []
+
+    found = wait_for("every policy's types are checked", checked)
+    faults = {
+        one["metadata"]["name"]: one["status"].get("typeChecking", {}).get("expressionWarnings")
+        for one in found
+    }
+    assert len(faults) > 10
+    assert {name: told for name, told in faults.items() if told} == {}
+
+
+@pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])
+def test_a_pod_of_many_containers_costs_less_than_the_limit(api: Api, wrong: bool) -> None:
+    many = tuple(box(f"c{n}", mem="1", core="7" if wrong and n == 199 else "5") for n in range(200))
+    case = PodCase("many", many, says=core_words(("c199", "7")) if wrong else "")
+    assert not problem(case, api.create(pod(case, "many"), dry=True))
+    assert not problem(case, api.create(workload("CronJob", case, "many"), dry=True))
+
+
+def test_without_nodes_in_tokens_the_other_rules_on_agents_stay(api: Api, commands: Commands) -> None:
+    agents = [
+        one for one in policies(commands, api, "--set", "admission.nodeBinding=never") if _of_agents(one)
+    ]
+    by_id = {write.id: write for write in WRITES}
+    free, bound = by_id["agent-without-node"], by_id["agent-labels-its-node"]
+    commands.apply(*agents)
+    wait_for("agents are free", lambda: api.attempt(free).taken)
+    for user in (bound.user, free.user):
+        assert api.attempt(bound, user=user).message.endswith(bound.says)
+    commands.apply(*(one for one in policies(commands, api) if _of_agents(one)))
+    wait_for("agents are bound", lambda: not api.attempt(free).taken)
+
+
+def _of_agents(policy: dict[str, Any]) -> bool:
+    name: str = policy["metadata"]["name"]
+    return name.startswith("gpushare-node-agent")
+
+
+def test_off_means_off(api: Api, commands: Commands) -> None:
+    assert policies(commands, api, "--set", "admission.enabled=false") == []
+    pointing = policies(commands, api, "--set", "admission.validation=false")
+    assert {one["kind"] for one in pointing} <= {MUTATING, f"{MUTATING}Binding"}
+    judging = policies(commands, api, "--set", "admission.pointToScheduler=false")
+    assert {one["kind"] for one in judging} <= {VALIDATING, f"{VALIDATING}Binding"}

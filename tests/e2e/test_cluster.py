@@ -1,0 +1,267 @@
+"""The test bed itself: a cluster as real as one machine allows, that leaves nothing behind."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e import traces
+from tests.e2e.cluster import (
+    THREE_NODES,
+    Cluster,
+    NodeRecord,
+    NotReached,
+    cgroups,
+    down,
+    driver,
+    record,
+    up,
+    wait_for,
+)
+from tests.e2e.cluster.kwok import add_kwok_nodes, remove_kwok_nodes
+
+IMAGE = "e2e.local/busybox:1"
+UP_SECONDS = 60.0
+CHECKOUT = Path(__file__).parents[2]
+
+
+def pod(
+    name: str, node: str, *command: str, labels: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": IMAGE, "command": list(command)}],
+            **spec,
+        },
+    }
+
+
+def get(cluster: Cluster, path: str, *, of: str, port: int) -> str:
+    """The body that HTTP GET ``path`` from pod ``of`` brings; busybox has no other client that works in a pod."""
+    host, _, rest = path.partition("/")
+    script = f"printf 'GET /{rest} HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {host} {port}"
+    return cluster.kubectl("exec", of, "--", "sh", "-c", script).stdout.partition("\n\n")[2]
+
+
+def gone_from(spaces: traces.Spaces) -> None:
+    """Killed processes are there until this machine's process 1 has taken note of them."""
+    with contextlib.suppress(NotReached):
+        wait_for("every process to be gone", lambda: not spaces.held(), timeout=20)
+    assert spaces.held() == set()
+
+
+@pytest.fixture
+def pods(cluster: Cluster) -> Iterator[Cluster]:
+    """A web server on the first node, a client on every node, a Service in front of the server."""
+    first = cluster.nodes[0].name
+    serve = (
+        "mkdir /www && echo from-$HOSTNAME >/www/index.html && echo serving && exec httpd -f -p 8080 -h /www"
+    )
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "bed-web"},
+        "spec": {"selector": {"app": "bed-web"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    }
+    clients = [f"bed-client-{i}" for i in range(len(cluster.nodes))]
+    cluster.apply(
+        service,
+        pod("bed-web", first, "sh", "-c", serve, labels={"app": "bed-web"}),
+        *(pod(name, node.name, "sleep", "100000") for name, node in zip(clients, cluster.nodes, strict=True)),
+    )
+    cluster.kubectl("wait", "--for=condition=Ready", "pod", "bed-web", *clients, "--timeout=60s")
+    yield cluster
+    cluster.kubectl("delete", "pod,service", "bed-web", "--ignore-not-found")
+    cluster.kubectl("delete", "pod", *clients)
+
+
+def test_nodes_are_those_of_the_version_asked_for(cluster: Cluster) -> None:
+    nodes = cluster.get("/api/v1/nodes")["items"]
+    real = [n for n in nodes if n["metadata"]["labels"].get("type") != "kwok"]
+    assert sorted(n["metadata"]["name"] for n in real) == sorted(n.name for n in cluster.nodes)
+    assert {n["status"]["nodeInfo"]["kubeletVersion"].split(".")[1] for n in real} == {
+        str(cluster.version[1])
+    }
+    assert all(n["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://2.") for n in real)
+
+
+def test_pods_reach_each_other_on_every_node_and_by_service(pods: Cluster) -> None:
+    address = json.loads(pods.kubectl("get", "pod", "bed-web", "-o", "json").stdout)["status"]["podIP"]
+    service = json.loads(pods.kubectl("get", "service", "bed-web", "-o", "json").stdout)["spec"]["clusterIP"]
+    for i in range(len(pods.nodes)):
+        client = f"bed-client-{i}"
+        assert get(pods, f"{address}/index.html", of=client, port=8080) == "from-bed-web\n"
+        assert get(pods, f"{service}/index.html", of=client, port=80) == "from-bed-web\n"
+        # The API server, where every pod looks for it; this is how it answers who speaks no TLS.
+        answer = get(pods, f"{pods.plan.api_service}/version", of=client, port=443)
+        assert answer == "Client sent an HTTP request to an HTTPS server.\n"
+
+
+def test_logs_exec_and_proxy_come_through_the_api_server(pods: Cluster) -> None:
+    assert pods.kubectl("logs", "bed-web").stdout == "serving\n"
+    assert pods.kubectl("exec", "bed-web", "--", "cat", "/www/index.html").stdout == "from-bed-web\n"
+    for way in ("services/bed-web:80", "pods/bed-web:8080"):
+        path = f"/api/v1/namespaces/default/{way}/proxy/index.html"
+        assert pods.kubectl("get", "--raw", path).stdout == "from-bed-web\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_components_come_back_and_containers_run_on(pods: Cluster, number: signal.Signals) -> None:
+    def containers() -> dict[str, str]:
+        items = pods.get("/api/v1/namespaces/default/pods")["items"]
+        mine = [p for p in items if p["metadata"]["name"].startswith("bed-")]
+        return {p["metadata"]["name"]: p["status"]["containerStatuses"][0]["containerID"] for p in mine}
+
+    before = containers()
+    for component in ("kubelet", "containerd", "kube-proxy", "etcd", "kube-apiserver"):
+        pods.restart(component, signal=number)
+        pods.wait_ready()
+    for component in ("kube-controller-manager", "kube-scheduler"):
+        pods.restart(component, signal=number)
+    unnamed = pod("bed-late", "", "sleep", "100000")
+    del unnamed["spec"]["nodeName"]
+    pods.apply(unnamed)
+    pods.kubectl("wait", "--for=condition=Ready", "pod", "bed-late", "--timeout=60s")
+    assert {name: found for name, found in containers().items() if name in before} == before
+    pods.kubectl("delete", "pod", "bed-late")
+
+
+def test_a_stopped_component_is_stopped(cluster: Cluster) -> None:
+    node = cluster.nodes[-1].name
+    cluster.stop("kube-proxy", node)
+    assert cluster.process("kube-proxy", node) is None
+    with pytest.raises(RuntimeError, match="does not run"):
+        cluster.stop("kube-proxy", node)
+    started = cluster.start("kube-proxy", node)
+    assert cluster.process("kube-proxy", node) == started
+    with pytest.raises(RuntimeError, match="runs already"):
+        cluster.start("kube-proxy", node)
+
+
+def test_every_request_is_in_the_audit_log(cluster: Cluster) -> None:
+    cluster.kubectl("get", "--raw", "/api/v1/namespaces/audit-me/secrets", check=False)
+
+    def logged() -> list[dict[str, Any]]:
+        lines = cluster.audit_log.read_text().splitlines()
+        return [json.loads(line) for line in lines if "audit-me" in line]
+
+    found = wait_for("the audit event", logged, timeout=10)[-1]
+    assert (found["verb"], found["user"]["username"], found["level"]) == (
+        "list",
+        "kubernetes-admin",
+        "Metadata",
+    )
+
+
+def test_the_driver_comes_and_goes_while_the_node_runs(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    installed = driver.install(node)
+    assert node.run("nvidia-smi", "-L").stdout.count("UUID: GPU-") == installed.gpus
+    listed = node.run("nvidia-ctk", "cdi", "list").stdout
+    assert "nvidia.com/gpu=0" in listed
+    seen = node.ctr(
+        "run", "--rm", "--device", "nvidia.com/gpu=all", IMAGE, "bed-gpus", "ls", "/dev", "/etc/fakegpu"
+    ).split()
+    assert {"nvidia0", "nvidiactl", "node.conf"} <= set(seen)
+
+    driver.remove(node)
+    assert node.run("nvidia-smi", "-L", check=False).returncode != 0
+    assert not node.run("sh", "-c", "ls /dev/nvidia* /var/run/cdi/*.yaml", check=False).stdout
+    driver.install(node)
+    assert node.run("nvidia-smi", "-L").stdout.count("UUID: GPU-") == installed.gpus
+
+
+def test_simulated_nodes_run_pods(cluster: Cluster) -> None:
+    added = add_kwok_nodes(cluster, 3, prefix="bed-kwok", tainted=True)
+    try:
+        node = cluster.get(f"/api/v1/nodes/{added[0]}")
+        assert node["status"]["allocatable"]["aliyun.com/gpu-mem"] == "128"
+        cluster.apply(pod("bed-simulated", added[0], "none"))
+        cluster.kubectl("wait", "--for=condition=Ready", "pod", "bed-simulated", "--timeout=30s")
+        cluster.kubectl("delete", "pod", "bed-simulated", "--timeout=30s")
+    finally:
+        remove_kwok_nodes(cluster)
+
+
+def test_a_second_cluster_beside_it_goes_without_a_trace(
+    cluster: Cluster, binaries: Path, k8s: str, states: Path
+) -> None:
+    state = states / "second"
+    before, there = traces.look(), traces.other_clusters(None, state)
+    start = time.monotonic()
+    second = up(state, binaries, k8s=k8s, nodes=THREE_NODES[:1])
+    took = time.monotonic() - start
+    try:
+        spaces = traces.Spaces.of(second)
+        others = there | traces.other_clusters(second.plan.slot, state)
+        assert second.plan != cluster.plan
+        second.apply(pod("alone", second.nodes[0].name, "sleep", "100000"))
+        second.kubectl("wait", "--for=condition=Ready", "pod", "alone", "--timeout=60s")
+        assert "alone" not in cluster.kubectl("get", "pods", "-o", "name").stdout
+        assert traces.look().since(before, of_others=others), "a cluster that leaves no trace while it is up"
+    finally:
+        assert down(state)
+    assert took < UP_SECONDS
+    after = traces.look()
+    others |= traces.other_clusters(second.plan.slot, state)
+    assert after.since(before, of_others=others) == set()
+    assert after.gone_since(before, of_others=others) == set()
+    gone_from(spaces)
+    assert not down(state)
+    cluster.wait_ready(timeout=10)
+
+
+def test_what_a_killed_supervisor_left_is_taken_down(k8s: str, states: Path, binaries: Path) -> None:
+    state = states / "orphan"
+    before = traces.look()
+    command = [sys.executable, "-m", "tests.e2e.cluster", "up", "--k8s", k8s, "--state", str(state)]
+    maker = subprocess.Popen([*command, "--binaries", str(binaries)], cwd=CHECKOUT, stderr=subprocess.DEVNULL)
+    try:
+        # In the middle: components run, nodes are not Ready.
+        wait_for(
+            "its API server to be started",
+            lambda: (state / "processes" / "kube-apiserver").exists(),
+            timeout=30,
+        )
+    finally:
+        maker.kill()
+        maker.wait()
+    orphan = Cluster(state)
+    others = traces.other_clusters(orphan.plan.slot, state)
+    spaces = traces.Spaces.of(orphan)
+    assert cgroups.processes(record.group(state))
+    assert down(state)
+    after = traces.look()
+    others |= traces.other_clusters(orphan.plan.slot, state)
+    assert after.since(before, of_others=others) == set()
+    gone_from(spaces)
+
+
+def test_a_cluster_that_cannot_start_says_so_and_leaves_nothing(
+    k8s: str, states: Path, binaries: Path
+) -> None:
+    state = states / "broken"
+    broken = states / "broken-programs"
+    broken.mkdir()
+    for program in binaries.iterdir():
+        (broken / program.name).symlink_to("/bin/false") if program.name == "etcd" else (
+            broken / program.name
+        ).hardlink_to(program)
+    before = traces.look()
+    with pytest.raises((RuntimeError, OSError), match="etcd"):
+        up(state, broken, k8s=k8s, nodes=[NodeRecord("n", 0, None)])
+    assert not state.exists()
+    left = {line for line in traces.look().since(before) if "failed-logs" not in line}
+    assert not [line for line in left if "broken" in line]

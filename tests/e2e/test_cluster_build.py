@@ -1,0 +1,103 @@
+"""How the cluster's programs are found, built and kept; with programs that stand for Go and its results."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster.binaries import INIT, CannotBuild, build
+from tests.e2e.cluster.programs import KUBERNETES, kubernetes_version, programs
+
+GO = """#!/bin/sh
+case $1 in
+env) echo go1.0-of-a-test; exit 0 ;;
+esac
+echo "$PWD $*" >>"$GO_LOG"
+[ -z "$GO_FAILS" ] || { echo "cannot compile this" >&2; exit 1; }
+while [ "$1" != -o ]; do shift; done
+echo made >"$2"
+"""
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Go that logs what it is asked and makes a file; the cache is a folder of the test's."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "go").write_text(GO)
+    (tools / "go").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("GO_LOG", str(tmp_path / "go.log"))
+    monkeypatch.setenv("GPUSHARE_E2E_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return tmp_path / "go.log"
+
+
+@pytest.mark.parametrize("k8s", KUBERNETES)
+def test_every_program_is_pinned(k8s: str) -> None:
+    for program in programs(k8s).values():
+        assert (program.folder / "go.sum").is_file(), program
+        assert f"\t{program.package}\n" in (program.folder / "go.mod").read_text().replace("tool ", "\t"), (
+            program
+        )
+    assert kubernetes_version(k8s).startswith(f"v{k8s}.")
+
+
+def test_a_program_is_built_once(go: Path) -> None:
+    first = build(names=["helm", "etcd"], told=lambda _: None)
+    second = build(names=["etcd", "helm"], told=lambda _: None)
+    assert {path.name for path in first.iterdir()} == {"helm", "etcd", INIT}
+    assert {path.name: path.read_bytes() for path in second.iterdir()} == {
+        path.name: path.read_bytes() for path in first.iterdir()
+    }
+    assert len(go.read_text().splitlines()) == 2
+
+
+def test_given_programs_are_used_and_the_rest_is_built(
+    go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "etcd").write_text("given")
+    for way in ("argument", "environment"):
+        if way == "environment":
+            monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
+        folder = build(
+            names=["etcd", "helm"], ready=given if way == "argument" else None, told=lambda _: None
+        )
+        assert (folder / "etcd").read_text() == "given"
+        assert (folder / "helm").read_text() == "made\n"
+    with pytest.raises(CannotBuild, match="no such folder"):
+        build(ready=tmp_path / "nowhere")
+
+
+def test_a_build_that_fails_says_why_and_leaves_nothing(
+    go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GO_FAILS", "1")
+    with pytest.raises(CannotBuild, match="cannot compile this"):
+        build(names=["helm"], told=lambda _: None)
+    left = [path.name for path in (tmp_path / "cache" / "programs").iterdir()]
+    assert not [name for name in left if name.startswith(("helm", ".making"))]
+
+
+def test_missing_tools_are_named(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(names=["helm"], told=lambda _: None)
+    few = tmp_path / "few"
+    few.mkdir()
+    for name in ("sh", "gcc"):
+        (few / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(few))
+    with pytest.raises(CannotBuild, match="needs Go"):
+        build(names=["etcd"], told=lambda _: None)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{few}")
+    with pytest.raises(CannotBuild, match=r"libseccomp-dev.*scripts/install-e2e-packages"):
+        build(names=["runc"], told=lambda _: None)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"kubelt: no such program; known are .*kubelet"):
+        build(names=["kubelt"])
+    with pytest.raises(ValueError, match=r"Kubernetes 1\.2: choose one of"):
+        kubernetes_version("1.2")

@@ -1,0 +1,168 @@
+"""The Containerfile, built by buildah on a Debian that mmdebstrap makes, without any registry."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpushare import __version__
+from images import debian, native, product
+from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
+
+PROJECT = product.PROJECT
+BASE = "localhost/usual-base:1"
+COMPILER = "localhost/usual-compiler:1"
+# It makes a Debian and installs into it twice: two minutes, and many times that beside other work.
+pytestmark = pytest.mark.timeout(1500)
+
+
+class Buildah:
+    """buildah with a storage of its own below ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._options = [
+            "--root",
+            folder / "storage",
+            "--runroot",
+            folder / "run",
+            "--storage-driver",
+            "overlay",
+        ]
+
+    def __call__(self, *arguments: object, timeout: float = 1200) -> str:
+        done = subprocess.run(
+            ["buildah", *map(str, self._options), *map(str, arguments)],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert done.returncode == 0, f"buildah {arguments[0]}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
+    made = Buildah(tmp_path_factory.mktemp("buildah"))
+    yield made
+    made("rm", "--all")
+    made("rmi", "--all", "--force")
+
+
+@pytest.fixture(scope="module")
+def base(buildah: Buildah, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image of a usual Debian with Python, as ``python:3.11-slim`` is one."""
+    return _debian(buildah, BASE, ["python3", "python3-venv"], tmp_path_factory.mktemp("apt"))
+
+
+@pytest.fixture(scope="module")
+def compiler(buildah: Buildah, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image of a usual Debian with a C compiler, as ``python:3.11`` is one."""
+    return _debian(buildah, COMPILER, ["gcc", "libc6-dev", "make"], tmp_path_factory.mktemp("apt"))
+
+
+def _debian(buildah: Buildah, name: str, packages: list[str], folder: Path) -> str:
+    system = PROJECT / "build" / "images" / f"{name.partition('/')[2].partition(':')[0]}.tar"
+    if not system.exists():
+        making = system.with_suffix(".part.tar")
+        sources = folder / "sources.list"
+        sources.write_text("".join(f"deb {one}\n" for one in debian.mirrors()))
+        options = ["--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
+        subprocess.run(["mmdebstrap", *options, debian.release(), making, sources], check=True, timeout=1200)
+        making.rename(system)
+    container = buildah("from", "scratch")
+    buildah("add", "--quiet", container, system, "/")
+    buildah("commit", "--quiet", container, name)
+    buildah("rm", container)
+    return name
+
+
+@pytest.fixture(scope="module")
+def built(buildah: Buildah, base: str, compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
+    folder = tmp_path_factory.mktemp("containerfile")
+    buildah(
+        *(
+            "build",
+            "--isolation",
+            "chroot",
+            "--network",
+            "host",
+            "--pull-never",
+            "--build-arg",
+            f"BASE={base}",
+            "--build-arg",
+            f"COMPILER={compiler}",
+        ),
+        *_machines_own_pip(folder),
+        *("--file", "images/Containerfile", "--tag", "localhost/gpushare:test", "."),
+    )
+    archive = folder / "built.tar"
+    buildah("push", "--quiet", "localhost/gpushare:test", f"oci-archive:{archive}:test")
+    root = folder / "root"
+    root.mkdir()
+    for path in (root, *root.parents[:2]):
+        path.chmod(0o755)
+    return unpack(archive, root)
+
+
+def _machines_own_pip(folder: Path) -> list[str]:
+    """Mounts that let pip within the build find packages as this machine's own pip does."""
+    wanted = {"cert": "PIP_CERT", "find-links": "PIP_FIND_LINKS", "index-url": "PIP_INDEX_URL"}
+    settings = {key: os.environ[name] for key, name in wanted.items() if name in os.environ}
+    config = folder / "pip.conf"
+    config.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items()))
+    mounts = [f"{config}:/etc/pip.conf:ro"]
+    mounts += [f"{value}:{value}:ro" for value in settings.values() if value.startswith("/")]
+    return [word for mount in mounts for word in ("--volume", mount)]
+
+
+def test_it_starts_as_the_image_that_is_made_here(built: Unpacked) -> None:
+    assert built.config["User"] == f"{product.USER}:{product.USER}"
+    assert built.config["Entrypoint"] == ["gpushare"]
+    labels = built.config["Labels"]
+    assert {key: labels[key] for key in product.LABELS} == product.LABELS
+    ended = built.run(*arguments(built, ["--version"]))
+    assert ended.stdout == f"gpushare {__version__}\n", ended.stderr
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_starts_on_a_root_that_cannot_be_written(built: Unpacked, role: str) -> None:
+    ended = built.run(*arguments(built, [role, "--help"]))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout
+
+
+def test_it_holds_the_pinned_packages(built: Unpacked) -> None:
+    listing = "import importlib.metadata as m, json; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
+    ended = built.run("/opt/gpushare/bin/python", "-c", listing)
+    held = json.loads(ended.stdout)
+    pins = (PROJECT / "requirements" / "product.txt").read_text()
+    pinned = dict(line.split(" ")[0].split("==") for line in pins.splitlines() if "==" in line)
+    assert {name.replace("_", "-"): version for name, version in held.items()} == pinned | {
+        "gpushare": __version__
+    }
+
+
+def test_the_isolation_libraries_are_those_of_the_image_that_is_made_here(built: Unpacked) -> None:
+    folder = built.root / native.PLACE
+    assert {one.name for one in folder.iterdir()} == set(native.FILES)
+    for name in native.FILES:
+        assert (folder / name).stat().st_mode & 0o777 == 0o755
+        needed = subprocess.run(
+            ["readelf", "-d", folder / name], check=True, capture_output=True, text=True
+        ).stdout
+        driver = {"libcuda.so.1": "libcuda.so", "libnvidia-ml.so.1": "libnvidia-ml.so"}.get(name)
+        assert driver is None or f"[/run/gpushare/driver/{driver}]" in needed
+    # The arbiter and the image's C library fit together.
+    ended = built.run(f"/{native.PLACE}/arbiter", "--help")
+    assert "--containers" in ended.stdout + ended.stderr, ended
+
+
+def test_the_archive_that_is_made_here_is_one_that_buildah_takes(buildah: Buildah) -> None:
+    archive = PROJECT / "build" / "images" / "gpushare.tar"
+    buildah("pull", "--quiet", f"oci-archive:{archive}")
+    assert product.REF in buildah("images", "--format", "{{.Name}}:{{.Tag}}").splitlines()

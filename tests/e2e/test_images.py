@@ -1,0 +1,289 @@
+"""The image archives: small, the same twice, without rights, honest about what is in them, and they run."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import source_hash
+from pathlib import Path
+
+import pytest
+import yaml
+from spdx_tools.spdx.parser.parse_anything import parse_file
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
+
+from gpushare import __version__
+from images import native, oci, product, python, samples, sbom
+from images.parts import Store
+from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
+
+PROJECT = product.PROJECT
+MOST_BYTES = 150_000_000
+# The others' pods never start: refused, or waiting for ever.
+EXAMPLES = sorted((PROJECT / "examples").glob("0*.yaml"))
+
+
+@pytest.fixture(scope="session")
+def archives() -> dict[str, Path]:
+    """Every archive, by name; made in ``build/images`` unless they are there."""
+    store = Store(PROJECT / "build" / "images")
+    with store.alone():
+        made = [product.build(store), *samples.build(store)]
+    return {path.stem if path.suffix == ".tar" else path.name: path for path in made}
+
+
+@pytest.fixture(scope="session")
+def unpacked(
+    archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Unpacked]:
+    """The image of that name, unpacked once."""
+    known: dict[str, Unpacked] = {}
+
+    def get(name: str) -> Unpacked:
+        if name not in known:
+            root = tmp_path_factory.mktemp("root")
+            root.chmod(0o755)
+            for parent in root.parents:
+                if parent.name.startswith("pytest-"):
+                    parent.chmod(0o755)
+            known[name] = unpack(archives[name], root)
+        return known[name]
+
+    return get
+
+
+@pytest.fixture
+def image(unpacked: Callable[[str], Unpacked]) -> Unpacked:
+    return unpacked("gpushare")
+
+
+def test_the_product_is_small(archives: dict[str, Path]) -> None:
+    notes = json.loads(archives["gpushare"].with_suffix(".json").read_text())
+    for layer in notes["layers"]:
+        print(f"{layer['size'] / 1e6:6.1f} MB  {layer['made_by']}")
+    assert notes["refs"] == [f"docker.io/gpushare/gpushare:{__version__}"]
+    assert notes["size"] == archives["gpushare"].stat().st_size < MOST_BYTES
+
+
+def test_a_build_from_nothing_elsewhere_gives_the_same_bytes(
+    archives: dict[str, Path], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for name in ("images", "src", "isolation", "requirements", "scripts"):
+        # What is generated is generated again.
+        ignored = shutil.ignore_patterns("__pycache__", "*_pb2*.py*")
+        shutil.copytree(PROJECT / name, elsewhere / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(PROJECT / name, elsewhere)
+    # Somebody may have edited a file since the first test.
+    store = Store(archives["gpushare"].parent)
+    with store.alone():
+        product.build(store)
+    here = {
+        "PYTHONPATH": f"{elsewhere}/src:{elsewhere}",
+        "TZ": "Asia/Shanghai",
+        "LC_ALL": "C",
+        "PYTHONHASHSEED": "7",
+    }
+    subprocess.run(
+        [sys.executable, "-m", "images", "all", "--out", tmp_path / "again"],
+        cwd=elsewhere,
+        env=os.environ | here,
+        umask=0o077,
+        check=True,
+        timeout=500,
+    )
+    for name, first in archives.items():
+        notes = [one.with_suffix(".json").read_text() for one in (first, tmp_path / "again" / first.name)]
+        assert notes[0] == notes[1]
+        assert (tmp_path / "again" / first.name).read_bytes() == first.read_bytes(), f"{name} differs"
+    bills = [folder / "gpushare.spdx.json" for folder in (archives["gpushare"].parent, tmp_path / "again")]
+    assert bills[0].read_bytes() == bills[1].read_bytes()
+
+
+def test_nothing_is_made_anew_when_nothing_changed(archives: dict[str, Path]) -> None:
+    told: list[str] = []
+    store = Store(archives["gpushare"].parent, told.append)
+    before = {path: path.stat().st_mtime_ns for path in archives.values()}
+    with store.alone():
+        product.build(store)
+        samples.build(store)
+    assert all("is up to date" in line for line in told)
+    assert before == {path: path.stat().st_mtime_ns for path in archives.values()}
+
+
+def test_containers_have_no_rights_unless_given(image: Unpacked) -> None:
+    assert image.config["User"] == "65532:65532"
+    assert image.config["Entrypoint"] == ["gpushare"]
+    assert image.config["Labels"]["org.opencontainers.image.version"] == __version__
+    for one in image.members:
+        assert (one.uid, one.gid) == (0, 0), one.name
+        assert one.mtime == oci.MOMENT, one.name
+        assert not one.mode & (stat.S_ISUID | stat.S_ISGID), f"{one.name} gives its owner's rights"
+        if not one.issym():
+            assert one.name == "tmp" or not one.mode & 0o022, f"{one.name} can be written by others"
+    names = {one.name for one in image.members}
+    assert not names & {"bin/sh", "usr/bin/sh", "usr/bin/apt-get", "usr/bin/dpkg", "usr/bin/pip"}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_starts_on_a_root_that_cannot_be_written(image: Unpacked, role: str) -> None:
+    ended = image.run(*arguments(image, [role, "--help"]))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.lower().lstrip().startswith(("usage", "show how"))
+    assert ended.stderr == ""
+
+
+def test_the_isolation_libraries_are_there_as_they_are_shipped(image: Unpacked) -> None:
+    folder = image.root / native.PLACE
+    assert {one.name for one in folder.iterdir()} == set(native.FILES)
+    dynamic = subprocess.run(
+        ["readelf", "-d", folder / "libcuda.so.1"], capture_output=True, text=True, check=True
+    )
+    assert "soname: [libcuda.so.1]" in dynamic.stdout
+    assert "[/run/gpushare/driver/libcuda.so]" in dynamic.stdout
+    # It reads nothing of the environment that would lead it elsewhere.
+    assert b"GPUSHARE_RUN" not in (folder / "libcuda.so.1").read_bytes()
+    ended = image.run(f"/{native.PLACE}/arbiter")
+    assert (ended.returncode, ended.stderr) == (2, "usage: arbiter --containers DIR\n")
+
+
+def test_it_says_its_version_and_runs_as_nobody_in_particular(image: Unpacked) -> None:
+    assert image.run(*arguments(image, ["--version"])).stdout == f"gpushare {__version__}\n"
+    who = image.run("python3", "-c", "import os; print(os.getuid(), os.getgid(), os.access('/tmp', os.W_OK))")
+    assert who.stdout == "65532 65532 False\n"
+
+
+def test_every_library_that_a_module_needs_is_there(image: Unpacked) -> None:
+    site = image.root / python.SITE
+    built_in = (image.root / f"usr/lib/python{python.PYTHON}/lib-dynload").glob("*.so")
+    modules = {path.name.partition(".")[0] for path in built_in}
+    for path in (*site.rglob("*.cpython-*.so"), *site.rglob("*.abi3.so")):
+        parts = path.relative_to(site).with_name(path.name.partition(".")[0]).parts
+        modules.add(".".join(parts))
+    code = (
+        "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(len(sys.argv))"
+    )
+    wanted = sorted(modules)
+    ended = image.run("python3", "-c", code, *wanted)
+    assert ended.returncode == 0, ended.stderr
+    assert len(wanted) > 60
+
+
+def test_bytecode_is_that_of_its_source_and_never_compared_with_it(image: Unpacked) -> None:
+    unchecked_hash = 0b01  # PEP 552
+    sources = [path for path in image.root.rglob("*.py") if path.is_file()]
+    assert len(sources) > 1000
+    for source in sources:
+        compiled = (
+            source.parent / "__pycache__" / f"{source.stem}.cpython-{python.PYTHON.replace('.', '')}.pyc"
+        )
+        head = compiled.read_bytes()[:16]
+        assert int.from_bytes(head[4:8], "little") == unchecked_hash
+        assert head[8:16] == source_hash(source.read_bytes()), source
+
+
+def test_the_bill_of_materials_is_valid_and_complete(image: Unpacked, archives: dict[str, Path]) -> None:
+    beside = archives["gpushare"].parent / "gpushare.spdx.json"
+    assert (image.root / sbom.PLACE.strip("/")).read_bytes() == beside.read_bytes()
+    document = parse_file(str(beside))
+    assert validate_full_spdx_document(document) == []
+    listed = {(one.name.lower().replace("_", "-"), one.version): one for one in document.packages}
+
+    records = [path for path in (image.root / "var/lib/dpkg/status.d").iterdir() if path.suffix != ".md5sums"]
+    fields = [dict(re.findall(r"^(\w+): (.*)$", path.read_text(), re.MULTILINE)) for path in records]
+    debian = {(one["Package"].lower(), one["Version"]) for one in fields}
+    metadata = (image.root / python.SITE).glob("*.dist-info/METADATA")
+    own = [dict(re.findall(r"^(Name|Version): (.*)$", path.read_text(), re.MULTILINE)) for path in metadata]
+    installed = {(one["Name"].lower().replace("_", "-"), one["Version"]) for one in own}
+    assert len(debian) > 20
+    assert ("gpushare", __version__) in installed
+    assert listed.keys() == debian | installed | {("gpushare-isolation", __version__)}
+
+    pins = (PROJECT / "requirements" / "product.txt").read_text()
+    for name, version in installed - {("gpushare", __version__)}:
+        assert f"{name}=={version}" in pins
+        (checksum,) = listed[name, version].checksums
+        assert checksum.value in pins, f"{name}: the SBOM names a file that is not pinned"
+
+
+def test_licences_travel_with_the_files(image: Unpacked) -> None:
+    for record in (image.root / "var/lib/dpkg/status.d").glob("*.md5sums"):
+        assert (image.root / "usr/share/doc" / record.stem).exists(), record.stem
+
+
+@pytest.mark.parametrize("manifest", EXAMPLES, ids=lambda path: path.stem)
+def test_every_image_of_the_examples_is_made_here(manifest: Path) -> None:
+    made = {ref for refs in samples.REFS.values() for ref in refs}
+    named = set(re.findall(r"image: (\S+)", manifest.read_text()))
+    hosts = {f"docker.io/{name}" if "." not in name.partition("/")[0] else name for name in named}
+    assert named
+    assert hosts <= made
+
+
+def _started(manifest: str) -> tuple[str, list[str], str]:
+    """The image, command and working directory of an example's only container."""
+    document = yaml.safe_load((PROJECT / "examples" / manifest).read_text())
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    return container["image"], container.get("command", []), container.get("workingDir", "")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "name", "more"),
+    [
+        ("02-job-co-scheduler.yaml", "gpushare-sample-tensorflow-1.5", ["--max_steps=2", "--pause_s=0"]),
+        ("03-job-share.yaml", "gpushare-sample-tensorflow-1.5", ["--max_steps=2", "--pause_s=0"]),
+        ("05-core-mem.yaml", "gpushare-sample-cuda-sample-11.0.3", ["--rounds=1"]),
+    ],
+)
+def test_a_sample_runs_as_its_manifest_says_on_the_driver_that_it_is_given(
+    unpacked: Callable[[str], Unpacked], tmp_path: Path, manifest: str, name: str, more: list[str]
+) -> None:
+    ref, command, workdir = _started(manifest)
+    assert ref in samples.REFS[name]
+    image = unpacked(name)
+    described = tmp_path / "node.conf"
+    described.write_text(
+        subprocess.run(
+            [sys.executable, "-m", "gpushare.playground.gpus", "v100-16384"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    )
+    driver = PROJECT / "build" / "fakegpu" / "libnvidia-ml.so.1"
+    # Where the runtime would mount them.
+    inside = f"/usr/lib/{os.uname().machine}-linux-gnu/libnvidia-ml.so.1"
+    for place in (inside, "/tmp/node.conf"):
+        (image.root / place.strip("/")).touch()
+    share = {"ALIYUN_COM_GPU_MEM_CONTAINER": "4", "ALIYUN_COM_GPU_MEM_DEV": "16"}
+    ended = image.run(
+        *command,
+        *more,
+        workdir=workdir,
+        env={"FAKEGPU_NODE": "/tmp/node.conf"} | share,
+        binds={driver: inside, described: "/tmp/node.conf"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "GPU 0: Tesla V100" in ended.stdout
+    assert "16384 MiB in all" in ended.stdout
+    assert "share of one GPU's memory: 4 / 16 = 0.25" in ended.stdout
+
+
+def test_the_players_own_entry_point_is_there_and_people_find_a_shell(
+    unpacked: Callable[[str], Unpacked],
+) -> None:
+    image = unpacked("gpu-player-v2")
+    assert image.environment["NVIDIA_VISIBLE_DEVICES"] == "all"
+    (program,) = arguments(image)
+    script = (image.root / "usr/local/bin" / program).read_text().splitlines()[-1]
+    (source,) = [word for word in shlex.split(script) if word.endswith(".py")]
+    assert (image.root / source.strip("/")).is_file()
+    shell = image.run("sh", "-c", "env | grep ^NVIDIA_; bash -c 'echo $BASH'; ls /")
+    assert shell.returncode == 0, shell.stderr
+    assert "NVIDIA_VISIBLE_DEVICES=all\n/usr/bin/bash\n" in shell.stdout

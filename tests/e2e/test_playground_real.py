@@ -1,0 +1,124 @@
+"""The playground on the real control plane: the same walk, and the same answers as from the embedded one."""
+
+import asyncio
+import contextlib
+import difflib
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpushare.playground.cluster import Cluster
+from gpushare.playground.cluster.control import Control
+from gpushare.playground.cluster.embedded import EmbeddedControl
+from gpushare.playground.cluster.real import RealControl
+from gpushare.playground.cluster.state import remove_stale
+from tests.e2e.cluster import build
+from tests.e2e.parity.asking import answers, type_of_answers
+from tests.e2e.parity.normal import normal
+from tests.e2e.parity.steps import STEPS, WORKLOADS
+from tests.integration.playground.running_playground import wait_until
+from tests.integration.whole.world import CHECKOUT, DRIVER, environment
+
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "helm")
+CHART = CHECKOUT / "charts" / "ack-ai-installer"
+EVERY = (*STEPS, *WORKLOADS)
+
+
+@pytest.fixture(scope="module")
+def binaries(k8s: str) -> Path:
+    if k8s != "1.36":
+        pytest.skip(
+            f"the playground's admission rules are policies of Kubernetes 1.36; this run is about {k8s}"
+        )
+    return build(k8s, COMPONENTS)
+
+
+def test_the_walk_holds_on_the_real_control_plane(binaries: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "gpushare", "playground", "--control-plane", str(binaries), "--exit"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=CHECKOUT,
+        env=environment(),
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"All \d\d expectations held\.", ran.stdout)
+    assert "two kube-schedulers" in ran.stdout
+    assert "the two rules of the examples only" not in ran.stdout
+
+
+async def _asked(control: Control) -> type_of_answers:
+    async with Cluster(driver=DRIVER, control=control, told=lambda _: None) as cluster:
+        return await answers(cluster.kubeconfig, EVERY)
+
+
+@pytest.fixture(scope="module")
+def both(binaries: Path) -> tuple[type_of_answers, type_of_answers]:
+    """What the embedded and the real control plane answered."""
+
+    async def ask() -> tuple[type_of_answers, type_of_answers]:
+        embedded, real = _asked(EmbeddedControl()), _asked(RealControl(binaries, chart=CHART))
+        return await asyncio.gather(embedded, real)
+
+    return asyncio.run(ask())
+
+
+def test_steps_have_names_of_their_own() -> None:
+    assert len({step.name for step in EVERY}) == len(EVERY)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("step", EVERY, ids=lambda step: step.name)
+def test_both_control_planes_answer_alike(step, both: tuple[type_of_answers, type_of_answers]) -> None:
+    (embedded_code, embedded), (real_code, real) = (said[step.name] for said in both)
+    assert real_code == step.code, real
+    assert embedded_code == step.code, embedded
+    lines = [normal(step, text).splitlines() for text in (embedded, real)]
+    different = "\n".join(difflib.unified_diff(*lines, "embedded", "real", lineterm="", n=2))
+    if step.differs:
+        assert different, f"they answer alike now, though {step.differs}: take the reason away"
+        return
+    assert not different, f"kubectl {step.command}\n{different}"
+
+
+def _processes_with(word: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and word in (entry / "cmdline").read_text(errors="replace"):
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_runs_on_when_the_playground_has_ended(binaries: Path, number: signal.Signals) -> None:
+    command = ["-m", "gpushare", "playground", "--control-plane", str(binaries), "--no-walk"]
+    process = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=CHECKOUT, env=environment()
+    )
+    try:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if line.startswith("GPUs of every node"):
+                break
+        found = re.search(r"export KUBECONFIG=(/\S+?)/control/", said)
+        assert found, said
+        state = found[1]
+        # etcd, API server, controllers, two schedulers, extender, three kubelets and agents.
+        assert len(_processes_with(state)) >= 12
+    finally:
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    wait_until(lambda: not _processes_with(state), told=lambda: _processes_with(state))
+    if number is signal.SIGTERM:
+        assert not Path(state).exists()
+    else:
+        assert Path(state) in remove_stale()

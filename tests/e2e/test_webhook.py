@@ -1,0 +1,427 @@
+"""The webhook as its process, called by a real API server through the configurations of the chart.
+
+The chart is rendered as for a Kubernetes without policies; only where the API server finds the webhook is changed:
+by address, for there is no network of pods here. The process has the rights of its account and no others.
+"""
+
+import base64
+import copy
+import json
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+import yaml
+from cryptography import x509
+
+from gpushare.kube.access import load_access
+from gpushare.model import names
+from tests.admission_cases import PODS, WORKLOADS, PodCase, pod, workload
+from tests.admission_writes import SCHEDULER, WRITES, User, Write
+from tests.e2e.asking import Answer, Api
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.plane import (
+    CHECKOUT,
+    OPTED_OUT,
+    OPTED_OUT_NAMESPACE,
+    administrators,
+    control_plane,
+    create_objects,
+    wait_for_accounts,
+)
+from tests.e2e.product.product import Product
+
+CHART = CHECKOUT / "charts" / "ack-ai-installer"
+NAMESPACE = "kube-system"
+NAME = "gpushare-admission"
+KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+ROOT = "/apis/admissionregistration.k8s.io/v1"
+CASES = {case.id: case for case in PODS}
+USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+RECORD_POD = ("pods", "bound-n1")
+
+
+@pytest.fixture(scope="module")
+def product(binaries: Path, states: Path) -> Iterator[Product]:
+    """A control plane without nodes, and kubectl and helm for it."""
+    with control_plane(binaries, states / "webhook") as kubeconfig:
+        yield Product(kubeconfig, binaries)
+
+
+class Webhook:
+    """One process of the webhook; restarted on the same ports, as its address is in the configurations."""
+
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+        self._folder = folder
+        self._kubeconfig = kubeconfig
+        self._process: subprocess.Popen[bytes] | None = None
+        self.ports = (0, 0)
+
+    def start(self, *arguments: str) -> None:
+        assert self._process is None
+        ports, log = self._folder / "ports", self._folder / "log"
+        ports.unlink(missing_ok=True)
+        argv = [sys.executable, "-m", "gpushare", "admission", "--kubeconfig", str(self._kubeconfig)]
+        argv += [
+            "--namespace",
+            NAMESPACE,
+            "--server-name",
+            "127.0.0.1",
+            "--ports-file",
+            str(ports),
+            "--drain",
+            "0",
+        ]
+        argv += ["--listen", f"127.0.0.1:{self.ports[0]}", "--metrics-listen", f"127.0.0.1:{self.ports[1]}"]
+        with log.open("ab") as written:
+            self._process = subprocess.Popen([*argv, *arguments], stderr=written, cwd=CHECKOUT)
+        wait_for("the webhook's ports", lambda: self._alive() and ports.exists())
+        first, second = ports.read_text().split()
+        self.ports = (int(first), int(second))
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def _alive(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "log").read_text()
+        return True
+
+    def ready(self) -> bool:
+        self._alive()
+        try:
+            with urlopen(f"http://127.0.0.1:{self.ports[1]}/readyz", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def log(self) -> str:
+        return (self._folder / "log").read_text()
+
+    def certificate(self) -> x509.Certificate:
+        pem = ssl.get_server_certificate(("127.0.0.1", self.ports[0]), timeout=10)
+        return x509.load_pem_x509_certificate(pem.encode())
+
+
+def rendered(product: Product) -> list[dict[str, Any]]:
+    """What the chart makes for the webhook on a cluster without policies."""
+    text = product.typed(
+        "helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, "--kube-version", "1.28.15"
+    )
+    found = [doc for doc in yaml.safe_load_all(text) if doc]
+    return [doc for doc in found if doc["metadata"]["name"] == NAME]
+
+
+def by_address(configuration: dict[str, Any], port: int) -> dict[str, Any]:
+    made = copy.deepcopy(configuration)
+    for webhook in made["webhooks"]:
+        service = webhook["clientConfig"].pop("service")
+        assert service["name"] == NAME
+        webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{service['path']}"
+    return made
+
+
+def rights(docs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the chart gives the webhook's account, and its Secret."""
+    kinds = ("Secret", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    return [doc for doc in docs if doc["kind"] in kinds]
+
+
+@pytest.fixture(scope="module")
+def administrator(product: Product) -> Iterator[Api]:
+    """Everybody may do everything, but for the webhook's account."""
+    with Api(load_access(str(product.kubeconfig))) as api:
+        users = sorted({write.user.name for write in WRITES} | {"kubernetes-admin", "system:kube-scheduler"})
+        product.apply(administrators("writers-of-the-table", "User", *users), OPTED_OUT_NAMESPACE)
+        wait_for_accounts(api, "default", OPTED_OUT, NAMESPACE)
+        create_objects(api)
+        yield api
+
+
+@pytest.fixture(scope="module")
+def webhook(
+    product: Product, administrator: Api, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Webhook]:
+    """A process that API servers trust, with the rights of its account."""
+    folder = tmp_path_factory.mktemp("webhook")
+    docs = rendered(product)
+    product.apply(*rights(docs))
+    kubeconfig = folder / "kubeconfig"
+    said = yaml.safe_load(product.kubeconfig.read_text())
+    said["users"][0]["user"] |= {"as": USER, "as-groups": list(GROUPS)}
+    kubeconfig.write_text(yaml.safe_dump(said))
+    made = Webhook(folder, kubeconfig)
+    made.start("--period", "0.5")
+    try:
+        product.apply(*(by_address(doc, made.ports[0]) for doc in docs if "webhooks" in doc))
+        wait_for("the API server trusts the webhook", made.ready)
+        wait_for("it is asked", lambda: refused(administrator))
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def api(administrator: Api, webhook: Webhook) -> Api:
+    return administrator
+
+
+def refused(api: Api) -> bool:
+    answers = [api.create(pod(CASES["compute-7"], "probe"), dry=True)]
+    answers += [
+        api.create(workload(kind, CASES["compute-7"], "probe"), dry=True)
+        for kind in ("Deployment", "CronJob", "PodTemplate")
+    ]
+    pointed = api.create(pod(CASES["memory"], "probe"), dry=True)
+    return (
+        all("multiple of 5" in answer.message for answer in answers)
+        and pointed.taken
+        and bool(pointed.body["spec"]["schedulerName"] == names.SCHEDULER_NAME)
+    )
+
+
+def configurations(api: Api) -> list[dict[str, Any]]:
+    return [api.get(f"{ROOT}/{kind}/{NAME}") for kind in KINDS]
+
+
+def bundles(api: Api) -> set[bytes]:
+    return {
+        base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
+        for one in configurations(api)
+        for webhook in one["webhooks"]
+    }
+
+
+# --- what is refused, word for word -------------------------------------------------------------------
+
+
+def too_new(case: PodCase, answer: Answer) -> bool:
+    """Whether the API server is older than the field that the case is about, and left it out with a warning."""
+    if case.id != "for-the-whole-pod" or not answer.taken:
+        return False
+    assert any("unknown field" in told and told.endswith('spec.resources"') for told in answer.warnings)
+    return True
+
+
+@pytest.mark.parametrize("case", PODS, ids=lambda case: case.id)
+def test_pods(api: Api, case: PodCase) -> None:
+    answer = api.create(pod(case, "case", OPTED_OUT if case.namespace_labels else "default"), dry=True)
+    if too_new(case, answer):
+        return
+    if case.refused:
+        assert not answer.taken
+        assert case.says in answer.message
+        if case.by == "gpushare":
+            assert (
+                answer.message == f'admission webhook "requests.gpushare.dev" denied the request: {case.says}'
+            )
+        return
+    assert answer.taken, answer.message
+    assert answer.body["spec"]["schedulerName"] == case.scheduler
+    assert list(answer.warnings) == ([case.warns] if case.warns else [])
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_templates(api: Api, kind: str) -> None:
+    for case in PODS:
+        answer = api.create(workload(kind, case, "case"), dry=True)
+        if too_new(case, answer):
+            continue
+        if case.by == "kubernetes" and kind == "StatefulSet" and case.says not in answer.message:
+            # Kubernetes 1.28 itself looks at templates of StatefulSets less closely than at their pods.
+            continue
+        if case.refused:
+            assert not answer.taken, case.id
+            assert case.says in answer.message, case.id
+        else:
+            assert answer.taken, (case.id, answer.message)
+            assert list(answer.warnings) == ([case.warns] if case.warns else []), case.id
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.id)
+def test_writes(api: Api, write: Write) -> None:
+    answer = api.attempt(write)
+    if not write.says:
+        assert answer.taken, answer.message
+    else:
+        assert answer.status == 403
+        assert answer.message.endswith(write.says)
+
+
+def test_a_token_of_kubernetes_1_28_names_its_pod_and_the_pod_its_node(api: Api) -> None:
+    """Before 1.30 tokens do not say the node, but the pod, which the webhook looks at."""
+    agent = pod(CASES["nothing-of-ours"], "agent", NAMESPACE)
+    agent["spec"]["nodeName"] = "n1"
+    made = api.create(agent)
+    assert made.taken, made.message
+    uid = made.body["metadata"]["uid"]
+    user = User(
+        f"system:serviceaccount:{NAMESPACE}:gpushare-device-plugin",
+        GROUPS,
+        {"authentication.kubernetes.io/pod-name": ("agent",), "authentication.kubernetes.io/pod-uid": (uid,)},
+    )
+    describe = {"metadata": {"annotations": {names.ANN_DEVICES: "{}"}}}
+    assert api.ask("PATCH", "/api/v1/nodes/n1", describe, user=user, dry=True).taken
+    answer = api.ask("PATCH", "/api/v1/nodes/n2", describe, user=user, dry=True)
+    assert (
+        "the node agent of node n1 changes only this node and the pods on it, not node n2" in answer.message
+    )
+    other = replace(user, extra={**user.extra, "authentication.kubernetes.io/pod-uid": ("another",)})
+    answer = api.ask("PATCH", "/api/v1/nodes/n1", describe, user=other, dry=True)
+    assert "does not say its node" in answer.message
+
+
+def test_own_namespaces_are_left_alone(api: Api) -> None:
+    assert api.create(pod(CASES["compute-7"], "own", NAMESPACE), dry=True).taken
+    left = api.create(pod(CASES["memory"], "own", NAMESPACE), dry=True)
+    assert left.body["spec"]["schedulerName"] == "default-scheduler"
+
+
+# --- certificates --------------------------------------------------------------------------------------
+
+
+def test_a_rotation_is_never_noticed(api: Api, webhook: Webhook) -> None:
+    """Every request of a stream is judged while authorities and certificates come and go."""
+    webhook.stop()
+    begun = webhook.log().count("certificates: promote")
+    # Renewed after 3.6 of 36 seconds; trusted 1 s before and after.
+    webhook.start("--valid-for", "0.01", "--renew-before", "0.009", "--overlap", "1", "--period", "0.2")
+    wait_for("ready again", webhook.ready)
+    # What was made for longer is renewed first.
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}"
+    data = {
+        f"{which}.{part}": None
+        for which in ("current", "coming")
+        for part in ("ca.crt", "tls.crt", "tls.key")
+    }
+    assert api.ask("PATCH", secret, {"data": data}).taken
+    asked = 0
+    seen: set[int] = set()
+
+    def rotated() -> bool:
+        nonlocal asked
+        asked += 1
+        answer = api.create(pod(CASES["compute-7"], "probe"), dry=True)
+        assert "multiple of 5" in answer.message, answer.message
+        seen.add(webhook.certificate().serial_number)
+        return webhook.log().count("certificates: promote") >= begun + 3
+
+    wait_for("three rotations", rotated, timeout=60.0)
+    assert len(seen) >= 3
+    assert asked > 20
+    webhook.stop()
+    webhook.start("--period", "0.5")
+    wait_for("ready again", webhook.ready)
+
+
+def test_two_replicas_share_one_certificate_and_one_of_them_renews_it(
+    api: Api, webhook: Webhook, tmp_path: Path, product: Product
+) -> None:
+    second = Webhook(tmp_path, webhook._kubeconfig)
+    second.start("--period", "0.5")
+    try:
+        wait_for("the second is ready", second.ready)
+        assert second.certificate() == webhook.certificate()
+        before = webhook.certificate().serial_number
+        product.kubectl("patch", "secret", NAME, "-n", NAMESPACE, "--type=json",
+                        '-p=[{"op":"remove","path":"/data"}]')  # fmt: skip
+        wait_for("both serve another one", lambda: before not in {
+            webhook.certificate().serial_number, second.certificate().serial_number})  # fmt: skip
+        wait_for("the same", lambda: second.certificate() == webhook.certificate())
+        wait_for("it is asked", lambda: refused(api))
+    finally:
+        second.stop()
+
+
+def test_killed_at_any_moment_it_goes_on(api: Api, webhook: Webhook, product: Product) -> None:
+    for moment in ("", "certificates: begin", "trusts"):
+        product.kubectl("patch", "secret", NAME, "-n", NAMESPACE, "--type=merge", '-p={"data":null}')
+        if moment:
+            told = webhook.log().count(moment)
+            wait_for(moment, lambda what=moment, at=told: webhook.log().count(what) > at, every=0.001)
+        webhook.stop(signal.SIGKILL)
+        webhook.start("--period", "0.5")
+        wait_for("ready again", webhook.ready)
+        wait_for("it is asked", lambda: refused(api))
+
+
+def test_an_upgrade_by_helm_leaves_certificate_and_trust(
+    api: Api, webhook: Webhook, product: Product
+) -> None:
+    docs = rendered(product)
+    before, certificate = bundles(api), webhook.certificate()
+    product.apply(*rights(docs), *(by_address(doc, webhook.ports[0]) for doc in docs if "webhooks" in doc))
+    assert bundles(api) == before
+    assert refused(api)
+    assert webhook.certificate() == certificate
+
+
+def test_configurations_that_are_made_anew_are_trusted_again(
+    api: Api, webhook: Webhook, product: Product
+) -> None:
+    docs = [by_address(doc, webhook.ports[0]) for doc in rendered(product) if "webhooks" in doc]
+    for kind in KINDS:
+        assert api.ask("DELETE", f"{ROOT}/{kind}/{NAME}").taken
+    product.apply(*docs)
+    wait_for("it is asked", lambda: refused(api))
+
+
+def test_what_it_may_not_do(webhook: Webhook, product: Product) -> None:
+    """Its account reads and writes its own three objects, and nothing beside."""
+    mine = product.run("kubectl", "auth", "can-i", "--list", f"--as={USER}", "-n", NAMESPACE).out
+    own = [line.split() for line in mine.splitlines() if "secrets" in line or "webhookconf" in line]
+    assert own
+    for line in own:
+        assert f"[{NAME}]" in line, line
+        assert " ".join(line).endswith("[get patch]"), line
+    for verb, what in (
+        ("create", "secrets"),
+        ("get", "secrets/other"),
+        ("list", "secrets"),
+        ("update", "nodes"),
+    ):
+        asked = product.run("kubectl", "auth", "can-i", verb, what, f"--as={USER}", "-n", NAMESPACE)
+        assert asked.out.strip() == "no", (verb, what)
+
+
+# --- without it ----------------------------------------------------------------------------------------
+
+
+def test_what_happens_without_it(api: Api, webhook: Webhook) -> None:
+    """Only who would be judged is held up: GPU pods, and strangers who write records."""
+    webhook.stop(signal.SIGKILL)
+    try:
+        held = api.create(pod(CASES["memory"], "held"), dry=True)
+        assert held.status == 500
+        assert 'failed calling webhook "scheduler-name.gpushare.dev"' in held.message
+        named = api.create(pod(CASES["names-our-scheduler"], "held"), dry=True)
+        assert 'failed calling webhook "requests.gpushare.dev"' in named.message
+        assert api.create(pod(CASES["nothing-of-ours"], "free"), dry=True).taken
+        assert api.create(pod(CASES["compute-7"], "own", NAMESPACE), dry=True).taken
+        for kind in WORKLOADS:
+            assert api.create(workload(kind, CASES["compute-7"], "free"), dry=True).taken, kind
+        path = "/api/v1/namespaces/default/pods/bound-n1"
+        assert api.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, dry=True).taken
+        mark = {"metadata": {"annotations": {names.ANN_MEM_ASSIGNED: "true"}}}
+        assert api.ask("PATCH", path, mark, user=SCHEDULER, dry=True).taken
+        stolen: Answer = api.ask("PATCH", path, mark, dry=True)
+        assert 'failed calling webhook "records.gpushare.dev"' in stolen.message
+        heartbeat = {"status": {"capacity": {"cpu": "8"}}}
+        assert api.ask("PATCH", "/api/v1/nodes/n1/status", heartbeat, dry=True).taken
+        assert api.ask("DELETE", path, dry=True).taken
+        assert json.dumps(configurations(api))
+    finally:
+        webhook.start("--period", "0.5")
+        wait_for("ready again", webhook.ready)
+    wait_for("it is asked again", lambda: refused(api))

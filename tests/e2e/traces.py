@@ -1,0 +1,121 @@
+"""What a cluster could leave behind on this machine, and what it has left."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.e2e.cluster import cgroups, record
+from tests.e2e.cluster.cluster import Cluster
+
+SYSCTLS: Final = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+    "net/ipv4/ip_forward",
+    "net/ipv4/conf/all/rp_filter",
+    "net/bridge/bridge-nf-call-iptables",
+)
+"""What the kubelet, kube-proxy and CNI plugins are known to set."""
+
+_SPACES: Final = ("mnt", "net", "pid", "uts", "ipc", "cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What is there; each entry a line that says what it is."""
+
+    found: frozenset[str]
+
+    def since(self, before: "Traces", *, of_others: Iterable[str] = ()) -> set[str]:
+        """What is there now and was not, but for what names one of ``of_others``: other clusters come and go."""
+        others = list(of_others)
+        return {line for line in self.found - before.found if not any(name in line for name in others)}
+
+    def gone_since(self, before: "Traces", *, of_others: Iterable[str] = ()) -> set[str]:
+        """What was there and is not any more."""
+        return before.since(self, of_others=of_others)
+
+
+def look() -> Traces:
+    """Look at this machine."""
+    lines = [f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines()]
+    lines += [f"link {name}" for name in os.listdir("/sys/class/net")]
+    lines += [f"route {line.strip()}" for line in _said("ip", "route", "show", "table", "all").splitlines()]
+    lines += [f"rule {line.strip()}" for line in _said("nft", "list", "ruleset").splitlines()]
+    lines += [f"named netns {line}" for line in _said("ip", "netns", "list").splitlines()]
+    for hierarchy in cgroups.hierarchies():
+        lines += [f"cgroup {folder}/" for folder, _, _ in os.walk(hierarchy.path)]
+    lines += [f"state {path}" for path in record.STATES.parent.glob("gpushare-e2e*/*")]
+    for name in SYSCTLS:
+        path = Path("/proc/sys") / name
+        if path.exists():
+            lines.append(f"sysctl {name} = {path.read_text().strip()}")
+    return Traces(frozenset(lines))
+
+
+@dataclass(slots=True)
+class Spaces:
+    """The namespaces that a cluster's machines live in, to be looked for after it has gone."""
+
+    group: str
+    ids: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "Spaces":
+        """Those of every machine of the cluster."""
+        machines = [cluster.control, *(node.machine for node in cluster.nodes)]
+        spaces = {os.readlink(f"/proc/{m.init.pid}/ns/{space}") for m in machines for space in _SPACES}
+        return cls(record.group(cluster.state), spaces)
+
+    def held(self) -> set[str]:
+        """Processes that are in one of them still. A space's number is given again: those of other clusters are not meant."""
+        found = set()
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit():
+                continue
+            for space in _SPACES:
+                try:
+                    if os.readlink(process / "ns" / space) in self.ids and not self._of_another(process):
+                        found.add(f"{process.name} in {space}: {(process / 'stat').read_text()[:60]}")
+                except OSError:
+                    continue
+        return found
+
+    def _of_another(self, process: Path) -> bool:
+        groups = (process / "cgroup").read_text()
+        return f"/{cgroups.ROOT}/" in groups and f"/{cgroups.ROOT}/{self.group}/" not in groups
+
+
+def other_clusters(own_slot: int | None, own_state: Path) -> set[str]:
+    """How the traces of whoever else is at work on this machine are known. They come and go: ask before, too.
+
+    ``own_slot`` is ``None`` where it is not known yet; nothing is said of links then.
+    """
+    own = record.group(own_state)
+    # Nothing of a cluster lies in the folder for temporary files, but other programs may mount something there.
+    names = {f" {tempfile.gettempdir()}/"}
+    if own_slot is not None:
+        links = (f"gpushare{slot}" for slot in range(20))
+        names |= {link for link in links if not f"gpushare{own_slot}".startswith(link)}
+    folders = {path.parent for path in record.STATES.parent.glob("gpushare-e2e*/*")}
+    names |= {f"state {folder}/" for folder in folders if folder != own_state.parent}
+    for hierarchy in cgroups.hierarchies():
+        top = hierarchy.path / cgroups.ROOT
+        if top.is_dir():
+            names |= {
+                f"/{cgroups.ROOT}/{entry.name}/"
+                for entry in top.iterdir()
+                if entry.is_dir() and entry.name != own
+            }
+    return names
+
+
+def _said(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
