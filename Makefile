@@ -10,18 +10,52 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 export PYTHONDONTWRITEBYTECODE :=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+K8S ?= 1.36
+E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m pytest -n0 --timeout 900 -v --durations=10
+# pytest ends with 5 when it ran nothing: good where E2E_ARGS chose only tests of the other half.
+NONE_CHOSEN = || [ $$? = 5 -a -n "$(E2E_ARGS)" ]
+CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
+
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench format coverage fakegpu sanitize proto lock clean
+.PHONY: help run test e2e e2e-on-cluster e2e-changed e2e-apart cluster images check bench bench-isolation bench-cluster gpu-check format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(STAMPS)/run fakegpu proto ## Start the playground, walk through the examples, stay up (ARGS=--exit: end after the walk)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m gpushare playground $(ARGS)
+run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through the examples, stay up (ARGS=--exit: end after the walk; CLUSTER=real: on the real control plane)
+	@case "$(CLUSTER)" in \
+	  "") set -- ;; \
+	  real) components=$$($(BIN)/python -m tests.e2e.cluster build --k8s $(K8S) $(CONTROL_PLANE)) || exit 1; \
+	    set -- --control-plane "$$components" ;; \
+	  *) echo "make run: CLUSTER=$(CLUSTER): leave it out, or write CLUSTER=real" >&2; exit 2 ;; \
+	esac; \
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m gpushare playground "$$@" $(ARGS)
 
-test: $(STAMPS)/test fakegpu proto ## Run every test (PYTEST_ARGS=... narrows)
+test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... narrows)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= --cov-config=pyproject.toml
 	@$(BIN)/python scripts/coverage_floor.py
+
+e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install the charts, run every end-to-end test (root; K8S=1.28 for the oldest; E2E_ARGS=... narrows)
+	@scripts/install-e2e-packages
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S)
+	@$(BIN)/python -m images all
+	@$(MAKE) --no-print-directory -j3 e2e-on-cluster e2e-changed e2e-apart
+
+CHANGED := $(patsubst %,tests/e2e/product/test_%.py,rollouts isolation clocks)
+
+# Side by side: the first two wait for their clusters more than they work.
+e2e-on-cluster: # What is tried with the product on a cluster of three nodes
+	@$(E2E) tests/e2e/product $(CHANGED:%=--ignore=%) $(E2E_ARGS) $(NONE_CHOSEN)
+
+e2e-changed: # The bed itself, before anything is on it; then what installs the product otherwise than by default
+	@$(E2E) tests/e2e/test_cluster.py $(CHANGED) $(E2E_ARGS) $(NONE_CHOSEN)
+
+e2e-apart: # What starts the components that it needs by itself
+	@$(E2E) tests/e2e --ignore=tests/e2e/test_cluster.py --ignore=tests/e2e/product $(E2E_ARGS) $(NONE_CHOSEN)
+
+cluster: $(STAMPS)/run fakegpu ## Bring up the real components as a cluster and stay up (root; ARGS="--nodes 3 --k8s 1.28 --label" and more)
+	@scripts/install-e2e-packages
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m tests.e2e.cluster up --k8s $(K8S) $(ARGS)
 
 check: $(STAMPS)/test proto ## Lint, types, import arrows
 	$(BIN)/ruff format --check .
@@ -30,8 +64,20 @@ check: $(STAMPS)/test proto ## Lint, types, import arrows
 	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/house_rules.py
 
-bench: $(STAMPS)/test fakegpu proto ## Measure, write build/figures/bench.json, compare with benchmarks/budgets.json
+images: $(STAMPS)/run ## Write the container images into build/images/ (Debian only; ARGS=product: that one alone)
+	@$(BIN)/python -m images $(or $(ARGS),all)
+
+bench: $(STAMPS)/test fakegpu isolation proto ## Measure, write build/figures/bench.json, compare with benchmarks/budgets.json
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks $(ARGS)
+
+bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-in driver; writes build/figures/isolation.json (ARGS="cost --quick"; PEER="NAME:ENV=... LD_PRELOAD=...")
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.isolation $${PEER:+--peer "$$PEER"} $(ARGS)
+
+bench-cluster: $(STAMPS)/test proto ## Pods per second on a real control plane, with our extender and without (ARGS="--binaries DIR")
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.cluster $(ARGS)
+
+gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; ARGS="--section memory --out DIR")
+	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(ARGS)
 
 format: $(STAMPS)/test ## Format the Python code
 	$(BIN)/ruff format .
@@ -40,8 +86,23 @@ format: $(STAMPS)/test ## Format the Python code
 fakegpu: ## Build the stand-in NVIDIA driver into build/fakegpu/
 	@$(MAKE) --no-print-directory --silent -C fakegpu
 
-sanitize: ## Build and run the C tests under the sanitizers
+isolation: ## Build the isolation libraries into build/isolation/
+	@$(MAKE) --no-print-directory --silent -C isolation
+
+sanitize: $(STAMPS)/test ## Build and run the C tests under the sanitizers
 	@$(MAKE) --no-print-directory --silent -C fakegpu sanitize
+	@$(MAKE) --no-print-directory --silent -C isolation sanitize
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit/fakegpu tests/unit/isolation tests/integration/isolation \
+	  -k "sanitize or [address or [thread or found_again"
+
+valgrind: $(STAMPS)/test fakegpu isolation ## Run the C tests that need no speed under valgrind (scripts/install-c-tools installs it)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) tests/valgrind
+
+fuzz: ## Fuzz what others may have written: usage file, limits, description (FUZZ_SECONDS=600 for each, side by side; needs clang)
+	@$(MAKE) --no-print-directory --silent -C tests/fuzz fuzz
+
+race-isolation: $(STAMPS)/test fakegpu isolation ## Processes of a container race for its memory, many are killed (ARGS="--seconds 60 --processes 64 --kills 1000")
+	@$(BIN)/python -m tests.integration.isolation.racing $(ARGS)
 
 proto: $(STAMPS)/run ## Generate the kubelet's gRPC stubs
 	@$(BIN)/python scripts/generate_stubs.py

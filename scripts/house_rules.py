@@ -14,6 +14,9 @@ EMPTY_NAME = re.compile(r"(^|/)(utils?|helpers?|manager|common|misc)(\.py|\.c|\.
 HOSTS = re.compile(
     "|".join(["pypi" + r"\.org", "pythonhosted" + r"\.org", "registry" + r"\.npmjs", "proxy" + r"\.golang"])
 )
+# Two megabytes and a sixth of an extender's start (gpushare/kube/quick_aiohttp.py).
+SLOW_IMPORT = re.compile(r"^\s*(import|from) aiohttp\b", re.MULTILINE)
+QUICK_IMPORT = ("src/gpushare/kube/quick_aiohttp.py", "src/gpushare/playground/")
 SLEEP = re.compile(r"\btime\.sleep\(|asyncio\.sleep\((?!0\))")
 
 
@@ -43,6 +46,8 @@ def findings(root: Path) -> list[str]:
             found.append(f"{name}: {text.count(chr(10))} lines, more than {MOST_LINES}; split it by subject")
         if HOSTS.search(text):
             found.append(f"{name}: names the host of a package registry")
+        if name.startswith("src/") and not name.startswith(QUICK_IMPORT) and SLOW_IMPORT.search(text):
+            found.append(f"{name}: imports aiohttp itself; take it from gpushare.kube.quick_aiohttp")
         if name.startswith("tests/") and path.suffix == ".py" and SLEEP.search(text):
             found.append(f"{name}: a test that sleeps; wait for a state instead")
     return found
