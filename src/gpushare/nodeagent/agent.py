@@ -352,7 +352,8 @@ class Agent:
         # Before the node's label is known nothing is known: its mode only seems to be the one without any sharing.
         devices = self._inventory.devices if self._inventory is not None and self._node is not None else ()
         gpus = [device.uuid for device in devices]
-        self._isolation.take(self._mode, gpus, acts=self._succession.newest)
+        driven = self._inventory is None or self._inventory.trouble is None
+        self._isolation.take(self._mode, gpus, acts=self._succession.newest, driven=driven)
         if not self._started or self._node is None or self._inventory is None:
             return
         if not self._succession.newest:

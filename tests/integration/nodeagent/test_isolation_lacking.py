@@ -1,17 +1,21 @@
 """Nodes that cannot hold containers to their share: what they offer, and what they say."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpushare.model import names
-from gpushare.nodeagent.isolation import trial
+from gpushare.nodeagent.container_runtime import Asked
+from gpushare.nodeagent.isolation import state, trial
 from gpushare.nodeagent.isolation.options import AskedIsolation
-from tests.integration.nodeagent.cluster_objects import container
+from gpushare.nodeagent.isolation.preload import NoDriver, driver_on_host
+from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolating import (
     active,
+    describe,
     install,
     mounted,
     without_driver,
@@ -125,6 +129,53 @@ async def test_a_node_that_was_told_how_to_isolate_and_cannot_offers_nothing_and
     assert len(world.api.told("IsolationUnavailable")) == 1
     assert agent.missing() == []
     assert "/run/gpushare/limits" in mounted(await world.run_pod("b", 3, on=0))
+
+
+@pytest.mark.parametrize("asked", [Asked.AUTO, Asked.CDI])
+async def test_a_driver_that_goes_file_by_file_is_told_as_that_and_holds_up_no_roll_out(
+    world: World, monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
+    missed: list[NoDriver] = []
+
+    def looked(*roots: Path) -> dict[str, str]:
+        try:
+            return driver_on_host(*roots)
+        except NoDriver as error:
+            missed.append(error)
+            raise
+
+    monkeypatch.setattr(state, "driver_on_host", looked)
+    install(world)
+    describe(world)
+    world.use(container_runtime=asked)
+    made = node("cgpu")
+    made["status"]["nodeInfo"] = {
+        "containerRuntimeVersion": "containerd://2.4.2",
+        "kubeletVersion": "v1.36.3",
+    }
+    world.api.put("nodes", NODE, made)
+    await world.start(mode="cgpu")
+    await world.changes.until(lambda: "by CDI" in active(world), "in place")
+    agent = world.agent
+    assert agent is not None
+    # The description goes first, and is missed before the libraries are.
+    (world.settings.cdi_folders[0] / "nvidia.json").unlink()
+    await world.changes.until(
+        lambda: world.api.told("CDIUnavailable") or "/etc/ld.so.preload" in active(world), "it is missed"
+    )
+    without_driver(world)
+    world.nvml.driver, world.nvml.exchanged = False, True
+    await world.changes.until(lambda: world.api.told("DriverNotFound"), "told")
+    missed.clear()
+    await world.changes.until(lambda: len(missed) > 2, "the libraries are missed", every_s=0.02)
+    await world.changes.until(lambda: agent.missing() == [], "the pod is ready", every_s=0.02)
+    assert world.kubelet.allocatable(names.GPU_MEM) == 0
+    install(world)
+    world.use(container_runtime=asked)
+    describe(world)
+    world.nvml.driver = True
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered", every_s=0.02)
+    await world.changes.until(lambda: "by CDI" in active(world), "in place")
 
 
 async def test_a_share_node_needs_none_of_it(world: World) -> None:

@@ -174,7 +174,7 @@ class GpuAccess:
         self._found = found
         gpus = self._gpus or ()
         working = [gpu.uuid for gpu in gpus if gpu.healthy]
-        if working or self.choice is None:
+        if working or self.choice is None or self.choice.trouble:
             # One that does not work may be missing from the description, which says nothing about the others.
             self._derived = derived(found.descriptions, gpus, self._minors)
             reported = self._reported or Reported()

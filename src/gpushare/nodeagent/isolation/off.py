@@ -42,8 +42,9 @@ class Isolating(Protocol):
     def attend(self, access: GpuAccess) -> None:
         """How containers get their GPU is known from there."""
 
-    def take(self, mode: NodeMode, gpus: Sequence[str], *, acts: bool) -> None:
-        """The node's mode and GPUs (UUIDs); ``acts``: no newer agent keeps its programs instead."""
+    def take(self, mode: NodeMode, gpus: Sequence[str], *, acts: bool, driven: bool) -> None:
+        """The node's mode and GPUs (UUIDs); ``acts``: no newer agent keeps its programs instead; ``driven``: there is a
+        driver that works."""
 
     def backend_of(self, mode: NodeMode) -> Backend:
         """What turns a share into what holds a container to it, on a node in ``mode``."""
@@ -89,7 +90,7 @@ class NotIsolating:
     def attend(self, access: GpuAccess) -> None:
         """Nothing to know."""
 
-    def take(self, mode: NodeMode, gpus: Sequence[str], *, acts: bool) -> None:
+    def take(self, mode: NodeMode, gpus: Sequence[str], *, acts: bool, driven: bool) -> None:
         """Only the mode matters."""
         self._mode = mode
 

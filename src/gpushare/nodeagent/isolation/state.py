@@ -53,10 +53,12 @@ class Isolation:
         self._mode = NodeMode.DEFAULT
         self._gpus: tuple[str, ...] = ()
         self._acts = True
+        self._driven = True
         self._access: GpuAccess | None = None
         self._release: Release | None = None
         self._ready: Ready | None = None
         self._trouble = _NOT_YET
+        self._without_driver = False
         self._verdict = Verdict("untried")
         self._looked_in_place = False
         self._was_able = False
@@ -102,8 +104,12 @@ class Isolation:
         """How containers get their GPU is known from there."""
         self._access = access
 
-    def take(self, mode: NodeMode, gpus: Sequence[str], *, acts: bool) -> None:
-        """The node's mode and GPUs (UUIDs); ``acts``: no newer agent keeps its programs instead."""
+    def take(self, mode: NodeMode, gpus: Sequence[str], *, acts: bool, driven: bool) -> None:
+        """The node's mode and GPUs (UUIDs); ``acts``: no newer agent keeps its programs instead; ``driven``: there is a
+        driver that works."""
+        if driven != self._driven:
+            self._driven = driven
+            self._woken.set()
         now = (mode, tuple(gpus), acts, self._in_place)
         if now != (self._mode, self._gpus, self._acts, self._looked_in_place):
             self._mode, self._gpus, self._acts, self._looked_in_place = now
@@ -153,7 +159,7 @@ class Isolation:
         """Why no container could be held to its share, and what to do; empty when all can, or none need be."""
         kind = self._backing.kind
         if kind == "preload":
-            return self._trouble
+            return self._unfit
         return self._mps.trouble if kind == "mps" and self._gpus else ""
 
     @property
@@ -200,6 +206,11 @@ class Isolation:
             tasks.create_task(self._follow(tasks))
 
     @property
+    def _unfit(self) -> str:
+        """Why our libraries can hold nobody. That there is no driver is told as that, and no fault of theirs."""
+        return "" if self._without_driver and not self._driven else self._trouble
+
+    @property
     def _intended(self) -> Backing:
         return backing(self._options.asked, self._mode)
 
@@ -222,9 +233,9 @@ class Isolation:
         kind = backing(self._options.asked, mode).kind
         if kind == "mps":
             return self._mps.unable if self._gpus else ""
-        if kind == "none" or self._trouble == _NOT_YET:
+        if kind == "none" or self._unfit == _NOT_YET:
             return ""
-        return self._trouble if self._verdict.outcome == "broken" or not self._was_able else ""
+        return self._unfit if self._verdict.outcome == "broken" or not self._was_able else ""
 
     @property
     def _in_place(self) -> bool:
@@ -271,6 +282,7 @@ class Isolation:
         if self._intended.kind != "preload" or self._cleared:
             return
         before = self._release
+        without_driver = False
         try:
             ready = await asyncio.to_thread(self._prepared, self._in_place)
             if self._acts:
@@ -284,9 +296,11 @@ class Isolation:
             self._was_able = True
         except NoDriver as error:
             # With a new release comes a new description, which may say where the driver is.
-            self._trouble = str(error) if self._release == before else _NOT_YET
+            without_driver = self._release == before
+            self._trouble = str(error) if without_driver else _NOT_YET
         except NodeAgentError as error:
             self._trouble = str(error)
+        self._without_driver = without_driver
         if self._release != before and self._access is not None:
             self._access.look_again()
 
