@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import random
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 
@@ -20,6 +21,7 @@ from gpushare.model.quantity import MemoryUnit
 from gpushare.playground.cluster.parts import Part
 from tests.integration.whole.seen import (
     Json,
+    annotations_of,
     held_mib,
     is_finished,
     is_running,
@@ -54,32 +56,47 @@ OVERTAKEN, MOST_OVERTAKEN = "and it can be given nowhere else", 4
 def never_above_capacity(seen: World) -> type_of_check:
     """After each event: what the bound and unfinished pods hold of each GPU, as their annotations say.
 
-    Two equal pods that the kubelet served in the other order swap their records, one write after the other. So a
-    record that moved to a GPU may be too much there until the record that makes room moves away, and no longer.
-    (What containers have is never too much: no device is given twice.)
+    Two equal pods that the kubelet served in the other order swap their records, one write after the other; a decision
+    may be under way meanwhile (docs/decisions/0008), and the kubelet gives again what a pod had before it tells that the
+    pod has ended. So the records of a GPU may be too much by those that were moved there, until the others move away or
+    end. (What containers have is never too much: no device is given twice.)
     """
     place: dict[str, str] = {}
-    moved_in: dict[str, int] = {}
+    moved_ever: set[str] = set()
+    versions: dict[str, str] = {}
+    changes: deque[str] = deque(maxlen=100)
 
     def check(pods: Mapping[str, Json]) -> None:
-        for pod in pods.values():
+        moved: dict[str, int] = {}
+        for key, pod in pods.items():
+            if versions.get(key) != pod["metadata"]["resourceVersion"]:
+                versions[key] = pod["metadata"]["resourceVersion"]
+                changes.append(state(key, pod))
+            if not node_of(pod) or is_finished(pod):
+                continue
             for one in record_of(pod):
-                before, now = place.get(pod["metadata"]["uid"]), one["uuid"]
-                place[pod["metadata"]["uid"]] = now
-                if before is not None and before != now:
-                    moved_in[now] = moved_in.get(now, 0) + one["mib"]
-                    moved_in[before] = moved_in.get(before, 0) - one["mib"]
+                if place.setdefault(pod["metadata"]["uid"], one["uuid"]) != one["uuid"]:
+                    place[pod["metadata"]["uid"]] = one["uuid"]
+                    moved_ever.add(pod["metadata"]["uid"])
+                if pod["metadata"]["uid"] in moved_ever:
+                    moved[one["uuid"]] = moved.get(one["uuid"], 0) + one["mib"]
         for uuid, mib in held_mib(pods.values()).items():
-            if mib > seen.total_mib[uuid] + max(0, moved_in.get(uuid, 0)):
-                holders = [
-                    (key, one["units"], phase_of(pod), pod["metadata"]["resourceVersion"])
-                    for key, pod in pods.items()
-                    for one in record_of(pod)
-                    if one["uuid"] == uuid and not is_finished(pod)
-                ]
-                seen.over.append(f"{uuid}: {mib} of {seen.total_mib[uuid]} MiB, by {sorted(holders)}")
+            most_mib = seen.total_mib[uuid]
+            if mib > most_mib + moved.get(uuid, 0) and not seen.over:
+                told = (f"{uuid}: {mib} MiB of {most_mib}; before that:", *changes)
+                seen.over.append("\n".join(told))
 
     return check
+
+
+def state(key: str, pod: Json) -> str:
+    """A pod as it is now, in a line."""
+    places = [f"{one['units']} on {one['uuid'][4:12]}" for one in record_of(pod)]
+    notes = annotations_of(pod)
+    return (
+        f"{pod['metadata']['resourceVersion']} {key} {phase_of(pod)} on {node_of(pod) or 'no node'}: {places}, "
+        f"assigned {notes.get(names.ANN_ASSIGNED)}, also at {notes.get(names.ANN_ALSO)}"
+    )
 
 
 async def no_device_is_given_twice(seen: World) -> None:

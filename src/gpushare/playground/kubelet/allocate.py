@@ -139,11 +139,10 @@ class Allocator:
             return chosen
         available = self.book.free(resource, amount - len(chosen))
         preferred = await self._plugins.preferred(resource, [*available, *chosen], chosen, amount)
-        # The plugin may have listed other devices while it was asked.
-        available = [one for one in self.book.free(resource, amount - len(chosen)) if one not in chosen]
+        # What the plugin lists meanwhile changes nothing, as in the kubelet: an Allocate that it cannot serve fails.
         for wanted in (True, False):
             for device in available:
-                if len(chosen) < amount and (device in preferred) is wanted:
+                if device not in chosen and len(chosen) < amount and (device in preferred) is wanted:
                     chosen.append(device)
         return chosen
 
