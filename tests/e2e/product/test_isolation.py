@@ -179,7 +179,8 @@ def test_a_core_mem_container_sees_its_slice_and_gets_no_more(isolated: Product,
         product.kubectl("exec", name, "--", "sh", "-c", "echo >>/run/gpushare/limits")
     folder = "/var/lib/gpushare/containers"
     node = cluster.node(CORE_MEM)
-    assert len(node.run("ls", folder).stdout.split()) == 1
+    # Those of pods before it go a while after these.
+    wait_for("only its files are left", lambda: len(node.run("ls", folder).stdout.split()) == 1, timeout=180)
     product.delete_all()
     wait_for("its files are gone", lambda: not node.run("ls", folder).stdout.split(), timeout=180)
 
