@@ -15,6 +15,7 @@
 #ifndef F_OFD_GETLK
 #define F_OFD_GETLK 36
 #endif
+enum { LOOKS_FOR_DEAD = 2 };
 #define EXITING 0x4 /* of a process's flags in /proc/PID/stat */
 
 /* What /proc says of a process. */
@@ -138,21 +139,45 @@ static void raise_slots_used(struct region *region, uint32_t used)
         ;
 }
 
+static bool join_slot(struct region *region, int file, unsigned i, struct member *member)
+{
+    struct region_slot *slot = &region->slots[i];
+    pid_t pid = getpid();
+    if (!take_over(region, file, i))
+        return false;
+    uint64_t owner = new_owner(pid);
+    atomic_store(&slot->pid, pid);
+    atomic_store(&slot->pid_namespace, pid_namespace());
+    atomic_store(&slot->owner, owner);
+    *member = (struct member){(int)i, owner};
+    own_process_begin();
+    return true;
+}
+
+/* Each question whether an owner lives goes through all the locks of the file, and many processes begin at once: so first those
+ * slots that nobody has, then a few of the others, that those of the dead come back though nobody may ever sweep, then
+ * one that was never taken. All of them only where there is none. */
 bool member_join(struct region *region, int file, struct member *member)
 {
-    pid_t pid = getpid();
-    for (unsigned i = 0; i < REGION_SLOTS; i++) {
-        struct region_slot *slot = &region->slots[i];
+    unsigned used = atomic_load(&region->header.slots_used);
+    if (used > REGION_SLOTS)
+        used = REGION_SLOTS;
+    for (unsigned i = 0; i < used; i++) {
+        if (!atomic_load(&region->slots[i].owner) && join_slot(region, file, i, member))
+            return true;
+    }
+    for (unsigned i = 0; i < LOOKS_FOR_DEAD && i < used; i++) {
+        if (join_slot(region, file, ((unsigned)getpid() + i) % used, member))
+            return true;
+    }
+    for (unsigned i = used; i < REGION_SLOTS; i++) {
         raise_slots_used(region, i + 1);
-        if (!take_over(region, file, i))
-            continue;
-        uint64_t owner = new_owner(pid);
-        atomic_store(&slot->pid, pid);
-        atomic_store(&slot->pid_namespace, pid_namespace());
-        atomic_store(&slot->owner, owner);
-        *member = (struct member){(int)i, owner};
-        own_process_begin();
-        return true;
+        if (join_slot(region, file, i, member))
+            return true;
+    }
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        if (join_slot(region, file, i, member))
+            return true;
     }
     return false;
 }

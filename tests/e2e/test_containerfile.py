@@ -1,5 +1,6 @@
 """The Containerfile, built by buildah on a Debian that mmdebstrap makes, without any registry."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from gpushare import __version__
 from images import debian, native, product
+from tests.e2e.cluster.binaries import cache
 from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
 
 PROJECT = product.PROJECT
@@ -19,15 +21,19 @@ COMPILER = "localhost/usual-compiler:1"
 pytestmark = pytest.mark.timeout(1500)
 
 
-class Buildah:
-    """buildah with a storage of its own below ``folder``."""
+#: Steps of former builds are kept up to this size, as on the machine of whoever builds twice.
+MOST_KEPT_BYTES = 4 << 30
 
-    def __init__(self, folder: Path) -> None:
+
+class Buildah:
+    """buildah with a storage of its own, ``storage``, which outlives it; ``run`` does not."""
+
+    def __init__(self, storage: Path, run: Path) -> None:
         self._options = [
             "--root",
-            folder / "storage",
+            storage,
             "--runroot",
-            folder / "run",
+            run,
             "--storage-driver",
             "overlay",
         ]
@@ -47,10 +53,18 @@ class Buildah:
 
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
-    made = Buildah(tmp_path_factory.mktemp("buildah"))
-    yield made
-    made("rm", "--all")
-    made("rmi", "--all", "--force")
+    storage = cache() / "buildah"
+    storage.mkdir(parents=True, exist_ok=True)
+    with (storage / "one-at-a-time").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = Buildah(storage / "storage", tmp_path_factory.mktemp("buildah"))
+        # What a run left that was cut off.
+        made("rm", "--all")
+        yield made
+        made("rm", "--all")
+        size = sum(path.lstat().st_size for path in storage.rglob("*"))
+        if size > MOST_KEPT_BYTES:
+            made("rmi", "--all", "--force")
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +80,8 @@ def compiler(buildah: Buildah, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _debian(buildah: Buildah, name: str, packages: list[str], folder: Path) -> str:
+    if buildah("images", "--quiet", "--filter", f"reference={name}"):
+        return name
     system = PROJECT / "build" / "images" / f"{name.partition('/')[2].partition(':')[0]}.tar"
     if not system.exists():
         making = system.with_suffix(".part.tar")
@@ -87,6 +103,7 @@ def built(buildah: Buildah, base: str, compiler: str, tmp_path_factory: pytest.T
     buildah(
         *(
             "build",
+            "--layers",
             "--isolation",
             "chroot",
             "--network",

@@ -9,6 +9,10 @@ _NEVER_SET = threading.Event()
 
 T = TypeVar("T")
 
+#: For so many times as long as a look took nothing is looked at: looks are programs, and what is waited for needs the machine.
+_RESTS = 3.0
+_REST_MOST_S = 2.0
+
 
 class NotReached(TimeoutError):
     """A state did not come in time; the message says which, and what was seen last."""
@@ -20,19 +24,21 @@ def pause(seconds: float) -> None:
 
 
 def wait_for(what: str, look: Callable[[], T], *, timeout: float = 60.0, every: float = 0.05) -> T:
-    """Look until what is seen is true, and return it. Seconds.
+    """Look until what is seen is true, and return it. Seconds; ``every`` at the least.
 
     Raises :class:`NotReached` with ``what`` and the last false value or ``OSError`` seen.
     """
     end = time.monotonic() + timeout
     seen: object = None
     while True:
+        began = time.monotonic()
         try:
             seen = found = look()
             if found:
                 return found
         except OSError as error:
             seen = error
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise NotReached(f"{what}: not within {timeout:g} s; last seen: {seen!r}")
-        pause(every)
+        pause(max(every, min(_RESTS * (now - began), _REST_MOST_S)))
