@@ -17,7 +17,7 @@ NONE_CHOSEN = || [ $$? = 5 -a -n "$(E2E_ARGS)" ]
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e e2e-on-cluster e2e-changed e2e-apart cluster images check bench bench-isolation bench-cluster gpu-check format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
+.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check bench bench-isolation bench-cluster gpu-check format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,23 +35,35 @@ test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... 
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= --cov-config=pyproject.toml
 	@$(BIN)/python scripts/coverage_floor.py
 
-e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install the charts, run every end-to-end test (root; K8S=1.28 for the oldest; E2E_ARGS=... narrows)
+e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install the charts, run what a user does and what may go wrong (root; K8S=1.28 for the oldest; E2E_ARGS=... narrows)
 	@scripts/install-e2e-packages
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S)
+	@$(MAKE) --no-print-directory -j2 e2e-on-cluster e2e-changed
+
+e2e-parts: $(STAMPS)/test fakegpu isolation proto ## End-to-end tests of the parts: images, policies and charts on an API server, the playground beside the real control plane (K8S=, E2E_ARGS=)
+	@scripts/install-e2e-packages
+	@$(MAKE) --no-print-directory -j2 e2e-images e2e-apart
+
+e2e-archives: # The images, of packages and Python alone
 	@$(BIN)/python -m images all
-	@$(MAKE) --no-print-directory -j3 e2e-on-cluster e2e-changed e2e-apart
+
+e2e-programs: # The components, of Go modules
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S)
 
 CHANGED := $(patsubst %,tests/e2e/product/test_%.py,rollouts isolation clocks)
+IMAGES := $(patsubst %,tests/e2e/test_%.py,images containerfile)
 
-# Side by side: the first two wait for their clusters more than they work.
-e2e-on-cluster: # What is tried with the product on a cluster of three nodes
+# Side by side: they wait for their clusters more than they work.
+e2e-on-cluster: e2e-programs e2e-archives # What is tried with the product on a cluster of three nodes
 	@$(E2E) tests/e2e/product $(CHANGED:%=--ignore=%) $(E2E_ARGS) $(NONE_CHOSEN)
 
-e2e-changed: # The bed itself, before anything is on it; then what installs the product otherwise than by default
+e2e-changed: e2e-programs e2e-archives # The bed itself, before anything is on it; then what installs the product otherwise than by default
 	@$(E2E) tests/e2e/test_cluster.py $(CHANGED) $(E2E_ARGS) $(NONE_CHOSEN)
 
-e2e-apart: # What starts the components that it needs by itself
-	@$(E2E) tests/e2e --ignore=tests/e2e/test_cluster.py --ignore=tests/e2e/product $(E2E_ARGS) $(NONE_CHOSEN)
+e2e-apart: e2e-programs e2e-archives # What starts the components that it needs by itself
+	@$(E2E) tests/e2e --ignore=tests/e2e/test_cluster.py --ignore=tests/e2e/product $(IMAGES:%=--ignore=%) $(E2E_ARGS) $(NONE_CHOSEN)
+
+e2e-images: e2e-archives # The images themselves
+	@$(E2E) $(IMAGES) $(E2E_ARGS) $(NONE_CHOSEN)
 
 cluster: $(STAMPS)/run fakegpu ## Bring up the real components as a cluster and stay up (root; ARGS="--nodes 3 --k8s 1.28 --label" and more)
 	@scripts/install-e2e-packages
