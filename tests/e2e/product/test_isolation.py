@@ -163,6 +163,13 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
 def test_a_core_mem_container_sees_its_slice_and_gets_no_more(isolated: Product, cluster: Cluster) -> None:
     product = isolated
     isolates(product)
+    node = cluster.node(CORE_MEM)
+
+    def files() -> set[str]:
+        return set(node.run("ls", "/var/lib/gpushare/containers").stdout.split())
+
+    # Those of pods that have gone may still be there.
+    before = files()
     product.kubectl("apply", "-f", str(EXAMPLES / "05-core-mem.yaml"))
     (pod,) = product.running("app=cuda-sample")
     name = pod["metadata"]["name"]
@@ -177,12 +184,9 @@ def test_a_core_mem_container_sees_its_slice_and_gets_no_more(isolated: Product,
     assert product.kubectl("exec", name, "--", "python3", "-c", by_path).split() == ["2154", *"00002"]
     with pytest.raises(AssertionError):
         product.kubectl("exec", name, "--", "sh", "-c", "echo >>/run/gpushare/limits")
-    folder = "/var/lib/gpushare/containers"
-    node = cluster.node(CORE_MEM)
-    # Those of pods before it go a while after these.
-    wait_for("only its files are left", lambda: len(node.run("ls", folder).stdout.split()) == 1, timeout=180)
+    (its,) = files() - before
     product.delete_all()
-    wait_for("its files are gone", lambda: not node.run("ls", folder).stdout.split(), timeout=180)
+    wait_for("its files are gone", lambda: its not in files(), timeout=180)
 
 
 def test_a_share_container_sees_the_whole_card(isolated: Product) -> None:
