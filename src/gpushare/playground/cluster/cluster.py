@@ -1,6 +1,7 @@
 """A cluster as a context manager: started in order, watched, changed, and ended without a trace."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -11,13 +12,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from gpushare.kube.access import load_access
-from gpushare.kube.client import Client
 from gpushare.kube.errors import KubeError
 from gpushare.kube.session import Session
 from gpushare.model import names
 from gpushare.model.device import described_devices
 from gpushare.model.errors import ModelError
-from gpushare.model.objects import Node
+from gpushare.model.objects import Node, decode_node
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
 from gpushare.playground.cluster.control import Control, Place
@@ -30,6 +30,8 @@ from gpushare.playground.cluster.state import make_state, remove_stale, remove_s
 from gpushare.playground.kubelet.settings import node_address
 
 _START_S: Final = 60.0
+#: The taint of a node that has not told yet that it is ready.
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
 _POLL_S: Final = 0.02
 
 
@@ -211,13 +213,16 @@ class Cluster:
         await self._until(ready, "the extender does not get ready", "extender")
 
     async def node_ready(self, name: str) -> None:
-        """Wait until the node's agent has published its GPUs and the kubelet offers them."""
+        """Wait until the node's agent has published its GPUs, the kubelet offers them, and pods are put there."""
         agent = f"node-agent {name}"
         async with Session(load_access(str(self.kubeconfig))) as session:
-            client = Client(session)
 
             async def offers() -> bool:
-                return _offers(await client.get_node(name), self.unit)
+                raw = await session.request("GET", f"/api/v1/nodes/{name}", timeout_s=2.0)
+                # The controllers take it away some time after the node has told that it is ready.
+                taints = json.loads(raw)["spec"].get("taints") or ()
+                shut = any(taint["key"] == _NOT_READY for taint in taints)
+                return not shut and _offers(decode_node(raw), self.unit)
 
             await self._until(offers, f"node {name} does not offer its GPUs", agent, f"kubelet {name}")
 
