@@ -95,11 +95,12 @@ format: $(STAMPS)/test ## Format the Python code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Tests and benchmarks build the same, under the same locks.
 fakegpu: ## Build the stand-in NVIDIA driver into build/fakegpu/
-	@$(MAKE) --no-print-directory --silent -C fakegpu
+	@mkdir -p build/fakegpu && flock build/fakegpu/lock $(MAKE) --no-print-directory --silent -C fakegpu
 
 isolation: ## Build the isolation libraries into build/isolation/
-	@$(MAKE) --no-print-directory --silent -C isolation
+	@mkdir -p build/isolation && flock build/isolation/lock $(MAKE) --no-print-directory --silent -C isolation
 
 sanitize: $(STAMPS)/test ## Build and run the C tests under the sanitizers
 	@$(MAKE) --no-print-directory --silent -C fakegpu sanitize

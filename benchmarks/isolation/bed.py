@@ -1,5 +1,6 @@
 """A machine with one stand-in GPU, an arbiter, and containers that are folders: what the measurements run on."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -28,9 +29,13 @@ MIB = 1 << 20
 def build() -> None:
     """The stand-in driver, the libraries and the arbiter, and this folder's programs."""
     for folder, targets in {"fakegpu": (), "isolation": ("all", "linked")}.items():
-        subprocess.run(
-            ["make", "--no-print-directory", "--silent", "-C", str(ROOT / folder), *targets], check=True
-        )
+        lock = ROOT / "build" / folder / "lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            subprocess.run(
+                ["make", "--no-print-directory", "--silent", "-C", str(ROOT / folder), *targets], check=True
+            )
     OWN.mkdir(parents=True, exist_ok=True)
     compiler = [os.environ.get("CC", "gcc"), "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
     compiler += ["-Wno-unused-function"]  # client.h has more than each program needs
