@@ -16,7 +16,14 @@ esac
 echo "$PWD $*" >>"$GO_LOG"
 [ -z "$GO_FAILS" ] || { echo "cannot compile this" >&2; exit 1; }
 while [ "$1" != -o ]; do shift; done
-echo made >"$2"
+out=$2
+shift 2
+for package; do
+    case $package in
+    */v[0-9]*) package=${package%/v[0-9]*} ;;
+    esac
+    echo "made ${package##*/}" >"$out/${package##*/}"
+done
 """
 
 
@@ -54,6 +61,16 @@ def test_a_program_is_built_once(go: Path) -> None:
     assert len(go.read_text().splitlines()) == 2
 
 
+def test_programs_with_the_same_module_and_flags_are_built_by_one_command(go: Path) -> None:
+    folder = build(names=["cni", "kubectl", "kubelet", "etcd"], told=lambda _: None)
+    made = {path.name: path.read_text() for path in folder.iterdir() if path.name != INIT}
+    assert made.pop("etcd") == "made server\n"
+    assert made == {name: f"made {name}\n" for name in made}
+    assert len(made) == 6
+    asked = [line.rpartition(" -o ")[2].split()[1:] for line in go.read_text().splitlines()]
+    assert sorted(len(packages) for packages in asked) == [1, 2, 4]
+
+
 def test_given_programs_are_used_and_the_rest_is_built(
     go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +84,7 @@ def test_given_programs_are_used_and_the_rest_is_built(
             names=["etcd", "helm"], ready=given if way == "argument" else None, told=lambda _: None
         )
         assert (folder / "etcd").read_text() == "given"
-        assert (folder / "helm").read_text() == "made\n"
+        assert (folder / "helm").read_text() == "made helm\n"
     with pytest.raises(CannotBuild, match="no such folder"):
         build(ready=tmp_path / "nowhere")
 

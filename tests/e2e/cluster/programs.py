@@ -1,7 +1,7 @@
 """Which programs make up a cluster, and how each is built: pure descriptions."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,10 +32,22 @@ class Program:
         """Where its go.mod is."""
         return MODULES / self.module
 
-    def arguments(self, out: Path) -> list[str]:
-        """The arguments of ``go`` that build it into ``out``."""
-        tags = ["-tags", self.tags] if self.tags else []
-        return ["build", "-trimpath", *tags, "-ldflags", self.ldflags, "-o", str(out), self.package]
+    @property
+    def made(self) -> str:
+        """What ``go`` calls it: the last part of the package that is no version."""
+        parts = self.package.split("/")
+        return parts[-2] if re.fullmatch(r"v\d+", parts[-1]) else parts[-1]
+
+
+def arguments(alike: Sequence[Program], out: str) -> list[str]:
+    """The arguments of ``go`` that build programs with the same module, tags and flags into the folder ``out``.
+
+    Debugging information is left out where it is made: ``-s -w`` would drop it in the end.
+    """
+    one = alike[0]
+    tags = ["-tags", one.tags] if one.tags else []
+    flags = ["-trimpath", "-gcflags=all=-dwarf=false", *tags, "-ldflags", one.ldflags]
+    return ["build", *flags, "-o", out, *(each.package for each in alike)]
 
 
 def kubernetes_version(k8s: str) -> str:
