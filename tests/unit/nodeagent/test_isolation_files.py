@@ -1,8 +1,11 @@
 """What is written for an isolated container, and when it is taken away."""
 
+import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,27 @@ def test_a_directory_is_whole_with_the_rights_that_the_tenant_needs(tmp_path: Pa
     assert folder.found() == {made.name: claimed()}
     folder.remove(made.name)
     assert not list((tmp_path / "containers").iterdir())
+
+
+def test_one_that_goes_while_all_are_listed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Directories(tmp_path / "containers")
+    folder.prepare()
+    made = {folder.make(claimed(str(number)), "hard").name for number in range(5)}
+    read_whole = os.scandir
+
+    @contextmanager
+    def first_goes(root: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with read_whole(root) as entries:
+            found = list(entries)
+        gone.append(found[0].name)
+        Path(found[0].path).rename(tmp_path / "gone")
+        yield found
+
+    gone: list[str] = []
+    monkeypatch.setattr(module.os, "scandir", first_goes)
+    assert {*folder.names()} == made - {*gone}
 
 
 @pytest.mark.parametrize("at", ["_write", "sync_folder", "rename"])

@@ -74,12 +74,12 @@ class Directories:
     def names(self) -> list[str]:
         """Every whole directory by name, oldest first."""
         made: list[tuple[int, str]] = []
-        with suppress(OSError):
-            made.extend(
-                (one.stat(follow_symlinks=False).st_mtime_ns, one.name)
-                for one in os.scandir(self.root)
-                if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")
-            )
+        with suppress(OSError), os.scandir(self.root) as entries:
+            for one in entries:
+                # One that goes meanwhile hides none of the others.
+                with suppress(FileNotFoundError):
+                    if one.is_dir(follow_symlinks=False) and not one.name.startswith("."):
+                        made.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
         return [name for _, name in sorted(made)]
 
     def found(self) -> dict[str, Claimed | None]:
@@ -106,7 +106,8 @@ class Directories:
     def halves(self) -> set[str]:
         """Directories that others are making or taking apart, or were left so by a process that died."""
         try:
-            found = {one.name for one in os.scandir(self.root) if one.name.startswith((_MADE, _LEAVING))}
+            with os.scandir(self.root) as entries:
+                found = {one.name for one in entries if one.name.startswith((_MADE, _LEAVING))}
         except OSError:
             return set()
         return found - self._making
@@ -140,8 +141,9 @@ def _write(path: Path, content: bytes, mode: int, *, size: int = 0) -> None:
 
 def _take_apart(folder: Path) -> None:
     try:
-        for entry in os.scandir(folder):
-            os.unlink(entry.path)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                os.unlink(entry.path)
         folder.rmdir()
     except OSError:
         return
