@@ -53,6 +53,23 @@ def test_the_walk_holds_on_the_real_control_plane(binaries: Path) -> None:
     assert "the two rules of the examples only" not in ran.stdout
 
 
+@pytest.mark.parametrize("file", ["test_gangs.py"])
+def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
+    binaries: Path, file: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n0", "-q", f"tests/integration/whole/{file}"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=CHECKOUT,
+        env=environment({"GPUSHARE_TEST_CONTROL_PLANE": str(binaries)}),
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr
+    assert re.search(r"^\d+ passed", ran.stdout, re.MULTILINE), ran.stdout
+
+
 async def _asked(control: Control) -> type_of_answers:
     async with Cluster(driver=DRIVER, control=control, told=lambda _: None) as cluster:
         return await answers(cluster.kubeconfig, EVERY)

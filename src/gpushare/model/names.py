@@ -31,6 +31,9 @@ taken away, this one keeps the agent's pod on the node until no pod holds a shar
 LABEL_POD_GPU_COUNT: Final = "aliyun.com/gpu-count"
 LABEL_POD_PLACEMENT: Final = "ack.gpushare.placement"
 POD_PLACEMENT_WHOLE_DEVICE: Final = "require-whole-device"
+LABEL_GANG_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
+LABEL_GANG_LEAST: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+"""How many pods of the gang must run together."""
 
 # --- namespace labels ------------------------------------------------------------------------
 LABEL_ADMISSION: Final = "gpushare.dev/admission"

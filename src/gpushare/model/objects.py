@@ -56,6 +56,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int | None = None
+    scheduling_gates: list[Any] | None = None
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False):

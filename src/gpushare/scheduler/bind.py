@@ -25,9 +25,11 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
 from gpushare.ledger import Refused
 from gpushare.model.errors import ModelError
+from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import Pod
 from gpushare.model.request import Request, request_of
 from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.scheduler.gangs import NotTogether
 from gpushare.scheduler.records import record_of
 from gpushare.scheduler.view import ClusterView
 from gpushare.scheduler.wire import BindingArgs
@@ -101,6 +103,10 @@ class Binder:
         self._reservations = reservations
         self._clock = clock
         self._under_way: dict[str, asyncio.Future[None]] = {}
+        self._gangs = view.gangs
+        self._gangs.on_kept = self._prolong
+        self._gangs.on_given_up = self._not_coming
+        self._gangs.monotonic = clock.monotonic
 
     async def bind(self, args: BindingArgs) -> None:
         """Bind the pod to the node, or raise ``BindRefused``. Safe to repeat."""
@@ -127,14 +133,19 @@ class Binder:
         if held is not None and held.confirmed:
             return
         try:
-            request = await self._request(args)
+            asked = await self._request(args)
         except _AsksForNothing:
             await self._post(args, {})
             return
-        if request is None:
+        if asked is None:
             return  # found bound to this node already
+        request, gang = asked
         try:
+            if gang is not None:
+                await self._gangs.together(args.uid, gang)
             allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
+        except NotTogether as alone:
+            raise BindRefused(str(alone)) from None
         except Refused as refused:
             raise BindRefused(f"node {args.node}: {refused.reason}") from None
         if args.uid not in self._reservations.doubtful:
@@ -156,8 +167,8 @@ class Binder:
         except KubeError as error:
             await self._after_failure(args, error)
 
-    async def _request(self, args: BindingArgs) -> Request | None:
-        """What the pod asks; ``None`` when it turns out to be bound to the wanted node already.
+    async def _request(self, args: BindingArgs) -> tuple[Request, Gang | None] | None:
+        """What the pod asks, and its gang; ``None`` when it turns out to be bound to the wanted node already.
 
         Raises ``BindRefused``, and ``_AsksForNothing``.
         """
@@ -165,20 +176,20 @@ class Binder:
         if record is not None and record.pod == args.key:
             if record.request is None:
                 raise BindRefused(record.problem)
-            return record.request
+            return record.request, record.gang
         # kube-scheduler's watch may be ahead of ours; and a bind that succeeded may be asked again.
         try:
             pod = await self._pods.get_pod(args.namespace, args.name)
             if self._bound_as_wanted(args, pod):
                 return None
-            request = request_of(pod)
+            request, gang = request_of(pod), gang_of(pod)
         except KubeError as error:
             raise BindRefused(f"pod {args.key} cannot be read: {error}") from error
         except ModelError as error:
             raise BindRefused(error.problem) from error
         if request is None:
             raise _AsksForNothing
-        return request
+        return request, gang
 
     def _bound_as_wanted(self, args: BindingArgs, pod: Pod) -> bool:
         """Whether ``pod`` is bound to the wanted node, which the ledger then holds.
@@ -261,6 +272,7 @@ class Binder:
         """End overdue reservations for ever, after asking the API server what became of their pods."""
         while True:
             await self._clock.sleep(_SWEEP_S)
+            self._gangs.wake()
             overdue = self._reservations.due(self._clock.monotonic())
             await asyncio.gather(
                 *(self.settle(uid, pod) for uid, pod in overdue if uid not in self._under_way)
@@ -288,3 +300,4 @@ class Binder:
             else:
                 logger.info("pod %s: its binding to node %s never came, the share is free", key, held.node)
                 self._release(uid)
+                self._gangs.lost(uid)

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from gpushare.ledger import Verdict
 from gpushare.model.errors import InvalidRequest
+from gpushare.model.gang import Gang, gang_of
 from gpushare.model.request import Request, request_of
 from gpushare.scheduler import wire
 from gpushare.scheduler.view import ClusterView
@@ -20,6 +21,7 @@ class Asked(NamedTuple):
     names: list[str]
     request: Request | None
     problem: str
+    gang: Gang | None = None
 
 
 class Bodies:
@@ -38,7 +40,7 @@ class Bodies:
         args = wire.read_args(body)
         names = args.names()
         try:
-            asked = Asked(args, names, request_of(args.pod), "")
+            asked = Asked(args, names, request_of(args.pod), "", gang_of(args.pod))
         except InvalidRequest as error:
             asked = Asked(args, names, None, error.problem)
         self._last = (body, asked) if len(body) <= _KEPT_BYTES else None
@@ -50,10 +52,10 @@ def filter_nodes(view: ClusterView, asked: Asked, on_refused: Callable[[str], No
 
     ``on_refused`` is told the UID of a pod that no node takes now, though one might later.
     """
-    args, names, request, problem = asked
+    args, names, request, problem, gang = asked
     if problem:
         return wire.filter_answer(args, [], {}, dict.fromkeys(names, problem))
-    verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names)
+    verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
     if not verdict.fits:
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid)
@@ -62,12 +64,19 @@ def filter_nodes(view: ClusterView, asked: Asked, on_refused: Callable[[str], No
 
 def prioritize_nodes(view: ClusterView, asked: Asked) -> bytes:
     """Answer a prioritize body with scores from 0 to 10, as ``wire.priorities`` writes them."""
-    _, names, request, _ = asked
+    _, names, request, *_ = asked
     return wire.priorities([] if request is None else view.ledger.standing_out(request, names))
 
 
-def _verdict(view: ClusterView, args: wire.ExtenderArgs, request: Request, names: list[str]) -> Verdict:
-    held = view.ledger.held(args.pod.metadata.uid)
+def _verdict(
+    view: ClusterView, args: wire.ExtenderArgs, request: Request, names: list[str], gang: Gang | None
+) -> Verdict:
+    uid = args.pod.metadata.uid
+    if gang is not None:
+        found = view.gangs.verdict(uid, args.pod.key, gang, request, names)
+        if found is not None:
+            return found
+    held = view.ledger.held(uid)
     if held is not None and held.node in names:
         # An earlier Binding of this very pod may still arrive there: nowhere else is safe, there is.
         reason = f"the pod's binding to node {held.node} is still under way"

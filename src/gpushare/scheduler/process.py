@@ -133,6 +133,7 @@ async def serve(access: Access, settings: Settings) -> None:
         binder = Binder(view, client, reservations, SYSTEM_CLOCK)
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         view.on_freed = retries.freed
+        view.gangs.on_planned = retries.hurry
         reader = NodeReader(unit=settings.unit, isolated_cap=settings.isolated_cap)
         nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
         pods = Informer(session, "/api/v1/pods", decode_record, _Pods(view))

@@ -7,6 +7,7 @@ import msgspec
 from gpushare.model import names
 from gpushare.model.allocation import Allocation
 from gpushare.model.errors import InvalidRequest, MalformedAllocation
+from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import ObjectReference, Pod
 from gpushare.model.request import Request, request_of
 from gpushare.model.wire import is_allocated, read_allocation
@@ -21,11 +22,12 @@ _OLD_GENERATIONS: Final[tuple[str, ...]] = (
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
-    """One pod that asks for, or holds, a part of a GPU.
+    """One pod that asks for, or holds, a part of a GPU, or belongs to a gang of such pods.
 
     ``node`` is empty while it waits. ``foreign`` holds the annotations of another scheduler, which can
     be read only beside the node's devices. ``problem`` says why the pod cannot be placed or counted. A bound
-    pod with none of these asks for a GPU, and nobody has recorded that it was given one.
+    pod with none of these asks for a GPU, and nobody has recorded that it was given one. A ``bystander`` has nothing
+    to do with GPUs, but counts among its gang.
     """
 
     uid: str
@@ -36,6 +38,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     allocation: Allocation | None = None
     foreign: dict[str, str] | None = None
     problem: str = ""
+    gang: Gang | None = None
+    bystander: bool = False
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""
@@ -44,7 +48,26 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def record_of(pod: Pod) -> PodRecord | None:
-    """The record of ``pod``, or ``None`` when it has nothing to do with GPUs of ours."""
+    """The record of ``pod``, or ``None`` when it has nothing to do with GPUs of ours, nor with a gang."""
+    record = _without_gang(pod)
+    if pod.spec.scheduling_gates:
+        return record  # nobody asks about it: its gang does not count on it yet
+    try:
+        gang = gang_of(pod)
+    except InvalidRequest as error:
+        # What a bound pod holds counts, whatever its labels say.
+        if record is None or record.node or record.problem:
+            return record
+        return msgspec.structs.replace(record, request=None, problem=error.problem)
+    if gang is None:
+        return record
+    if record is None:
+        meta = pod.metadata
+        return PodRecord(meta.uid, pod.key, pod.spec.node_name, pod.finished, gang=gang, bystander=True)
+    return msgspec.structs.replace(record, gang=gang)
+
+
+def _without_gang(pod: Pod) -> PodRecord | None:
     meta = pod.metadata
     node = pod.spec.node_name
     if not node:

@@ -3,13 +3,14 @@
 kube-scheduler tries a waiting pod again when it sees that another ended. Its watch may be ahead of ours: then it
 asks before we know of the room, is refused, and has no reason to ask again until something else happens, up to
 five minutes later. So a pod that was refused shortly before we see room come free, and was not tried since, is
-touched: an annotation, one write, which is an event of that pod for kube-scheduler.
+touched: an annotation, one write, which is an event of that pod for kube-scheduler. So are pods of a gang for which
+room was found when another of them was asked about.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpushare.kube.client import Annotator
@@ -44,6 +45,12 @@ class Retries:
         self._refused.move_to_end(uid)
         if len(self._refused) > _REMEMBERED:
             self._refused.popitem(last=False)
+
+    def hurry(self, uids: Iterable[str]) -> None:
+        """Have these pods tried soon, whenever they were refused."""
+        for uid in uids:
+            self.refused(uid)
+        self._woken.set()
 
     def freed(self) -> None:
         """Room came free, or a node changed."""

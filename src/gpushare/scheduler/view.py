@@ -20,6 +20,7 @@ from gpushare.model.errors import MalformedAllocation, MalformedDevices
 from gpushare.model.objects import Node, node_reference
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import read_allocation
+from gpushare.scheduler.gangs import Gangs
 from gpushare.scheduler.records import PodRecord
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class ClusterView:
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
         self.on_freed: Callable[[], None] = lambda: None
         """Called when room came free or a node changed."""
+        self.gangs = Gangs(ledger)
+        """Pods that run together or not at all, and the room that is kept for them."""
         self._events = events
         self._on_confirmed = on_confirmed
         self._foreign: dict[str, dict[str, _Foreign]] = {}
@@ -84,6 +87,9 @@ class ClusterView:
         """A pod was added or changed."""
         if record.finished:
             self.remove_pod(record)
+            return
+        self.gangs.upsert(record)
+        if record.bystander:
             return
         if not record.node:
             # A late event of a pod that we have bound meanwhile must not undo that.
@@ -132,6 +138,7 @@ class ClusterView:
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
+        self.gangs.remove(record.uid)
         if self.ledger.release(record.uid):
             self.on_freed()
 

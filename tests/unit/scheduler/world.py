@@ -118,6 +118,7 @@ def pod_object(
     node: str = "",
     phase: str = "Pending",
     annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     limits = {"aliyun.com/gpu-mem": mem, "aliyun.com/gpu-core.percentage": core}
     return {
@@ -126,6 +127,7 @@ def pod_object(
             "namespace": "default",
             "uid": uid or f"uid-{name}",
             "annotations": annotations or {},
+            "labels": labels or {},
         },
         "spec": {
             "nodeName": node,
@@ -160,6 +162,7 @@ class World:
         self.binder = Binder(self.view, self.api, self.reservations, self.clock)
         self.retries = Retries(self.view.waiting, self.api, self.clock)
         self.view.on_freed = self.retries.freed
+        self.view.gangs.on_planned = self.retries.hurry
 
     def add_node(self, node: NodeDevices) -> None:
         self.view.upsert_node(NodeRecord(node, ""))

@@ -1,0 +1,268 @@
+"""Gangs: room for all of a gang's pods is found and kept at once, and they are bound together or not at all.
+
+kube-scheduler asks pod by pod. The first pod that it asks about decides for its whole gang: as many pods as must
+run together are given their shares in the ledger at one stroke, or none is. From then on each is offered its own
+node alone, and nobody else gets the room. So two gangs never hold half of what the other needs. At ``bind`` the
+pods wait for each other, for a few seconds; who waits in vain is tried again by kube-scheduler, and keeps its room.
+When they have not all come after a minute, or one of them is gone, the room of the whole gang is given up, never
+that of a part, and for some seconds others may have it.
+
+What other plugins of kube-scheduler say of a pod (processors, taints, affinity) is known from the nodes that were
+offered when the pod was asked about; before that the nodes of the pod that is asked about stand for them.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gpushare.ledger import Ledger, Verdict
+from gpushare.model.gang import Gang
+from gpushare.model.request import Request
+from gpushare.scheduler.records import PodRecord
+
+type_of_told = Callable[[str], None]
+type_of_told_with_pod = Callable[[str, str], None]
+type_of_told_many = Callable[[Iterable[str]], None]
+
+#: How long a bind waits for the other pods of its gang, in seconds; less than kube-scheduler waits for an answer.
+PATIENCE_S: Final = 3.0
+#: How long room is kept for a gang whose pods do not all come, and how long others may have it then, in seconds.
+KEPT_S: Final = 60.0
+REST_S: Final = 10.0
+
+
+class NotTogether(Exception):
+    """Why a pod of a gang cannot be bound now, in words for its event."""
+
+
+class _Group:
+    """One gang: its pods by UID, the nodes that keep room for some of them, and who came to be bound."""
+
+    __slots__ = ("here", "offered", "opened", "placed", "planned", "pods", "rests_until_s", "since_s")
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodRecord] = {}
+        self.offered: dict[str, list[str]] = {}
+        self.planned: dict[str, str] = {}
+        self.here: set[str] = set()
+        self.placed: set[str] = set()
+        self.opened = asyncio.Event()
+        self.since_s = 0.0
+        self.rests_until_s = 0.0
+
+    def running(self, but: str) -> set[str]:
+        """Pods other than ``but`` that need nothing any more: bound, about to be, or without a GPU."""
+        bound = {uid for uid, one in self.pods.items() if one.node or one.bystander}
+        return (bound | self.placed) - {but}
+
+
+class Gangs:
+    """Decides for whole gangs. Not for several threads."""
+
+    def __init__(self, ledger: Ledger, *, patience_s: float = PATIENCE_S) -> None:
+        self._ledger = ledger
+        self._patience_s = patience_s
+        self._groups: dict[str, _Group] = {}
+        self._group_of: dict[str, str] = {}
+        self.on_kept: type_of_told_with_pod = lambda uid, pod: None
+        """Called for each pod (UID, ``namespace/name``) for which room is kept from now on."""
+        self.on_given_up: type_of_told = lambda uid: None
+        """Called for each UID whose room is not kept any longer: it releases the share, if nothing is under way."""
+        self.on_planned: type_of_told_many = lambda uids: None
+        """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
+        self.monotonic = time.monotonic
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    # --- what the informer tells --------------------------------------------------------------
+
+    def upsert(self, record: PodRecord) -> None:
+        """A pod was added or changed, and has not ended; it may belong to no gang, or to another one than before."""
+        known = self._group_of.get(record.uid)
+        if record.gang is None or known not in (None, record.gang.key):
+            self.remove(record.uid)
+        if record.gang is None:
+            return
+        self._group_of[record.uid] = record.gang.key
+        group = self._groups.setdefault(record.gang.key, _Group())
+        group.pods[record.uid] = record
+        if record.node:
+            group.offered.pop(record.uid, None)
+
+    def remove(self, uid: str) -> None:
+        """A pod ended or is gone. What is kept for the rest of its gang is not enough any more: it is given up."""
+        key = self._group_of.pop(uid, None)
+        if key is None:
+            return
+        group = self._groups[key]
+        del group.pods[uid]
+        group.offered.pop(uid, None)
+        group.placed.discard(uid)
+        if uid in group.planned:
+            self._give_up(group)
+        if not group.pods:
+            del self._groups[key]
+
+    def lost(self, uid: str) -> None:
+        """The reservation of a waiting pod has ended: so does what is kept for the rest of its gang."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        if group is not None and uid in group.planned:
+            self._give_up(group)
+            group.rests_until_s = self.monotonic() + REST_S
+
+    def wake(self) -> None:
+        """Have gangs tried again that gave way to others for long enough."""
+        now_s = self.monotonic()
+        for group in self._groups.values():
+            if 0 < group.rests_until_s <= now_s:
+                group.rests_until_s = 0.0
+                self.on_planned([uid for uid, one in group.pods.items() if not one.node])
+
+    # --- filter ---------------------------------------------------------------------------------
+
+    def verdict(self, uid: str, pod: str, gang: Gang, request: Request, nodes: list[str]) -> Verdict | None:
+        """Where the pod may go for its gang's sake; ``None``: wherever it fits, enough of its gang run already."""
+        group = self._groups.get(gang.key) or _Group()
+        if uid not in group.pods:
+            # kube-scheduler's watch is ahead of ours, or behind: what nobody tells the end of is not kept.
+            return _refused(nodes, f"gang {gang.key}: this pod is not known yet")
+        group.placed.discard(uid)
+        running = group.running(uid)
+        need = gang.least - len(running)
+        if need <= 0:
+            return None
+        there = len(group.pods)
+        if there < gang.least:
+            self._give_up(group)
+            return _refused(nodes, f"gang {gang.key} needs {gang.least} pods together: there are {there}")
+        _remember(group, uid, nodes)
+        if group.planned and self._is_kept(group):
+            node = group.planned.get(uid)
+            if node is None:
+                return _refused(
+                    nodes, f"gang {gang.key}: its first {gang.least} pods are bound before others"
+                )
+            if node in nodes:
+                if self.monotonic() < group.since_s + KEPT_S:
+                    self._keep(group)
+                others = f"gang {gang.key}: room for this pod is kept on node {node}"
+                return Verdict([node], {name: others for name in nodes if name != node}, {})
+        self._give_up(group)
+        if self.monotonic() < group.rests_until_s:
+            return _refused(
+                nodes, f"gang {gang.key}: its pods have not come together in time, it gives way to others"
+            )
+        return self._plan(group, uid, pod, gang, request, need, running)
+
+    def _plan(
+        self, group: _Group, uid: str, pod: str, gang: Gang, request: Request, need: int, running: set[str]
+    ) -> Verdict:
+        nodes = group.offered[uid]
+        chosen: list[tuple[str, str, Request]] = [(uid, pod, request)]
+        for other, record in group.pods.items():
+            if len(chosen) == need:
+                break
+            if other != uid and other not in running and record.request is not None:
+                chosen.append((other, record.pod, record.request))
+        if len(chosen) < need:
+            wrong = [one for one in group.pods.values() if one.problem]
+            why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else "the others cannot be placed"
+            return _refused(nodes, f"gang {gang.key} needs {gang.least} pods together: {why}")
+        # The largest first: what is small finds a place beside them.
+        for other, key, asked in sorted(chosen, key=lambda one: -one[2].memory_units):
+            offered = group.offered.get(other, nodes)
+            node = self._reserve(other, key, asked, offered)
+            if node is None:
+                found = len(group.planned)
+                self._give_up(group)
+                head = f"gang {gang.key} needs room for {need} pods at once and there is room for {found}"
+                refused = self._ledger.filter(asked, offered)
+                reasons = refused.refused | refused.hopeless
+                return Verdict([], {name: f"{head}: {reasons.get(name, 'taken')}" for name in nodes}, {})
+            group.planned[other] = node
+        group.since_s = self.monotonic()
+        self._keep(group)
+        self.on_planned([other for other, _, _ in chosen if other != uid])
+        node = group.planned[uid]
+        others = f"gang {gang.key}: room for this pod is kept on node {node}"
+        return Verdict([node], {name: others for name in nodes if name != node}, {})
+
+    def _reserve(self, uid: str, pod: str, request: Request, nodes: list[str]) -> str | None:
+        held = self._ledger.held(uid)
+        if held is not None:  # an earlier Binding may still arrive there
+            return held.node if held.node in nodes else None
+        fits = self._ledger.filter(request, nodes).fits
+        if not fits:
+            return None
+        points = self._ledger.score(request, fits)
+        node = fits[points.index(max(points))]
+        self._ledger.reserve(uid, pod, request, node)
+        return node
+
+    def _is_kept(self, group: _Group) -> bool:
+        held = map(self._ledger.held, group.planned)
+        return all(
+            one is not None and one.node == node
+            for one, node in zip(held, group.planned.values(), strict=True)
+        )
+
+    def _keep(self, group: _Group) -> None:
+        for uid in group.planned.keys() - group.placed:
+            self.on_kept(uid, group.pods[uid].pod)
+
+    def _give_up(self, group: _Group) -> None:
+        planned = [uid for uid in group.planned if uid not in group.placed]
+        group.planned.clear()
+        group.here.clear()
+        for uid in planned:
+            self.on_given_up(uid)
+
+    # --- bind -----------------------------------------------------------------------------------
+
+    async def together(self, uid: str, gang: Gang) -> None:
+        """Return once enough of the gang have come to be bound; raises ``NotTogether`` when they do not."""
+        group = self._groups.get(gang.key) or _Group()
+        if len(group.running(uid)) < gang.least:
+            if uid not in group.planned:
+                raise NotTogether(f"gang {gang.key}: room for all of its pods has to be found first")
+            if self.monotonic() < group.since_s + KEPT_S:
+                self._keep(group)
+            group.here.add(uid)
+            if len(group.running("") | group.here) >= gang.least:
+                group.placed |= group.here
+                group.here = set()
+                group.opened.set()
+                group.opened = asyncio.Event()
+            else:
+                await self._wait(group, uid, gang)
+        group.placed.add(uid)
+
+    async def _wait(self, group: _Group, uid: str, gang: Gang) -> None:
+        opened = group.opened
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await opened.wait()
+        except TimeoutError:
+            come = len(group.running("") | group.here)
+            raise NotTogether(
+                f"gang {gang.key}: {come} of {gang.least} pods have come to be bound, room is kept for the others"
+            ) from None
+        finally:
+            group.here.discard(uid)
+        if uid not in group.placed:
+            raise NotTogether(f"gang {gang.key}: the room that was kept for it was given up")
+
+
+def _remember(group: _Group, uid: str, nodes: list[str]) -> None:
+    # Pods made from one template are offered the same nodes: one list stands for all of them.
+    for known in group.offered.values():
+        if known == nodes:
+            group.offered[uid] = known
+            return
+    group.offered[uid] = nodes
+
+
+def _refused(nodes: list[str], reason: str) -> Verdict:
+    return Verdict([], dict.fromkeys(nodes, reason), {})

@@ -1,0 +1,238 @@
+"""Pods of a gang get their room together or not at all, and none of it is kept for ever."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.model.objects import decode_pod
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.gangs import KEPT_S, REST_S
+from gpushare.scheduler.wire import BindingArgs
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+
+def gang(name: str, least: object) -> dict[str, str]:
+    return {
+        "pod-group.scheduling.sigs.k8s.io/name": name,
+        "pod-group.scheduling.sigs.k8s.io/min-available": str(least),
+    }
+
+
+def ask(world: World, name: str, *nodes: str) -> tuple[list[str], set[str]]:
+    """(Nodes that fit, reasons of the others) of one filter call."""
+    body = {"Pod": world.api.pods[f"default/{name}"], "NodeNames": list(nodes or ("n1", "n2"))}
+    answer = filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.retries.refused)
+    read = msgspec.json.decode(answer)
+    reasons = (read.get("FailedNodes") or {}) | (read.get("FailedAndUnresolvableNodes") or {})
+    return read["NodeNames"] or [], set(reasons.values())
+
+
+def args(name: str, node: str) -> BindingArgs:
+    return BindingArgs("default", name, f"uid-{name}", node)
+
+
+def used(world: World) -> int:
+    return sum(world.used_mib("n1")) + sum(world.used_mib("n2"))
+
+
+@pytest.fixture
+def two(world: World) -> World:
+    """Two nodes with one GPU of 16 GiB each."""
+    world.add_node(gpu_node("n2", 16384))
+    world.view.gangs._patience_s = 0.05
+    return world
+
+
+async def test_nothing_is_kept_until_enough_pods_exist(two: World) -> None:
+    two.create("a", 8, labels=gang("g", 3))
+    two.create("b", 8, labels=gang("g", 3))
+    assert ask(two, "a") == ([], {"gang default/g needs 3 pods together: there are 2"})
+    assert used(two) == 0
+    two.create("c", 8, labels=gang("g", 3))
+    assert len(ask(two, "a")[0]) == 1
+    assert used(two) == 3 * 8192
+
+
+async def test_a_gang_without_room_for_all_keeps_none_and_every_pod_says_why(two: World) -> None:
+    for name in "abcde":
+        two.create(name, 8, labels=gang("g", 5))
+    for name in "abcde":
+        fits, reasons = ask(two, name)
+        assert not fits
+        assert all(
+            "gang default/g needs room for 5 pods at once and there is room for 4" in one for one in reasons
+        )
+    assert used(two) == 0
+
+
+async def test_of_two_gangs_that_each_would_fit_one_has_all_and_the_other_nothing(two: World) -> None:
+    for name in ("a1", "b1", "a2", "b2", "a3", "b3"):
+        two.create(name, 8, labels=gang(name[0], 3))
+    taken = {name: ask(two, name)[0] for name in ("a1", "b1", "a2", "b2", "a3", "b3")}
+    assert [name for name, nodes in taken.items() if nodes] == ["a1", "a2", "a3"]
+    await asyncio.gather(*(two.binder.bind(args(name, taken[name][0])) for name in ("a1", "a2", "a3")))
+    assert len(two.api.bindings) == 3
+    for name in ("a1", "a2", "a3"):
+        two.see(name)
+        two.view.remove_pod(two.view.gangs._groups["default/a"].pods[f"uid-{name}"])
+    assert all(len(ask(two, name)[0]) == 1 for name in ("b1", "b2", "b3"))
+
+
+async def test_no_pod_is_bound_before_the_last_has_come(two: World) -> None:
+    for name in "abc":
+        two.create(name, 8, labels=gang("g", 3))
+    nodes = {name: ask(two, name)[0][0] for name in "abc"}
+    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods have come to be bound"):
+        await two.binder.bind(args("a", nodes["a"]))
+    assert not two.api.bindings
+    assert used(two) == 3 * 8192  # kept for the next try
+    await asyncio.gather(*(two.binder.bind(args(name, nodes[name])) for name in "abc"))
+    assert len(two.api.bindings) == 3
+
+
+async def test_the_room_of_the_whole_gang_is_given_up_when_its_pods_do_not_come(two: World) -> None:
+    for name in "abc":
+        two.create(name, 8, labels=gang("g", 3))
+    (node,), _ = ask(two, "a")
+    for _ in range(int(KEPT_S / 10)):
+        await two.clock.turn(10)
+        assert ask(two, "a")[0] == [node]
+    await two.clock.turn(20)
+    for uid, key in two.reservations.due(two.clock.monotonic())[:1]:
+        await two.binder.settle(uid, key)
+    assert used(two) == 0
+    assert ask(two, "b")[1] == {
+        "gang default/g: its pods have not come together in time, it gives way to others"
+    }
+    woken: list[str] = []
+    two.view.gangs.on_planned = woken.extend
+    two.view.gangs.wake()
+    assert not woken
+    await two.clock.turn(REST_S)
+    two.view.gangs.wake()
+    assert woken == ["uid-a", "uid-b", "uid-c"]
+    assert ask(two, "b")[0]
+
+
+async def test_a_pod_that_goes_takes_the_room_of_its_gang_with_it(two: World) -> None:
+    for name in "abc":
+        two.create(name, 8, labels=gang("g", 3))
+    ask(two, "a")
+    two.view.remove_pod(two.view.waiting["uid-c"])
+    assert used(two) == 0
+    assert ask(two, "a")[1] == {"gang default/g needs 3 pods together: there are 2"}
+
+
+async def test_who_waits_to_be_bound_while_another_goes_is_not_bound(two: World) -> None:
+    two.view.gangs._patience_s = 5
+    for name in "abc":
+        two.create(name, 8, labels=gang("g", 3))
+    nodes = {name: ask(two, name)[0][0] for name in "abc"}
+    waiting = asyncio.create_task(two.binder.bind(args("a", nodes["a"])))
+    await asyncio.sleep(0)
+    two.view.remove_pod(two.view.waiting["uid-c"])
+    with pytest.raises(BindRefused):
+        await two.binder.bind(args("b", nodes["b"]))
+    two.view.gangs._groups["default/g"].opened.set()
+    with pytest.raises(BindRefused, match="the room that was kept for it was given up"):
+        await waiting
+    assert not two.api.bindings
+
+
+async def test_a_pod_that_another_plugin_keeps_from_its_node_has_the_gang_planned_anew(two: World) -> None:
+    two.create("a", 8, labels=gang("g", 2))
+    two.create("b", 8, labels=gang("g", 2))
+    (first,), _ = ask(two, "a")
+    other = "n2" if first == "n1" else "n1"
+    assert ask(two, "b", other)[0] == [other]
+    assert ask(two, "a")[0]
+    assert used(two) == 2 * 8192
+    assert two.ledger.held("uid-b").node == other  # type: ignore[union-attr]
+
+
+async def test_more_pods_than_must_run_together_follow_one_by_one(two: World) -> None:
+    for name in "abc":
+        two.create(name, 8, labels=gang("g", 2))
+    nodes = {name: ask(two, name)[0] for name in "abc"}
+    assert nodes["c"] == []
+    await asyncio.gather(*(two.binder.bind(args(name, nodes[name][0])) for name in "ab"))
+    (node, *_), _ = ask(two, "c")
+    await two.binder.bind(args("c", node))
+    assert len(two.api.bindings) == 3
+
+
+async def test_a_pod_that_replaces_one_of_a_running_gang_needs_no_other(two: World) -> None:
+    for name in "ab":
+        two.create(name, 8, labels=gang("g", 2))
+    nodes = {name: ask(two, name)[0][0] for name in "ab"}
+    await asyncio.gather(*(two.binder.bind(args(name, nodes[name])) for name in "ab"))
+    two.see("a")
+    two.see("b")
+    two.api.pods["default/b"]["status"]["phase"] = "Failed"
+    two.see("b")
+    two.create("c", 8, labels=gang("g", 2))
+    (node,), _ = ask(two, "c")
+    await two.binder.bind(args("c", node))
+
+
+async def test_pods_without_a_gpu_count_and_gated_ones_do_not(two: World) -> None:
+    two.create("launcher", labels=gang("g", 2))
+    gated: dict[str, Any] = pod_object("w", 8, labels=gang("g", 2))
+    gated["spec"]["schedulingGates"] = [{"name": "later"}]
+    two.api.create(gated)
+    two.see("w")
+    two.create("v", 8, labels=gang("g", 3))
+    assert ask(two, "v")[1] == {"gang default/g needs 3 pods together: there are 2"}
+    del gated["spec"]["schedulingGates"]
+    two.see("w")
+    (node,), _ = ask(two, "w")
+    await two.binder.bind(args("w", node))
+
+
+@pytest.mark.parametrize("least", ["", "0", "two", "-1", "1.5"])
+async def test_a_number_that_is_none_is_refused_with_advice(two: World, least: str) -> None:
+    two.create("a", 8, labels=gang("g", least))
+    _, reasons = ask(two, "a")
+    (reason,) = reasons
+    assert "needs pod-group.scheduling.sigs.k8s.io/min-available beside it" in reason
+    assert two.events.notes[0][:2] == ("a", "InvalidGPURequest")
+
+
+async def test_pods_that_were_laid_aside_are_asked_for_again_once_there_is_room(two: World) -> None:
+    for name in "ab":
+        two.create(name, 8, labels=gang("g", 2))
+    ask(two, "a")
+    running = asyncio.create_task(two.retries.run())
+    while not two.api.annotated:
+        await two.clock.turn(1)
+        await asyncio.sleep(0)
+    running.cancel()
+    assert [name for name, _ in two.api.annotated] == ["b"]
+
+
+async def test_a_new_leader_binds_no_part_of_a_gang_for_which_it_has_not_found_room(two: World) -> None:
+    for name in "ab":
+        two.create(name, 8, labels=gang("g", 2))
+    with pytest.raises(BindRefused, match="room for all of its pods has to be found first"):
+        await two.binder.bind(args("a", "n1"))
+    assert used(two) == 0
+
+
+async def test_nothing_is_remembered_of_gangs_that_are_gone(two: World) -> None:
+    for name in "ab":
+        two.create(name, 8, labels=gang("g", 2))
+        ask(two, name)
+    two.api.pods["default/a"]["metadata"]["labels"] = gang("h", 1)
+    two.see("a")
+    assert ask(two, "a")[0]
+    for uid in ("uid-a", "uid-b"):
+        two.view.remove_pod(two.view.waiting[uid])
+    assert len(two.view.gangs) == 0
+    assert used(two) == 0
+    stranger = decode_pod(pod_object("z", 8, labels=gang("g", 1)))
+    two.api.pods[stranger.key] = pod_object("z", 8, labels=gang("g", 1))
+    assert ask(two, "z")[1] == {"gang default/g: this pod is not known yet"}
+    assert len(two.view.gangs) == 0
