@@ -24,6 +24,8 @@ extenders:
     prioritizeVerb: prioritize
     # The extender binds: the decision and its record are one write.
     bindVerb: bind
+    # Whom kube-scheduler would end for a pod: room on one GPU must come of it.
+    preemptVerb: preempt
     weight: {{ .Values.extender.weight }}
     # It knows the nodes itself; names are enough.
     nodeCacheCapable: true

@@ -11,6 +11,7 @@ import msgspec
 from gpushare.kube.errors import MalformedAnswer
 from gpushare.kube.listing import list_pages
 from gpushare.kube.session import MERGE_PATCH, Session, segment
+from gpushare.model.disruption import DisruptionBudget, decode_budget
 from gpushare.model.objects import Node, Pod, decode_node, decode_pod
 
 T = TypeVar("T")
@@ -101,6 +102,32 @@ class Client:
         """Set annotations, or with ``None`` remove them; ``ApiError.conflict`` if the pod's UID is another."""
         metadata: dict[str, object] = {"uid": uid, "annotations": annotations}
         await self._merge(_pod_path(namespace, name), {"metadata": metadata})
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """Have the pod of that UID ended as its disruption budgets allow.
+
+        ``ApiError`` with status 429: a budget forbids it now.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._session.request(
+            "POST", f"{_pod_path(namespace, name)}/eviction", body=_encode(body), timeout_s=self._timeout_s
+        )
+
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
+        """Note on a waiting pod on which node room is made for it; an empty ``node`` takes the note away."""
+        await self._merge(
+            f"{_pod_path(namespace, name)}/status",
+            {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}},
+        )
+
+    async def list_budgets(self) -> list[DisruptionBudget]:
+        """The PodDisruptionBudgets of all namespaces."""
+        return await self._list("/apis/policy/v1/poddisruptionbudgets", decode_budget, "", "")
 
     async def get_node(self, name: str) -> Node:
         """The node as it is now; ``ApiError.not_found`` if there is none."""

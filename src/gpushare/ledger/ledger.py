@@ -5,7 +5,7 @@ cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the
 there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress, repeat
 
 import numpy as np
@@ -16,6 +16,7 @@ from gpushare.ledger.fitting import FAR, MAX_SCORE, scores
 from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.occupancy import GpuBook, NodeBook
 from gpushare.ledger.placement import choose
+from gpushare.ledger.preemption import Plan, best_plan, type_of_rank
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
 from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
@@ -44,6 +45,8 @@ class Ledger:
         self._reserved = 0
         # GPUs that are not there, but of which pods hold a share.
         self._absent: set[GpuBook] = set()
+        # Room on a node that waits for its pod until others have ended.
+        self._kept: dict[str, tuple[str, tuple[GpuShare, ...]]] = {}
 
     # --- nodes ------------------------------------------------------------------------------
 
@@ -52,6 +55,7 @@ class Ledger:
         book = self._book(node.name)
         if book.devices == node:
             return
+        self._unkeep_all(node.name)
         moving = [] if _same_gpus(book.devices, node) else self._lift(book)
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
@@ -77,6 +81,7 @@ class Ledger:
         book = self._nodes.get(name)
         if book is None or book.devices is None:
             return
+        self._unkeep_all(name)
         moving = self._lift(book)
         self._columns.give_back(self._column_of.pop(name))
         self._found = None
@@ -147,6 +152,65 @@ class Ledger:
     def held(self, uid: str) -> Held | None:
         """What the pod holds, or ``None``."""
         return self._held.get(uid)
+
+    # --- room for pods that wait for others to end ----------------------------------------------
+
+    def plan(
+        self,
+        request: Request,
+        nodes: Iterable[str],
+        rank: type_of_rank,
+        *,
+        forced: Collection[str] = (),
+    ) -> Plan | None:
+        """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps."""
+        books = (book for name in nodes if (book := self._nodes.get(name)) is not None)
+        return best_plan(books, self._held.__getitem__, request, rank, forced=forced)
+
+    def keep(self, uid: str, request: Request, plan: Plan) -> None:
+        """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""
+        self.unkeep(uid)
+        book = self._nodes[plan.node]
+        devices = book.devices
+        assert devices is not None
+        shares = tuple(allocate_on(devices, devices.devices[row], request).gpus[0] for row in plan.rows)
+        self._kept[uid] = (plan.node, shares)
+        self._keep(book, shares, 1)
+
+    def unkeep(self, uid: str) -> None:
+        """Keep nothing more for the pod, if anything was."""
+        kept = self._kept.pop(uid, None)
+        if kept is not None:
+            self._keep(self._nodes[kept[0]], kept[1], -1)
+
+    def kept_on(self, uid: str) -> str:
+        """The node on which room is kept for the pod; empty where none is."""
+        kept = self._kept.get(uid)
+        return "" if kept is None else kept[0]
+
+    def filter_for(self, uid: str, request: Request, nodes: Sequence[str]) -> Verdict:
+        """As ``filter``, for a pod that may have room kept for it: that is its own."""
+        kept = self._kept.get(uid)
+        if kept is None:
+            return self.filter(request, nodes)
+        book = self._nodes[kept[0]]
+        self._keep(book, kept[1], -1)
+        try:
+            return self.filter(request, nodes)
+        finally:
+            self._keep(book, kept[1], 1)
+
+    def _unkeep_all(self, node: str) -> None:
+        for uid in [uid for uid, kept in self._kept.items() if kept[0] == node]:
+            self.unkeep(uid)
+
+    def _keep(self, book: NodeBook, shares: tuple[GpuShare, ...], step: int) -> None:
+        for share in shares:
+            gpu = book.gpus[share.uuid]
+            gpu.kept_mib += step * share.mib
+            gpu.kept_core += step * share.core_percent
+            gpu.kept_pods += step
+            self._changed(book, share.uuid)
 
     # --- decisions ------------------------------------------------------------------------------
 

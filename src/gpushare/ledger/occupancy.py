@@ -23,12 +23,16 @@ class GpuBook:
     unhealthy; ``fit_units`` is the same, but ``SHUT`` too at the pod cap or where the node takes nothing
     new; ``free_core`` is in percent, ``SHUT`` where the node gives no compute. ``refresh`` computes them.
     ``used_mib`` is what pods were given; what others hold of the GPU besides is the device's ``foreign_mib``.
+    ``kept_mib``, ``kept_core`` and ``kept_pods`` are for pods that wait for others to end here.
     """
 
     __slots__ = (
         "device",
         "fit_units",
         "free_core",
+        "kept_core",
+        "kept_mib",
+        "kept_pods",
         "pods",
         "room_units",
         "row",
@@ -43,6 +47,9 @@ class GpuBook:
         self.units = 0
         self.used_mib = 0
         self.used_core = 0
+        self.kept_mib = 0
+        self.kept_core = 0
+        self.kept_pods = 0
         self.pods: dict[str, None] = {}
         self.room_units = SHUT
         self.fit_units = SHUT
@@ -50,22 +57,22 @@ class GpuBook:
 
     @property
     def taken_mib(self) -> int:
-        """What cannot be given: to pods it is given already, or others hold it."""
-        return self.used_mib + (self.device.foreign_mib if self.device is not None else 0)
+        """What cannot be given: to pods it is given already, or kept for them, or others hold it."""
+        return self.used_mib + self.kept_mib + (self.device.foreign_mib if self.device is not None else 0)
 
     def refresh(self, node: NodeDevices, *, shut: bool) -> None:
         """Compute what fits on a GPU that is there; ``shut`` says that the node takes nothing new."""
         assert self.device is not None
         self.room_units = self.fit_units = self.free_core = SHUT
         if node.mode.gives_core:
-            self.free_core = max(100 - self.used_core, 0)
+            self.free_core = max(100 - self.used_core - self.kept_core, 0)
         if not self.device.healthy:
             return
         # The largest n with granted_mib(total, n, units) <= free, see model.quantity.
         total_mib = self.device.total_mib
         free_mib = max(total_mib - self.taken_mib, 0)
         self.room_units = ((free_mib + 1) * self.units - 1) // total_mib
-        if not shut and (node.max_pods is None or len(self.pods) < node.max_pods):
+        if not shut and (node.max_pods is None or len(self.pods) + self.kept_pods < node.max_pods):
             self.fit_units = self.room_units
 
 

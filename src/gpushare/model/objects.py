@@ -56,6 +56,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int | None = None
+    preemption_policy: str | None = None
     scheduling_gates: list[Any] | None = None
 
 

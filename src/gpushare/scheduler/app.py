@@ -1,4 +1,4 @@
-"""The extender's HTTP interface, as an ASGI application: three verbs beside probes and metrics."""
+"""The extender's HTTP interface, as an ASGI application: four verbs beside probes and metrics."""
 
 import logging
 import time
@@ -10,9 +10,14 @@ from prometheus_client import Counter, Histogram
 
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder, BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.extender import (
+    Bodies,
+    filter_nodes,
+    preempt_pods,
+    prioritize_nodes,
+    type_of_on_refused,
+)
 from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView
 from gpushare.serving.exchange import JSON, Receive, Refusal, read_body
 from gpushare.serving.probes import Probes
@@ -25,25 +30,28 @@ PREFIX: Final = "/gpushare"
 
 
 class ExtenderApp(Probes):
-    """The three verbs beside probes and metrics: whoever reaches it may bind pods."""
+    """The four verbs beside probes and metrics: whoever reaches it may bind pods."""
 
     def __init__(
         self,
         view: ClusterView,
         binder: Binder,
-        retries: Retries,
+        on_refused: type_of_on_refused,
+        on_preempted: Callable[[str], None],
         metrics: Metrics,
         missing: Callable[[], str],
     ) -> None:
         super().__init__(missing, metrics)
         self._view = view
         self._binder = binder
-        self._retries = retries
+        self._on_refused = on_refused
+        self._on_preempted = on_preempted
         self._bodies = Bodies()
         verbs: dict[str, type_of_verb] = {
             "filter": self._filter,
             "prioritize": self._prioritize,
             "bind": self._bind,
+            "preempt": self._preempt,
         }
         self._verbs = {f"{PREFIX}/{name}".encode(): verb for name, verb in verbs.items()}
         self._seconds = {name: metrics.verb_seconds.labels(name) for name in verbs}
@@ -61,17 +69,23 @@ class ExtenderApp(Probes):
             return await super().answer(method, path, receive)
         verb = self._verbs.get(path.encode())
         if verb is None:
-            raise Refusal(404, f"no verb at {path}; there are filter, prioritize and bind under {PREFIX}/")
+            raise Refusal(
+                404, f"no verb at {path}; there are filter, prioritize, bind and preempt under {PREFIX}/"
+            )
         answered = verb(await read_body(receive, wire.MAX_BODY_BYTES))
         return JSON, answered if isinstance(answered, bytes) else await answered
 
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):
-            return filter_nodes(self._view, self._bodies.read(body), self._retries.refused)
+            return filter_nodes(self._view, self._bodies.read(body), self._on_refused)
 
     def _prioritize(self, body: bytes) -> bytes:
         with self._verb("prioritize"):
             return prioritize_nodes(self._view, self._bodies.read(body))
+
+    def _preempt(self, body: bytes) -> bytes:
+        with self._verb("preempt"):
+            return preempt_pods(self._view, wire.read_preemption(body), self._on_preempted)
 
     async def _bind(self, body: bytes) -> bytes:
         with self._verb("bind"):

@@ -143,6 +143,7 @@ class Binder:
         try:
             if gang is not None:
                 await self._gangs.together(args.uid, gang)
+            self._ledger.unkeep(args.uid)
             allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
         except NotTogether as alone:
             raise BindRefused(str(alone)) from None

@@ -1,6 +1,6 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from gpushare.ledger import Verdict
@@ -47,10 +47,14 @@ class Bodies:
         return asked
 
 
-def filter_nodes(view: ClusterView, asked: Asked, on_refused: Callable[[str], None]) -> bytes:
+type_of_on_refused = Callable[[str, Collection[str]], None]
+
+
+def filter_nodes(view: ClusterView, asked: Asked, on_refused: type_of_on_refused) -> bytes:
     """Answer a filter body. A pod without a GPU request fits everywhere.
 
-    ``on_refused`` is told the UID of a pod that no node takes now, though one might later.
+    ``on_refused`` is told the UID of a pod that no node takes now, though one might later, and the nodes that would
+    take it if others ended.
     """
     args, names, request, problem, gang = asked
     if problem:
@@ -58,7 +62,7 @@ def filter_nodes(view: ClusterView, asked: Asked, on_refused: Callable[[str], No
     verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
     if not verdict.fits:
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
-        on_refused(args.pod.metadata.uid)
+        on_refused(args.pod.metadata.uid, verdict.refused.keys())
     return wire.filter_answer(args, verdict.fits, verdict.refused, verdict.hopeless)
 
 
@@ -81,4 +85,30 @@ def _verdict(
         # An earlier Binding of this very pod may still arrive there: nowhere else is safe, there is.
         reason = f"the pod's binding to node {held.node} is still under way"
         return Verdict([held.node], {name: reason for name in names if name != held.node}, {})
-    return view.ledger.filter(request, names)
+    return view.ledger.filter_for(uid, request, names)
+
+
+def preempt_pods(view: ClusterView, args: wire.PreemptionArgs, on_found: Callable[[str], None]) -> bytes:
+    """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
+
+    ``on_found`` is told the UID of a pod for which kube-scheduler will make room.
+    """
+    victims = args.victims()
+    try:
+        request = request_of(args.pod)
+    except InvalidRequest:
+        return wire.preemption_answer({})
+    if request is None:
+        return wire.preemption_answer(victims)
+    uid = args.pod.metadata.uid
+    found: dict[str, wire.Victims] = {}
+    for node, chosen in victims.items():
+        forced = set(chosen.uids)
+        rank = view.lesser(args.pod.spec.priority or 0)
+        plan = view.ledger.plan(request, (node,), rank, forced=forced)
+        if plan is not None:
+            more = tuple(one for one in plan.victims if one not in forced)
+            found[node] = wire.Victims((*chosen.uids, *more), chosen.violations)
+    if found:
+        on_found(uid)
+    return wire.preemption_answer(found)

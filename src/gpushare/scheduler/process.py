@@ -5,7 +5,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.app import PREFIX, ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.records import PodRecord, record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
@@ -132,6 +133,7 @@ async def serve(access: Access, settings: Settings) -> None:
         client = Client(session)
         binder = Binder(view, client, reservations, SYSTEM_CLOCK)
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
+        preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         view.on_freed = retries.freed
         view.gangs.on_planned = retries.hurry
         reader = NodeReader(unit=settings.unit, isolated_cap=settings.isolated_cap)
@@ -145,8 +147,14 @@ async def serve(access: Access, settings: Settings) -> None:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
             return f"{' and '.join(waiting)} not read yet" if waiting else ""
 
+        def refused(uid: str, nodes: Collection[str]) -> None:
+            retries.refused(uid)
+            preemptor.refused(uid, nodes)
+
         server = server_of(
-            ExtenderApp(view, binder, retries, metrics, missing), stop_s=_STOP_S, http=QuickProtocol
+            ExtenderApp(view, binder, refused, preemptor.left_to_scheduler, metrics, missing),
+            stop_s=_STOP_S,
+            http=QuickProtocol,
         )
         servers = [(server, bound)]
         if probed is not None:
@@ -160,6 +168,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("events", events.run()),
                 ("sweep", binder.sweep()),
                 ("retries", retries.run()),
+                ("preemption", preemptor.run()),
                 ("settle", _settle(pods, nodes)),
             )
         ]

@@ -40,6 +40,13 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     problem: str = ""
     gang: Gang | None = None
     bystander: bool = False
+    priority: int = 0
+    preempts: bool = True
+    """Whether it may have others ended to get room (``preemptionPolicy`` is not ``Never``)."""
+    leaving: bool = False
+    """Whether its end was asked for."""
+    created: str = ""
+    """RFC 3339."""
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""
@@ -49,6 +56,19 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
 def record_of(pod: Pod) -> PodRecord | None:
     """The record of ``pod``, or ``None`` when it has nothing to do with GPUs of ours, nor with a gang."""
+    record = _of_gang(pod)
+    if record is None:
+        return None
+    return msgspec.structs.replace(
+        record,
+        priority=pod.spec.priority or 0,
+        preempts=pod.spec.preemption_policy != "Never",
+        leaving=pod.metadata.deletion_timestamp is not None,
+        created=pod.metadata.creation_timestamp or "",
+    )
+
+
+def _of_gang(pod: Pod) -> PodRecord | None:
     record = _without_gang(pod)
     if pod.spec.scheduling_gates:
         return record  # nobody asks about it: its gang does not count on it yet

@@ -6,7 +6,7 @@ here until the node is known.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -14,6 +14,7 @@ import msgspec
 
 from gpushare.kube.events import Recorder
 from gpushare.ledger import Ledger
+from gpushare.ledger.preemption import Rank, type_of_rank
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices, NodeMode, node_devices
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
@@ -71,6 +72,8 @@ class ClusterView:
         self.ledger = ledger
         self.waiting: dict[str, PodRecord] = {}
         """Pods without a node that ask for a GPU, by UID."""
+        self.bound: dict[str, PodRecord] = {}
+        """Pods with a node that hold a part of a GPU or asked for one, by UID."""
         self.malformed: dict[str, str] = {}
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
         self.on_freed: Callable[[], None] = lambda: None
@@ -94,12 +97,15 @@ class ClusterView:
         if not record.node:
             # A late event of a pod that we have bound meanwhile must not undo that.
             self.waiting[record.uid] = record
+            self.bound.pop(record.uid, None)
             if record.problem:
                 self._complain(record, REASON_INVALID_REQUEST, "Scheduling")
             else:
                 self.malformed.pop(f"pod {record.pod}", None)
             return
         self.waiting.pop(record.uid, None)
+        self.bound[record.uid] = record
+        self.ledger.unkeep(record.uid)
         allocation = record.allocation
         if record.foreign is not None:
             allocation = self._resolve(record)
@@ -135,6 +141,8 @@ class ClusterView:
     def remove_pod(self, record: PodRecord) -> None:
         """A pod finished or is gone: what it held is free at once."""
         self.waiting.pop(record.uid, None)
+        self.bound.pop(record.uid, None)
+        self.ledger.unkeep(record.uid)
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
@@ -175,6 +183,18 @@ class ClusterView:
         self.malformed[subject] = problem
         logger.warning("pod %s cannot be %s: %s", record.pod, "counted" if record.node else "placed", problem)
         self._events.record(record.reference(), kind="Warning", reason=reason, action=action, note=problem)
+
+    def lesser(self, priority: int, guarded: Collection[str] = ()) -> type_of_rank:
+        """The ranks of bound pods with less than ``priority``; ``guarded`` ones among them (UIDs) are not to go."""
+
+        def rank(uid: str) -> Rank | None:
+            record = self.bound.get(uid)
+            if record is None or record.priority >= priority or uid in guarded:
+                return None
+            made = int("".join(filter(str.isdecimal, record.created[:19])) or 0)
+            return Rank(record.priority, made, record.leaving)
+
+        return rank
 
     # --- nodes --------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Source: k8s.io/kube-scheduler ``extender/v1``. That package has no JSON tags, so
 schedulers before 1.15 sent lower-case ones, and Go reads either. We read both and write Go names.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -114,6 +114,65 @@ def read_binding(body: bytes) -> BindingArgs:
         except _UNREADABLE:
             raise WireError(f"not an ExtenderBindingArgs object: {error}") from None
         return BindingArgs(lower.namespace, lower.name, lower.uid, lower.node)
+
+
+class Victims(NamedTuple):
+    """Who would be ended on a node (UIDs), and how many PodDisruptionBudgets that would violate."""
+
+    uids: tuple[str, ...]
+    violations: int
+
+
+class _MetaVictims(msgspec.Struct, rename="pascal"):
+    class Pod(msgspec.Struct):
+        uid: str = msgspec.field(name="UID")
+
+    pods: list[Pod] | None = None
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class _FullVictims(msgspec.Struct, rename="pascal"):
+    pods: list[Pod] | None = None
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptionArgs(msgspec.Struct, rename="pascal"):
+    """The body of preempt: a pod, and by node whom kube-scheduler would end for it, in full or by UID."""
+
+    pod: Pod
+    node_name_to_victims: dict[str, _FullVictims] | None = None
+    node_name_to_meta_victims: dict[str, _MetaVictims] | None = None
+
+    def victims(self) -> dict[str, Victims]:
+        """By node, whichever form was sent."""
+        found = {
+            node: Victims(tuple(one.uid for one in said.pods or ()), said.num_pdb_violations)
+            for node, said in (self.node_name_to_meta_victims or {}).items()
+        }
+        for node, full in (self.node_name_to_victims or {}).items():
+            uids = tuple(one.metadata.uid for one in full.pods or ())
+            found.setdefault(node, Victims(uids, full.num_pdb_violations))
+        return found
+
+
+def read_preemption(body: bytes) -> PreemptionArgs:
+    """Read a preempt body; raises ``WireError``."""
+    try:
+        return _PREEMPTION.decode(body)
+    except _UNREADABLE as error:
+        raise WireError(f"not an ExtenderPreemptionArgs object: {error}") from None
+
+
+def preemption_answer(victims: dict[str, Victims]) -> bytes:
+    """The nodes that remain, and who is ended on each."""
+    told = {
+        node: {"Pods": [{"UID": uid} for uid in one.uids], "NumPDBViolations": one.violations}
+        for node, one in victims.items()
+    }
+    return _ENCODER.encode({"NodeNameToMetaVictims": told})
+
+
+_PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
 
 
 def filter_answer(

@@ -70,6 +70,22 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(product: Prod
     product.kubectl("delete", "pod", "eleven-2", "--grace-period=1")
     (eight,) = product.running("app=eight", timeout_s=15)
     assert eight["spec"]["nodeName"] == CORE_MEM
+    # A more important one does not wait: by the node's sum it would fit, so kube-scheduler ends nobody; we do.
+    product.apply(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "important"},
+            "value": 1000,
+        }
+    )
+    product.apply(
+        gpu_pod("urgent", 8, 5, labels={"app": "urgent"}, node=CORE_MEM, priorityClassName="important")
+    )
+    product.running("app=urgent", timeout_s=30)
+    assert len(product.running("app=eleven", 2)) == 2
+    assert len(product.running("app=eight")) == 1
+    product.kubectl("delete", "priorityclass", "important")
 
 
 def test_memory_alone_and_memory_with_compute_are_never_on_one_node(product: Product) -> None:

@@ -18,7 +18,14 @@ class Browser:
 
     def __init__(self, world: World) -> None:
         self.missing = ""
-        self.app = ExtenderApp(world.view, world.binder, world.retries, Metrics(), lambda: self.missing)
+        self.app = ExtenderApp(
+            world.view,
+            world.binder,
+            world.refused,
+            world.preemptor.left_to_scheduler,
+            Metrics(),
+            lambda: self.missing,
+        )
 
     async def call(self, method: str, path: str, *parts: bytes, cut: bool = False) -> tuple[int, bytes]:
         messages = [
@@ -145,7 +152,8 @@ async def test_what_cannot_be_read_is_answered_in_words(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await browser.call("POST", "/gpushare/filter", b"{"))[0] == 400
-    assert (await browser.call("POST", "/gpushare/preempt", b"{}"))[0] == 404
+    assert (await browser.call("POST", "/gpushare/preempt", b"{}"))[0] == 400
+    assert (await browser.call("POST", "/gpushare/score", b"{}"))[0] == 404
     assert (await browser.call("GET", "/other"))[0] == 404
     assert await browser.call("POST", "/gpushare/filter", b"{", cut=True) == (400, b"the body was cut off\n")
     monkeypatch.setattr("gpushare.scheduler.wire.MAX_BODY_BYTES", 10)

@@ -24,7 +24,7 @@ def gang(name: str, least: object) -> dict[str, str]:
 def ask(world: World, name: str, *nodes: str) -> tuple[list[str], set[str]]:
     """(Nodes that fit, reasons of the others) of one filter call."""
     body = {"Pod": world.api.pods[f"default/{name}"], "NodeNames": list(nodes or ("n1", "n2"))}
-    answer = filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.retries.refused)
+    answer = filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.refused)
     read = msgspec.json.decode(answer)
     reasons = (read.get("FailedNodes") or {}) | (read.get("FailedAndUnresolvableNodes") or {})
     return read["NodeNames"] or [], set(reasons.values())

@@ -61,9 +61,7 @@ async def test_a_pod_refused_just_before_the_room_came_is_touched_once(retrying:
 def ask(world: World, name: str, units: object) -> None:
     """As kube-scheduler does, and be refused."""
     body = {"Pod": pod_object(name, units), "NodeNames": ["n1"]}
-    answer = json.loads(
-        filter_nodes(world.view, Bodies().read(json.dumps(body).encode()), world.retries.refused)
-    )
+    answer = json.loads(filter_nodes(world.view, Bodies().read(json.dumps(body).encode()), world.refused))
     assert answer["NodeNames"] == []
 
 

@@ -1,15 +1,17 @@
 """A view over a real ledger, an API server in a few lines, a clock that tests turn, and makers of objects."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from gpushare.kube.errors import ApiError
 from gpushare.ledger import Ledger
 from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.disruption import DisruptionBudget
 from gpushare.model.objects import ObjectReference, Pod, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.bind import Binder, Reservations
+from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.records import record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeRecord
@@ -48,6 +50,9 @@ class Api:
         self.pods: dict[str, dict[str, Any]] = {}
         self.bindings: list[tuple[str, str]] = []
         self.annotated: list[tuple[str, dict[str, str | None]]] = []
+        self.evicted: list[str] = []
+        self.nominated: list[tuple[str, str]] = []
+        self.budgets: list[DisruptionBudget] = []
         self.before: list[Callable[[], None]] = []
         self.after: list[Callable[[], None]] = []
         self.reading: list[Callable[[], None]] = []
@@ -73,6 +78,22 @@ class Api:
             return decode_pod(self.pods[f"{namespace}/{name}"])
         except KeyError:
             raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        if self.before:
+            self.before.pop(0)()
+        pod = self.pods.get(f"{namespace}/{name}")
+        if pod is None:
+            raise ApiError(404, "NotFound", f'pods "{name}" not found', "")
+        assert pod["metadata"]["uid"] == uid
+        self.evicted.append(name)
+        pod["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
+        self.nominated.append((name, node))
+
+    async def list_budgets(self) -> list[DisruptionBudget]:
+        return self.budgets
 
     async def bind(
         self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
@@ -104,7 +125,7 @@ class Recorded:
         self.notes: list[tuple[str, str, str]] = []
 
     def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
-        assert kind == "Warning"
+        assert kind in ("Warning", "Normal")
         assert action
         self.notes.append((regarding.name, reason, note))
 
@@ -119,6 +140,8 @@ def pod_object(
     phase: str = "Pending",
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
+    priority: int = 0,
+    never: bool = False,
 ) -> dict[str, Any]:
     limits = {"aliyun.com/gpu-mem": mem, "aliyun.com/gpu-core.percentage": core}
     return {
@@ -131,6 +154,8 @@ def pod_object(
         },
         "spec": {
             "nodeName": node,
+            "priority": priority,
+            "preemptionPolicy": "Never" if never else "PreemptLowerPriority",
             "containers": [
                 {
                     "name": "c",
@@ -163,6 +188,12 @@ class World:
         self.retries = Retries(self.view.waiting, self.api, self.clock)
         self.view.on_freed = self.retries.freed
         self.view.gangs.on_planned = self.retries.hurry
+        self.preemptor = Preemptor(self.view, self.api, self.events, self.clock)
+
+    def refused(self, uid: str, nodes: Collection[str]) -> None:
+        """What filter tells of a pod that no node took."""
+        self.retries.refused(uid)
+        self.preemptor.refused(uid, nodes)
 
     def add_node(self, node: NodeDevices) -> None:
         self.view.upsert_node(NodeRecord(node, ""))

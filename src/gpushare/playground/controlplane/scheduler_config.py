@@ -39,6 +39,7 @@ def with_extender(profile: str, url: str, resources: tuple[str, ...]) -> str:
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
         "bindVerb": "bind",
+        "preemptVerb": "preempt",
         "weight": 5,
         "nodeCacheCapable": True,
         "httpTimeout": "5s",

@@ -1,0 +1,184 @@
+"""Whose end would make room for a request: the fewest and least important pods of one node, and never in vain.
+
+A GPU at a time (or as many as the request needs), as room on several GPUs together helps nobody. Of the pods that may
+go, as many as possible are kept, the most important first, so that no victim is one too many.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gpushare.ledger.occupancy import GpuBook, NodeBook
+from gpushare.ledger.records import Held
+from gpushare.model.request import Request
+
+
+class Rank(NamedTuple):
+    """How much a pod counts: its priority, and when it was made (any number that grows).
+
+    ``leaving``: it is ending already, and need not be made to. ``guarded``: its PodDisruptionBudget has none to spare.
+    """
+
+    priority: int
+    made: int = 0
+    leaving: bool = False
+    guarded: bool = False
+
+
+class Plan(NamedTuple):
+    """Room on ``rows`` of ``node`` once ``victims`` (UIDs, most important first) and those that leave already are gone."""
+
+    node: str
+    rows: tuple[int, ...]
+    victims: tuple[str, ...]
+    cost: tuple[int, ...]
+    """Smaller is better, as kube-scheduler has it: guarded victims, the highest priority, the sum, the number, age."""
+
+
+type_of_rank = Callable[[str], Rank | None]
+"""The rank of a pod that may have to go for this request; ``None``: it stays."""
+type_of_held = Callable[[str], Held]
+
+
+def best_plan(
+    books: Iterable[NodeBook],
+    held: type_of_held,
+    request: Request,
+    rank: type_of_rank,
+    *,
+    forced: Collection[str] = (),
+    enough: int = 100,
+) -> Plan | None:
+    """The cheapest plan among the first ``enough`` nodes that have one. ``forced`` pods go in any case."""
+    best: Plan | None = None
+    found = 0
+    for book in books:
+        plan = plan_of(book, held, request, rank, forced)
+        if plan is None:
+            continue
+        if best is None or plan.cost < best.cost:
+            best = plan
+        found += 1
+        if found == enough or best.cost == ():
+            break
+    return best
+
+
+def plan_of(
+    book: NodeBook, held: type_of_held, request: Request, rank: type_of_rank, forced: Collection[str] = ()
+) -> Plan | None:
+    """The cheapest plan on one node."""
+    if book.devices is None or book.shut:
+        return None
+    ranks = {uid: found for uid in book.uids() if (found := rank(uid)) is not None}
+    leaving = {uid for uid, one in ranks.items() if one.leaving} | set(forced)
+    others = _other_kind(book, held, request)
+    if not others <= ranks.keys() | leaving:
+        return None  # who asks for memory alone and who asks for compute too are never on one node
+    leaving |= others
+    gpus = [gpu for gpu in book.present if gpu.device is not None and gpu.device.healthy]
+    best: Plan | None = None
+    for some in _choices(gpus, request):
+        gone = _fewest(book, held, request, some, ranks, leaving)
+        if gone is None:
+            continue
+        rows = tuple(gpu.row for gpu in some if _fits(book, held, request, gpu, gone | leaving))
+        victims = (gone | others) - {uid for uid, one in ranks.items() if one.leaving} - set(forced)
+        plan = Plan(book.name, rows[: _count(request)], _by_worth(victims, ranks), _cost(victims, ranks))
+        if best is None or plan.cost < best.cost:
+            best = plan
+    return best
+
+
+def _count(request: Request) -> int:
+    return 1
+
+
+def _choices(gpus: list[GpuBook], request: Request) -> Iterator[list[GpuBook]]:
+    if _count(request) == 1:
+        yield from ([gpu] for gpu in gpus)
+    else:
+        yield gpus
+
+
+def _other_kind(book: NodeBook, held: type_of_held, request: Request) -> set[str]:
+    if not (book.memory_pods if request.wants_core else book.core_pods):
+        return set()
+    return {
+        uid
+        for uid in book.uids()
+        if any(share.core_percent for share in held(uid).allocation.gpus) != request.wants_core
+    }
+
+
+def _fewest(
+    book: NodeBook,
+    held: type_of_held,
+    request: Request,
+    gpus: list[GpuBook],
+    ranks: dict[str, Rank],
+    leaving: set[str],
+) -> set[str] | None:
+    """A smallest set of pods without which enough of ``gpus`` fit, besides those that leave."""
+    gone = {uid for gpu in gpus for uid in gpu.pods if uid in ranks} - leaving
+
+    def fit() -> bool:
+        away = gone | leaving
+        return sum(_fits(book, held, request, gpu, away) for gpu in gpus) >= _count(request)
+
+    if not fit():
+        return None
+    for uid in _by_worth(gone, ranks):
+        gone.discard(uid)
+        if not fit():
+            gone.add(uid)
+    return gone
+
+
+def _fits(book: NodeBook, held: type_of_held, request: Request, gpu: GpuBook, away: set[str]) -> bool:
+    device, devices = gpu.device, book.devices
+    assert device is not None
+    assert devices is not None
+    going = [uid for uid in gpu.pods if uid in away]
+    shares = [
+        share
+        for uid in going
+        for share in map(book.counted, held(uid).allocation.gpus)
+        if share.uuid == device.uuid
+    ]
+    pods = len(gpu.pods) + gpu.kept_pods - len(going)
+    if devices.max_pods is not None and pods >= devices.max_pods:
+        return False
+    if request.wants_core:
+        core = 100 - gpu.used_core - gpu.kept_core + sum(share.core_percent for share in shares)
+        if not devices.mode.gives_core or core < request.core_percent:
+            return False
+    free_mib = device.total_mib - gpu.taken_mib + sum(share.mib for share in shares)
+    return free_mib >= 0 and ((free_mib + 1) * gpu.units - 1) // device.total_mib >= request.memory_units
+
+
+def _by_worth(uids: Collection[str], ranks: dict[str, Rank]) -> tuple[str, ...]:
+    """The most important first; of equals the one that is there for longest, for it has most to lose."""
+    return tuple(
+        sorted(uids, key=lambda uid: (not ranks[uid].guarded, -ranks[uid].priority, ranks[uid].made, uid))
+    )
+
+
+def _cost(victims: Collection[str], ranks: dict[str, Rank]) -> tuple[int, ...]:
+    if not victims:
+        return ()
+    found = [ranks[uid] for uid in victims]
+    highest = max(one.priority for one in found)
+    return (
+        sum(one.guarded for one in found),
+        highest,
+        sum(one.priority + (1 << 31) for one in found),
+        len(found),
+        -min(one.made for one in found if one.priority == highest),
+    )
+
+
+def sequence_from(names: Sequence[str], start: int) -> Iterator[str]:
+    """``names`` from the one at ``start`` on and around: so that not always the same nodes are looked at first."""
+    at = start % len(names) if names else 0
+    yield from names[at:]
+    yield from names[:at]

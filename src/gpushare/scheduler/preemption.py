@@ -1,0 +1,197 @@
+"""Makes room where only we refused: kube-scheduler then preempts nobody, for by its sums the pod would fit.
+
+A pod that no node took, though the end of less important ones would help, is looked at a moment later, when
+kube-scheduler has had its turn: if it ends pods itself, these leave already, and we end no others. What is freed, and
+what is free beside it, is kept for the pod from the decision on; it is asked for its disruption budgets first, and of
+those protected nobody is ended. Nothing of this is stored: a new leader decides anew, with those that leave counted.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Final, Protocol
+
+from gpushare.kube.clock import Clock
+from gpushare.kube.errors import ApiError, KubeError
+from gpushare.kube.events import Recorder
+from gpushare.ledger.preemption import Plan, sequence_from
+from gpushare.model.disruption import DisruptionBudget
+from gpushare.model.objects import Pod
+from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.view import ClusterView
+
+logger = logging.getLogger(__name__)
+
+#: Seconds: what kube-scheduler is given to make room by itself, and how long room is kept for one pod.
+SETTLE_S: Final = 1.0
+KEPT_S: Final = 180.0
+#: Pods that are remembered for a look, and tries to find victims that no budget protects.
+_REMEMBERED: Final = 1024
+_TRIES: Final = 5
+
+REASON_PREEMPTED: Final = "Preempted"
+REASON_NO_BUDGET: Final = "PreemptionRefused"
+
+
+class Evictor(Protocol):
+    """What is asked of the API server (``gpushare.kube.client.Client``); all methods raise ``KubeError``."""
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        """The pod as it is."""
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """Have it ended as its budgets allow."""
+
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
+        """Note for which node it waits."""
+
+    async def list_budgets(self) -> list[DisruptionBudget]:
+        """Every PodDisruptionBudget."""
+
+
+class Preemptor:
+    """Ends pods for more important ones that only we refused."""
+
+    def __init__(self, view: ClusterView, pods: Evictor, events: Recorder, clock: Clock) -> None:
+        self._view = view
+        self._ledger = view.ledger
+        self._pods = pods
+        self._events = events
+        self._clock = clock
+        self._asked: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
+        self._kept_since: dict[str, float] = {}
+        self._turn = 0
+        self._woken = asyncio.Event()
+
+    def refused(self, uid: str, nodes: Collection[str]) -> None:
+        """No node took the pod; on ``nodes`` room could be made."""
+        record = self._view.waiting.get(uid)
+        if not nodes or record is None or not record.preempts or record.gang is not None:
+            return
+        if self._ledger.kept_on(uid):
+            return
+        self._asked[uid] = (self._clock.monotonic(), list(nodes))
+        if len(self._asked) > _REMEMBERED:
+            self._asked.popitem(last=False)
+        self._woken.set()
+
+    def left_to_scheduler(self, uid: str) -> None:
+        """kube-scheduler makes room for the pod itself."""
+        self._asked.pop(uid, None)
+
+    async def run(self) -> None:
+        """Look after refused pods for ever, the most important first."""
+        while True:
+            if not self._asked and not self._kept_since:
+                await self._woken.wait()
+            self._woken.clear()
+            await self._clock.sleep(SETTLE_S)
+            self._forget()
+            due_s = self._clock.monotonic() - SETTLE_S
+            due = [uid for uid, (asked_s, _) in self._asked.items() if asked_s <= due_s]
+            waiting = [(uid, self._view.waiting[uid]) for uid in due if uid in self._view.waiting]
+            nodes = {uid: self._asked.pop(uid)[1] for uid in due}
+            for uid, record in sorted(waiting, key=lambda one: -one[1].priority):
+                try:
+                    await self._make_room(record, nodes[uid])
+                except KubeError as error:
+                    self._ledger.unkeep(uid)
+                    logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
+
+    def _forget(self) -> None:
+        """Give up room that nobody came for; a pod that was bound, or is gone, has given it up already."""
+        now_s = self._clock.monotonic()
+        for uid, since_s in list(self._kept_since.items()):
+            if not self._ledger.kept_on(uid):
+                del self._kept_since[uid]
+            elif now_s > since_s + KEPT_S:
+                self._ledger.unkeep(uid)
+                self._view.on_freed()
+
+    async def _make_room(self, record: PodRecord, nodes: list[str]) -> None:
+        guarded: set[str] = set()
+        for _ in range(_TRIES):
+            plan = self._plan(record, nodes, guarded)
+            if plan is None:
+                break
+            protected = await self._protected(plan)
+            if not protected:
+                # Time has passed: it must still be the same.
+                if self._plan(record, [plan.node], guarded) == plan:
+                    await self._end(record, plan)
+                return
+            guarded |= protected
+        if guarded:
+            note = "room could be made only by ending pods that a PodDisruptionBudget protects now"
+            self._events.record(
+                record.reference(), kind="Warning", reason=REASON_NO_BUDGET, action="Preempting", note=note
+            )
+
+    def _plan(self, record: PodRecord, nodes: list[str], guarded: set[str]) -> Plan | None:
+        if self._view.waiting.get(record.uid) is not record or self._ledger.held(record.uid) is not None:
+            return None
+        assert record.request is not None
+        self._turn += 1
+        rank = self._view.lesser(record.priority, guarded)
+        return self._ledger.plan(record.request, sequence_from(nodes, self._turn), rank)
+
+    async def _protected(self, plan: Plan) -> set[str]:
+        """Those victims of the plan that budgets do not let go, or that are not what we know of them any more."""
+        if not plan.victims:
+            return set()
+        budgets = await self._pods.list_budgets()
+        spent: dict[int, int] = {}
+        found: set[str] = set()
+        for uid in plan.victims:
+            record = self._view.bound.get(uid)
+            if record is None:
+                continue
+            namespace, _, name = record.pod.partition("/")
+            try:
+                pod = await self._pods.get_pod(namespace, name)
+            except ApiError as error:
+                if error.not_found:
+                    continue
+                raise
+            for index, budget in enumerate(budgets):
+                if pod.metadata.uid == uid and budget.covers(namespace, pod.metadata.labels or {}):
+                    spent[index] = spent.get(index, 0) + 1
+                    if spent[index] > budget.status.disruptions_allowed:
+                        found.add(uid)
+        return found
+
+    async def _end(self, record: PodRecord, plan: Plan) -> None:
+        assert record.request is not None
+        victims = [one for uid in plan.victims if (one := self._view.bound.get(uid)) is not None]
+        self._ledger.keep(record.uid, record.request, plan)
+        self._kept_since[record.uid] = self._clock.monotonic()
+        if not victims:
+            return  # those that leave already are enough
+        namespace, _, name = record.pod.partition("/")
+        await self._pods.nominate(namespace, name, plan.node, uid=record.uid)
+        logger.info(
+            "pod %s (priority %d): room is made on node %s by ending %s",
+            record.pod,
+            record.priority,
+            plan.node,
+            ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
+        )
+        for victim in victims:
+            await self._evict(victim, record, plan.node)
+
+    async def _evict(self, victim: PodRecord, record: PodRecord, node: str) -> None:
+        namespace, _, name = victim.pod.partition("/")
+        try:
+            await self._pods.evict_pod(namespace, name, uid=victim.uid)
+        except ApiError as error:
+            if error.not_found or error.conflict:
+                return  # gone, or another by now
+            raise
+        self._events.record(
+            victim.reference(),
+            kind="Normal",
+            reason=REASON_PREEMPTED,
+            action="Preempting",
+            note=f"ended for pod {record.pod} (priority {record.priority}) on node {node}",
+        )

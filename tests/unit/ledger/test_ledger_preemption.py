@@ -1,0 +1,175 @@
+"""Victims are enough, none is one too many, and the cheapest are chosen; what is kept goes to nobody else."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.ledger import Ledger, Refused
+from gpushare.ledger.preemption import Plan, Rank
+from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.quantity import MemoryUnit
+from tests.unit.ledger.ledger_samples import asks
+
+
+def node(name: str, *gib: int, mode: NodeMode = NodeMode.SHARE, cap: int | None = None) -> NodeDevices:
+    devices = tuple(Device(index, f"GPU-{name}-{index}", 1024 * size) for index, size in enumerate(gib))
+    return NodeDevices(name, mode, MemoryUnit.GIB, devices, max_pods=cap)
+
+
+class Cluster:
+    """A ledger with pods of priorities; those below ``priority`` may go."""
+
+    def __init__(self, *nodes: NodeDevices) -> None:
+        self.ledger = Ledger()
+        self.ranks: dict[str, Rank] = {}
+        for one in nodes:
+            self.ledger.set_node(one)
+
+    def put(self, uid: str, units: int, priority: int, on: str, core: int = 0, **rank: bool) -> None:
+        self.ledger.reserve(uid, f"default/{uid}", asks(units, core), on)
+        self.ranks[uid] = Rank(priority, len(self.ranks), **rank)
+
+    def plan(self, units: int, priority: int, *nodes: str, core: int = 0) -> Plan | None:
+        def rank(uid: str) -> Rank | None:
+            found = self.ranks[uid]
+            return found if found.priority < priority else None
+
+        return self.ledger.plan(asks(units, core), nodes or ("n",), rank)
+
+
+def test_fragments_on_two_gpus_help_nobody_so_the_victims_are_of_one() -> None:
+    cluster = Cluster(node("n", 16, 16))
+    for number, units in enumerate((6, 6, 6, 6)):
+        cluster.put(f"p{number}", units, 1, "n")
+    plan = cluster.plan(8, 5)
+    assert plan is not None
+    assert len(plan.victims) == 1
+
+
+def test_the_least_important_go_and_none_of_equal_or_higher_priority() -> None:
+    cluster = Cluster(node("n", 16))
+    for uid, units, priority in (("low", 4, 1), ("middle", 4, 2), ("high", 8, 9)):
+        cluster.put(uid, units, priority, "n")
+    assert cluster.plan(4, 5).victims == ("low",)  # type: ignore[union-attr]
+    assert cluster.plan(8, 5).victims == ("middle", "low")  # type: ignore[union-attr]
+    assert cluster.plan(9, 5) is None
+    assert cluster.plan(4, 1) is None
+
+
+def test_a_node_with_guarded_victims_is_the_last_choice_and_fewer_victims_come_before_more() -> None:
+    cluster = Cluster(node("a", 16), node("b", 16), node("c", 16))
+    cluster.put("guarded", 16, 1, "a", guarded=True)
+    cluster.put("one", 16, 1, "b")
+    cluster.put("two", 8, 1, "c")
+    cluster.put("three", 8, 1, "c")
+    assert cluster.plan(16, 5, "a", "b", "c").victims == ("one",)  # type: ignore[union-attr]
+    assert cluster.plan(16, 5, "a", "c").node == "c"  # type: ignore[union-attr]
+    assert cluster.plan(16, 5, "a").victims == ("guarded",)  # type: ignore[union-attr]
+
+
+def test_who_leaves_already_need_not_be_made_to() -> None:
+    cluster = Cluster(node("n", 16))
+    cluster.put("leaving", 8, 1, "n", leaving=True)
+    cluster.put("other", 8, 1, "n")
+    assert cluster.plan(8, 5).victims == ()  # type: ignore[union-attr]
+    assert cluster.plan(16, 5).victims == ("other",)  # type: ignore[union-attr]
+
+
+def test_pods_of_the_other_kind_all_go_or_the_node_is_no_choice() -> None:
+    cluster = Cluster(node("n", 16, 16, mode=NodeMode.CORE_MEM))
+    cluster.put("a", 1, 1, "n")
+    cluster.put("b", 1, 2, "n")
+    assert set(cluster.plan(4, 5, core=10).victims) == {"a", "b"}  # type: ignore[union-attr]
+    assert cluster.plan(4, 2, core=10) is None
+
+
+def test_a_gpu_at_its_cap_of_pods_loses_one() -> None:
+    cluster = Cluster(node("n", 16, cap=2))
+    cluster.put("a", 1, 1, "n")
+    cluster.put("b", 1, 2, "n")
+    assert cluster.plan(1, 5).victims == ("a",)  # type: ignore[union-attr]
+
+
+def test_room_that_is_kept_goes_to_nobody_else_until_it_is_given_up() -> None:
+    cluster = Cluster(node("n", 16))
+    cluster.put("a", 8, 1, "n")
+    cluster.put("b", 8, 1, "n")
+    plan = cluster.plan(16, 5)
+    assert plan is not None
+    ledger = cluster.ledger
+    ledger.keep("new", asks(16), plan)
+    assert ledger.kept_on("new") == "n"
+    ledger.release("a")
+    with pytest.raises(Refused):
+        ledger.reserve("thief", "default/thief", asks(1), "n")
+    assert ledger.usage("n").gpus[0].used_mib == 8 * 1024
+    ledger.release("b")
+    ledger.unkeep("new")
+    ledger.unkeep("new")
+    assert ledger.reserve("new", "default/new", asks(16), "n").mib == 16 * 1024
+
+
+def test_what_is_kept_on_a_node_that_changes_or_goes_is_forgotten() -> None:
+    cluster = Cluster(node("n", 16))
+    cluster.put("a", 16, 1, "n")
+    plan = cluster.plan(16, 5)
+    assert plan is not None
+    cluster.ledger.keep("new", asks(16), plan)
+    cluster.ledger.set_node(node("n", 16, 16))
+    assert cluster.ledger.kept_on("new") == ""
+    assert cluster.ledger.reserve("x", "default/x", asks(16), "n").gpus[0].index == 1
+    cluster.ledger.release("x")
+    cluster.ledger.keep("new", asks(16), plan)
+    cluster.ledger.remove_node("n")
+    assert cluster.ledger.kept_on("new") == ""
+    cluster.ledger.release("a")
+    assert cluster.ledger.totals() == Ledger().totals()
+
+
+PODS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3), st.booleans()), max_size=6)
+
+
+@given(PODS, st.integers(1, 8), st.integers(1, 4))
+def test_a_plan_is_found_whenever_any_set_would_do_and_is_one_that_loses_nobody_in_vain(
+    pods: list[tuple[int, int, bool]], units: int, priority: int
+) -> None:
+    cluster = Cluster(node("n", 8, 8))
+    put = []
+    for number, (size, rank, leaving) in enumerate(pods):
+        try:
+            cluster.put(f"p{number}", size, rank, "n", leaving=leaving)
+            put.append(f"p{number}")
+        except Refused:
+            continue
+    gone_anyway = {
+        uid for uid in put if cluster.ranks[uid].leaving and cluster.ranks[uid].priority < priority
+    }
+
+    def fits_without(gone: set[str]) -> bool:
+        ledger = Ledger()
+        ledger.set_node(node("n", 8, 8))
+        for uid in put:
+            if uid not in gone | gone_anyway:
+                held = cluster.ledger.held(uid)
+                assert held is not None
+                ledger.hold(uid, held.pod, "n", held.allocation)
+        return bool(ledger.filter(asks(units), ["n"]).fits)
+
+    may_go = [uid for uid in put if cluster.ranks[uid].priority < priority and uid not in gone_anyway]
+    possible = [
+        set(some)
+        for size in range(len(may_go) + 1)
+        for some in combinations(may_go, size)
+        if fits_without(set(some))
+    ]
+    plan = cluster.plan(units, priority)
+    if plan is None:
+        assert not possible
+        return
+    victims = set(plan.victims)
+    assert victims in possible
+    assert not any(some < victims for some in possible)
+    worst = max((cluster.ranks[uid].priority for uid in victims), default=-1)
+    assert worst == min(max((cluster.ranks[uid].priority for uid in some), default=-1) for some in possible)

@@ -1,0 +1,198 @@
+"""Room is made where only we refused: on one GPU, by the fewest, for nobody else, and never in vain."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gpushare.kube.errors import ApiError
+from gpushare.model.disruption import decode_budget
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
+from gpushare.scheduler.preemption import KEPT_S, SETTLE_S
+from gpushare.scheduler.wire import BindingArgs, read_preemption
+from tests.unit.scheduler.world import World, gpu_node
+
+
+def args(name: str, node: str = "n1") -> BindingArgs:
+    return BindingArgs("default", name, f"uid-{name}", node)
+
+
+async def bound(world: World, name: str, units: int, node: str = "n1", **more: object) -> None:
+    world.create(name, units, **more)
+    await world.binder.bind(args(name, node))
+    world.see(name)
+
+
+def ask(world: World, name: str, *nodes: str) -> list[str]:
+    body = {"Pod": world.api.pods[f"default/{name}"], "NodeNames": list(nodes or ("n1",))}
+    answer = filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.refused)
+    found: list[str] = msgspec.json.decode(answer)["NodeNames"] or []
+    return found
+
+
+async def look(world: World) -> None:
+    """Let the preemptor look once at what was refused."""
+    running = asyncio.create_task(world.preemptor.run())
+    await asyncio.sleep(0)
+    await world.clock.turn(SETTLE_S)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    running.cancel()
+
+
+def end(world: World, name: str) -> None:
+    """A pod's end, as the informer tells it."""
+    record = world.view.bound[f"uid-{name}"]
+    del world.api.pods[f"default/{name}"]
+    world.view.remove_pod(record)
+
+
+async def test_the_least_important_pod_ends_and_its_room_is_for_the_one_that_waited(world: World) -> None:
+    await bound(world, "low", 8, priority=1)
+    await bound(world, "middle", 8, priority=5)
+    world.create("high", 8, priority=9)
+    assert not ask(world, "high")
+    await look(world)
+    assert world.api.evicted == ["low"]
+    assert world.api.nominated == [("high", "n1")]
+    assert world.events.notes == [("low", "Preempted", "ended for pod default/high (priority 9) on node n1")]
+    # Neither before nor after it has ended does anybody else get a part of it.
+    world.create("thief", 1, priority=0)
+    assert not ask(world, "thief")
+    world.see("low")
+    assert not ask(world, "high")
+    end(world, "low")
+    assert not ask(world, "thief")
+    with pytest.raises(BindRefused):
+        await world.binder.bind(args("thief"))
+    assert ask(world, "high") == ["n1"]
+    await world.binder.bind(args("high"))
+    world.see("high")
+    assert world.used_mib("n1") == [16384]
+    assert world.ledger.kept_on("uid-high") == ""
+
+
+async def test_who_is_as_important_stays_and_who_never_preempts_ends_nobody(world: World) -> None:
+    await bound(world, "a", 16, priority=5)
+    for name, more in (("same", {"priority": 5}), ("never", {"priority": 9, "never": True})):
+        world.create(name, 8, **more)
+        assert not ask(world, name)
+    await look(world)
+    assert not world.api.evicted
+
+
+async def test_nobody_ends_while_those_that_leave_already_are_enough(world: World) -> None:
+    await bound(world, "a", 8, priority=1)
+    await bound(world, "b", 8, priority=1)
+    world.api.pods["default/a"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+    world.see("a")
+    world.create("high", 8, priority=9)
+    assert not ask(world, "high")
+    await look(world)
+    assert not world.api.evicted
+    assert world.ledger.kept_on("uid-high") == "n1"
+
+
+async def test_where_kube_scheduler_makes_room_itself_we_do_not(world: World) -> None:
+    await bound(world, "a", 16, priority=1)
+    world.create("high", 8, priority=9)
+    assert not ask(world, "high")
+    body = {
+        "Pod": world.api.pods["default/high"],
+        "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "uid-a"}], "NumPDBViolations": 0}},
+    }
+    preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), world.preemptor.left_to_scheduler)
+    await look(world)
+    assert not world.api.evicted
+
+
+async def test_protected_pods_stay_and_others_go_or_nobody_does(world: World) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    await bound(world, "guarded", 16, priority=1, labels={"app": "db"})
+    budget = {
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "db"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    world.api.budgets = [decode_budget(msgspec.json.encode(budget))]
+    world.create("high", 16, priority=9)
+    assert not ask(world, "high", "n1")
+    await look(world)
+    assert not world.api.evicted
+    assert world.events.notes[-1][:2] == ("high", "PreemptionRefused")
+    await bound(world, "free", 16, "n2", priority=2)
+    assert not ask(world, "high", "n1", "n2")
+    await look(world)
+    assert world.api.evicted == ["free"]
+
+
+async def test_a_budget_that_forbids_it_meanwhile_gives_the_room_back(world: World) -> None:
+    await bound(world, "a", 16, priority=1)
+    world.create("high", 16, priority=9)
+    assert not ask(world, "high")
+
+    def forbidden() -> None:
+        raise ApiError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's budget", "")
+
+    world.api.before.append(forbidden)
+    await look(world)
+    assert not world.api.evicted
+    assert world.ledger.kept_on("uid-high") == ""
+
+
+async def test_room_that_nobody_comes_for_is_given_up(world: World) -> None:
+    await bound(world, "a", 16, priority=1)
+    world.create("high", 16, priority=9)
+    ask(world, "high")
+    await look(world)
+    end(world, "a")
+    world.create("other", 16)
+    assert not ask(world, "other")
+    await world.clock.turn(KEPT_S)
+    await look(world)
+    assert ask(world, "other") == ["n1"]
+
+
+async def test_a_pod_that_goes_gives_its_room_up(world: World) -> None:
+    await bound(world, "a", 16, priority=1)
+    world.create("high", 16, priority=9)
+    ask(world, "high")
+    await look(world)
+    world.view.remove_pod(world.view.waiting["uid-high"])
+    assert world.ledger.kept_on("uid-high") == ""
+
+
+@pytest.mark.parametrize("form", ["meta", "full"])
+async def test_the_verb_adds_who_must_go_besides_and_leaves_out_nodes_where_nothing_helps(
+    world: World, form: str
+) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    world.add_node(gpu_node("n3", 4096))
+    await bound(world, "a", 8, priority=1)
+    await bound(world, "b", 8, priority=1)
+    await bound(world, "c", 16, "n2", priority=1)
+    pod = world.create("high", 16, priority=9)
+    assert pod.spec.priority == 9
+    victims = {"n1": ["a"], "n2": ["c"], "n3": []}
+    if form == "meta":
+        said: object = {
+            node: {"Pods": [{"UID": f"uid-{name}"} for name in some], "NumPDBViolations": 1}
+            for node, some in victims.items()
+        }
+        body = {"Pod": world.api.pods["default/high"], "NodeNameToMetaVictims": said}
+    else:
+        said = {
+            node: {"Pods": [world.api.pods[f"default/{name}"] for name in some], "NumPDBViolations": 1}
+            for node, some in victims.items()
+        }
+        body = {"Pod": world.api.pods["default/high"], "NodeNameToVictims": said}
+    told: list[str] = []
+    answer = preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), told.append)
+    assert msgspec.json.decode(answer) == {
+        "NodeNameToMetaVictims": {
+            "n1": {"Pods": [{"UID": "uid-a"}, {"UID": "uid-b"}], "NumPDBViolations": 1},
+            "n2": {"Pods": [{"UID": "uid-c"}], "NumPDBViolations": 1},
+        }
+    }
+    assert told == ["uid-high"]
