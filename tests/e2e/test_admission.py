@@ -416,3 +416,34 @@ def test_off_means_off(api: Api, commands: Commands) -> None:
     assert {one["kind"] for one in pointing} <= {MUTATING, f"{MUTATING}Binding"}
     judging = policies(commands, api, "--set", "admission.pointToScheduler=false")
     assert {one["kind"] for one in judging} <= {VALIDATING, f"{VALIDATING}Binding"}
+
+
+def test_a_namespaces_quota_counts_units_of_memory_and_compute(commands: Commands, api: Api) -> None:
+    manifests = (CHECKOUT / "docs" / "guide" / "quotas.md").read_text()
+    (quota,) = (yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", manifests, re.DOTALL))
+    team = quota["metadata"]["namespace"]
+    commands.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}, quota)
+    wait_for_accounts(api, team)
+    path = f"/api/v1/namespaces/{team}/resourcequotas/gpu"
+    wait_for("the quota is counted", lambda: "used" in api.get(path).get("status", {}))
+
+    def ask(name: str, units: int, percent: int) -> Answer:
+        limits = {names.GPU_MEM: units, names.GPU_CORE: percent}
+        spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
+        made = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": team},
+            "spec": spec,
+        }
+        return api.create(made)
+
+    assert ask("a", 12, 50).taken
+    refused = ask("b", 8, 50)
+    assert refused.status == 403
+    assert (
+        "exceeded quota: gpu, requested: requests.aliyun.com/gpu-mem=8, used: requests.aliyun.com/gpu-mem=12"
+        in (refused.message)
+    )
+    assert ask("c", 1, 100).taken
+    assert "requests.aliyun.com/gpu-core.percentage=50" in ask("d", 1, 50).message
