@@ -87,9 +87,16 @@ class Gangs:
             return
         self._group_of[record.uid] = record.gang.key
         group = self._groups.setdefault(record.gang.key, _Group())
+        new = record.uid not in group.pods
         group.pods[record.uid] = record
         if record.node:
             group.offered.pop(record.uid, None)
+        elif new and len(group.pods) >= record.gang.least:
+            # kube-scheduler may have asked about it before we knew it, and about the others while it was missing.
+            complete = len(group.pods) == record.gang.least
+            self.on_planned(
+                [uid for uid, one in group.pods.items() if not one.node] if complete else [record.uid]
+            )
 
     def remove(self, uid: str) -> None:
         """A pod ended or is gone. What is kept for the rest of its gang is not enough any more: it is given up."""

@@ -65,11 +65,8 @@ class Preemptor:
         self._woken = asyncio.Event()
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod; on ``nodes`` room could be made."""
-        record = self._view.waiting.get(uid)
-        if not nodes or record is None or not record.preempts or record.gang is not None:
-            return
-        if self._ledger.kept_on(uid):
+        """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
+        if not nodes or self._ledger.kept_on(uid):
             return
         self._asked[uid] = (self._clock.monotonic(), list(nodes))
         if len(self._asked) > _REMEMBERED:
@@ -90,14 +87,20 @@ class Preemptor:
             self._forget()
             due_s = self._clock.monotonic() - SETTLE_S
             due = [uid for uid, (asked_s, _) in self._asked.items() if asked_s <= due_s]
-            waiting = [(uid, self._view.waiting[uid]) for uid in due if uid in self._view.waiting]
             nodes = {uid: self._asked.pop(uid)[1] for uid in due}
+            waiting = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
             for uid, record in sorted(waiting, key=lambda one: -one[1].priority):
                 try:
                     await self._make_room(record, nodes[uid])
                 except KubeError as error:
                     self._ledger.unkeep(uid)
                     logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
+
+    def _may_preempt(self, uid: str) -> PodRecord | None:
+        record = self._view.waiting.get(uid)
+        if record is None or record.request is None or not record.preempts or record.gang is not None:
+            return None
+        return record
 
     def _forget(self) -> None:
         """Give up room that nobody came for; a pod that was bound, or is gone, has given it up already."""

@@ -14,13 +14,18 @@ NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 
 
 async def classes(seen: World) -> None:
-    for name, value in (("low", 10), ("high", 1000)):
+    for name, value, policy in (
+        ("low", 10, "PreemptLowerPriority"),
+        ("high", 1000, "PreemptLowerPriority"),
+        ("polite", 2000, "Never"),
+    ):
         await seen.apply(
             {
                 "apiVersion": "scheduling.k8s.io/v1",
                 "kind": "PriorityClass",
                 "metadata": {"name": name},
                 "value": value,
+                "preemptionPolicy": policy,
             }
         )
 
@@ -91,9 +96,7 @@ async def test_nobody_ends_for_a_pod_that_may_not_preempt(seen: World) -> None:
     await classes(seen)
     await seen.create(pod("low", 16, "low", "single"))
     await run_all(seen, "low")
-    never = pod("never", 8, "high", "single")
-    never["spec"]["preemptionPolicy"] = "Never"
-    await seen.create(never)
+    await seen.create(pod("never", 8, "polite", "single"))
     await seen.pods.until(lambda: bool(waits_because(seen.pod("never"))), "it waits")
     assert is_running(seen.pod("low"))
     assert (

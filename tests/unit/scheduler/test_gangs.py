@@ -210,7 +210,22 @@ async def test_pods_that_were_laid_aside_are_asked_for_again_once_there_is_room(
         await two.clock.turn(1)
         await asyncio.sleep(0)
     running.cancel()
-    assert [name for name, _ in two.api.annotated] == ["b"]
+    assert "b" in [name for name, _ in two.api.annotated]
+
+
+async def test_pods_that_were_asked_about_before_the_last_was_known_are_asked_about_again(two: World) -> None:
+    hurried: list[list[str]] = []
+    two.view.gangs.on_planned = lambda uids: hurried.append([*uids])
+    two.create("a", 8, labels=gang("g", 2))
+    assert not ask(two, "a")[0]
+    two.api.create(pod_object("b", 8, labels=gang("g", 2)))
+    assert ask(two, "b")[1] == {"gang default/g: this pod is not known yet"}
+    assert not hurried
+    two.see("b")
+    assert hurried == [["uid-a", "uid-b"]]
+    two.create("c", 8, labels=gang("g", 2))
+    two.see("c")
+    assert hurried[1:] == [["uid-c"]]
 
 
 async def test_a_new_leader_binds_no_part_of_a_gang_for_which_it_has_not_found_room(two: World) -> None:

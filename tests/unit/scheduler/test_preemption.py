@@ -11,7 +11,7 @@ from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
 from gpushare.scheduler.preemption import KEPT_S, SETTLE_S
 from gpushare.scheduler.wire import BindingArgs, read_preemption
-from tests.unit.scheduler.world import World, gpu_node
+from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
 def args(name: str, node: str = "n1") -> BindingArgs:
@@ -71,6 +71,15 @@ async def test_the_least_important_pod_ends_and_its_room_is_for_the_one_that_wai
     world.see("high")
     assert world.used_mib("n1") == [16384]
     assert world.ledger.kept_on("uid-high") == ""
+
+
+async def test_a_pod_that_was_asked_about_before_it_was_known_is_not_forgotten(world: World) -> None:
+    await bound(world, "low", 16, priority=1)
+    world.api.create(pod_object("high", 8, priority=9))
+    assert not ask(world, "high")
+    world.see("high")
+    await look(world)
+    assert world.api.evicted == ["low"]
 
 
 async def test_who_is_as_important_stays_and_who_never_preempts_ends_nobody(world: World) -> None:

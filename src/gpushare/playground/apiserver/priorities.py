@@ -13,7 +13,7 @@ SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-
 def admit_priority(store: Store, pod: Object) -> None:
     """Set ``priority`` and ``preemptionPolicy`` from the named (or the global default) class.
 
-    Raises ``ApiError`` 403 for a class that does not exist, or for a number that is not its own.
+    Raises ``ApiError`` 403 for a class that does not exist, or for a number or policy that is not its own.
     """
     spec = pod["spec"]
     name = spec.get("priorityClassName")
@@ -36,4 +36,10 @@ def admit_priority(store: Store, pod: Object) -> None:
         )
         raise errors.forbidden("pods", "", pod["metadata"].get("name", ""), why)
     spec["priority"] = priority
-    spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))
+    policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
+    if spec.setdefault("preemptionPolicy", policy) != policy:
+        why = (
+            f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec;"
+            f" priority admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise errors.forbidden("pods", "", pod["metadata"].get("name", ""), why)
