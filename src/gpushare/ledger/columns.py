@@ -46,6 +46,7 @@ _NODE_LINES: Final = {
     "spread": (np.int32, 0),
     "no_memory": (np.int32, 0),
     "no_core": (np.int32, 0),
+    "one_gpu": (np.int32, 0),
 }
 
 
@@ -81,6 +82,8 @@ class Columns:
     """1 where the node takes no new request whatever is free."""
     no_core: Ints
     """1 where it takes none that asks for compute."""
+    one_gpu: Ints
+    """1 where it gives no pod more than one GPU."""
 
     def __init__(self, nodes: int = 64, gpus: int = 1) -> None:
         self._capacity = nodes
@@ -134,6 +137,7 @@ class Columns:
         self.healthy_units[column] = max(healthy, default=SHUT)
         self.unhealthy[column] = len(node.present) - len(healthy)
         self.spread[column] = devices.placement is Placement.SPREAD
+        self.one_gpu[column] = not devices.mode.gives_several
         self.no_memory[column], self.no_core[column] = map(bool, node.standing)
         for gpu in node.present:
             assert gpu.device is not None

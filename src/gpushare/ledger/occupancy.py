@@ -53,6 +53,11 @@ class GpuBook:
         """What cannot be given: to pods it is given already, or others hold it."""
         return self.used_mib + (self.device.foreign_mib if self.device is not None else 0)
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody holds anything of it, no pod and nobody else."""
+        return not self.pods and not self.taken_mib
+
     def refresh(self, node: NodeDevices, *, shut: bool) -> None:
         """Compute what fits on a GPU that is there; ``shut`` says that the node takes nothing new."""
         assert self.device is not None
@@ -127,10 +132,14 @@ class NodeBook:
         """The GPUs that can take ``request`` now."""
         if self.memory_pods if request.wants_core else self.core_pods:
             return
+        if request.gpu_count > 1 and self.devices is not None and not self.devices.mode.gives_several:
+            return
         for gpu in self.present:
             if gpu.fit_units < request.memory_units or (
                 request.wants_core and gpu.free_core < request.core_percent
             ):
+                continue
+            if request.whole_device and not gpu.is_untouched:
                 continue
             assert gpu.device is not None
             total_mib = gpu.device.total_mib

@@ -1,6 +1,6 @@
 """Why a node does not take a request, in words: every text that a person reads about a refusal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -102,6 +102,52 @@ def largest_free(free_mib: int, gpu: int) -> str:
 def nearest(free_mib: int, gpu: int, core_percent: int) -> str:
     """Which GPU with enough memory has the most compute free."""
     return f"(nearest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
+
+
+#: A pod that asks for several GPUs, where it could be given one only.
+ONE_GPU_EACH: Final = f"node gives a pod one GPU: in mode {NodeMode.MPS.value} each has a server of its own, and a program speaks to one"
+
+
+def too_few_gpus(count: int, there: int) -> str:
+    """The node has not as many GPUs as are asked for."""
+    return f"asks for {count} GPUs, the node has {there}"
+
+
+def too_few_large(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
+    """Of the node's GPUs only ``gpus`` are as large as each of those asked for."""
+    return f"asks for {_wanted(request, asked_mib)}, {_only(gpus, 'is', 'are')} as large"
+
+
+def too_few_healthy(request: Request, asked_mib: int, note: str) -> str:
+    """Too many of the GPUs that are large enough are not healthy."""
+    return f"asks for {_wanted(request, asked_mib)}, too few of them are healthy ({note})"
+
+
+def too_few_free(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
+    """Only ``gpus`` have enough free, or are free altogether where whole ones are asked for."""
+    if request.whole_device:
+        return f"needs {_wanted(request, asked_mib)} that nobody uses, {_only(gpus, 'is', 'are')} free"
+    return f"needs {_wanted(request, asked_mib)} free each, {_only(gpus, 'has', 'have')}"
+
+
+def too_few_below_cap(request: Request, asked_mib: int, max_pods: int, gpus: Sequence[int]) -> str:
+    """Only ``gpus`` of those that have enough free may take one more pod."""
+    than = f"fewer than {max_pods} pod{'' if max_pods == 1 else 's'}"
+    return f"needs {_wanted(request, asked_mib)} free each and {than}, {_only(gpus, 'has', 'have')}"
+
+
+def _wanted(request: Request, asked_mib: int) -> str:
+    least = f"{memory_text(asked_mib)} or more" if request.whole_device else memory_text(asked_mib)
+    count = request.gpu_count
+    return f"{'a GPU' if count == 1 else f'{count} GPUs'} with {least}"
+
+
+def _only(gpus: Sequence[int], one: str, more: str) -> str:
+    if not gpus:
+        return f"no GPU {one}"
+    if len(gpus) == 1:
+        return f"only GPU {gpus[0]} {one}"
+    return f"only GPUs {', '.join(map(str, gpus[:-1]))} and {gpus[-1]} {more}"
 
 
 class Parts(dict[int, str]):

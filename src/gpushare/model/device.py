@@ -40,6 +40,11 @@ class NodeMode(Enum):
         return self is NodeMode.CORE_MEM
 
     @property
+    def gives_several(self) -> bool:
+        """Whether a pod can have several of its GPUs: MPS has a server for each, and a program speaks to one."""
+        return self is not NodeMode.MPS
+
+    @property
     def isolated(self) -> bool:
         """Whether a container is held to its share (in MPS mode by NVIDIA's own server)."""
         return self in (NodeMode.CGPU, NodeMode.CORE_MEM, NodeMode.MPS)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from gpushare.ledger import GpuUsage, NodeUsage, PendingShare, Totals, reasons
-from gpushare.model.allocation import Allocation, GpuShare, allocate_on
+from gpushare.model.allocation import Allocation, GpuShare, allocate_over
 from gpushare.model.device import Device, NodeDevices, Placement
 from gpushare.model.request import Request
 
@@ -107,6 +107,8 @@ class NaiveLedger:
             return standing, True
         if request.core_percent > 100:
             return reasons.too_much_core(request.core_percent), True
+        if request.gpu_count > 1 or request.whole_device:
+            return self._reason_beyond_one_share(request, node)
         asked_mib = request.memory_units * node.unit.mib
         largest = max(node.units_of(device) for device in node.devices)
         if request.memory_units > largest:
@@ -146,8 +148,46 @@ class NaiveLedger:
         head = reasons.no_compute(asked_mib, request.core_percent)
         return head + reasons.nearest(free_mib, best.index, free_core(best))
 
-    def chosen(self, request: Request, name: str) -> Device:
-        """The GPU that takes a request that fits."""
+    def _reason_beyond_one_share(self, request: Request, node: NodeDevices) -> tuple[str, bool] | None:
+        count, asked_mib = request.gpu_count, request.memory_units * node.unit.mib
+        note = reasons.unhealthy_text(node.devices)
+        if count > 1 and not node.mode.gives_several:
+            return reasons.ONE_GPU_EACH, True
+        if len(node.devices) < count:
+            return reasons.too_few_gpus(count, len(node.devices)), True
+        large = [device for device in node.devices if node.units_of(device) >= request.memory_units]
+        if len(large) < count:
+            if count > 1:
+                indices = [device.index for device in large]
+                return reasons.too_few_large(request, asked_mib, indices), True
+            largest = max(node.units_of(device) for device in node.devices)
+            return reasons.too_large(asked_mib, largest, node.unit), True
+        if sum(device.healthy for device in large) < count:
+            if count > 1:
+                return reasons.too_few_healthy(request, asked_mib, note), True
+            return reasons.only_unhealthy(asked_mib, note), True
+        others = self.of_kind(node.name, core=not request.core_percent)
+        if others:
+            return reasons.mixed(request, others), False
+        free = [device for device in large if self.has_memory(node, device, request.memory_units)]
+        if request.whole_device:
+            free = [device for device in free if self.is_untouched(node.name, device)]
+        more = f"; {note}" if note else ""
+        if len(free) < count:
+            indices = [device.index for device in free]
+            return reasons.too_few_free(request, asked_mib, indices) + more, False
+        open_to_pods = [device.index for device in free if self.below_cap(node, device)]
+        if len(open_to_pods) < count:
+            assert node.max_pods is not None
+            text = reasons.too_few_below_cap(request, asked_mib, node.max_pods, open_to_pods)
+            return text + more, False
+        return None
+
+    def is_untouched(self, name: str, device: Device) -> bool:
+        return not self.shares_of(name, device.uuid) and not device.foreign_mib
+
+    def chosen(self, request: Request, name: str) -> list[Device]:
+        """The GPUs that take a request that fits, the best first."""
         node = self.nodes[name]
         fitting = [
             device
@@ -155,17 +195,19 @@ class NaiveLedger:
             if self.has_memory(node, device, request.memory_units)
             and self.below_cap(node, device)
             and (not request.core_percent or self.has_core(node, device, request.core_percent))
+            and (not request.whole_device or self.is_untouched(name, device))
         ]
         if node.placement is Placement.SPREAD:
-            return min(
-                fitting,
+            fitting.sort(
                 key=lambda device: (
                     -self.free_mib(name, device),
                     len(self.pods(name, device.uuid)),
                     device.index,
                 ),
             )
-        return min(fitting, key=lambda device: (self.left_mib(request, name, device), device.index))
+        else:
+            fitting.sort(key=lambda device: (self.left_mib(request, name, device), device.index))
+        return fitting[: request.gpu_count]
 
     def left_mib(self, request: Request, name: str, device: Device) -> int:
         asked = self.asked_mib(self.nodes[name], device, request.memory_units)
@@ -174,7 +216,12 @@ class NaiveLedger:
 
     def scores(self, request: Request, names: list[str], policy: Placement) -> list[int]:
         left = {
-            name: self.left_mib(request, name, self.chosen(request, name))
+            name: floor(
+                Fraction(
+                    sum(self.left_mib(request, name, device) for device in self.chosen(request, name)),
+                    request.gpu_count,
+                )
+            )
             for name in names
             if self.reason(request, name) is None
         }
@@ -188,7 +235,7 @@ class NaiveLedger:
 
     def reserve(self, uid: str, pod: str, request: Request, name: str) -> Allocation:
         """Only for a pod that holds nothing there, and a request that fits."""
-        allocation = allocate_on(self.nodes[name], self.chosen(request, name), request)
+        allocation = allocate_over(self.nodes[name], self.chosen(request, name), request)
         self.holdings[uid] = Holding(pod, name, allocation, confirmed=False)
         return allocation
 
