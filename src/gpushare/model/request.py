@@ -2,7 +2,7 @@
 
 import re
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -79,6 +79,24 @@ def request_of(pod: Pod) -> Request | None:
     Raises ``InvalidRequest`` (subject ``pod NAMESPACE/NAME``) when the rules of spec §2 are broken:
     such a pod fits no node, ever, until it is changed.
     """
+    request = unlabelled_request_of(pod)
+    if request is None or not pod.metadata.labels:
+        return request
+    labels, subject = pod.metadata.labels, f"pod {pod.key}"
+    gpu_count = _gpu_count(labels, request.containers, subject)
+    whole_device = _whole_device(labels, subject)
+    if gpu_count == 1 and not whole_device:
+        return request
+    return Request(
+        request.memory_units // gpu_count, request.core_percent, request.containers, gpu_count, whole_device
+    )
+
+
+def unlabelled_request_of(pod: Pod) -> Request | None:
+    """What its containers ask for, as if for one GPU: what a bound pod was given is in its record, whatever its labels say.
+
+    ``None`` and errors as with ``request_of``.
+    """
     subject = f"pod {pod.key}"
     asked = _asked(pod, subject)
     if not asked:
@@ -92,13 +110,10 @@ def request_of(pod: Pod) -> Request | None:
             f"containers ask for different kinds of GPU resource (only {with_core} asks for {names.GPU_CORE}); "
             f"give every GPU container {names.GPU_MEM} alone, or both",
         )
-    wish = _wish(pod, asked, subject)
     return Request(
-        memory_units=effective_amount([(one.kind, one.memory_units) for one in asked]) // wish.gpu_count,
+        memory_units=effective_amount([(one.kind, one.memory_units) for one in asked]),
         core_percent=effective_amount([(one.kind, one.core_percent) for one in asked]),
         containers=tuple(asked),
-        gpu_count=wish.gpu_count,
-        whole_device=wish.whole_device,
     )
 
 
@@ -146,23 +161,8 @@ def _check_container(one: ContainerRequest, subject: str) -> None:
         )
 
 
-class _Wish(NamedTuple):
-    gpu_count: int = 1
-    whole_device: bool = False
-
-
-_ORDINARY: Final = _Wish()
-
-
-def _wish(pod: Pod, asked: list[ContainerRequest], subject: str) -> _Wish:
-    """What the pod's labels say; admission refuses in the same words (``gpushare.admission.rules``)."""
-    labels = pod.metadata.labels
-    if not labels:
-        return _ORDINARY
-    return _Wish(_gpu_count(labels, asked, subject), _whole_device(labels, subject))
-
-
-def _gpu_count(labels: dict[str, str], asked: list[ContainerRequest], subject: str) -> int:
+def _gpu_count(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subject: str) -> int:
+    """Over how many GPUs the pod is to be spread; admission refuses in the same words (``gpushare.admission.rules``)."""
     label = names.LABEL_POD_GPU_COUNT
     text = labels.get(label, "1")
     if _COUNT.fullmatch(text) is None:
