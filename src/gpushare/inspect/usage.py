@@ -250,7 +250,7 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
     request = request_of(pod)
     if request is None:
         return None
-    waiting = (request.memory_units, request.core_percent)
+    waiting = (request.memory_units * request.gpu_count, request.core_percent)
     return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, (), *waiting)
 
 
