@@ -229,7 +229,7 @@ class ClaimBook:
         movable = [one for one in waiting if even and self._movable(one.claim, devices)]
         if movable and len({_signature(one.claim) for one in waiting}) == 1:
             return self._matched(movable[0], place)
-        raise self._refusal(resource, amount, place, waiting)
+        raise self._refusal(resource, amount, counted, waiting)
 
     def displaced(self) -> tuple[Claim, tuple[Device, ...]] | None:
         """A waiting pod one of whose decided GPUs has gone to pods that asked alike, and GPUs that have room for it.
@@ -302,7 +302,7 @@ class ClaimBook:
                 found = [uuid for uuid in roomy if self._may_lie_on(one.claim, self._devices[uuid])]
                 if len(found) >= count:
                     return frozenset(found[:count])
-        raise self._refusal(resource, amount, frozenset(), waiting)
+        raise self._refusal(resource, amount, {}, waiting)
 
     def _place_with(self, resource: str, amount: int, must: Sequence[str]) -> frozenset[str]:
         """The GPUs for a container that is to have the IDs ``must``, those of a finished init container of its pod."""
@@ -438,9 +438,12 @@ class ClaimBook:
         )
 
     def _refusal(
-        self, resource: str, amount: int, place: frozenset[str], waiting: Sequence[Waiting]
+        self, resource: str, amount: int, counted: Mapping[str, int], waiting: Sequence[Waiting]
     ) -> ClaimRefused:
-        of = f" of {self._named(place)}" if place else ""
+        of = f" of {self._named(counted)}" if counted else ""
+        if len(counted) > 1:
+            on = ", ".join(f"{count} on {self._named([uuid])}" for uuid, count in counted.items())
+            of = f" with devices on several GPUs ({on})"
         text = f"no pod bound to node {self.node.name} waits for {worded(resource, amount)}{of}"
         if waiting:
             where = ", ".join(f"{one.claim.pod.key} on {self._named(one.expected)}" for one in waiting[:3])

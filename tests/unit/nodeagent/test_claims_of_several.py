@@ -48,7 +48,8 @@ def test_ids_in_unequal_parts_are_nobodys() -> None:
     book.put(claim(node, "a", (0, 1), request((APP, 2), gpus=2)))
     first, second = (book.ids.memory_ids(device, MemoryUnit.GIB) for device in node.devices)
     with pytest.raises(
-        ClaimRefused, match=r"waits for 4 units of GPU 0 and GPU 1; as much is decided for default/a"
+        ClaimRefused,
+        match=r"waits for 4 units with devices on several GPUs \(3 on GPU 0, 1 on GPU 1\); as much is decided for default/a",
     ):
         book.match(names.GPU_MEM, [*first[:3], second[0]])
     with pytest.raises(
