@@ -285,6 +285,11 @@ class Ledger:
             book.memory_pods += step
         if book.devices is not None:
             self._columns.write_kinds(book)
+            if book.devices.max_node_pods is not None:
+                # The cap on all may have been reached, or not any more: that shuts or opens every GPU.
+                for gpu in book.present:
+                    gpu.refresh(book.devices, shut=book.shut)
+                    self._columns.write_gpu(book.column, gpu)
 
     def _changed(self, book: NodeBook, uuid: str) -> None:
         """Bring everything up to date that follows from what is held of a GPU."""

@@ -20,7 +20,7 @@ class GpuBook:
     """One GPU: ``device`` is ``None`` while the node does not have it, but pods hold a share of it.
 
     ``room_units`` is the largest request that its free memory takes, ``SHUT`` where it is absent or
-    unhealthy; ``fit_units`` is the same, but ``SHUT`` too at the pod cap or where the node takes nothing
+    out of service; ``fit_units`` is the same, but ``SHUT`` too at the pod cap or where the node takes nothing
     new; ``free_core`` is in percent, ``SHUT`` where the node gives no compute. ``refresh`` computes them.
     ``used_mib`` is what pods were given; what others hold of the GPU besides is the device's ``foreign_mib``.
     """
@@ -64,7 +64,7 @@ class GpuBook:
         self.room_units = self.fit_units = self.free_core = SHUT
         if node.mode.gives_core:
             self.free_core = max(100 - self.used_core, 0)
-        if not self.device.healthy:
+        if not self.device.in_service:
             return
         # The largest n with granted_mib(total, n, units) <= free, see model.quantity.
         total_mib = self.device.total_mib
@@ -97,7 +97,13 @@ class NodeBook:
     @property
     def shut(self) -> bool:
         """Whether the node takes nothing new, whatever is free."""
-        return bool(self.standing[0])
+        return bool(self.standing[0]) or self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many pods as may hold something here."""
+        cap = None if self.devices is None else self.devices.max_node_pods
+        return cap is not None and self.memory_pods + self.core_pods >= cap
 
     @property
     def idle(self) -> bool:

@@ -46,12 +46,14 @@ def _gives_no_core(mode: NodeMode) -> str:
 
 
 def unhealthy_text(devices: tuple[Device, ...]) -> str:
-    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are."""
-    return "; ".join(
-        f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
-        for device in devices
-        if not device.healthy
-    )
+    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are, or are cordoned."""
+    return "; ".join(_out_of_service(device) for device in devices if not device.in_service)
+
+
+def _out_of_service(device: Device) -> str:
+    if device.healthy:
+        return f"GPU {device.index} is cordoned"
+    return f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
 
 
 def too_large(asked_mib: int, largest_units: int, unit: MemoryUnit) -> str:
@@ -66,8 +68,8 @@ def too_much_core(core_percent: int) -> str:
 
 
 def only_unhealthy(asked_mib: int, note: str) -> str:
-    """Only GPUs that are not healthy are large enough."""
-    return f"no healthy GPU has {memory_text(asked_mib)} in all ({note})"
+    """Only GPUs that are out of service are large enough."""
+    return f"no GPU in service has {memory_text(asked_mib)} in all ({note})"
 
 
 def mixed(request: Request, others: int) -> str:
@@ -76,6 +78,12 @@ def mixed(request: Request, others: int) -> str:
     if request.wants_core:
         return f"node has {there} with GPU memory alone; a pod that asks for compute too cannot join them"
     return f"node has {there} with GPU memory and compute; a pod that asks for memory alone cannot join them"
+
+
+def node_at_cap(pods: int) -> str:
+    """As many pods as may hold something of the node's GPUs."""
+    there = "1 pod" if pods == 1 else f"{pods} pods"
+    return f"node already has {there} on its GPUs, the most allowed (label {names.LABEL_MAX_NODE_PODS})"
 
 
 def at_cap(max_pods: int) -> str:
@@ -119,8 +127,8 @@ def too_few_large(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
 
 
 def too_few_healthy(request: Request, asked_mib: int, note: str) -> str:
-    """Too many of the GPUs that are large enough are not healthy."""
-    return f"asks for {_wanted(request, asked_mib)}, too few of them are healthy ({note})"
+    """Too many of the GPUs that are large enough are out of service."""
+    return f"asks for {_wanted(request, asked_mib)}, too few of them are in service ({note})"
 
 
 def too_few_free(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:

@@ -113,11 +113,22 @@ class Refusals:
         counts = others[others > 0].tolist()
         text_of = {count: reasons.mixed(request, count) for count in set(counts)}
         refused.update(zip(mixed.names, map(text_of.__getitem__, counts), strict=True))
+        group = self._not_full(group, refused)
         if group.names:
             self._short(request, unit, group, refused)
             sick, _ = group.part(columns.unhealthy[group.at] > 0)
             for name, column in zip(sick.names, sick.at.tolist(), strict=True):
                 refused[name] += f"; {self._unhealthy[column]}"
+
+    def _not_full(self, group: Group, refused: type_of_texts) -> Group:
+        """Part off the nodes that hold as many pods as they may; the others."""
+        columns = self._columns
+        full, group = group.part(columns.full[group.at] == 1)
+        counts = (columns.memory_pods[full.at] + columns.core_pods[full.at]).tolist()
+        for name, column, count in zip(full.names, full.at.tolist(), counts, strict=True):
+            note = self._unhealthy.get(column, "")
+            refused[name] = reasons.node_at_cap(count) + (f"; {note}" if note else "")
+        return group
 
     def _of_unit_beyond_one_share(
         self,
@@ -127,7 +138,7 @@ class Refusals:
         refused: type_of_texts,
         hopeless: type_of_texts,
     ) -> None:
-        told = several_refused.explain(self._columns, request, unit, group, self._unhealthy)
+        told = several_refused.explain(self._columns, request, unit, group, self._unhealthy, self._not_full)
         refused.update(told.refused)
         hopeless.update(told.hopeless)
 

@@ -23,9 +23,15 @@ class Told(NamedTuple):
 
 
 def explain(
-    columns: Columns, request: Request, unit: MemoryUnit, group: Group, unhealthy: Mapping[int, str]
+    columns: Columns,
+    request: Request,
+    unit: MemoryUnit,
+    group: Group,
+    unhealthy: Mapping[int, str],
+    not_full: Callable[[Group, dict[str, str]], Group],
 ) -> Told:
-    """For nodes of one ``unit``, none of which takes ``request``; ``unhealthy`` has the texts on sick GPUs by column."""
+    """For nodes of one ``unit``, none of which takes ``request``; ``unhealthy`` has the texts on sick GPUs by column,
+    ``not_full`` parts off nodes that are full."""
     told = Told({}, {})
     several = request.gpu_count > 1
     asked = min(request.memory_units, MOST_UNITS)
@@ -38,6 +44,7 @@ def explain(
     mixed, group = group.part(others > 0)
     for name, count in zip(mixed.names, others[others > 0].tolist(), strict=True):
         told.refused[name] = reasons.mixed(request, count)
+    group = not_full(group, told.refused)
     if not group.names:
         return told
     free = columns.room_units.take(group.at, axis=1) >= asked

@@ -87,8 +87,11 @@ def request_of(pod: Pod) -> Request | None:
     whole_device = _whole_device(labels, subject)
     if gpu_count == 1 and not whole_device:
         return request
-    return Request(
-        request.memory_units // gpu_count, request.core_percent, request.containers, gpu_count, whole_device
+    return msgspec.structs.replace(
+        request,
+        memory_units=request.memory_units // gpu_count,
+        gpu_count=gpu_count,
+        whole_device=whole_device,
     )
 
 

@@ -68,6 +68,16 @@ class NaiveLedger:
         here = [one.allocation for one in self.holdings.values() if one.node == node]
         return sum(any(share.core_percent for share in allocation.gpus) == core for allocation in here)
 
+    def pods_of(self, node: str) -> int:
+        return sum(one.node == node for one in self.holdings.values())
+
+    def full(self, node: NodeDevices) -> str:
+        count = self.pods_of(node.name)
+        if node.max_node_pods is None or count < node.max_node_pods:
+            return ""
+        note = reasons.unhealthy_text(node.devices)
+        return reasons.node_at_cap(count) + (f"; {note}" if note else "")
+
     # --- one GPU ---
 
     def asked_mib(self, node: NodeDevices, device: Device, units: int) -> int | None:
@@ -80,7 +90,7 @@ class NaiveLedger:
 
     def has_memory(self, node: NodeDevices, device: Device, units: int) -> bool:
         asked = self.asked_mib(node, device, units)
-        return device.healthy and asked is not None and asked <= self.free_mib(node.name, device)
+        return device.in_service and asked is not None and asked <= self.free_mib(node.name, device)
 
     def below_cap(self, node: NodeDevices, device: Device) -> bool:
         return node.max_pods is None or len(self.pods(node.name, device.uuid)) < node.max_pods
@@ -113,13 +123,15 @@ class NaiveLedger:
         largest = max(node.units_of(device) for device in node.devices)
         if request.memory_units > largest:
             return reasons.too_large(asked_mib, largest, node.unit), True
-        healthy = [device for device in node.devices if device.healthy]
+        healthy = [device for device in node.devices if device.in_service]
         note = reasons.unhealthy_text(node.devices)
         if all(node.units_of(device) < request.memory_units for device in healthy):
             return reasons.only_unhealthy(asked_mib, note), True
         others = self.of_kind(name, core=not request.core_percent)
         if others:
             return reasons.mixed(request, others), False
+        if full := self.full(node):
+            return full, False
         text = self._short(request, node, healthy, asked_mib)
         return text and (text + (f"; {note}" if note else ""), False)
 
@@ -162,13 +174,15 @@ class NaiveLedger:
                 return reasons.too_few_large(request, asked_mib, indices), True
             largest = max(node.units_of(device) for device in node.devices)
             return reasons.too_large(asked_mib, largest, node.unit), True
-        if sum(device.healthy for device in large) < count:
+        if sum(device.in_service for device in large) < count:
             if count > 1:
                 return reasons.too_few_healthy(request, asked_mib, note), True
             return reasons.only_unhealthy(asked_mib, note), True
         others = self.of_kind(node.name, core=not request.core_percent)
         if others:
             return reasons.mixed(request, others), False
+        if full := self.full(node):
+            return full, False
         free = [device for device in large if self.has_memory(node, device, request.memory_units)]
         if request.whole_device:
             free = [device for device in free if self.is_untouched(node.name, device)]

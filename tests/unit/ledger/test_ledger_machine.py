@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import structs
 from numpy.testing import assert_array_equal
 
 from gpushare.ledger import Held, Ledger, Refused, several
@@ -49,6 +50,7 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
                 healthy=healthy,
                 reason="" if healthy else f"XID {slot}",
                 foreign_mib=draw(st.sampled_from((0, 0, 0, 100, 1024, 6000))),
+                cordoned=draw(st.integers(0, 7)) == 0,
             )
         )
     return NodeDevices(
@@ -59,6 +61,7 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
         placement=draw(st.sampled_from(Placement)),
         max_pods=draw(st.sampled_from((None, None, 1, 2, 16))),
         refusal=draw(st.sampled_from(("", "", "", "", "node is switching from share to cgpu"))),
+        max_node_pods=draw(st.sampled_from((None, None, None, 1, 2, 3))),
     )
 
 
@@ -114,9 +117,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def node_changes_unit_and_mode(self, name: str, unit: MemoryUnit, mode: NodeMode) -> None:
         node = self.naive.nodes.get(name)
         if node is not None:
-            self.node_appears_or_changes(
-                NodeDevices(name, mode, unit, node.devices, node.placement, node.max_pods, node.refusal)
-            )
+            self.node_appears_or_changes(structs.replace(node, mode=mode, unit=unit))
 
     @rule(name=names)
     def node_goes(self, name: str) -> None:
@@ -149,10 +150,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def _check_place(self, name: str, allocation: Allocation, request: Request) -> None:
         """What the ledger itself decides is never above any limit, whatever else is there."""
         node = self.naive.nodes[name]
+        assert node.max_node_pods is None or self.naive.pods_of(name) <= node.max_node_pods
         assert len({one.uuid for one in allocation.gpus}) == len(allocation.gpus) == request.gpu_count
         for one in allocation.gpus:
             usage = next(gpu for gpu in self.ledger.usage(name).gpus if gpu.uuid == one.uuid)
             assert usage.healthy
+            assert one.uuid not in {device.uuid for device in node.devices if device.cordoned}
             assert usage.used_mib + usage.foreign_mib <= usage.total_mib
             assert usage.used_units <= usage.total_units
             assert usage.used_core <= 100 or not one.core_percent

@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         node("n1", T4, T4, sick={1: "XID 79"}),
         (),
         asks(4, gpus=2),
-        "asks for 2 GPUs with 4 GiB, too few of them are healthy (GPU 1 is unhealthy: XID 79)",
+        "asks for 2 GPUs with 4 GiB, too few of them are in service (GPU 1 is unhealthy: XID 79)",
         True,
     ),
     "a sick GPU is told beside what is short": (
@@ -208,7 +208,7 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         node("n1", T4, sick={0: ""}),
         (),
         asks(4, whole=True),
-        "no healthy GPU has 4 GiB in all (GPU 0 is unhealthy)",
+        "no GPU in service has 4 GiB in all (GPU 0 is unhealthy)",
         True,
     ),
 }
