@@ -23,7 +23,7 @@ OURS, DEFAULT = names.SCHEDULER_NAME, "default-scheduler"
 
 @dataclass(frozen=True)
 class PodCase:
-    """A pod; ``says`` empty: taken, with ``scheduler`` in its spec then and ``warns`` among the warnings."""
+    """A pod; ``says`` empty: taken, with ``scheduler`` in its spec then."""
 
     id: str
     containers: tuple[type_of_object, ...]
@@ -34,7 +34,6 @@ class PodCase:
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     says: str = ""
     by: Who = "gpushare"
-    warns: str = ""
     scheduler: str = DEFAULT
 
     @property
@@ -134,11 +133,6 @@ def carried_words(*annotations: str) -> str:
     )
 
 
-MULTI_GPU_WARNING = "label aliyun.com/gpu-count=2: this version gives a pod one GPU; remove the label"
-PLACEMENT_WARNING = (
-    "label ack.gpushare.placement=require-whole-device is not supported by this version; remove it"
-)
-
 #: Every annotation that stands for a pod's share, in the order in which messages name them.
 RECORDS = (
     names.ANN_SHARE,
@@ -200,9 +194,17 @@ PODS: tuple[PodCase, ...] = (
     ),
     PodCase("mounts-without-gpu", (box(cpu="1", mounts=("/run/gpushare",)),), spec=_SCRATCH),
     PodCase("other-annotations", (box(mem="3"),), annotations={"gpushare.dev/note": "x"}, scheduler=OURS),
-    # --- what is taken, and told that this version lets it wait
-    PodCase("gpu-count-2", (box(mem="4"),), labels={COUNT: "2"}, warns=MULTI_GPU_WARNING, scheduler=OURS),
-    PodCase("whole-device", (box(mem="4"),), labels=_PLACED, warns=PLACEMENT_WARNING, scheduler=OURS),
+    PodCase("gpu-count-2", (box(mem="4"),), labels={COUNT: "2"}, scheduler=OURS),
+    PodCase(
+        "gpu-count-2-in-all-containers",
+        (box("a", mem="4"), box("b", mem="2"), box("web", cpu="1")),
+        (box("i", mem="6"), box("s", mem="2", sidecar=True)),
+        labels={COUNT: "2"},
+        scheduler=OURS,
+    ),
+    PodCase("whole-device", (box(mem="4"),), labels=_PLACED, scheduler=OURS),
+    PodCase("whole-device-with-compute", (box(mem="4", core="30"),), labels=_PLACED, scheduler=OURS),
+    PodCase("whole-devices", (box(mem="4"),), labels={COUNT: "2", **_PLACED}, scheduler=OURS),
     # --- compute
     PodCase("compute-7", (box(mem="1", core="7"),), says=core_words(("c", "7"))),
     PodCase("compute-0", (box(mem="1", core="0"),), says=core_words(("c", "0"))),

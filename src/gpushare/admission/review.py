@@ -76,7 +76,6 @@ class Verdict:
     """What to answer: taken where ``refusals`` is empty. ``patch`` is a JSON patch."""
 
     refusals: Sequence[Refusal] = ()
-    warnings: Sequence[str] = ()
     patch: Sequence[dict[str, Any]] = ()
 
 
@@ -169,6 +168,4 @@ def write_review(uid: str, verdict: Verdict) -> bytes:
     elif verdict.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
-    if verdict.warnings:
-        response["warnings"] = list(verdict.warnings)
     return msgspec.json.encode({"apiVersion": _VERSION, "kind": "AdmissionReview", "response": response})

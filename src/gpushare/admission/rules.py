@@ -63,7 +63,7 @@ class _Asking:
 
 
 def judge(pod: Pod) -> Verdict:
-    """The first rule that ``pod`` breaks, as policies tell one too; otherwise what this version cannot do with it."""
+    """The first rule that ``pod`` breaks, as policies tell one too; nothing where it breaks none."""
     asking = list(_asking(pod))
     labels = pod.metadata.labels or {}
     if text := carried(pod.metadata.annotations):
@@ -71,7 +71,7 @@ def judge(pod: Pod) -> Verdict:
     for rule in _RULES:
         if text := rule(asking, labels):
             return Verdict([Refusal(REQUESTS, text, invalid=True)])
-    return Verdict(warnings=[text for rule in _LATER if (text := rule(asking, labels))])
+    return Verdict()
 
 
 def carried(annotations: Mapping[str, str] | None) -> str:
@@ -248,20 +248,6 @@ def _nothing_over_isolation(asking: list[_Asking], labels: Mapping[str, str]) ->
     return f"volumes would hide what holds a container to its share of a GPU: {'; '.join(hiding)}; mount them elsewhere"
 
 
-def _one_gpu_yet(asking: list[_Asking], labels: Mapping[str, str]) -> str:
-    count = labels.get(names.LABEL_POD_GPU_COUNT, "1")
-    if count == "1" or not _shares(asking):
-        return ""
-    return f"label {names.LABEL_POD_GPU_COUNT}={count}: this version gives a pod one GPU; remove the label"
-
-
-def _no_placement_yet(asking: list[_Asking], labels: Mapping[str, str]) -> str:
-    value = labels.get(names.LABEL_POD_PLACEMENT)
-    if value is None or not _shares(asking):
-        return ""
-    return f"label {names.LABEL_POD_PLACEMENT}={value} is not supported by this version; remove it"
-
-
 def _shares(asking: list[_Asking]) -> bool:
     return any(one.memory > 0 for one in asking)
 
@@ -276,5 +262,3 @@ _RULES: Final[tuple[Callable[[list[_Asking], Mapping[str, str]], str], ...]] = (
     _placement,
     _nothing_over_isolation,
 )
-#: What a later version may serve, and this one lets wait: told as a warning.
-_LATER: Final = (_one_gpu_yet, _no_placement_yet)

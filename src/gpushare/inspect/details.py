@@ -6,6 +6,7 @@ from typing import Final
 from gpushare.inspect.columns import aligned, raw_length
 from gpushare.inspect.tables import CORE_SUM_HEADING, core_sum, memory_sum, sum_heading
 from gpushare.inspect.usage import ClusterUsage, NodeUsage, PodUsage, percent
+from gpushare.model.device import Device
 
 #: The documented rule is this much longer than the first node's pod lines together, before they are set
 #: in columns. With many pods that would be pages of dashes: past this length the table's own width rules.
@@ -81,6 +82,11 @@ def _pod_line(pod: PodUsage, node: NodeUsage, *, core: bool) -> list[str]:
     return line
 
 
+def _health(device: Device) -> str:
+    health = "healthy" if device.healthy else f"unhealthy: {device.reason or 'no reason given'}"
+    return f"{health}, cordoned" if device.cordoned else health
+
+
 def _gpu_table(node: NodeUsage) -> list[list[str]]:
     """``-o wide``: what the node's GPUs are, a line each, and an empty line."""
     foreign = any(gpu.device.foreign_mib for gpu in node.gpus)
@@ -97,7 +103,7 @@ def _gpu_table(node: NodeUsage) -> list[list[str]]:
                 f"{gpu.used_mib}/{device.total_mib}",
                 *([str(device.foreign_mib)] if foreign else []),
                 f"{gpu.used_core_percent}/100" if node.total_core_percent else "-",
-                "healthy" if device.healthy else f"unhealthy: {device.reason or 'no reason given'}",
+                _health(device),
             ]
         )
     return [*lines, [""]]

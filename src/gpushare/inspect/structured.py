@@ -44,6 +44,8 @@ class _Gpu(_Out, frozen=True):
     core: _Core | None
     foreign_mib: int | msgspec.UnsetType = msgspec.field(name="foreignMiB", default=msgspec.UNSET)
     """MiB that processes hold to which no scheduler of ours gave them; left out where there are none."""
+    cordoned: bool | msgspec.UnsetType = msgspec.UNSET
+    """True where people want nothing new on it; left out otherwise."""
 
 
 class _Share(_Out, frozen=True):
@@ -150,6 +152,7 @@ def _gpu(gpu: GpuUsage, *, has_core: bool) -> _Gpu:
         memory=_Memory(gpu.used_units, gpu.total_units, gpu.used_mib, device.total_mib),
         core=_Core(gpu.used_core_percent, 100) if has_core else None,
         foreign_mib=device.foreign_mib or msgspec.UNSET,
+        cordoned=device.cordoned or msgspec.UNSET,
     )
 
 

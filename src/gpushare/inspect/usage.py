@@ -93,9 +93,9 @@ class NodeUsage(NamedTuple):
     def out_of_service(self) -> tuple[str, ...]:
         """What people should know of GPUs that nobody is given, a text each."""
         return tuple(
-            f"GPU {gpu.device.index} of node {self.name} is out of service: {gpu.device.reason or 'no reason given'}"
+            f"GPU {gpu.device.index} of node {self.name} is out of service: {_why(gpu.device)}"
             for gpu in self.gpus
-            if not gpu.device.healthy
+            if not gpu.device.in_service
         )
 
     @property
@@ -148,6 +148,12 @@ def usage_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> ClusterUsage:
         if usage is not None:
             shown.append(usage)
     return ClusterUsage(tuple(shown), tuple(warnings))
+
+
+def _why(device: Device) -> str:
+    if device.healthy:
+        return f"cordoned (annotation {names.ANN_CORDONED}); what runs there stays"
+    return device.reason or "no reason given"
 
 
 def percent(used: int, total: int) -> int:
@@ -250,7 +256,7 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
     request = request_of(pod)
     if request is None:
         return None
-    waiting = (request.memory_units, request.core_percent)
+    waiting = (request.memory_units * request.gpu_count, request.core_percent)
     return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, (), *waiting)
 
 

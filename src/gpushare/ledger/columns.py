@@ -46,6 +46,8 @@ _NODE_LINES: Final = {
     "spread": (np.int32, 0),
     "no_memory": (np.int32, 0),
     "no_core": (np.int32, 0),
+    "one_gpu": (np.int32, 0),
+    "full": (np.int32, 0),
 }
 
 
@@ -70,9 +72,9 @@ class Columns:
     largest_mib: Ints
     """MiB of it."""
     healthy_units: Ints
-    """Units of its largest healthy GPU, ``SHUT`` where none is healthy."""
+    """Units of its largest GPU in service, ``SHUT`` where none is."""
     unhealthy: Ints
-    """How many of its GPUs are not healthy."""
+    """How many of its GPUs are out of service: not healthy, or cordoned."""
     memory_pods: Ints
     core_pods: Ints
     spread: Ints
@@ -81,6 +83,10 @@ class Columns:
     """1 where the node takes no new request whatever is free."""
     no_core: Ints
     """1 where it takes none that asks for compute."""
+    one_gpu: Ints
+    """1 where it gives no pod more than one GPU."""
+    full: Ints
+    """1 where as many pods as may hold something of the node."""
 
     def __init__(self, nodes: int = 64, gpus: int = 1) -> None:
         self._capacity = nodes
@@ -124,7 +130,7 @@ class Columns:
         column = node.column
         if len(node.present) > self._rows:
             self._resize(len(node.present), self._capacity)
-        healthy = [gpu.units for gpu in node.present if gpu.device is not None and gpu.device.healthy]
+        healthy = [gpu.units for gpu in node.present if gpu.device is not None and gpu.device.in_service]
         self.unit_mib[column] = devices.unit.mib
         self.max_pods[column] = devices.max_pods or 0
         self.largest_units[column] = max((gpu.units for gpu in node.present), default=0)
@@ -134,6 +140,7 @@ class Columns:
         self.healthy_units[column] = max(healthy, default=SHUT)
         self.unhealthy[column] = len(node.present) - len(healthy)
         self.spread[column] = devices.placement is Placement.SPREAD
+        self.one_gpu[column] = not devices.mode.gives_several
         self.no_memory[column], self.no_core[column] = map(bool, node.standing)
         for gpu in node.present:
             assert gpu.device is not None
@@ -160,6 +167,7 @@ class Columns:
         self._note(node.column)
         self.memory_pods[node.column] = node.memory_pods
         self.core_pods[node.column] = node.core_pods
+        self.full[node.column] = node.is_full
 
     def empty(self, column: int) -> None:
         """Make the column one of a node that has nothing and takes nothing."""

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from gpushare.ledger import several
 from gpushare.ledger.columns import Columns, Ints
 from gpushare.ledger.fitting import MOST_UNITS, left_over
 from gpushare.model.request import Request
@@ -33,19 +34,25 @@ class LeftOver:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._kept: dict[tuple[int, int], _Kept] = {}
+        self._kept: dict[tuple[int, int, int, bool], _Kept] = {}
 
     def of(self, request: Request) -> Ints:
         """For each column, as it is now; whoever asks must not write in it."""
         columns = self._columns
-        key = (min(request.memory_units, MOST_UNITS), request.core_percent)
+        work_out = left_over if request.is_ordinary else several.left_over
+        key = (
+            min(request.memory_units, MOST_UNITS),
+            request.core_percent,
+            request.gpu_count,
+            request.whole_device,
+        )
         kept = self._kept.pop(key, None)
         changed = None if kept is None else columns.changed_since(kept.seen)
         if kept is None or changed is None or len(changed) * _PICKED_OF > kept.left.size:
-            kept = _Kept(left_over(columns, request), columns.changes)
+            kept = _Kept(work_out(columns, request), columns.changes)
         elif changed:
             at = np.fromiter(changed, np.intp, len(changed))
-            kept.left[at] = left_over(columns, request, at)
+            kept.left[at] = work_out(columns, request, at)
             kept.seen = columns.changes
         self._kept[key] = kept  # at the end: the dictionary is in order of use
         if len(self._kept) > MOST_KEPT:

@@ -15,12 +15,12 @@ from gpushare.ledger.errors import Refused
 from gpushare.ledger.fitting import FAR, MAX_SCORE, scores
 from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.occupancy import GpuBook, NodeBook
-from gpushare.ledger.placement import choose
+from gpushare.ledger.placement import choose, choose_several
 from gpushare.ledger.preemption import Plan, best_plan, type_of_rank
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
 from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
-from gpushare.model.allocation import Allocation, GpuShare, allocate_on
+from gpushare.model.allocation import Allocation, GpuShare, allocate_on, allocate_over
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
 
@@ -100,7 +100,7 @@ class Ledger:
     # --- what pods hold -----------------------------------------------------------------------
 
     def reserve(self, uid: str, pod: str, request: Request, node: str) -> Allocation:
-        """Give ``request`` on the GPU of ``node`` that its placement prefers, until it is confirmed or released.
+        """Give ``request`` on the GPUs of ``node`` that its placement prefers, until it is confirmed or released.
 
         The same UID and node again give the same allocation; a reservation on another node is moved.
         Raises ``Refused``, and changes nothing then, where it does not fit or the pod is bound elsewhere.
@@ -114,10 +114,9 @@ class Ledger:
         book = self._nodes.get(node)
         if book is None or book.devices is None:
             raise self._refused(request, node)
-        row = choose(book.devices.placement, book.candidates(request))
-        if row is None:
+        allocation = _chosen(book, book.devices, request)
+        if allocation is None:
             raise self._refused(request, node)
-        allocation = allocate_on(book.devices, book.devices.devices[row], request)
         self._put(Held(uid, pod, node, allocation, confirmed=False))
         return allocation
 
@@ -173,7 +172,7 @@ class Ledger:
         book = self._nodes[plan.node]
         devices = book.devices
         assert devices is not None
-        shares = tuple(allocate_on(devices, devices.devices[row], request).gpus[0] for row in plan.rows)
+        shares = allocate_over(devices, [devices.devices[row] for row in plan.rows], request).gpus
         self._kept[uid] = (plan.node, shares)
         self._keep(book, shares, 1)
 
@@ -231,7 +230,7 @@ class Ledger:
         return Verdict(names, refused, hopeless)
 
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
-        """0 to 10 for each of ``nodes`` by the GPU that it would give; 0 where the request does not fit."""
+        """0 to 10 for each of ``nodes`` by the GPUs that it would give; 0 where the request does not fit."""
         found: list[int] = self._scores(request, nodes).tolist()
         return found
 
@@ -350,6 +349,11 @@ class Ledger:
             book.memory_pods += step
         if book.devices is not None:
             self._columns.write_kinds(book)
+            if book.devices.max_node_pods is not None:
+                # The cap on all may have been reached, or not any more: that shuts or opens every GPU.
+                for gpu in book.present:
+                    gpu.refresh(book.devices, shut=book.shut)
+                    self._columns.write_gpu(book.column, gpu)
 
     def _changed(self, book: NodeBook, uuid: str) -> None:
         """Bring everything up to date that follows from what is held of a GPU."""
@@ -415,6 +419,16 @@ class Ledger:
             pods=tuple(sorted(gpu.pods)),
             foreign_mib=device.foreign_mib,
         )
+
+
+def _chosen(book: NodeBook, node: NodeDevices, request: Request) -> Allocation | None:
+    """What the node would give ``request`` now, ``None`` if it does not fit."""
+    candidates = book.candidates(request)
+    if request.gpu_count == 1:
+        row = choose(node.placement, candidates)
+        return None if row is None else allocate_on(node, node.devices[row], request)
+    rows = choose_several(node.placement, candidates, request.gpu_count)
+    return None if rows is None else allocate_over(node, [node.devices[row] for row in rows], request)
 
 
 def _same_gpus(before: NodeDevices | None, after: NodeDevices) -> bool:

@@ -20,7 +20,7 @@ class GpuBook:
     """One GPU: ``device`` is ``None`` while the node does not have it, but pods hold a share of it.
 
     ``room_units`` is the largest request that its free memory takes, ``SHUT`` where it is absent or
-    unhealthy; ``fit_units`` is the same, but ``SHUT`` too at the pod cap or where the node takes nothing
+    out of service; ``fit_units`` is the same, but ``SHUT`` too at the pod cap or where the node takes nothing
     new; ``free_core`` is in percent, ``SHUT`` where the node gives no compute. ``refresh`` computes them.
     ``used_mib`` is what pods were given; what others hold of the GPU besides is the device's ``foreign_mib``.
     ``kept_mib``, ``kept_core`` and ``kept_pods`` are for pods that wait for others to end here.
@@ -60,13 +60,18 @@ class GpuBook:
         """What cannot be given: to pods it is given already, or kept for them, or others hold it."""
         return self.used_mib + self.kept_mib + (self.device.foreign_mib if self.device is not None else 0)
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody holds anything of it, no pod and nobody else."""
+        return not self.pods and not self.taken_mib
+
     def refresh(self, node: NodeDevices, *, shut: bool) -> None:
         """Compute what fits on a GPU that is there; ``shut`` says that the node takes nothing new."""
         assert self.device is not None
         self.room_units = self.fit_units = self.free_core = SHUT
         if node.mode.gives_core:
             self.free_core = max(100 - self.used_core - self.kept_core, 0)
-        if not self.device.healthy:
+        if not self.device.in_service:
             return
         # The largest n with granted_mib(total, n, units) <= free, see model.quantity.
         total_mib = self.device.total_mib
@@ -99,7 +104,13 @@ class NodeBook:
     @property
     def shut(self) -> bool:
         """Whether the node takes nothing new, whatever is free."""
-        return bool(self.standing[0])
+        return bool(self.standing[0]) or self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many pods as may hold something here."""
+        cap = None if self.devices is None else self.devices.max_node_pods
+        return cap is not None and self.memory_pods + self.core_pods >= cap
 
     @property
     def idle(self) -> bool:
@@ -134,10 +145,14 @@ class NodeBook:
         """The GPUs that can take ``request`` now."""
         if self.memory_pods if request.wants_core else self.core_pods:
             return
+        if request.gpu_count > 1 and self.devices is not None and not self.devices.mode.gives_several:
+            return
         for gpu in self.present:
             if gpu.fit_units < request.memory_units or (
                 request.wants_core and gpu.free_core < request.core_percent
             ):
+                continue
+            if request.whole_device and not gpu.is_untouched:
                 continue
             assert gpu.device is not None
             total_mib = gpu.device.total_mib

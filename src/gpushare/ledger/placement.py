@@ -38,3 +38,9 @@ def choose(placement: Placement, candidates: Iterable[Candidate]) -> int | None:
     """The row of the GPU that ``placement`` prefers, or ``None`` where there is no candidate."""
     best = min(candidates, key=PREFERENCES[placement], default=None)
     return None if best is None else best.row
+
+
+def choose_several(placement: Placement, candidates: Iterable[Candidate], count: int) -> list[int] | None:
+    """The rows of the ``count`` GPUs that ``placement`` prefers, the best first; ``None`` where there are fewer."""
+    found = sorted(candidates, key=PREFERENCES[placement])[:count]
+    return [one.row for one in found] if len(found) == count else None

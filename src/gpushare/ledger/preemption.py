@@ -67,7 +67,9 @@ def plan_of(
     book: NodeBook, held: type_of_held, request: Request, rank: type_of_rank, forced: Collection[str] = ()
 ) -> Plan | None:
     """The cheapest plan on one node."""
-    if book.devices is None or book.shut:
+    if book.devices is None or book.standing[0]:
+        return None
+    if request.gpu_count > 1 and not book.devices.mode.gives_several:
         return None
     ranks = {uid: found for uid in book.uids() if (found := rank(uid)) is not None}
     leaving = {uid for uid, one in ranks.items() if one.leaving} | set(forced)
@@ -75,7 +77,7 @@ def plan_of(
     if not others <= ranks.keys() | leaving:
         return None  # who asks for memory alone and who asks for compute too are never on one node
     leaving |= others
-    gpus = [gpu for gpu in book.present if gpu.device is not None and gpu.device.healthy]
+    gpus = [gpu for gpu in book.present if gpu.device is not None and gpu.device.in_service]
     best: Plan | None = None
     for some in _choices(gpus, request):
         gone = _fewest(book, held, request, some, ranks, leaving)
@@ -83,18 +85,14 @@ def plan_of(
             continue
         rows = tuple(gpu.row for gpu in some if _fits(book, held, request, gpu, gone | leaving))
         victims = (gone | others) - {uid for uid, one in ranks.items() if one.leaving} - set(forced)
-        plan = Plan(book.name, rows[: _count(request)], _by_worth(victims, ranks), _cost(victims, ranks))
+        plan = Plan(book.name, rows[: request.gpu_count], _by_worth(victims, ranks), _cost(victims, ranks))
         if best is None or plan.cost < best.cost:
             best = plan
     return best
 
 
-def _count(request: Request) -> int:
-    return 1
-
-
 def _choices(gpus: list[GpuBook], request: Request) -> Iterator[list[GpuBook]]:
-    if _count(request) == 1:
+    if request.gpu_count == 1:
         yield from ([gpu] for gpu in gpus)
     else:
         yield gpus
@@ -119,11 +117,17 @@ def _fewest(
     leaving: set[str],
 ) -> set[str] | None:
     """A smallest set of pods without which enough of ``gpus`` fit, besides those that leave."""
-    gone = {uid for gpu in gpus for uid in gpu.pods if uid in ranks} - leaving
+    assert book.devices is not None
+    cap, there = book.devices.max_node_pods, book.uids()
+    # At the node's cap of pods the end of any of them helps.
+    full = cap is not None and len(there - leaving) >= cap
+    gone = ((there if full else {uid for gpu in gpus for uid in gpu.pods}) & ranks.keys()) - leaving
 
     def fit() -> bool:
         away = gone | leaving
-        return sum(_fits(book, held, request, gpu, away) for gpu in gpus) >= _count(request)
+        if cap is not None and len(there - away) >= cap:
+            return False
+        return sum(_fits(book, held, request, gpu, away) for gpu in gpus) >= request.gpu_count
 
     if not fit():
         return None
@@ -145,6 +149,8 @@ def _fits(book: NodeBook, held: type_of_held, request: Request, gpu: GpuBook, aw
         for share in map(book.counted, held(uid).allocation.gpus)
         if share.uuid == device.uuid
     ]
+    if request.whole_device and (len(going) < len(gpu.pods) or gpu.kept_pods or device.foreign_mib):
+        return False
     pods = len(gpu.pods) + gpu.kept_pods - len(going)
     if devices.max_pods is not None and pods >= devices.max_pods:
         return False

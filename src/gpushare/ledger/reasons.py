@@ -1,6 +1,6 @@
 """Why a node does not take a request, in words: every text that a person reads about a refusal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -46,12 +46,14 @@ def _gives_no_core(mode: NodeMode) -> str:
 
 
 def unhealthy_text(devices: tuple[Device, ...]) -> str:
-    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are."""
-    return "; ".join(
-        f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
-        for device in devices
-        if not device.healthy
-    )
+    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are, or are cordoned."""
+    return "; ".join(_out_of_service(device) for device in devices if not device.in_service)
+
+
+def _out_of_service(device: Device) -> str:
+    if device.healthy:
+        return f"GPU {device.index} is cordoned"
+    return f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
 
 
 def too_large(asked_mib: int, largest_units: int, unit: MemoryUnit) -> str:
@@ -66,8 +68,8 @@ def too_much_core(core_percent: int) -> str:
 
 
 def only_unhealthy(asked_mib: int, note: str) -> str:
-    """Only GPUs that are not healthy are large enough."""
-    return f"no healthy GPU has {memory_text(asked_mib)} in all ({note})"
+    """Only GPUs that are out of service are large enough."""
+    return f"no GPU in service has {memory_text(asked_mib)} in all ({note})"
 
 
 def mixed(request: Request, others: int) -> str:
@@ -76,6 +78,12 @@ def mixed(request: Request, others: int) -> str:
     if request.wants_core:
         return f"node has {there} with GPU memory alone; a pod that asks for compute too cannot join them"
     return f"node has {there} with GPU memory and compute; a pod that asks for memory alone cannot join them"
+
+
+def node_at_cap(pods: int) -> str:
+    """As many pods as may hold something of the node's GPUs."""
+    there = "1 pod" if pods == 1 else f"{pods} pods"
+    return f"node already has {there} on its GPUs, the most allowed (label {names.LABEL_MAX_NODE_PODS})"
 
 
 def at_cap(max_pods: int) -> str:
@@ -102,6 +110,52 @@ def largest_free(free_mib: int, gpu: int) -> str:
 def nearest(free_mib: int, gpu: int, core_percent: int) -> str:
     """Which GPU with enough memory has the most compute free."""
     return f"(nearest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
+
+
+#: A pod that asks for several GPUs, where it could be given one only.
+ONE_GPU_EACH: Final = f"node gives a pod one GPU: in mode {NodeMode.MPS.value} each has a server of its own, and a program speaks to one"
+
+
+def too_few_gpus(count: int, there: int) -> str:
+    """The node has not as many GPUs as are asked for."""
+    return f"asks for {count} GPUs, the node has {there}"
+
+
+def too_few_large(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
+    """Of the node's GPUs only ``gpus`` are as large as each of those asked for."""
+    return f"asks for {_wanted(request, asked_mib)}, {_only(gpus, 'is', 'are')} as large"
+
+
+def too_few_healthy(request: Request, asked_mib: int, note: str) -> str:
+    """Too many of the GPUs that are large enough are out of service."""
+    return f"asks for {_wanted(request, asked_mib)}, too few of them are in service ({note})"
+
+
+def too_few_free(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
+    """Only ``gpus`` have enough free, or are free altogether where whole ones are asked for."""
+    if request.whole_device:
+        return f"needs {_wanted(request, asked_mib)} that nobody uses, {_only(gpus, 'is', 'are')} free"
+    return f"needs {_wanted(request, asked_mib)} free each, {_only(gpus, 'has', 'have')}"
+
+
+def too_few_below_cap(request: Request, asked_mib: int, max_pods: int, gpus: Sequence[int]) -> str:
+    """Only ``gpus`` of those that have enough free may take one more pod."""
+    than = f"fewer than {max_pods} pod{'' if max_pods == 1 else 's'}"
+    return f"needs {_wanted(request, asked_mib)} free each and {than}, {_only(gpus, 'has', 'have')}"
+
+
+def _wanted(request: Request, asked_mib: int) -> str:
+    least = f"{memory_text(asked_mib)} or more" if request.whole_device else memory_text(asked_mib)
+    count = request.gpu_count
+    return f"{'a GPU' if count == 1 else f'{count} GPUs'} with {least}"
+
+
+def _only(gpus: Sequence[int], one: str, more: str) -> str:
+    if not gpus:
+        return f"no GPU {one}"
+    if len(gpus) == 1:
+        return f"only GPU {gpus[0]} {one}"
+    return f"only GPUs {', '.join(map(str, gpus[:-1]))} and {gpus[-1]} {more}"
 
 
 class Parts(dict[int, str]):

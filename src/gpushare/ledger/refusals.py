@@ -5,14 +5,14 @@ to the next. Python's part is a concatenation per node.
 """
 
 from functools import partial
-from itertools import compress
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from gpushare.ledger import reasons
-from gpushare.ledger.columns import NO_NODE, Columns, Ints, Mask, Places
+from gpushare.ledger import reasons, several_refused
+from gpushare.ledger.columns import NO_NODE, Columns, Ints, Places
 from gpushare.ledger.fitting import MOST_UNITS
+from gpushare.ledger.group import Group
 from gpushare.model.device import MAX_DEVICES
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
@@ -23,25 +23,6 @@ _UNITS: Final = tuple(MemoryUnit)
 _PACK: Final = MAX_DEVICES
 _PACK_UNITS: Final = 1 << 32
 _LAST_INDEX: Final = MAX_DEVICES - 1
-
-
-class _Group(NamedTuple):
-    """Nodes and their columns."""
-
-    names: list[str]
-    at: Places
-
-    def part(self, mask: Mask) -> tuple["_Group", "_Group"]:
-        """Those of ``mask``, and the others."""
-        if not mask.any():
-            return _Group([], self.at[:0]), self
-        if mask.all():
-            return self, _Group([], self.at[:0])
-        other = ~mask
-        return self._only(mask), self._only(other)
-
-    def _only(self, mask: Mask) -> "_Group":
-        return _Group(list(compress(self.names, mask.tolist())), self.at[mask])
 
 
 def _write_largest(unit: MemoryUnit, key: int) -> str:
@@ -85,20 +66,21 @@ class Refusals:
         """(refused, hopeless) for nodes ``names`` in columns ``at``, none of which takes ``request``."""
         refused: type_of_texts = {}
         hopeless: type_of_texts = {}
-        unknown, group = _Group(names, at).part(at == NO_NODE)
+        unknown, group = Group(names, at).part(at == NO_NODE)
         refused.update(dict.fromkeys(unknown.names, reasons.UNKNOWN_NODE))
         group = self._standing(request, group, hopeless)
         if request.core_percent > 100:
             hopeless.update(dict.fromkeys(group.names, reasons.too_much_core(request.core_percent)))
             return refused, hopeless
+        explain = self._of_unit if request.is_ordinary else self._of_unit_beyond_one_share
         unit_mib = self._columns.unit_mib[group.at]
         for unit in _UNITS:
             of_unit, _ = group.part(unit_mib == unit.mib)
             if of_unit.names:
-                self._of_unit(request, unit, of_unit, refused, hopeless)
+                explain(request, unit, of_unit, refused, hopeless)
         return refused, hopeless
 
-    def _standing(self, request: Request, group: _Group, hopeless: type_of_texts) -> _Group:
+    def _standing(self, request: Request, group: Group, hopeless: type_of_texts) -> Group:
         columns = self._columns
         against = columns.no_core if request.wants_core else columns.no_memory
         stopped, rest = group.part(against[group.at] == 1)
@@ -112,7 +94,7 @@ class Refusals:
         self,
         request: Request,
         unit: MemoryUnit,
-        group: _Group,
+        group: Group,
         refused: type_of_texts,
         hopeless: type_of_texts,
     ) -> None:
@@ -131,13 +113,36 @@ class Refusals:
         counts = others[others > 0].tolist()
         text_of = {count: reasons.mixed(request, count) for count in set(counts)}
         refused.update(zip(mixed.names, map(text_of.__getitem__, counts), strict=True))
+        group = self._not_full(group, refused)
         if group.names:
             self._short(request, unit, group, refused)
             sick, _ = group.part(columns.unhealthy[group.at] > 0)
             for name, column in zip(sick.names, sick.at.tolist(), strict=True):
                 refused[name] += f"; {self._unhealthy[column]}"
 
-    def _short(self, request: Request, unit: MemoryUnit, group: _Group, refused: type_of_texts) -> None:
+    def _not_full(self, group: Group, refused: type_of_texts) -> Group:
+        """Part off the nodes that hold as many pods as they may; the others."""
+        columns = self._columns
+        full, group = group.part(columns.full[group.at] == 1)
+        counts = (columns.memory_pods[full.at] + columns.core_pods[full.at]).tolist()
+        for name, column, count in zip(full.names, full.at.tolist(), counts, strict=True):
+            note = self._unhealthy.get(column, "")
+            refused[name] = reasons.node_at_cap(count) + (f"; {note}" if note else "")
+        return group
+
+    def _of_unit_beyond_one_share(
+        self,
+        request: Request,
+        unit: MemoryUnit,
+        group: Group,
+        refused: type_of_texts,
+        hopeless: type_of_texts,
+    ) -> None:
+        told = several_refused.explain(self._columns, request, unit, group, self._unhealthy, self._not_full)
+        refused.update(told.refused)
+        hopeless.update(told.hopeless)
+
+    def _short(self, request: Request, unit: MemoryUnit, group: Group, refused: type_of_texts) -> None:
         """Nodes that would take the request if enough were free."""
         columns = self._columns
         asked = request.memory_units
@@ -161,7 +166,7 @@ class Refusals:
         if busy.names:
             self._no_compute(request, unit, busy, refused)
 
-    def _no_compute(self, request: Request, unit: MemoryUnit, group: _Group, refused: type_of_texts) -> None:
+    def _no_compute(self, request: Request, unit: MemoryUnit, group: Group, refused: type_of_texts) -> None:
         columns = self._columns
         fits = columns.fit_units.take(group.at, axis=1)
         core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1).astype(
@@ -173,7 +178,7 @@ class Refusals:
         parts = self._nearest[unit]
         refused.update(zip(group.names, [head + parts[key] for key in most.tolist()], strict=True))
 
-    def _late(self, group: _Group) -> Ints:
+    def _late(self, group: Group) -> Ints:
         """The lower a GPU's index, the higher: to add where the first of equals is wanted."""
         late: Ints = _LAST_INDEX - self._columns.index.take(group.at, axis=1)
         return late

@@ -1,10 +1,12 @@
 """What a pod was given, in MiB and GPU UUIDs, whatever the unit was at the time."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.quantity import MemoryUnit, granted_mib
-from gpushare.model.request import ContainerRequest, Request
+from gpushare.model.request import Request
 
 
 class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,13 +51,27 @@ def share_of(device: Device, device_units: int, units: int, core_percent: int) -
 
 def allocate_on(node: NodeDevices, device: Device, request: Request) -> Allocation:
     """The allocation that gives the whole of ``request`` on one ``device`` of ``node``."""
-    device_units = node.units_of(device)
+    return allocate_over(node, (device,), request)
 
-    def container_share(one: ContainerRequest) -> tuple[GpuShare, ...]:
-        return (share_of(device, device_units, one.memory_units, one.core_percent),)
+
+def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request) -> Allocation:
+    """The allocation that gives ``request`` on as many ``devices`` of ``node`` as it asks for, in the order of their indices."""
+    given_on = sorted(devices, key=lambda device: device.index)
+
+    def shares(units: int, core_percent: int) -> tuple[GpuShare, ...]:
+        return tuple(
+            given_share(device, node.units_of(device), request, units, core_percent) for device in given_on
+        )
 
     return Allocation(
-        gpus=(share_of(device, device_units, request.memory_units, request.core_percent),),
-        containers={one.name: container_share(one) for one in request.containers},
+        gpus=shares(request.memory_units, request.core_percent),
+        containers={one.name: shares(request.part_of(one), one.core_percent) for one in request.containers},
         unit=node.unit,
     )
+
+
+def given_share(
+    device: Device, device_units: int, request: Request, units: int, core_percent: int
+) -> GpuShare:
+    """What whoever asks for ``units`` of each GPU within ``request`` gets of ``device`` (``Request.given``)."""
+    return share_of(device, device_units, request.given(units, device_units), core_percent)

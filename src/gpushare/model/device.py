@@ -1,5 +1,6 @@
 """What a node has: its GPUs, its mode, its memory unit, and how they are written on the node."""
 
+import re
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -16,6 +17,8 @@ ISOLATED_POD_CAP: Final = 16
 #: More GPUs than any node has; a description with more is a mistake.
 MAX_DEVICES: Final = 128
 _MAX_MIB: Final = 1 << 30
+#: How people name a GPU: by its index, by its UUID, or by what stands for that (``index_uuid``).
+_CORDONED: Final = re.compile(r"0|[1-9][0-9]{0,2}|(GPU|MIG)-[0-9A-Za-z-]+|[^/]+/[0-9]+", re.ASCII)
 _E = TypeVar("_E", bound=Enum)
 
 
@@ -38,6 +41,11 @@ class NodeMode(Enum):
     def gives_core(self) -> bool:
         """Whether the node advertises ``aliyun.com/gpu-core.percentage``."""
         return self is NodeMode.CORE_MEM
+
+    @property
+    def gives_several(self) -> bool:
+        """Whether a pod can have several of its GPUs: MPS has a server for each, and a program speaks to one."""
+        return self is not NodeMode.MPS
 
     @property
     def isolated(self) -> bool:
@@ -66,6 +74,13 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     numa_node: int = msgspec.field(name="numa", default=-1)
     foreign_mib: int = msgspec.field(name="foreign", default=0)
     """Memory that processes hold to which no scheduler of ours gave it: kept out of what is given away."""
+    cordoned: bool = False
+    """Whether people want nothing new on it; never described by an agent, but read from ``gpushare.dev/cordoned-gpus``."""
+
+    @property
+    def in_service(self) -> bool:
+        """Whether anything new may be put on it."""
+        return self.healthy and not self.cordoned
 
 
 def index_uuid(node: str, index: int) -> str:
@@ -76,8 +91,8 @@ def index_uuid(node: str, index: int) -> str:
 class NodeDevices(msgspec.Struct, frozen=True):
     """A node as the ledger sees it.
 
-    ``devices`` are ordered by index; ``max_pods`` caps the pods on each GPU (``None``: no cap);
-    ``refusal`` is a reason why nothing new may be placed here at present, empty when there is none;
+    ``devices`` are ordered by index; ``max_pods`` caps the pods on each GPU, ``max_node_pods`` those on all of them
+    (``None``: no cap); ``refusal`` is a reason why nothing new may be placed here at present, empty when there is none;
     ``problem`` is what is wrong with the node's labels, which somebody has to correct.
     """
 
@@ -89,6 +104,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
     max_pods: int | None = None
     refusal: str = ""
     problem: str = ""
+    max_node_pods: int | None = None
 
     def units_of(self, device: Device) -> int:
         """How many units ``device`` has in this node's unit."""
@@ -208,20 +224,24 @@ def node_devices(
         name=name,
         mode=mode,
         unit=unit,
-        devices=devices,
+        devices=tuple(_with_cordon(device, labels.cordoned) for device in devices),
         placement=labels.placement,
         max_pods=min(filter(None, (cap, labels.max_pods)), default=None),
         refusal=refusal,
         problem=labels.problem,
+        max_node_pods=labels.max_node_pods,
     )
 
 
 class _Labels(msgspec.Struct, frozen=True):
-    """A node's labels of ours; one that cannot be understood counts as absent and is the ``problem``."""
+    """A node's labels of ours, and the annotation that people set; what cannot be understood counts as absent and is the
+    ``problem``."""
 
     mode: NodeMode
     placement: Placement
     max_pods: int | None
+    max_node_pods: int | None
+    cordoned: frozenset[str]
     problem: str
 
     @classmethod
@@ -237,16 +257,30 @@ class _Labels(msgspec.Struct, frozen=True):
 
         mode = read(names.LABEL_MODE, NodeMode, NodeMode.DEFAULT)
         placement = read(names.LABEL_PLACEMENT, Placement, Placement.BINPACK)
-        max_pods = None
-        text = (node.metadata.labels or {}).get(names.LABEL_MAX_PODS)
-        if text is not None:
+
+        def cap(label: str) -> int | None:
+            text = (node.metadata.labels or {}).get(label)
+            if text is None:
+                return None
             if text.isascii() and text.isdecimal() and len(text) <= 9 and int(text) > 0:
-                max_pods = int(text)
-            else:
-                problems.append(
-                    f"label {names.LABEL_MAX_PODS}={text} is not a number from 1; correct or remove it"
-                )
-        return cls(mode, placement, max_pods, "; ".join(problems))
+                return int(text)
+            problems.append(f"label {label}={text} is not a number from 1; correct or remove it")
+            return None
+
+        max_pods, max_node_pods = cap(names.LABEL_MAX_PODS), cap(names.LABEL_MAX_NODE_PODS)
+        text = (node.metadata.annotations or {}).get(names.ANN_CORDONED, "")
+        cordoned = frozenset(filter(None, (one.strip() for one in text.split(","))))
+        wrong = sorted(one for one in cordoned if not _CORDONED.fullmatch(one))
+        if wrong:
+            problems.append(
+                f"annotation {names.ANN_CORDONED} names no GPU with {wrong[0][:80]!r}: write indices or UUIDs, with commas"
+            )
+        return cls(mode, placement, max_pods, max_node_pods, cordoned, "; ".join(problems))
+
+
+def _with_cordon(device: Device, cordoned: frozenset[str]) -> Device:
+    wanted = device.uuid in cordoned or str(device.index) in cordoned
+    return device if wanted is device.cordoned else msgspec.structs.replace(device, cordoned=wanted)
 
 
 def _check_devices(devices: tuple[Device, ...], subject: str) -> None:

@@ -1,6 +1,8 @@
-"""What a pod asks of a GPU, counted as Kubernetes counts a pod's resources."""
+"""What a pod asks of GPUs, counted as Kubernetes counts a pod's resources."""
 
+import re
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -8,6 +10,8 @@ from gpushare.model import names
 from gpushare.model.errors import InvalidQuantity, InvalidRequest
 from gpushare.model.objects import Container, Pod
 from gpushare.model.quantity import parse_amount
+
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 
 
 class ContainerKind(Enum):
@@ -20,7 +24,10 @@ class ContainerKind(Enum):
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
-    """What one container asks for; ``index`` counts within its own list (containers or initContainers)."""
+    """What one container asks for; ``index`` counts within its own list (containers or initContainers).
+
+    ``memory_units`` are those of all its GPUs together, as its manifest says and the kubelet counts.
+    """
 
     name: str
     kind: ContainerKind
@@ -30,19 +37,40 @@ class ContainerRequest(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a pod asks for: units and percent of **one** GPU, as the scheduler must find them.
+    """What a pod asks for: units and percent of **each** of ``gpu_count`` GPUs of one node, as the scheduler must find them.
 
-    ``containers`` holds only those that ask, init containers first, in the order in which they start.
+    ``whole_device``: only GPUs of which nobody holds anything, and all of each of them; ``memory_units`` is the least
+    that they must have then. ``containers`` holds only those that ask, init containers first, in the order in which
+    they start.
     """
 
     memory_units: int
     core_percent: int
     containers: tuple[ContainerRequest, ...]
+    gpu_count: int = 1
+    whole_device: bool = False
 
     @property
     def wants_core(self) -> bool:
         """Whether compute is asked for, and not memory alone."""
         return self.core_percent > 0
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether it is for a share of one GPU, as nearly all are."""
+        return self.gpu_count == 1 and not self.whole_device
+
+    def part_of(self, container: ContainerRequest) -> int:
+        """The units that ``container`` asks for on each of its GPUs."""
+        return container.memory_units // self.gpu_count
+
+    def given(self, units: int, device_units: int) -> int:
+        """What ``units`` of those asked for on each GPU come to on a GPU of ``device_units``.
+
+        They are what is given, but where GPUs are given whole: then it is the same part of the GPU as of the pod's request,
+        rounded down. So the whole pod gets all of it, and containers that run together never more than that.
+        """
+        return units * device_units // self.memory_units if self.whole_device else units
 
 
 def request_of(pod: Pod) -> Request | None:
@@ -50,6 +78,27 @@ def request_of(pod: Pod) -> Request | None:
 
     Raises ``InvalidRequest`` (subject ``pod NAMESPACE/NAME``) when the rules of spec §2 are broken:
     such a pod fits no node, ever, until it is changed.
+    """
+    request = unlabelled_request_of(pod)
+    if request is None or not pod.metadata.labels:
+        return request
+    labels, subject = pod.metadata.labels, f"pod {pod.key}"
+    gpu_count = _gpu_count(labels, request.containers, subject)
+    whole_device = _whole_device(labels, subject)
+    if gpu_count == 1 and not whole_device:
+        return request
+    return msgspec.structs.replace(
+        request,
+        memory_units=request.memory_units // gpu_count,
+        gpu_count=gpu_count,
+        whole_device=whole_device,
+    )
+
+
+def unlabelled_request_of(pod: Pod) -> Request | None:
+    """What its containers ask for, as if for one GPU: what a bound pod was given is in its record, whatever its labels say.
+
+    ``None`` and errors as with ``request_of``.
     """
     subject = f"pod {pod.key}"
     asked = _asked(pod, subject)
@@ -64,7 +113,6 @@ def request_of(pod: Pod) -> Request | None:
             f"containers ask for different kinds of GPU resource (only {with_core} asks for {names.GPU_CORE}); "
             f"give every GPU container {names.GPU_MEM} alone, or both",
         )
-    _check_labels(pod, subject)
     return Request(
         memory_units=effective_amount([(one.kind, one.memory_units) for one in asked]),
         core_percent=effective_amount([(one.kind, one.core_percent) for one in asked]),
@@ -116,20 +164,47 @@ def _check_container(one: ContainerRequest, subject: str) -> None:
         )
 
 
-def _check_labels(pod: Pod, subject: str) -> None:
-    labels = pod.metadata.labels or {}
-    count = labels.get(names.LABEL_POD_GPU_COUNT)
-    if count not in (None, "1"):
+def _gpu_count(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subject: str) -> int:
+    """Over how many GPUs the pod is to be spread; admission refuses in the same words (``gpushare.admission.rules``)."""
+    label = names.LABEL_POD_GPU_COUNT
+    text = labels.get(label, "1")
+    if _COUNT.fullmatch(text) is None:
         raise InvalidRequest(
             subject,
-            f"label {names.LABEL_POD_GPU_COUNT}={count}: this version gives a pod one GPU; remove the label",
+            f"label {label} must be a whole number from 1 to 9999, without leading zeros: it is '{text}'; "
+            "write the number of GPUs, or remove the label",
         )
-    placement = labels.get(names.LABEL_POD_PLACEMENT)
-    if placement is not None:
+    count = int(text)
+    if count == 1:
+        return count
+    as_written = sorted(asked, key=lambda one: one.kind is not ContainerKind.APP)
+    computing = ", ".join(f"container {one.name}" for one in as_written if one.core_percent)
+    if computing:
         raise InvalidRequest(
             subject,
-            f"label {names.LABEL_POD_PLACEMENT}={placement} is not supported by this version; remove it",
+            f"label {label}={text} and {names.GPU_CORE} exclude each other: remove the label, "
+            f"or {names.GPU_CORE} from {computing}",
         )
+    uneven = [one for one in as_written if one.memory_units % count]
+    if uneven:
+        told = ", ".join(f"container {one.name} asks for {one.memory_units}" for one in uneven)
+        raise InvalidRequest(
+            subject,
+            f"label {label}={text} spreads {names.GPU_MEM} over {text} GPUs in equal whole parts: {told}; "
+            f"ask for a multiple of {text}, or change the label",
+        )
+    return count
+
+
+def _whole_device(labels: dict[str, str], subject: str) -> bool:
+    value = labels.get(names.LABEL_POD_PLACEMENT)
+    if value not in (None, names.POD_PLACEMENT_WHOLE_DEVICE):
+        raise InvalidRequest(
+            subject,
+            f"label {names.LABEL_POD_PLACEMENT} has one value, {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
+            "correct it, or remove the label",
+        )
+    return value is not None
 
 
 def effective_amount(asked: list[tuple[ContainerKind, int]]) -> int:

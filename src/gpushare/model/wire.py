@@ -44,8 +44,8 @@ _BY_CONTAINER = msgspec.json.Decoder(dict[str, dict[str, int]])
 def allocation_annotations(allocation: Allocation, request: Request, stamp: Stamp) -> dict[str, str]:
     """Every annotation that a bound pod carries, as one mapping for one atomic write.
 
-    The first generation is written for pods on one GPU, the second for their app containers, by index
-    in ``spec.containers``, and the core annotation where compute was asked for.
+    The first generation is written for pods on one GPU, for it has no place for more; the second for app containers,
+    by index in ``spec.containers``, with every GPU, and the core annotation where compute was asked for.
     """
     assigned = "true" if stamp.assigned else "false"
     written = {names.ANN_SHARE: _record(allocation)}

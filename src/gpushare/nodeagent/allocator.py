@@ -76,7 +76,7 @@ class Allocator:
     async def prefer(
         self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
     ) -> list[str]:
-        """The IDs that the kubelet should take, all on one GPU; raises ``ClaimRefused``."""
+        """The IDs that the kubelet should take, all on the GPUs that were decided; raises ``ClaimRefused``."""
         if resource == names.GPU_WHOLE:
             rest = [device_id for device_id in in_order(available) if device_id not in set(must)]
             return [*must, *rest][:amount]
@@ -119,11 +119,11 @@ class Allocator:
     async def _match(self, resource: str, ids: Sequence[str]) -> Match:
         match = await self._decide(resource, len(ids), lambda: self._book.match(resource, ids))
         logger.info(
-            "pod %s, container %s: %s of GPU %d%s",
+            "pod %s, container %s: %s of %s%s",
             match.claim.pod.key,
             match.container.name,
             worded(resource, len(ids)),
-            match.share.index,
+            " and ".join(f"GPU {share.index}" for share in match.shares),
             " (another than was decided)" if match.moved else "",
         )
         return match
@@ -159,12 +159,13 @@ class Allocator:
             logger.warning("%s", error)
 
     async def _injection(self, resource: str, match: Match, ids: Sequence[str]) -> Injection:
+        request = match.claim.request
         grant = Grant(
             pod=match.claim.pod.key,
             uid=match.claim.uid,
             container=match.container.name,
-            share=match.share,
-            pod_units=match.claim.pod.request.memory_units,
+            shares=match.shares,
+            pod_units=sum(request.given(request.memory_units, share.device_units) for share in match.shares),
             mode=self._book.node.mode,
             ids=tuple(ids),
         )
@@ -174,7 +175,7 @@ class Allocator:
         backend = self._backend_of(grant.mode)
         in_place = backend.in_place
         try:
-            access = self._give([match.share.uuid], in_place=in_place)
+            access = self._give([share.uuid for share in match.shares], in_place=in_place)
             added = await backend.inject(grant, in_place=in_place)
         except ClaimRefused as refusal:
             raise ClaimRefused(refusal.subject, refusal.problem, (match.claim.uid,)) from None

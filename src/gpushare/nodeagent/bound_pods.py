@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import msgspec
 
 from gpushare.model import names
-from gpushare.model.allocation import Allocation, GpuShare, share_of
+from gpushare.model.allocation import Allocation, GpuShare, given_share
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.errors import InvalidRequest, MalformedAllocation
 from gpushare.model.objects import ObjectReference, Pod, PodStatus
 from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request, request_of
+from gpushare.model.request import ContainerKind, ContainerRequest, Request, unlabelled_request_of
 from gpushare.model.wire import is_allocated, read_allocation, read_stamp
 
 #: The annotations that say what a pod was given.
@@ -60,7 +60,8 @@ def _container_names(status: ReportingPodStatus) -> dict[str, str]:
 class BoundPod(msgspec.Struct, frozen=True):
     """A pod of this node that asks for GPU memory and has not finished.
 
-    ``annotations`` are those of ``ALLOCATION_ANNOTATIONS`` that it carries.
+    ``request`` is what its containers ask for, as if for one GPU: labels of a bound pod may be changed, and mean nothing
+    more. ``annotations`` are those of ``ALLOCATION_ANNOTATIONS`` that it carries.
     """
 
     uid: str
@@ -94,11 +95,12 @@ class BoundPod(msgspec.Struct, frozen=True):
 class Claim(msgspec.Struct, frozen=True):
     """What the scheduler decided for a bound pod.
 
-    ``by_index``: the record names GPUs by their indices alone, as it was made before the node was described;
+    ``request`` is the pod's, for as many GPUs, and as whole, as the record says. ``by_index``: the record names GPUs by their indices alone, as it was made before the node was described;
     ``allocation`` has the UUIDs all the same.
     """
 
     pod: BoundPod
+    request: Request
     allocation: Allocation
     assume_time_ns: int
     assigned: bool
@@ -109,27 +111,48 @@ class Claim(msgspec.Struct, frozen=True):
         """The pod's UID."""
         return self.pod.uid
 
-    def decided(self, container: ContainerRequest) -> GpuShare:
-        """The share that was decided for ``container``; the pod's first GPU where the record does not say."""
+    @property
+    def is_together(self) -> bool:
+        """Whether all its containers lie on the same GPUs: some other schedulers give each a GPU of its own."""
+        return len(self.allocation.gpus) == self.request.gpu_count
+
+    def decided(self, container: ContainerRequest) -> tuple[GpuShare, ...]:
+        """The shares that were decided for ``container``; on the pod's first GPUs where the record does not say."""
         by_container = self.allocation.containers
         shares = by_container.get(container.name)
         if shares is None and container.kind is ContainerKind.APP:
             shares = by_container.get(
                 f"#{container.index}"
             )  # records of other schedulers know the index alone
-        return (shares or self.allocation.gpus)[0]
+        return (shares or self.allocation.gpus)[: self.request.gpu_count]
+
+    def place(self, container: ContainerRequest) -> frozenset[str]:
+        """The GPUs that were decided for ``container``, by UUID."""
+        return frozenset(share.uuid for share in self.decided(container))
 
     def share_on(self, device: Device, container: ContainerRequest, unit: MemoryUnit) -> GpuShare:
         """What ``container`` gets on ``device``: as decided, or worked out in the unit of the decision.
 
         ``unit`` is the node's present one, for decisions that do not name theirs.
         """
-        decided = self.decided(container)
-        if decided.uuid == device.uuid and decided.units == container.memory_units:
-            device_units = decided.device_units
-        else:
-            device_units = (self.allocation.unit or unit).count_in(device.total_mib)
-        return share_of(device, device_units, container.memory_units, container.core_percent)
+        units = self.request.part_of(container)
+        device_units = self._device_units(device, unit)
+        for decided in self.decided(container):
+            if decided.uuid == device.uuid and decided.units == self.request.given(
+                units, decided.device_units
+            ):
+                device_units = decided.device_units
+        return given_share(device, device_units, self.request, units, container.core_percent)
+
+    def pod_share_on(self, device: Device, unit: MemoryUnit) -> GpuShare:
+        """What the whole pod would hold on a ``device`` that was not decided for it."""
+        request, first = self.request, self.allocation.gpus[0]
+        # As recorded: it may be more than is asked for.
+        units = request.memory_units if request.whole_device else first.units
+        return given_share(device, self._device_units(device, unit), request, units, first.core_percent)
+
+    def _device_units(self, device: Device, unit: MemoryUnit) -> int:
+        return (self.allocation.unit or unit).count_in(device.total_mib)
 
 
 def bound_pod(pod: Pod) -> BoundPod | None:
@@ -137,12 +160,14 @@ def bound_pod(pod: Pod) -> BoundPod | None:
     if pod.finished:
         return None
     try:
-        request = request_of(pod)
+        request = unlabelled_request_of(pod)
     except InvalidRequest:
         return None  # the scheduler has told its owner; no device can be meant for it
     if request is None:
         return None
     meta = pod.metadata
+    if (meta.labels or {}).get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE:
+        request = msgspec.structs.replace(request, whole_device=True)
     annotations = meta.annotations or {}
     return BoundPod(
         uid=meta.uid,
@@ -173,7 +198,27 @@ def claim_of(pod: BoundPod, node: NodeDevices) -> Claim | None:
         raise MalformedAllocation(subject, "its allocation annotations name no GPU")
     stamp = read_stamp(pod.annotations, subject)
     located = _located(allocation, node)
-    return Claim(pod, located, stamp.assume_time_ns, stamp.assigned, by_index=located != allocation)
+    request = _recorded(pod.request, allocation)
+    return Claim(pod, request, located, stamp.assume_time_ns, stamp.assigned, by_index=located != allocation)
+
+
+def _recorded(request: Request, allocation: Allocation) -> Request:
+    """``request`` for as many GPUs as the record gives each container, and whole ones if it gives them whole.
+
+    A record of all that a GPU has may also be that of a pod that just asks for as much; only then the label decides.
+    """
+    gpu_count = max(map(len, allocation.containers.values()), default=1) or 1
+    memory_units = request.memory_units * request.gpu_count // gpu_count
+    whole = len(allocation.gpus) == gpu_count and all(
+        share.units == share.device_units for share in allocation.gpus
+    )
+    more = any(share.units > memory_units for share in allocation.gpus)
+    return msgspec.structs.replace(
+        request,
+        memory_units=memory_units,
+        gpu_count=gpu_count,
+        whole_device=whole and (more or request.whole_device),
+    )
 
 
 def _located(allocation: Allocation, node: NodeDevices) -> Allocation:

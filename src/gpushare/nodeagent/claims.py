@@ -12,6 +12,10 @@ GPU, which is that of the IDs, and the reconciliation writes on each what it rea
 g, a pod may be moved there only if all that come into question ask alike, and if g has the room when every
 other decision is honoured. Everything else is refused: a guess would give memory away that
 someone else was promised.
+
+A pod may have several GPUs: then each of its containers has as many units on each of them, and all that is said here of a
+GPU is said of such a set, its *place*. The IDs of one container so lie on the whole place, in equal parts; only those of a
+finished init container, which the kubelet hands on as it likes, may lie on a part of it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +23,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpushare.model import names
-from gpushare.model.allocation import GpuShare, share_of
+from gpushare.model.allocation import GpuShare
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.request import ContainerKind, ContainerRequest
 from gpushare.nodeagent.bound_pods import Claim
-from gpushare.nodeagent.device_ids import CORE_PER_GPU, DeviceIds, in_order
+from gpushare.nodeagent.device_ids import CORE_PER_GPU, DeviceIds
 from gpushare.nodeagent.errors import ClaimRefused, UnknownDeviceId
 
 #: How long an answered ``Allocate`` that the kubelet does not list is believed. It lists it at once, unless it
@@ -44,20 +48,20 @@ type_of_listing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
 
 
 class Waiting(NamedTuple):
-    """A container whose turn it is, and the GPU on which its IDs are expected (UUID)."""
+    """A container whose turn it is, and the GPUs on which its IDs are expected (UUIDs)."""
 
     claim: Claim
     container: ContainerRequest
-    expected: str
+    expected: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Whom an ``Allocate`` is for, and what they get. ``moved``: another GPU than was decided."""
+    """Whom an ``Allocate`` is for, and what they get, by GPU index. ``moved``: other GPUs than were decided."""
 
     claim: Claim
     container: ContainerRequest
-    share: GpuShare
+    shares: tuple[GpuShare, ...]
     moved: bool
 
 
@@ -95,7 +99,7 @@ class ClaimBook:
         """What a container of the pod may use of a GPU where the pod really is; all of the pod where ``container`` is
         not one that asks for memory. ``None``: nothing."""
         whole = next((share for share in self._shares(claim) if share.uuid == gpu), None)
-        asking = next((one for one in claim.pod.request.containers if one.name == container), None)
+        asking = next((one for one in claim.request.containers if one.name == container), None)
         device = self._devices.get(gpu)
         if whole is None or asking is None or device is None or not asking.memory_units:
             return whole
@@ -198,36 +202,37 @@ class ClaimBook:
         """
         free = self.ids.by_gpu(available)
         if must:
-            uuid, held = self._one_gpu(must), set(must)
-            rest = in_order(device_id for device_id in free.get(uuid, ()) if device_id not in held)
-            chosen = [*must, *rest][:amount]
+            place = self._place_with(resource, amount, must)
         else:
-            uuid = self._preferred_gpu(resource, amount, free)
-            chosen = in_order(free[uuid])[:amount]
+            place = self._preferred_place(resource, amount, free)
+        chosen = self.ids.balanced(place, free, must, amount)
         if len(chosen) < amount:
             raise ClaimRefused(
                 f"node {self.node.name}",
-                f"{self._gpu(uuid)} has {len(chosen)} free devices of {resource} where {amount} are wanted",
+                f"{self._named(place)} {'has' if len(place) == 1 else 'have'} {len(chosen)} free devices of {resource} "
+                f"where {amount} are wanted",
             )
         return chosen
 
     def match(self, resource: str, ids: Sequence[str]) -> Match:
         """Whom these IDs are for; raises ``ClaimRefused`` when nobody can be meant, or one of several unequal."""
-        uuid, amount = self._one_gpu(ids), len(ids)
-        device = self._devices[uuid]
+        counted, amount = self._counted(ids), len(ids)
+        place = frozenset(counted)
         waiting = self.waiting(resource, amount)
         reused = self._holders_of(frozenset(ids))
         waiting.sort(key=lambda one: one.claim.uid not in reused)  # stable: the order stays otherwise
+        even = len(set(counted.values())) == 1
         for one in waiting:
-            if one.expected == uuid:
-                return self._matched(one, device, moved=one.claim.decided(one.container).uuid != uuid)
-        movable = [one for one in waiting if self._movable(one.claim, device)]
+            if (place == one.expected and even) or (place <= one.expected and one.claim.uid in reused):
+                return self._matched(one, one.expected)
+        devices = self._devices_of(place)
+        movable = [one for one in waiting if even and self._movable(one.claim, devices)]
         if movable and len({_signature(one.claim) for one in waiting}) == 1:
-            return self._matched(movable[0], device, moved=True)
-        raise self._refusal(resource, amount, uuid, waiting)
+            return self._matched(movable[0], place)
+        raise self._refusal(resource, amount, counted, waiting)
 
-    def displaced(self) -> tuple[Claim, Device] | None:
-        """A waiting pod whose decided GPU has gone to pods that asked alike, and a GPU that has room for it.
+    def displaced(self) -> tuple[Claim, tuple[Device, ...]] | None:
+        """A waiting pod one of whose decided GPUs has gone to pods that asked alike, and GPUs that have room for it.
 
         Seen from what containers really have, so that it is found again after a restart. ``None``: every
         decision can be kept, or none that cannot has another place to go.
@@ -239,58 +244,73 @@ class ClaimBook:
             waiting = [
                 claim
                 for claim in self._claims.values()
-                if claim.allocation.gpus[0].uuid == device.uuid
+                if device.uuid in _uuids(claim.allocation.gpus)
                 and not claim.assigned
                 and not claim.pod.running
             ]
-            for claim, other in (
+            for claim, others in (
                 *self._exchanges(device, waiting),
                 *self._ways_out(device, held[device.uuid], waiting),
             ):
-                if self._movable(claim, other):
-                    return claim, other
+                if self._movable(claim, others):
+                    return claim, others
         return None
 
-    def _exchanges(self, device: Device, waiting: Sequence[Claim]) -> Iterator[tuple[Claim, Device]]:
+    def _exchanges(
+        self, device: Device, waiting: Sequence[Claim]
+    ) -> Iterator[tuple[Claim, tuple[Device, ...]]]:
         """For a pod that has come to ``device`` unrecorded, its twin goes to where that one was decided."""
         for stranger in self._claims.values():
-            before, after = stranger.allocation.gpus[0].uuid, self._shares(stranger)[0].uuid
-            if before != device.uuid == after and before in self._devices:
+            before, after = _uuids(stranger.allocation.gpus), _uuids(self._shares(stranger))
+            if device.uuid in after - before and before <= self._devices.keys():
                 for claim in waiting:
                     if _signature(claim) == _signature(stranger):
-                        yield claim, self._devices[before]
+                        yield claim, self._devices_of(before)
 
     def _ways_out(
         self, device: Device, held: Sequence[GpuShare], waiting: Sequence[Claim]
-    ) -> Iterator[tuple[Claim, Device]]:
+    ) -> Iterator[tuple[Claim, tuple[Device, ...]]]:
         """The smallest pod whose going is enough, or else the largest."""
         above_mib = sum(share.mib for share in held) - device.total_mib
 
         def order(claim: Claim) -> tuple[bool, int]:
-            mib = claim.allocation.gpus[0].mib
+            mib = next(share.mib for share in claim.allocation.gpus if share.uuid == device.uuid)
             return (mib < above_mib, mib if mib >= above_mib else -mib)
 
         for claim in sorted(waiting, key=order):
+            decided = _uuids(claim.allocation.gpus)
             for other in self.node.devices:
-                if other is not device:
-                    yield claim, other
+                if other.uuid not in decided:
+                    yield claim, self._devices_of(decided - {device.uuid} | {other.uuid})
 
-    def _matched(self, one: Waiting, device: Device, *, moved: bool) -> Match:
-        return Match(
-            one.claim, one.container, one.claim.share_on(device, one.container, self.node.unit), moved
-        )
+    def _matched(self, one: Waiting, place: frozenset[str]) -> Match:
+        claim, unit = one.claim, self.node.unit
+        shares = tuple(claim.share_on(device, one.container, unit) for device in self._devices_of(place))
+        return Match(claim, one.container, shares, moved=claim.place(one.container) != place)
 
-    def _preferred_gpu(self, resource: str, amount: int, free: Mapping[str, Sequence[str]]) -> str:
+    def _preferred_place(
+        self, resource: str, amount: int, free: Mapping[str, Sequence[str]]
+    ) -> frozenset[str]:
         waiting = self.waiting(resource, amount)
         for one in waiting:
-            if len(free.get(one.expected, ())) >= amount:
+            if all(len(free.get(uuid, ())) * len(one.expected) >= amount for uuid in one.expected):
                 return one.expected
         if len({_signature(one.claim) for one in waiting}) == 1:
-            for one in waiting:
-                for uuid, ids in free.items():
-                    if len(ids) >= amount and self._movable(one.claim, self._devices[uuid]):
-                        return uuid
-        raise self._refusal(resource, amount, None, waiting)
+            for one in filter(lambda one: self._is_free_to_go(one.claim), waiting):
+                count = one.claim.request.gpu_count
+                roomy = (uuid for uuid, ids in free.items() if len(ids) * count >= amount)
+                found = [uuid for uuid in roomy if self._may_lie_on(one.claim, self._devices[uuid])]
+                if len(found) >= count:
+                    return frozenset(found[:count])
+        raise self._refusal(resource, amount, {}, waiting)
+
+    def _place_with(self, resource: str, amount: int, must: Sequence[str]) -> frozenset[str]:
+        """The GPUs for a container that is to have the IDs ``must``, those of a finished init container of its pod."""
+        place, holders = frozenset(self._counted(must)), self._holders_of(frozenset(must))
+        for one in self.waiting(resource, amount):
+            if one.claim.uid in holders and place <= one.expected:
+                return one.expected
+        return place
 
     def _next(self, claim: Claim, resource: str, *, recovering: bool) -> Iterator[Waiting]:
         """The container of ``claim`` whose turn it is for ``resource``, if there is one."""
@@ -299,12 +319,12 @@ class ClaimBook:
         given = self.given(claim)
         served = claim.assigned or claim.pod.running
         if recovering:
-            lasting = any(one.kind is not ContainerKind.INIT for one in claim.pod.request.containers)
+            lasting = any(one.kind is not ContainerKind.INIT for one in claim.request.containers)
             if not served or given or self._listing is None or not lasting:
                 return
         elif served:
             return
-        wanted = [one for one in claim.pod.request.containers if amount_of(one, resource)]
+        wanted = [one for one in claim.request.containers if amount_of(one, resource)]
         # In the order in which they start: who has devices was asked for after all before it.
         turn = max((at + 1 for at, one in enumerate(wanted) if (one.name, resource) in given), default=0)
         if turn < len(wanted):
@@ -312,34 +332,33 @@ class ClaimBook:
 
     def _expected(
         self, claim: Claim, container: ContainerRequest, given: Mapping[tuple[str, str], frozenset[str]]
-    ) -> str:
+    ) -> frozenset[str]:
         own = [ids for (name, _), ids in given.items() if name == container.name]
-        others = list(given.values()) if len(claim.allocation.gpus) == 1 else []
-        for ids in (*own, *others):
-            uuid = self._gpu_of_some(ids)
-            if uuid is not None:
-                return uuid
-        return claim.decided(container).uuid
+        others = list(given.values()) if claim.is_together else []
+        found = (self._place_of(claim, ids) for ids in (*own, *others))
+        return next((place for place in found if place), None) or claim.place(container)
 
     def _likelihood(self, one: Waiting) -> tuple[bool, bool, int, str, str]:
         pod = one.claim.pod
         listed = self._listing is not None and pod.key in self._listing
         return (not self.given(one.claim), not listed, one.claim.assume_time_ns, pod.created, pod.uid)
 
-    def _movable(self, claim: Claim, device: Device) -> bool:
-        """Whether the whole pod may go to ``device``, all other decisions honoured."""
-        if (
-            self.given(claim)
-            or claim.pod.terminating
-            or len(claim.allocation.gpus) != 1
-            or not device.healthy
-        ):
+    def _movable(self, claim: Claim, devices: Sequence[Device]) -> bool:
+        """Whether the whole pod may go to ``devices``, all other decisions honoured."""
+        return (
+            len(devices) == claim.request.gpu_count
+            and self._is_free_to_go(claim)
+            and all(self._may_lie_on(claim, device) for device in devices)
+        )
+
+    def _is_free_to_go(self, claim: Claim) -> bool:
+        return not self.given(claim) and not claim.pod.terminating and claim.is_together
+
+    def _may_lie_on(self, claim: Claim, device: Device) -> bool:
+        """Whether ``device`` has room for the pod's part of one GPU, all other decisions honoured."""
+        wanted = claim.pod_share_on(device, self.node.unit)
+        if not device.healthy or claim.request.memory_units > wanted.device_units:
             return False
-        request = claim.pod.request
-        device_units = (claim.allocation.unit or self.node.unit).count_in(device.total_mib)
-        if request.memory_units > device_units:
-            return False
-        wanted = share_of(device, device_units, request.memory_units, request.core_percent)
         return self._fits(device, [*self._held(but=claim).get(device.uuid, ()), wanted])
 
     def _held(self, *, but: Claim | None = None) -> dict[str, list[GpuShare]]:
@@ -361,14 +380,13 @@ class ClaimBook:
     def _shares(self, claim: Claim) -> tuple[GpuShare, ...]:
         """What a pod holds, on the GPU where it really is."""
         shares = claim.allocation.gpus
-        if len(shares) != 1:
+        if not claim.is_together:
             return shares
-        found = (self._gpu_of_some(ids) for ids in self.given(claim).values())
-        device = self._devices.get(next((uuid for uuid in found if uuid is not None), ""))
-        if device is None or device.uuid == shares[0].uuid:
+        found = (self._place_of(claim, ids) for ids in self.given(claim).values())
+        place = next((place for place in found if place), None)
+        if place is None or place == _uuids(shares) or not place <= self._devices.keys():
             return shares
-        device_units = (claim.allocation.unit or self.node.unit).count_in(device.total_mib)
-        return (share_of(device, device_units, shares[0].units, shares[0].core_percent),)
+        return tuple(claim.pod_share_on(device, self.node.unit) for device in self._devices_of(place))
 
     def _holders_of(self, ids: frozenset[str]) -> set[str]:
         """The pods that have any of these IDs: only an app container of the same pod gets them again."""
@@ -382,40 +400,53 @@ class ClaimBook:
         """Whether it is an init container: the kubelet lists no devices of those."""
         claim = self._claims.get(uid)
         return claim is not None and any(
-            one.name == container and one.kind is ContainerKind.INIT for one in claim.pod.request.containers
+            one.name == container and one.kind is ContainerKind.INIT for one in claim.request.containers
         )
 
-    def _gpu_of_some(self, ids: Iterable[str]) -> str | None:
-        """The GPU of any one of a container's IDs: we let none have IDs of two."""
-        try:
-            return self.ids.gpu_of(next(iter(ids)))
-        except (UnknownDeviceId, StopIteration):
-            return None
+    def _place_of(self, claim: Claim, ids: frozenset[str]) -> frozenset[str]:
+        """The GPUs on which a container of the pod is, if its IDs say; none where they do not."""
+        if claim.request.gpu_count == 1:
+            # Any one of them tells: we let no container have IDs of two.
+            try:
+                return frozenset((self.ids.gpu_of(next(iter(ids))),))
+            except (UnknownDeviceId, StopIteration):
+                return frozenset()
+        place = frozenset(self.ids.by_gpu(ids))
+        return place if len(place) == claim.request.gpu_count else frozenset()
 
-    def _one_gpu(self, ids: Sequence[str]) -> str:
+    def _counted(self, ids: Sequence[str]) -> dict[str, int]:
+        """How many of the IDs lie on each GPU."""
         try:
-            gpus = self.ids.gpus_of(ids)
+            counted = self.ids.gpus_of(ids)
         except UnknownDeviceId as error:
             raise ClaimRefused(error.subject, error.problem) from None
-        if len(gpus) != 1:
-            on = ", ".join(f"{count} on {self._gpu(uuid)}" for uuid, count in gpus.items()) or "none"
-            raise ClaimRefused(
-                f"node {self.node.name}",
-                f"the kubelet gave devices on several GPUs ({on}); one container is served from one GPU",
-            )
-        return next(iter(gpus))
+        if not counted:
+            raise ClaimRefused(f"node {self.node.name}", "the kubelet gave no device at all")
+        return counted
 
-    def _gpu(self, uuid: str) -> str:
-        device = self._devices.get(uuid)
-        return f"GPU {uuid}" if device is None else f"GPU {device.index}"
+    def _devices_of(self, place: Collection[str]) -> tuple[Device, ...]:
+        return tuple(device for device in self.node.devices if device.uuid in place)
+
+    def _named(self, place: Collection[str]) -> str:
+        """``GPU 0`` or ``GPU 0 and GPU 1``."""
+        unknown = sorted(uuid for uuid in place if uuid not in self._devices)
+        return " and ".join(
+            [
+                *(f"GPU {device.index}" for device in self._devices_of(place)),
+                *(f"GPU {uuid}" for uuid in unknown),
+            ]
+        )
 
     def _refusal(
-        self, resource: str, amount: int, uuid: str | None, waiting: Sequence[Waiting]
+        self, resource: str, amount: int, counted: Mapping[str, int], waiting: Sequence[Waiting]
     ) -> ClaimRefused:
-        place = f" of {self._gpu(uuid)}" if uuid else ""
-        text = f"no pod bound to node {self.node.name} waits for {worded(resource, amount)}{place}"
+        of = f" of {self._named(counted)}" if counted else ""
+        if len(counted) > 1:
+            on = ", ".join(f"{count} on {self._named([uuid])}" for uuid, count in counted.items())
+            of = f" with devices on several GPUs ({on})"
+        text = f"no pod bound to node {self.node.name} waits for {worded(resource, amount)}{of}"
         if waiting:
-            where = ", ".join(f"{one.claim.pod.key} on {self._gpu(one.expected)}" for one in waiting[:3])
+            where = ", ".join(f"{one.claim.pod.key} on {self._named(one.expected)}" for one in waiting[:3])
             more = f" and {len(waiting) - 3} more" if len(waiting) > 3 else ""
             text += f"; as much is decided for {where}{more}, and it can be given nowhere else"
         return ClaimRefused("", text, tuple(one.claim.uid for one in waiting))
@@ -438,5 +469,11 @@ def _signature(claim: Claim) -> tuple[object, ...]:
     return (
         claim.allocation.unit,
         len(claim.allocation.gpus),
-        *((one.kind, one.memory_units, one.core_percent) for one in claim.pod.request.containers),
+        claim.request.gpu_count,
+        claim.request.whole_device,
+        *((one.kind, one.memory_units, one.core_percent) for one in claim.request.containers),
     )
+
+
+def _uuids(shares: Iterable[GpuShare]) -> frozenset[str]:
+    return frozenset(share.uuid for share in shares)

@@ -10,7 +10,7 @@ where they lie, and nothing more. (From 1 GiB to 128 MiB a held ID blocks an eig
 kubelet cannot be told more, the scheduler's ledger counts MiB and knows.)
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from gpushare.model.device import Device
@@ -90,6 +90,27 @@ class DeviceIds:
             uuid = self.gpu_of(device_id)
             counted[uuid] = counted.get(uuid, 0) + 1
         return counted
+
+    def balanced(
+        self, gpus: Iterable[str], free: Mapping[str, Sequence[str]], must: Sequence[str], amount: int
+    ) -> list[str]:
+        """``amount`` of the IDs ``free`` on ``gpus`` (by UUID), as equal in number on each as can be: ``must``, then the lowest.
+
+        Fewer where there are no more.
+        """
+        held = self.by_gpu(must)
+        counts = {uuid: len(held.get(uuid, ())) for uuid in sorted(gpus)}
+        rest = {uuid: iter(in_order(set(free.get(uuid, ())).difference(must))) for uuid in counts}
+        chosen = list(must[:amount])
+        while counts and len(chosen) < amount:
+            uuid = min(counts, key=counts.__getitem__)
+            one = next(rest[uuid], None)
+            if one is None:
+                del counts[uuid]
+            else:
+                chosen.append(one)
+                counts[uuid] += 1
+        return chosen
 
 
 def in_order(device_ids: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ A node's mode chooses the backend. ``NoIsolation`` tells the container its share
 """
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Protocol
 
 from gpushare.model import names
@@ -43,12 +44,12 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One container's share, as decided. ``pod_units`` are the units of its whole pod."""
+    """One container's share of each of its GPUs, as decided. ``pod_units`` are the units of its whole pod."""
 
     pod: str
     uid: str
     container: str
-    share: GpuShare
+    shares: tuple[GpuShare, ...]
     pod_units: int
     mode: NodeMode
     ids: tuple[str, ...] = ()
@@ -80,18 +81,23 @@ class NoIsolation:
 
 
 def memory_envs(grant: Grant) -> dict[str, str]:
-    """The environment that tells a container its GPU memory (spec §1), MiB of our own beside it."""
-    share = grant.share
+    """The environment that tells a container its GPU memory (spec §1), MiB of our own beside it.
+
+    Several GPUs are listed with commas, in one order; units and MiB are those on one of them. Where they differ in size it
+    is the one of which the container has the smallest part, so that no program that keeps to it takes too much of another.
+    """
+    shares = grant.shares
+    least = min(shares, key=lambda share: Fraction(share.units, share.device_units))
     return {
-        names.ENV_VISIBLE_DEVICES: share.uuid,
-        names.ENV_MEM_INDEX: str(share.index),
+        names.ENV_VISIBLE_DEVICES: ",".join(share.uuid for share in shares),
+        names.ENV_MEM_INDEX: ",".join(str(share.index) for share in shares),
         names.ENV_MEM_POD: str(grant.pod_units),
-        names.ENV_MEM_CONTAINER: str(share.units),
-        names.ENV_MEM_DEVICE: str(share.device_units),
-        names.ENV_MEM_LIMIT: str(share.mib),
+        names.ENV_MEM_CONTAINER: str(least.units),
+        names.ENV_MEM_DEVICE: str(least.device_units),
+        names.ENV_MEM_LIMIT: str(min(share.mib for share in shares)),
     }
 
 
 def core_envs(grant: Grant) -> dict[str, str]:
     """The environment that tells a container its compute share."""
-    return {names.ENV_CORE_PERCENT: str(grant.share.core_percent)}
+    return {names.ENV_CORE_PERCENT: str(grant.shares[0].core_percent)}

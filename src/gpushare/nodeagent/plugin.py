@@ -90,7 +90,7 @@ class DevicePlugin(DevicePluginServicer):
     async def GetPreferredAllocation(  # noqa: N802
         self, request: pb.PreferredAllocationRequest, context: Any
     ) -> pb.PreferredAllocationResponse:
-        """The IDs on the GPU that the scheduler decided for."""
+        """The IDs on the GPUs that the scheduler decided for."""
         with self._question():
             return await self._preferred(request, context)
 

@@ -161,8 +161,8 @@ class Reconciler:
             found = self._book.displaced()
             if found is None:
                 return True
-            claim, device = found
-            change = relocation(claim, device, self._book.node)
+            claim, devices = found
+            change = relocation(claim, devices, self._book.node)
             if not await self._write(claim, change):
                 return False
             moved = claim_of(claim.pod.annotated(change.annotations), self._book.node)

@@ -6,14 +6,13 @@ replaced whole. Where it agrees only the marks that the containers have their de
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpushare.model import names
-from gpushare.model.allocation import Allocation, GpuShare
+from gpushare.model.allocation import Allocation, GpuShare, given_share
 from gpushare.model.device import Device, NodeDevices
-from gpushare.model.quantity import granted_mib
-from gpushare.model.request import ContainerKind, ContainerRequest, effective_amount
+from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
 from gpushare.model.wire import Stamp, allocation_annotations
 from gpushare.nodeagent.bound_pods import ALLOCATION_ANNOTATIONS, Claim
 from gpushare.nodeagent.claims import amount_of
@@ -38,7 +37,7 @@ def is_complete(claim: Claim, given: type_of_given) -> bool:
 
     The kubelet lists no devices of init containers; they were served when one after them is.
     """
-    request = claim.pod.request
+    request = claim.request
     lasting = [one for one in request.containers if one.kind is not ContainerKind.INIT]
     return all(
         (one.name, resource) in given
@@ -74,12 +73,12 @@ def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: Devic
         }
         again = {names.ANN_ALSO: None} if names.ANN_ALSO in recorded else {}
         return Correction({**marks, **again}) if marks or again else None
-    fresh = allocation_annotations(actual, claim.pod.request, stamp)
+    fresh = allocation_annotations(actual, claim.request, stamp)
     stale = {name: None for name in ALLOCATION_ANNOTATIONS if name in recorded and name not in fresh}
     stale[names.ANN_ALSO] = None  # the watch may not have shown it yet
     before, after = _places(claim.allocation), _places(actual)
     note = (
-        f"{before} was decided, the kubelet gave {after}; the pod's record says so now"
+        f"{before} {_was(claim.allocation)} decided, the kubelet gave {after}; the pod's record says so now"
         if before != after
         else ""
     )
@@ -98,16 +97,19 @@ def announcement(claim: Claim, change: Correction) -> Correction | None:
     return Correction({names.ANN_ALSO: change.annotations[names.ANN_SHARE]})
 
 
-def relocation(claim: Claim, device: Device, node: NodeDevices) -> Correction:
-    """What to write on a waiting pod that is to go to ``device``: its own GPU has gone to one that asked alike."""
-    gpus = {one.name: {device.uuid: one.memory_units} for one in claim.pod.request.containers}
+def relocation(claim: Claim, devices: Sequence[Device], node: NodeDevices) -> Correction:
+    """What to write on a waiting pod that is to go to ``devices``: one of its own has gone to one that asked alike."""
+    request = claim.request
+    gpus = {one.name: {device.uuid: request.part_of(one) for device in devices} for one in request.containers}
     actual = _actual(claim, gpus, node)
     if actual is None:
-        raise AssertionError(f"{device.uuid} is none of the GPUs of {node.name}")
-    fresh = allocation_annotations(actual, claim.pod.request, Stamp(claim.assume_time_ns, assigned=False))
+        raise AssertionError(f"{[one.uuid for one in devices]} are not all GPUs of {node.name}")
+    fresh = allocation_annotations(actual, request, Stamp(claim.assume_time_ns, assigned=False))
     before, after = _places(claim.allocation), _places(actual)
     return Correction(
-        fresh, f"{before} was decided, but went to a pod that asks for as much; {after} is decided instead"
+        fresh,
+        f"{before} {_was(claim.allocation)} decided, but went to a pod that asks for as much; "
+        f"{after} {'is' if len(devices) == 1 else 'are'} decided instead",
     )
 
 
@@ -117,12 +119,16 @@ def _gpus(claim: Claim, given: type_of_given, ids: DeviceIds) -> dict[str, dict[
     for (container, resource), device_ids in given.items():
         if resource == names.GPU_MEM:
             found[container] = ids.gpus_of(device_ids)
-    everywhere = {uuid for by_gpu in found.values() for uuid in by_gpu}
-    for one in claim.pod.request.containers:
-        if one.name not in found:
-            # A finished init container had its app's devices, or lay where the pod lies.
-            place = next(iter(everywhere)) if len(everywhere) == 1 else claim.decided(one).uuid
-            found[one.name] = {place: one.memory_units}
+    request = claim.request
+    everywhere = frozenset(uuid for by_gpu in found.values() for uuid in by_gpu)
+    for one in request.containers:
+        by_gpu = found.get(one.name)
+        # A finished init container had its app's devices, or lay where the pod lies. What the kubelet hands on of those of
+        # a larger init container may lie on a part of the pod's GPUs alone.
+        decided = claim.place(one)
+        if by_gpu is None or (by_gpu.keys() < decided and sum(by_gpu.values()) == one.memory_units):
+            place = everywhere if len(everywhere) == request.gpu_count else decided
+            found[one.name] = dict.fromkeys(place, request.part_of(one))
     return found
 
 
@@ -131,47 +137,56 @@ def _actual(claim: Claim, gpus: Mapping[str, Mapping[str, int]], node: NodeDevic
     unit = claim.allocation.unit or node.unit
     containers: dict[str, tuple[GpuShare, ...]] = {}
     on_gpu: dict[str, list[ContainerRequest]] = {}
-    for one in claim.pod.request.containers:
+    for one in claim.request.containers:
         by_gpu = gpus[one.name]
-        if sum(by_gpu.values()) != one.memory_units or len(by_gpu) != 1:
+        if sum(by_gpu.values()) != one.memory_units or len(by_gpu) != claim.request.gpu_count:
             logger.error(
-                "pod %s, container %s: asked for %d units, has %s; its record is left alone",
+                "pod %s, container %s: asked for %s, has %s; its record is left alone",
                 claim.pod.key,
                 one.name,
-                one.memory_units,
+                f"{claim.request.part_of(one)} units on each of {claim.request.gpu_count} GPUs",
                 dict(by_gpu),
             )
             return None
-        uuid = next(iter(by_gpu))
-        device = devices.get(uuid)
-        if device is None:
+        if not by_gpu.keys() <= devices.keys():
             return None
-        containers[one.name] = (claim.share_on(device, one, unit),)
-        on_gpu.setdefault(uuid, []).append(one)
-    shares = [_pod_share(devices[uuid], containers, on) for uuid, on in on_gpu.items()]
+        there = sorted((devices[uuid] for uuid in by_gpu), key=lambda device: device.index)
+        containers[one.name] = tuple(claim.share_on(device, one, unit) for device in there)
+        for device in there:
+            on_gpu.setdefault(device.uuid, []).append(one)
+    shares = [_pod_share(claim.request, devices[uuid], containers, on) for uuid, on in on_gpu.items()]
     return Allocation(tuple(sorted(shares, key=lambda share: share.index)), containers, claim.allocation.unit)
 
 
 def _pod_share(
-    device: Device, containers: Mapping[str, tuple[GpuShare, ...]], on: list[ContainerRequest]
+    request: Request,
+    device: Device,
+    containers: Mapping[str, tuple[GpuShare, ...]],
+    on: list[ContainerRequest],
 ) -> GpuShare:
     """What a pod holds of one GPU, by those of its containers that lie there."""
-    device_units = max(containers[one.name][0].device_units for one in on)
-    units = effective_amount([(one.kind, one.memory_units) for one in on])
+    device_units = max(
+        share.device_units for one in on for share in containers[one.name] if share.uuid == device.uuid
+    )
+    units = effective_amount([(one.kind, request.part_of(one)) for one in on])
     core_percent = effective_amount([(one.kind, one.core_percent) for one in on])
-    mib = granted_mib(device.total_mib, units, device_units)
-    return GpuShare(device.uuid, device.index, mib, units, device_units, core_percent)
+    return given_share(device, device_units, request, units, core_percent)
 
 
 def _same_place(claim: Claim, actual: Allocation) -> bool:
     return _by_gpu(claim.allocation) == _by_gpu(actual) and all(
-        claim.decided(one).uuid == actual.containers[one.name][0].uuid for one in claim.pod.request.containers
+        claim.place(one) == {share.uuid for share in actual.containers[one.name]}
+        for one in claim.request.containers
     )
 
 
 def _by_gpu(allocation: Allocation) -> set[tuple[str, int]]:
     """The index counts too: old readers know GPUs by it, and it may change with a restart of the node."""
     return {(share.uuid, share.index) for share in allocation.gpus}
+
+
+def _was(allocation: Allocation) -> str:
+    return "was" if len(allocation.gpus) == 1 else "were"
 
 
 def _places(allocation: Allocation) -> str:

@@ -178,7 +178,7 @@ class Gangs:
             why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else "the others cannot be placed"
             return _refused(nodes, f"gang {gang.key} needs {gang.least} pods together: {why}")
         # The largest first: what is small finds a place beside them.
-        for other, key, asked in sorted(chosen, key=lambda one: -one[2].memory_units):
+        for other, key, asked in sorted(chosen, key=lambda one: -one[2].memory_units * one[2].gpu_count):
             offered = group.offered.get(other, nodes)
             node = self._reserve(other, key, asked, offered)
             if node is None:

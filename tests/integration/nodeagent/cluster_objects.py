@@ -1,10 +1,11 @@
 """Pods and nodes as the API server has them, and the scheduler's decision written on a pod."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from gpushare.model import names
-from gpushare.model.allocation import Allocation, allocate_on
+from gpushare.model.allocation import Allocation, allocate_over
 from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.model.objects import decode_pod
 from gpushare.model.quantity import MemoryUnit
@@ -32,7 +33,12 @@ def container(name: str, units: int, core: int = 0, **more: Any) -> dict[str, An
     return {"name": name, "resources": {"limits": limits, "requests": dict(limits)}, **more}
 
 
-def pod(name: str, *containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+def pod(
+    name: str,
+    *containers: dict[str, Any],
+    init: tuple[dict[str, Any], ...] = (),
+    labels: dict[str, str] | None = None,
+) -> dict[str, Any]:
     """A pod that is bound to our node and has no decision yet."""
     number = next(_numbers)
     spec: dict[str, Any] = {"nodeName": NODE, "containers": list(containers)}
@@ -46,6 +52,7 @@ def pod(name: str, *containers: dict[str, Any], init: tuple[dict[str, Any], ...]
             "namespace": "default",
             "uid": f"uid-{number}-{name}",
             "creationTimestamp": "2026-11-21T08:00:00Z",
+            "labels": labels or {},
             "annotations": {},
         },
         "spec": spec,
@@ -56,18 +63,19 @@ def pod(name: str, *containers: dict[str, Any], init: tuple[dict[str, Any], ...]
 def decide(
     made: dict[str, Any],
     gpus: list[FoundGpu],
-    index: int,
+    on: int | Sequence[int],
     *,
     unit: MemoryUnit = MemoryUnit.GIB,
     mode: NodeMode = NodeMode.SHARE,
     at_ns: int | None = None,
 ) -> Allocation:
-    """Write on the pod that GPU ``index`` is decided for it, as the scheduler's Binding does."""
+    """Write on the pod that GPU ``on``, or several, is decided for it, as the scheduler's Binding does."""
     devices = tuple(Device(one.index, one.uuid, one.total_mib) for one in gpus)
     described = NodeDevices(NODE, mode, unit, devices)
     request = request_of(decode_pod(made))
     assert request is not None
-    allocation = allocate_on(described, devices[index], request)
+    places = (on,) if isinstance(on, int) else on
+    allocation = allocate_over(described, [devices[place] for place in places], request)
     stamp = Stamp(next(_numbers) if at_ns is None else at_ns, assigned=False)
     made["metadata"]["annotations"] |= allocation_annotations(allocation, request, stamp)
     return allocation

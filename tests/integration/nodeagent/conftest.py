@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,12 +100,13 @@ class World:
         self,
         name: str,
         *containers: dict[str, Any],
-        on: int | None,
+        on: int | Sequence[int] | None,
         init: tuple[dict[str, Any], ...] = (),
+        labels: dict[str, str] | None = None,
         **how: Any,
     ) -> dict[str, Any]:
-        """A pod that the scheduler has bound to our node, decided for GPU ``on`` (``None``: for none)."""
-        made = objects.pod(name, *containers, init=init)
+        """A pod that the scheduler has bound to our node, decided for GPU ``on`` or several (``None``: for none)."""
+        made = objects.pod(name, *containers, init=init, labels=labels)
         if on is not None:
             objects.decide(made, self.nvml.gpus, on, unit=self.settings.unit, **how)
         self.api.put_pod(made)
@@ -123,7 +124,15 @@ class World:
 
     def assigned(self, name: str) -> bool:
         annotations = self.api.annotations("pods", f"default/{name}")
-        return annotations.get(names.ANN_MEM_ASSIGNED) == annotations.get(names.ANN_ASSIGNED) == "true"
+        marks = {
+            annotations.get(mark)
+            for mark, record in (
+                (names.ANN_MEM_ASSIGNED, names.ANN_MEM_INDEX),
+                (names.ANN_ASSIGNED, names.ANN_ALLOCATION),
+            )
+            if record in annotations
+        }
+        return marks == {"true"}
 
     async def until_assigned(self, *pods: str) -> None:
         await self.changes.until(lambda: all(self.assigned(one) for one in pods), f"assigned: {pods}")

@@ -22,8 +22,7 @@ def said(response: dict[str, Any]) -> str:
 async def test_a_pod(case: PodCase) -> None:
     response = answered(await reviewer().validate(review("pods", pod(case, "x"))))
     assert said(response) == case.says
-    if not case.refused:
-        assert response.get("warnings", []) == ([case.warns] if case.warns else [])
+    assert "warnings" not in response
 
 
 @pytest.mark.parametrize("case", POINTED, ids=lambda case: case.id)

@@ -51,8 +51,9 @@ def node(
     mode: NodeMode = NodeMode.CGPU,
     unit: MemoryUnit = MemoryUnit.GIB,
     advertised: bool = True,
+    cordoned: str = "",
 ) -> Node:
-    """A node of our own agent, with the annotation that describes its GPUs."""
+    """A node of our own agent, with the annotation that describes its GPUs; ``cordoned`` as people write it."""
     total_units = sum(unit.count_in(one.total_mib) for one in devices)
     amounts: dict[str, str | int | float] = {
         names.GPU_MEM: str(total_units),
@@ -65,7 +66,8 @@ def node(
         address,
         amounts if advertised else {},
         labels={names.LABEL_MODE: mode.value},
-        annotations={names.ANN_DEVICES: devices_annotation(mode, unit, tuple(devices))},
+        annotations={names.ANN_DEVICES: devices_annotation(mode, unit, tuple(devices))}
+        | ({names.ANN_CORDONED: cordoned} if cordoned else {}),
     )
 
 

@@ -2,6 +2,7 @@ import json
 
 import yaml
 
+from gpushare.inspect.details import details
 from gpushare.inspect.structured import encoded
 from gpushare.inspect.usage import usage_of
 from gpushare.model import names
@@ -120,3 +121,20 @@ def test_namespace_limits_the_pods_that_are_named_and_nothing_else() -> None:
     read = json.loads(encoded(seen([node("a", "10.0.0.1", [gpu])], pods), "json", namespace="team"))
     assert [one["name"] for one in read["nodes"][0]["pods"]] == ["mine"]
     assert read["nodes"][0]["memory"]["allocatedUnits"] == 5
+
+
+def test_a_cordoned_gpu_is_told_beside_its_health_and_keeps_its_figures() -> None:
+    gpus = [device(0), device(1, healthy=False, reason="XID 79"), device(2)]
+    cluster = seen(
+        [node("n", "10.0.0.1", gpus, cordoned=f"0, {gpus[1].uuid}")], [placed("a", "n", gpus[0], 2)]
+    )
+    (one,) = json.loads(encoded(cluster, "json"))["nodes"]
+    assert [gpu.get("cordoned") for gpu in one["gpus"]] == [True, True, None]
+    assert one["gpus"][0]["memory"]["allocatedUnits"] == 2
+    assert cluster.nodes[0].out_of_service == (
+        "GPU 0 of node n is out of service: cordoned (annotation gpushare.dev/cordoned-gpus); what runs there stays",
+        "GPU 1 of node n is out of service: XID 79",
+    )
+    table = details(cluster, wide=True)
+    assert "healthy, cordoned" in table
+    assert "unhealthy: XID 79, cordoned" in table

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpushare.inspect.usage import ClusterUsage, percent, usage_of
 from gpushare.model import names
-from gpushare.model.allocation import GpuShare
+from gpushare.model.allocation import GpuShare, share_of
 from gpushare.model.device import NodeMode, index_uuid
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.inspect.clusters import (
@@ -61,6 +61,19 @@ def test_memory_on_no_gpu_yet_counts_for_the_node() -> None:
     (one,) = cluster.nodes
     assert (one.has_pending, one.pending_units, one.used_units, one.total_units) == (True, 7, 7, 30)
     assert figures(cluster) == {"n": ["0/15", "0/15"]}
+
+
+def test_a_pod_that_waits_for_several_gpus_waits_with_all_that_it_asks_for() -> None:
+    waiting = pod("a", "n", 6, labels={names.LABEL_POD_GPU_COUNT: "2"})
+    assert seen([foreign_node("n", "10.0.0.1", 2, 15)], [waiting]).nodes[0].pending_units == 6
+
+
+def test_whole_gpus_are_shown_as_full() -> None:
+    gpus = [device(0), device(1), device(2)]
+    labels = {names.LABEL_POD_GPU_COUNT: "2", names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+    shares = [share_of(gpu, 15, 15, 0) for gpu in gpus[1:]]
+    whole = with_allocation(pod("a", "n", 6, labels=labels), shares, GIB)
+    assert figures(seen([node("n", "10.0.0.1", gpus)], [whole])) == {"n": ["0/15", "15/15", "15/15"]}
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -35,9 +35,10 @@ def node(
     return NodeDevices(name, mode, unit, devices, placement, max_pods, refusal)
 
 
-def asks(memory_units: int, core_percent: int = 0) -> Request:
-    one = ContainerRequest("main", ContainerKind.APP, 0, memory_units, core_percent)
-    return Request(memory_units, core_percent, (one,))
+def asks(memory_units: int, core_percent: int = 0, *, gpus: int = 1, whole: bool = False) -> Request:
+    """For as much on each of ``gpus`` GPUs, which nobody else uses where ``whole``."""
+    one = ContainerRequest("main", ContainerKind.APP, 0, memory_units * gpus, core_percent)
+    return Request(memory_units, core_percent, (one,), gpus, whole)
 
 
 def share(uuid: str, mib: int, units: int = 1, of: int = 15, core: int = 0, index: int = 0) -> GpuShare:

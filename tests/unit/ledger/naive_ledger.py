@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from gpushare.ledger import GpuUsage, NodeUsage, PendingShare, Totals, reasons
-from gpushare.model.allocation import Allocation, GpuShare, allocate_on
+from gpushare.model.allocation import Allocation, GpuShare, allocate_over
 from gpushare.model.device import Device, NodeDevices, Placement
 from gpushare.model.request import Request
 
@@ -68,6 +68,16 @@ class NaiveLedger:
         here = [one.allocation for one in self.holdings.values() if one.node == node]
         return sum(any(share.core_percent for share in allocation.gpus) == core for allocation in here)
 
+    def pods_of(self, node: str) -> int:
+        return sum(one.node == node for one in self.holdings.values())
+
+    def full(self, node: NodeDevices) -> str:
+        count = self.pods_of(node.name)
+        if node.max_node_pods is None or count < node.max_node_pods:
+            return ""
+        note = reasons.unhealthy_text(node.devices)
+        return reasons.node_at_cap(count) + (f"; {note}" if note else "")
+
     # --- one GPU ---
 
     def asked_mib(self, node: NodeDevices, device: Device, units: int) -> int | None:
@@ -80,7 +90,7 @@ class NaiveLedger:
 
     def has_memory(self, node: NodeDevices, device: Device, units: int) -> bool:
         asked = self.asked_mib(node, device, units)
-        return device.healthy and asked is not None and asked <= self.free_mib(node.name, device)
+        return device.in_service and asked is not None and asked <= self.free_mib(node.name, device)
 
     def below_cap(self, node: NodeDevices, device: Device) -> bool:
         return node.max_pods is None or len(self.pods(node.name, device.uuid)) < node.max_pods
@@ -107,17 +117,21 @@ class NaiveLedger:
             return standing, True
         if request.core_percent > 100:
             return reasons.too_much_core(request.core_percent), True
+        if request.gpu_count > 1 or request.whole_device:
+            return self._reason_beyond_one_share(request, node)
         asked_mib = request.memory_units * node.unit.mib
         largest = max(node.units_of(device) for device in node.devices)
         if request.memory_units > largest:
             return reasons.too_large(asked_mib, largest, node.unit), True
-        healthy = [device for device in node.devices if device.healthy]
+        healthy = [device for device in node.devices if device.in_service]
         note = reasons.unhealthy_text(node.devices)
         if all(node.units_of(device) < request.memory_units for device in healthy):
             return reasons.only_unhealthy(asked_mib, note), True
         others = self.of_kind(name, core=not request.core_percent)
         if others:
             return reasons.mixed(request, others), False
+        if full := self.full(node):
+            return full, False
         text = self._short(request, node, healthy, asked_mib)
         return text and (text + (f"; {note}" if note else ""), False)
 
@@ -146,8 +160,48 @@ class NaiveLedger:
         head = reasons.no_compute(asked_mib, request.core_percent)
         return head + reasons.nearest(free_mib, best.index, free_core(best))
 
-    def chosen(self, request: Request, name: str) -> Device:
-        """The GPU that takes a request that fits."""
+    def _reason_beyond_one_share(self, request: Request, node: NodeDevices) -> tuple[str, bool] | None:
+        count, asked_mib = request.gpu_count, request.memory_units * node.unit.mib
+        note = reasons.unhealthy_text(node.devices)
+        if count > 1 and not node.mode.gives_several:
+            return reasons.ONE_GPU_EACH, True
+        if len(node.devices) < count:
+            return reasons.too_few_gpus(count, len(node.devices)), True
+        large = [device for device in node.devices if node.units_of(device) >= request.memory_units]
+        if len(large) < count:
+            if count > 1:
+                indices = [device.index for device in large]
+                return reasons.too_few_large(request, asked_mib, indices), True
+            largest = max(node.units_of(device) for device in node.devices)
+            return reasons.too_large(asked_mib, largest, node.unit), True
+        if sum(device.in_service for device in large) < count:
+            if count > 1:
+                return reasons.too_few_healthy(request, asked_mib, note), True
+            return reasons.only_unhealthy(asked_mib, note), True
+        others = self.of_kind(node.name, core=not request.core_percent)
+        if others:
+            return reasons.mixed(request, others), False
+        if full := self.full(node):
+            return full, False
+        free = [device for device in large if self.has_memory(node, device, request.memory_units)]
+        if request.whole_device:
+            free = [device for device in free if self.is_untouched(node.name, device)]
+        more = f"; {note}" if note else ""
+        if len(free) < count:
+            indices = [device.index for device in free]
+            return reasons.too_few_free(request, asked_mib, indices) + more, False
+        open_to_pods = [device.index for device in free if self.below_cap(node, device)]
+        if len(open_to_pods) < count:
+            assert node.max_pods is not None
+            text = reasons.too_few_below_cap(request, asked_mib, node.max_pods, open_to_pods)
+            return text + more, False
+        return None
+
+    def is_untouched(self, name: str, device: Device) -> bool:
+        return not self.shares_of(name, device.uuid) and not device.foreign_mib
+
+    def chosen(self, request: Request, name: str) -> list[Device]:
+        """The GPUs that take a request that fits, the best first."""
         node = self.nodes[name]
         fitting = [
             device
@@ -155,17 +209,19 @@ class NaiveLedger:
             if self.has_memory(node, device, request.memory_units)
             and self.below_cap(node, device)
             and (not request.core_percent or self.has_core(node, device, request.core_percent))
+            and (not request.whole_device or self.is_untouched(name, device))
         ]
         if node.placement is Placement.SPREAD:
-            return min(
-                fitting,
+            fitting.sort(
                 key=lambda device: (
                     -self.free_mib(name, device),
                     len(self.pods(name, device.uuid)),
                     device.index,
                 ),
             )
-        return min(fitting, key=lambda device: (self.left_mib(request, name, device), device.index))
+        else:
+            fitting.sort(key=lambda device: (self.left_mib(request, name, device), device.index))
+        return fitting[: request.gpu_count]
 
     def left_mib(self, request: Request, name: str, device: Device) -> int:
         asked = self.asked_mib(self.nodes[name], device, request.memory_units)
@@ -174,7 +230,12 @@ class NaiveLedger:
 
     def scores(self, request: Request, names: list[str], policy: Placement) -> list[int]:
         left = {
-            name: self.left_mib(request, name, self.chosen(request, name))
+            name: floor(
+                Fraction(
+                    sum(self.left_mib(request, name, device) for device in self.chosen(request, name)),
+                    request.gpu_count,
+                )
+            )
             for name in names
             if self.reason(request, name) is None
         }
@@ -188,7 +249,7 @@ class NaiveLedger:
 
     def reserve(self, uid: str, pod: str, request: Request, name: str) -> Allocation:
         """Only for a pod that holds nothing there, and a request that fits."""
-        allocation = allocate_on(self.nodes[name], self.chosen(request, name), request)
+        allocation = allocate_over(self.nodes[name], self.chosen(request, name), request)
         self.holdings[uid] = Holding(pod, name, allocation, confirmed=False)
         return allocation
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import structs
 from numpy.testing import assert_array_equal
 
-from gpushare.ledger import Held, Ledger, Refused
+from gpushare.ledger import Held, Ledger, Refused, several
 from gpushare.ledger.fitting import left_over
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement, index_uuid
@@ -26,6 +27,7 @@ MODES = (
     NodeMode.CORE_MEM,
     NodeMode.CORE_MEM,
     NodeMode.CGPU,
+    NodeMode.MPS,
     NodeMode.SHARE,
     NodeMode.TOPOLOGY,
 )
@@ -48,6 +50,7 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
                 healthy=healthy,
                 reason="" if healthy else f"XID {slot}",
                 foreign_mib=draw(st.sampled_from((0, 0, 0, 100, 1024, 6000))),
+                cordoned=draw(st.integers(0, 7)) == 0,
             )
         )
     return NodeDevices(
@@ -58,16 +61,18 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
         placement=draw(st.sampled_from(Placement)),
         max_pods=draw(st.sampled_from((None, None, 1, 2, 16))),
         refusal=draw(st.sampled_from(("", "", "", "", "node is switching from share to cgpu"))),
+        max_node_pods=draw(st.sampled_from((None, None, None, 1, 2, 3))),
     )
 
 
 names = st.sampled_from(NAMES)
 uids = st.sampled_from(UIDS)
 nodes = names.flatmap(_nodes)
-requests = st.builds(
-    asks,
-    st.one_of(st.integers(1, 6), st.integers(1, 45), st.just(2**40)),
-    st.sampled_from((0, 0, 5, 30, 50, 100, 120)),
+amounts = st.one_of(st.integers(1, 6), st.integers(1, 45), st.just(2**40))
+requests = st.one_of(
+    st.builds(asks, amounts, st.sampled_from((0, 0, 5, 30, 50, 100, 120))),
+    st.builds(asks, amounts, gpus=st.integers(2, 4), whole=st.booleans()),
+    st.builds(asks, amounts, st.sampled_from((0, 0, 30, 100)), whole=st.just(True)),
 )
 
 
@@ -112,9 +117,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def node_changes_unit_and_mode(self, name: str, unit: MemoryUnit, mode: NodeMode) -> None:
         node = self.naive.nodes.get(name)
         if node is not None:
-            self.node_appears_or_changes(
-                NodeDevices(name, mode, unit, node.devices, node.placement, node.max_pods, node.refusal)
-            )
+            self.node_appears_or_changes(structs.replace(node, mode=mode, unit=unit))
 
     @rule(name=names)
     def node_goes(self, name: str) -> None:
@@ -142,19 +145,27 @@ class LedgerMachine(RuleBasedStateMachine):
         # A reservation on another node is no hindrance: it is moved.
         expected = self.naive.reserve(uid, uid, request, name)
         assert self.ledger.reserve(uid, uid, request, name) == expected
-        self._check_place(name, expected)
+        self._check_place(name, expected, request)
 
-    def _check_place(self, name: str, allocation: Allocation) -> None:
+    def _check_place(self, name: str, allocation: Allocation, request: Request) -> None:
         """What the ledger itself decides is never above any limit, whatever else is there."""
-        (one,) = allocation.gpus
         node = self.naive.nodes[name]
-        usage = next(gpu for gpu in self.ledger.usage(name).gpus if gpu.uuid == one.uuid)
-        assert usage.healthy
-        assert usage.used_mib <= usage.total_mib
-        assert usage.used_units <= usage.total_units
-        assert usage.used_core <= 100 or not one.core_percent
-        assert node.max_pods is None or len(usage.pods) <= node.max_pods
-        assert not self.naive.of_kind(name, core=not one.core_percent)
+        assert node.max_node_pods is None or self.naive.pods_of(name) <= node.max_node_pods
+        assert len({one.uuid for one in allocation.gpus}) == len(allocation.gpus) == request.gpu_count
+        for one in allocation.gpus:
+            usage = next(gpu for gpu in self.ledger.usage(name).gpus if gpu.uuid == one.uuid)
+            assert usage.healthy
+            assert one.uuid not in {device.uuid for device in node.devices if device.cordoned}
+            assert usage.used_mib + usage.foreign_mib <= usage.total_mib
+            assert usage.used_units <= usage.total_units
+            assert usage.used_core <= 100 or not one.core_percent
+            assert node.max_pods is None or len(usage.pods) <= node.max_pods
+            assert not self.naive.of_kind(name, core=not one.core_percent)
+            if request.whole_device:
+                assert (len(usage.pods), usage.used_mib) == (1, usage.total_mib)
+                assert one.units == one.device_units >= request.memory_units
+            else:
+                assert one.units == request.memory_units
 
     @rule(uid=uids)
     def bind_is_seen(self, uid: str) -> None:
@@ -226,9 +237,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def what_is_kept_is_as_if_worked_out_anew(self) -> None:
-        for units, core in list(self.ledger._left._kept):
-            request = asks(units, core)
-            assert_array_equal(self.ledger._left.of(request), left_over(self.ledger._columns, request))
+        for units, core, gpus, whole in list(self.ledger._left._kept):
+            request = asks(units, core, gpus=gpus, whole=whole)
+            anew = several.left_over(self.ledger._columns, request)
+            assert_array_equal(self.ledger._left.of(request), anew)
+            if request.is_ordinary:
+                # The way for several GPUs says the same of one.
+                assert_array_equal(left_over(self.ledger._columns, request), anew)
 
     # --- what always holds ---
 

@@ -252,3 +252,39 @@ def test_nodes_that_do_not_fit_have_no_part_in_the_score() -> None:
     ledger.set_node(node("full", A100))
     placed(ledger, "a", asks(79), "full")
     assert ledger.score(asks(5), ["small", "full"]) == [5, 0]
+
+
+def test_a_cordoned_gpu_takes_nothing_new_and_keeps_what_it_has() -> None:
+    ledger = Ledger()
+    free = node("n1", T4, T4)
+    ledger.set_node(free)
+    assert placed(ledger, "before", asks(3)) == 0
+    first, second = free.devices
+    closed = msgspec.structs.replace(first, cordoned=True)
+    ledger.set_node(msgspec.structs.replace(free, devices=(closed, second)))
+    assert ledger.usage("n1").gpus[0].pods == ("before",)
+    assert placed(ledger, "after", asks(12)) == 1
+    with pytest.raises(Refused, match=r"\(largest free: 3 GiB on GPU 1\); GPU 0 is cordoned$"):
+        placed(ledger, "more", asks(4))
+    with pytest.raises(
+        Refused, match=r"needs 2 GPUs .*, only GPU 1 has; GPU 0 is cordoned$|too few of them are in service"
+    ):
+        placed(ledger, "two", asks(1, gpus=2))
+    ledger.set_node(free)
+    assert placed(ledger, "more", asks(4)) == 0
+
+
+def test_a_node_takes_as_many_pods_as_its_label_allows() -> None:
+    ledger = Ledger()
+    ledger.set_node(msgspec.structs.replace(node("n1", T4, T4), max_node_pods=2))
+    placed(ledger, "a", asks(1))
+    placed(ledger, "b", asks(1, gpus=2))
+    says = r"node already has 2 pods on its GPUs, the most allowed \(label gpushare.dev/max-pods-per-node\)"
+    for request in (asks(1), asks(1, gpus=2), asks(1, whole=True)):
+        with pytest.raises(Refused, match=says) as refused:
+            placed(ledger, "c", request)
+        assert not refused.value.hopeless
+    ledger.release("a")
+    placed(ledger, "c", asks(1))
+    ledger.set_node(node("n1", T4, T4))
+    placed(ledger, "d", asks(1))

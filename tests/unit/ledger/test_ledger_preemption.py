@@ -5,6 +5,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpushare.ledger import Ledger, Refused
 from gpushare.ledger.preemption import Plan, Rank
@@ -31,12 +32,15 @@ class Cluster:
         self.ledger.reserve(uid, f"default/{uid}", asks(units, core), on)
         self.ranks[uid] = Rank(priority, len(self.ranks), **rank)
 
-    def plan(self, units: int, priority: int, *nodes: str, core: int = 0) -> Plan | None:
+    def plan(
+        self, units: int, priority: int, *nodes: str, core: int = 0, gpus: int = 1, whole: bool = False
+    ) -> Plan | None:
         def rank(uid: str) -> Rank | None:
             found = self.ranks[uid]
             return found if found.priority < priority else None
 
-        return self.ledger.plan(asks(units, core), nodes or ("n",), rank)
+        request = structs.replace(asks(units, core), gpu_count=gpus, whole_device=whole)
+        return self.ledger.plan(request, nodes or ("n",), rank)
 
 
 def test_fragments_on_two_gpus_help_nobody_so_the_victims_are_of_one() -> None:
@@ -90,6 +94,32 @@ def test_a_gpu_at_its_cap_of_pods_loses_one() -> None:
     cluster.put("a", 1, 1, "n")
     cluster.put("b", 1, 2, "n")
     assert cluster.plan(1, 5).victims == ("a",)  # type: ignore[union-attr]
+
+
+def test_several_gpus_are_freed_together_with_the_fewest_victims() -> None:
+    cluster = Cluster(node("n", 16, 16, 16))
+    for uid, units, priority in (("a", 12, 1), ("b", 12, 2), ("c", 12, 9)):
+        cluster.put(uid, units, priority, "n")
+    plan = cluster.plan(8, 5, gpus=2)
+    assert plan is not None
+    assert (set(plan.victims), sorted(plan.rows)) == ({"a", "b"}, [0, 1])
+    assert cluster.plan(8, 5, gpus=3) is None
+    assert cluster.plan(4, 5, gpus=3).victims == ()  # type: ignore[union-attr]
+
+
+def test_for_a_whole_gpu_everybody_on_it_goes() -> None:
+    cluster = Cluster(node("n", 16, 16))
+    for uid, units, priority in (("a", 10, 1), ("b", 2, 2), ("c", 16, 9)):
+        cluster.put(uid, units, priority, "n")
+    assert set(cluster.plan(1, 5, whole=True).victims) == {"a", "b"}  # type: ignore[union-attr]
+    assert cluster.plan(1, 2, whole=True) is None
+
+
+def test_a_node_at_its_cap_of_pods_loses_the_least_important_wherever_it_is() -> None:
+    cluster = Cluster(structs.replace(node("n", 16, 16), max_node_pods=2))
+    cluster.put("a", 16, 2, "n")
+    cluster.put("b", 1, 1, "n")
+    assert cluster.plan(4, 5).victims == ("b",)  # type: ignore[union-attr]
 
 
 def test_room_that_is_kept_goes_to_nobody_else_until_it_is_given_up() -> None:

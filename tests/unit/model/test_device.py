@@ -141,6 +141,61 @@ def test_pods_per_gpu_are_capped_by_label_and_by_what_isolation_holds(
     assert read.max_pods == cap
 
 
+def test_pods_per_node_are_capped_by_a_label_of_ours() -> None:
+    text = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,))
+    labels = {"ack.node.gpu.schedule": "share"}
+    free = node_devices(node(labels, text))
+    capped = node_devices(node(labels | {"gpushare.dev/max-pods-per-node": "3"}, text))
+    assert free is not None
+    assert capped is not None
+    assert (free.max_node_pods, capped.max_node_pods) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "cordoned"),
+    [
+        ("", []),
+        ("1", [1]),
+        (" 1 , 0 ", [0, 1]),
+        ("GPU-b,", [1]),
+        # One that the node does not have, or not at present.
+        ("7,GPU-z,n1/5", []),
+    ],
+)
+def test_gpus_are_cordoned_by_index_or_uuid(text: str, cordoned: list[int]) -> None:
+    gpus = (Device(0, "GPU-a", 1024), Device(1, "GPU-b", 1024))
+    spec = node({"ack.node.gpu.schedule": "share"}, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, gpus))
+    assert spec.metadata.annotations is not None
+    spec.metadata.annotations["gpushare.dev/cordoned-gpus"] = text
+    read = node_devices(spec)
+    assert read is not None
+    assert [device.index for device in read.devices if device.cordoned] == cordoned
+    assert not read.problem
+
+
+@pytest.mark.parametrize("text", ["one", "-1", "0 1", "gpu0"])
+def test_a_cordon_with_a_slip_keeps_new_pods_away_from_the_node(text: str) -> None:
+    spec = node({"ack.node.gpu.schedule": "share"}, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,)))
+    assert spec.metadata.annotations is not None
+    spec.metadata.annotations["gpushare.dev/cordoned-gpus"] = text
+    read = node_devices(spec)
+    assert read is not None
+    assert (
+        read.refusal
+        == read.problem
+        == (
+            f"annotation gpushare.dev/cordoned-gpus names no GPU with '{text}': write indices or UUIDs, with commas"
+        )
+    )
+
+
+def test_what_an_agent_describes_cordons_nothing() -> None:
+    told = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (Device(0, "GPU-a", 1024, cordoned=True),))
+    read = node_devices(node({"ack.node.gpu.schedule": "share"}, told))
+    assert read is not None
+    assert not read.devices[0].cordoned
+
+
 def test_placement_and_mode_come_from_labels() -> None:
     text = devices_annotation(NodeMode.SHARE, MemoryUnit.MIB_128, (T4,))
     read = node_devices(node({"ack.node.gpu.schedule": "share", "ack.node.gpu.placement": "spread"}, text))
@@ -188,6 +243,10 @@ def test_a_node_that_cannot_be_understood_is_refused_by_name(spec: Node, says: s
         ({"ack.node.gpu.schedule": "share", "ack.node.gpu.placement": "tight"}, "use one of binpack, spread"),
         ({"ack.node.gpu.schedule": "share", "ack.node.gpu.max-pod": "none"}, "max-pod=none is not a number"),
         ({"ack.node.gpu.schedule": "share", "ack.node.gpu.max-pod": "0"}, "max-pod=0 is not a number from 1"),
+        (
+            {"ack.node.gpu.schedule": "share", "gpushare.dev/max-pods-per-node": "-1"},
+            "max-pods-per-node=-1 is not a number from 1",
+        ),
     ],
 )
 def test_a_label_with_a_slip_keeps_new_pods_away_and_what_the_node_has_known(

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from gpushare.model.errors import InvalidRequest
 from gpushare.model.objects import Pod, decode_pod
-from gpushare.model.request import ContainerKind, request_of
+from gpushare.model.request import ContainerKind, effective_amount, request_of
+from tests.admission_cases import PODS, PodCase
+from tests.admission_cases import pod as admission_pod
 
 MEM, CORE = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"
 
@@ -86,14 +88,6 @@ def test_a_native_sidecar_runs_beside_the_apps_and_the_init_containers_after_it(
         (pod(container("c", "-1")), "is negative"),
         (pod(container("c", "1e30")), "larger than"),
         (pod(container("c", "many")), "is not a quantity"),
-        (
-            pod(container("c", 4), labels={"aliyun.com/gpu-count": "2"}),
-            "gives a pod one GPU; remove the label",
-        ),
-        (
-            pod(container("c", 4), labels={"ack.gpushare.placement": "require-whole-device"}),
-            "not supported by this version",
-        ),
     ],
 )
 def test_a_broken_request_names_the_pod_and_says_what_to_change(spec: Pod, says: str) -> None:
@@ -103,7 +97,87 @@ def test_a_broken_request_names_the_pod_and_says_what_to_change(spec: Pod, says:
 
 
 def test_one_gpu_asked_for_by_label_is_the_ordinary_case() -> None:
-    assert request_of(pod(container("c", 4), labels={"aliyun.com/gpu-count": "1"})) is not None
+    spec = container("c", 4, 30)
+    assert request_of(pod(spec, labels={"aliyun.com/gpu-count": "1"})) == request_of(pod(spec))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        for case in PODS
+        if case.id.startswith(("gpu-count-", "placement-")) and case.id != "gpu-count-as-resource"
+    ],
+    ids=lambda case: case.id,
+)
+def test_labels_are_judged_as_admission_does_and_in_the_same_words(case: PodCase) -> None:
+    spec = decode_pod(admission_pod(case, "x"))
+    if not case.refused:
+        request_of(spec)
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        request_of(spec)
+    assert caught.value.problem == case.says
+
+
+def test_a_label_spreads_a_pod_over_gpus_in_equal_parts() -> None:
+    request = request_of(
+        pod(
+            container("a", 4),
+            container("b", 2),
+            init=(container("i", 8),),
+            labels={"aliyun.com/gpu-count": "2"},
+        )
+    )
+    assert request is not None
+    assert (request.gpu_count, request.memory_units, request.whole_device) == (2, 4, False)
+    assert [(one.name, one.memory_units, request.part_of(one)) for one in request.containers] == [
+        ("i", 8, 4),
+        ("a", 4, 2),
+        ("b", 2, 1),
+    ]
+
+
+def test_a_label_asks_for_gpus_that_nobody_else_uses() -> None:
+    labels = {"ack.gpushare.placement": "require-whole-device"}
+    request = request_of(pod(container("a", 2), container("b", 3), labels=labels))
+    assert request is not None
+    assert (request.whole_device, request.memory_units) == (True, 5)
+    # The containers divide a GPU of 16 in the proportion of what they ask for, and never take more than it has.
+    assert [request.given(units, 16) for units in (5, 2, 3)] == [16, 6, 9]
+
+
+@given(
+    apps=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    init=st.lists(st.tuples(st.booleans(), st.integers(1, 20)), max_size=4),
+    gpus=st.integers(1, 4),
+    device_units=st.integers(1, 200),
+    whole=st.booleans(),
+)
+def test_what_containers_are_given_together_is_never_more_than_what_their_pod_is(
+    apps: list[int], init: list[tuple[bool, int]], gpus: int, device_units: int, whole: bool
+) -> None:
+    labels = {"aliyun.com/gpu-count": str(gpus)}
+    if whole:
+        labels["ack.gpushare.placement"] = "require-whole-device"
+    spec = pod(
+        *(container(f"a{n}", amount * gpus) for n, amount in enumerate(apps)),
+        init=tuple(
+            container(f"i{n}", amount * gpus, restart="Always" if sidecar else None)
+            for n, (sidecar, amount) in enumerate(init)
+        ),
+        labels=labels,
+    )
+    request = request_of(spec)
+    assert request is not None
+    assert request.memory_units == Kubernetes.effective(init, apps)
+    if request.memory_units > device_units:
+        return
+    given_to = [(one.kind, request.given(request.part_of(one), device_units)) for one in request.containers]
+    assert all(units > 0 for _, units in given_to)
+    most = device_units if whole else request.memory_units
+    assert request.given(request.memory_units, device_units) == most
+    assert effective_amount(given_to) <= most
 
 
 class Kubernetes:

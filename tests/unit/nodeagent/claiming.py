@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gpushare.model import names
-from gpushare.model.allocation import allocate_on
+from gpushare.model.allocation import allocate_over
 from gpushare.model.device import Device, NodeDevices, NodeMode, index_uuid
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
@@ -28,17 +28,21 @@ def node_of(
     return NodeDevices("n1", mode, unit, devices)
 
 
-def request(*asked: tuple[ContainerKind, int] | tuple[ContainerKind, int, int]) -> Request:
-    """A request of containers (kind, units[, percent]); init containers and sidecars first."""
+def request(
+    *asked: tuple[ContainerKind, int] | tuple[ContainerKind, int, int], gpus: int = 1, whole: bool = False
+) -> Request:
+    """A request of containers (kind, units on each GPU[, percent]); init containers and sidecars first."""
     containers, counts = [], {True: 0, False: 0}
     for at, (kind, units, *core) in enumerate(asked):
         app = kind is APP
-        containers.append(ContainerRequest(f"c{at}", kind, counts[app], units, core[0] if core else 0))
+        containers.append(ContainerRequest(f"c{at}", kind, counts[app], units * gpus, core[0] if core else 0))
         counts[app] += 1
     return Request(
-        effective_amount([(one.kind, one.memory_units) for one in containers]),
+        effective_amount([(one.kind, one.memory_units) for one in containers]) // gpus,
         effective_amount([(one.kind, one.core_percent) for one in containers]),
         tuple(containers),
+        gpus,
+        whole,
     )
 
 
@@ -50,10 +54,13 @@ def undescribed(node: NodeDevices) -> NodeDevices:
     return msgspec.structs.replace(node, devices=devices)
 
 
-def claim(node: NodeDevices, name: str, on: int, wanted: Request, *, at_ns: int | None = None) -> Claim:
-    """A pod that was decided for GPU ``on``."""
+def claim(
+    node: NodeDevices, name: str, on: int | Sequence[int], wanted: Request, *, at_ns: int | None = None
+) -> Claim:
+    """A pod that was decided for GPU ``on``, or for several."""
     number = next(_numbers)
-    allocation = allocate_on(node, node.devices[on], wanted)
+    places = (on,) if isinstance(on, int) else on
+    allocation = allocate_over(node, [node.devices[place] for place in places], wanted)
     stamp = Stamp(number if at_ns is None else at_ns, assigned=False)
     annotations = allocation_annotations(allocation, wanted, stamp)
     made = claim_of(BoundPod(f"uid-{number}", "default", name, "", wanted, annotations), node)

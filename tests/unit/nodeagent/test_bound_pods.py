@@ -62,15 +62,15 @@ def test_records_of_other_schedulers_are_read_by_index() -> None:
     )
     assert first is not None
     assert second is not None
-    assert first.decided(first.pod.request.containers[0]).uuid == NODE.devices[1].uuid
-    assert second.decided(second.pod.request.containers[0]).uuid == NODE.devices[1].uuid
+    assert first.place(first.request.containers[0]) == {NODE.devices[1].uuid}
+    assert second.place(second.request.containers[0]) == {NODE.devices[1].uuid}
     assert (first.assigned, second.assigned) == (False, True)
 
 
 def test_an_init_container_that_the_record_does_not_name_lies_where_its_pod_lies() -> None:
     one = claim_of(record({names.ANN_ALLOCATION: '{"0":{"1":3}}'}, (INIT, 2), (APP, 3)), NODE)
     assert one is not None
-    assert one.decided(one.pod.request.containers[0]).uuid == NODE.devices[1].uuid
+    assert one.place(one.request.containers[0]) == {NODE.devices[1].uuid}
 
 
 def test_a_record_from_before_the_node_was_described_gets_the_gpus_uuid() -> None:
@@ -80,7 +80,7 @@ def test_a_record_from_before_the_node_was_described_gets_the_gpus_uuid() -> Non
     assert one is not None
     assert one.by_index
     assert one.allocation.gpus[0].uuid == NODE.devices[1].uuid
-    assert one.decided(one.pod.request.containers[0]).uuid == NODE.devices[1].uuid
+    assert one.place(one.request.containers[0]) == {NODE.devices[1].uuid}
 
 
 @pytest.mark.parametrize(

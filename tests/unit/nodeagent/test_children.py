@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ async def test_it_ends_when_we_are_killed(tmp_path: Path) -> None:
     await watched.until(is_gone)
 
 
-GRANT = Grant("default/a", "ua", "c", GpuShare("GPU-a", 0, 2154, 2, 15, 30), 2, NodeMode.MPS)
+GRANT = Grant("default/a", "ua", "c", (GpuShare("GPU-a", 0, 2154, 2, 15, 30),), 2, NodeMode.MPS)
 
 
 def servers(
@@ -194,6 +195,9 @@ async def test_mps_has_a_daemon_for_each_gpu_that_is_started_again(
     assert injection.mounts[0] == Mount(
         str(tmp_path / "mps" / "GPU-a" / "pipe"), "/run/gpushare/mps", read_only=False
     )
+    second = GpuShare("GPU-b", 1, 2154, 2, 15)
+    with pytest.raises(ClaimRefused, match="by MPS a container can use one GPU"):
+        await backend.inject(replace(GRANT, shares=(*GRANT.shares, second)), in_place=False)
     os.kill(int(started["GPU-a"][0]), signal.SIGKILL)
     await watched.until(lambda: "GPU-a" in backend.lacking())
     assert "GPU-b" not in backend.lacking()

@@ -1,5 +1,6 @@
 """What is written for an isolated container, and when it is taken away."""
 
+import json
 import os
 import shutil
 import stat
@@ -13,7 +14,14 @@ import pytest
 
 from gpushare.nodeagent.isolation import directories as module
 from gpushare.nodeagent.isolation.directories import USAGE_BYTES, Directories
-from gpushare.nodeagent.isolation.files import Claimed, claim_text, fingerprint, limits_text, read_claim
+from gpushare.nodeagent.isolation.files import (
+    MOST_GPUS,
+    Claimed,
+    claim_text,
+    fingerprint,
+    limits_text,
+    read_claim,
+)
 from gpushare.nodeagent.isolation.keeping import Kept, unused
 
 C_SOURCES = Path(__file__).parents[3] / "isolation"
@@ -28,6 +36,24 @@ def test_limits_are_bytes_of_whole_mib_and_compute_is_named_only_where_it_is_lim
         b"gpushare-limits 1.0\ncontainer default/p/c u1\ngpu GPU-a memory_bytes=2258632704\n"
     )
     assert limits_text(claimed(core_percent=30), "idle").endswith(b" core_percent=30 core_policy=idle\n")
+
+
+def test_limits_have_a_line_for_each_gpu() -> None:
+    assert limits_text(claimed(more={"GPU-b": 1, "GPU-c": 2}), "hard").decode().splitlines()[2:] == [
+        "gpu GPU-a memory_bytes=2258632704",
+        "gpu GPU-b memory_bytes=1048576",
+        "gpu GPU-c memory_bytes=2097152",
+    ]
+    assert f"LIMITED_GPUS_MAX = {MOST_GPUS}," in (C_SOURCES / "limits.h").read_text()
+
+
+def test_a_claim_on_several_gpus_is_read_by_agents_that_knew_of_one() -> None:
+    several = claimed(more={"GPU-b": 1})
+    assert read_claim(claim_text(several)) == several
+    assert several.mib_by_gpu == {"GPU-a": 2154, "GPU-b": 1}
+    written = json.loads(claim_text(several))
+    assert (written["gpu"], written["mib"], written.get("version", 1)) == ("GPU-a", 2154, 1)
+    assert b"more" not in claim_text(claimed())
 
 
 def test_a_claim_is_read_as_it_was_written_and_nothing_else_is() -> None:

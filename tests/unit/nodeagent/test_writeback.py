@@ -175,7 +175,7 @@ def test_a_gpu_that_has_another_index_now_is_written_with_it() -> None:
 def test_a_relocated_pod_waits_on_its_new_gpu() -> None:
     node = node_of(16160, 16160)
     one = claim(node, "a", 0, request((APP, 3)))
-    change = relocation(one, node.devices[1], node)
+    change = relocation(one, node.devices[1:], node)
     moved = claim_of(one.pod.annotated(change.annotations), node)
     assert moved is not None
     assert (moved.allocation.gpus[0].index, moved.assigned) == (1, False)

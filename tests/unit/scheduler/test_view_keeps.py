@@ -109,7 +109,7 @@ def test_units_without_a_total_keep_the_unit_in_which_they_were_first_read(
 
 def test_a_waiting_pod_that_was_corrected_is_malformed_no_longer(world: World) -> None:
     pod = pod_object("a", 4)
-    pod["metadata"]["labels"] = {names.LABEL_POD_GPU_COUNT: "2"}
+    pod["metadata"]["labels"] = {names.LABEL_POD_GPU_COUNT: "two"}
     world.api.create(pod)
     world.see("a")
     assert set(world.view.malformed) == {"pod default/a"}

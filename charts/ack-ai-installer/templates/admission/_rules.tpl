@@ -142,32 +142,6 @@ validations:
 m.mountPath.matches(r'(^|/)\.\.(/|$)|^(/|\./)*(var/+(\./+)*)?run/+(\./+)*gpushare(/|$)|^(/|\./)*etc/+(\./+)*ld\.so\.preload(/|$)|(^|/)lib(cuda|nvidia-ml)\.so[^/]*/*$')
 {{- end }}
 
-{{/* What this version lets wait: told with a warning, for a later one may serve it. */}}
-{{- define "gpushare.admission.later" -}}
-failurePolicy: Ignore
-matchConstraints:
-  {{- include "gpushare.admission.namespaces" .root | nindent 2 }}
-  resourceRules:
-    {{- toYaml .resources | nindent 4 }}
-matchConditions:
-  # First, for it costs the least and lets nearly every pod pass.
-  - name: wants-more-than-a-share
-    expression: >-
-      ['aliyun.com/gpu-count', 'ack.gpushare.placement'].exists(l, l in {{ .pod }}.?metadata.?labels.orValue({}))
-  {{- include "gpushare.admission.rules.conditions" . | nindent 2 }}
-variables:
-  {{- include "gpushare.admission.rules.variables" . | nindent 2 }}
-validations:
-  - expression: size(variables.withMemory) == 0 || variables.gpus == 1
-    messageExpression: >-
-      'label aliyun.com/gpu-count=' + variables.count + ': this version gives a pod one GPU; remove the label'
-  - expression: >-
-      size(variables.withMemory) == 0
-      || !('ack.gpushare.placement' in {{ .pod }}.?metadata.?labels.orValue({}))
-    messageExpression: >-
-      'label ack.gpushare.placement=' + variables.placement + ' is not supported by this version; remove it'
-{{- end }}
-
 {{/* Templates that were taken from a running pod, with the record of what it held. */}}
 {{- define "gpushare.admission.records.template" -}}
 failurePolicy: Fail

@@ -22,12 +22,16 @@ IN_CONTAINER: Final = "/run/gpushare"
 #: Our libraries, by the names that programs know the driver's by, and what the real ones are called in a container.
 SHIMS: Final = {"libcuda.so.1": "libcuda.so", "libnvidia-ml.so.1": "libnvidia-ml.so"}
 
+#: GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/limits.h.
+MOST_GPUS: Final = 16
+
 _FORMAT: Final = "gpushare-limits 1.0"
 _MIB: Final = 1 << 20
 
 
 class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whom a directory was made for. ``container`` is its name, ``gpu`` a UUID, ``mib`` its share of that.
+    """Whom a directory was made for. ``container`` is its name, ``gpu`` a UUID, ``mib`` its share of that; ``more`` has
+    the shares of its other GPUs, by UUID.
 
     ``ids`` is what ``fingerprint`` makes of its device IDs: by them it is found again, if the kubelet gave what was
     answered to a pod that asked alike. ``library`` names the release of our libraries that it was given, empty if none.
@@ -41,7 +45,13 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     ids: str
     core_percent: int = 0
     library: str = ""
+    more: dict[str, int] = {}
     version: int = 1
+
+    @property
+    def mib_by_gpu(self) -> dict[str, int]:
+        """Its share of each of its GPUs, by UUID."""
+        return {self.gpu: self.mib, **self.more}
 
 
 def fingerprint(ids: Iterable[str]) -> str:
@@ -52,11 +62,8 @@ def fingerprint(ids: Iterable[str]) -> str:
 def limits_text(claimed: Claimed, policy: CorePolicy) -> bytes:
     """The contents of ``limits``."""
     core = f" core_percent={claimed.core_percent} core_policy={policy}" if claimed.core_percent else ""
-    return (
-        f"{_FORMAT}\n"
-        f"container {claimed.pod}/{claimed.container} {claimed.uid}\n"
-        f"gpu {claimed.gpu} memory_bytes={claimed.mib * _MIB}{core}\n"
-    ).encode()
+    gpus = (f"gpu {gpu} memory_bytes={mib * _MIB}{core}\n" for gpu, mib in claimed.mib_by_gpu.items())
+    return (f"{_FORMAT}\ncontainer {claimed.pod}/{claimed.container} {claimed.uid}\n{''.join(gpus)}").encode()
 
 
 def claim_text(claimed: Claimed) -> bytes:

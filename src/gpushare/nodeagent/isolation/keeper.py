@@ -122,7 +122,8 @@ class Keeper:
         live = self._live()
         claims = [kept.claimed for kept in self._known.values()]
         return len(
-            {one.uid for one in claims if one is not None and one.gpu == gpu and one.uid in live} - {uid}
+            {one.uid for one in claims if one is not None and gpu in one.mib_by_gpu and one.uid in live}
+            - {uid}
         )
 
     async def clear(self) -> bool:

@@ -205,7 +205,11 @@ class Mps:
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
         """The way to the daemon, and the share; raises ``ClaimRefused``."""
-        share = grant.share
+        if len(grant.shares) > 1:
+            raise ClaimRefused(
+                "", "by MPS a container can use one GPU: each has a daemon of its own", (grant.uid,)
+            )
+        (share,) = grant.shares
         why = self.lacking().get(share.uuid)
         if why:
             raise ClaimRefused("", f"GPU {share.index} cannot be shared by MPS: {why}", (grant.uid,))

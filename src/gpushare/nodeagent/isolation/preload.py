@@ -19,6 +19,7 @@ from gpushare.nodeagent.isolation.directories import Directories
 from gpushare.nodeagent.isolation.files import (
     IN_CONTAINER,
     LIMITS,
+    MOST_GPUS,
     SHIMS,
     USAGE,
     Claimed,
@@ -105,24 +106,32 @@ class Preload:
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
         """A directory for the container, and its mounts; raises ``ClaimRefused``."""
         ready = self._ready()
-        share = grant.share
-        if self._others(share.uuid, grant.uid) >= self._most_pods:
+        if len(grant.shares) > MOST_GPUS:
             raise ClaimRefused(
                 "",
-                f"GPU {share.index} has {self._most_pods} isolated pods, the most that can be held apart "
-                "(--isolated-pods)",
+                f"a container can be held to its share of {MOST_GPUS} GPUs at most, not of {len(grant.shares)}",
                 (grant.uid,),
             )
+        for share in grant.shares:
+            if self._others(share.uuid, grant.uid) >= self._most_pods:
+                raise ClaimRefused(
+                    "",
+                    f"GPU {share.index} has {self._most_pods} isolated pods, the most that can be held apart "
+                    "(--isolated-pods)",
+                    (grant.uid,),
+                )
+        first, *more = grant.shares
         mounts = [] if in_place else _in_every_program(ready)
         claimed = Claimed(
             pod=grant.pod,
             uid=grant.uid,
             container=grant.container,
-            gpu=share.uuid,
-            mib=share.mib,
+            gpu=first.uuid,
+            mib=first.mib,
             ids=fingerprint(grant.ids),
-            core_percent=share.core_percent,
+            core_percent=first.core_percent,
             library=ready.release.name,
+            more={share.uuid: share.mib for share in more},
         )
         try:
             made = await asyncio.to_thread(self._directories.make, claimed, self._policy)

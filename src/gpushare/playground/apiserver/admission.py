@@ -108,7 +108,7 @@ def name_scheduler(review: Review) -> None:
 
 
 def check_requests(review: Review) -> None:
-    """Refuse, or warn of, what can never be served, in pods and in templates of pods; raises ``ApiError``."""
+    """Refuse what can never be served, in pods and in templates of pods; raises ``ApiError``."""
     if review.subresource or _excluded(review):
         return
     pod = _pod_in(review.resource, review.obj)
@@ -120,15 +120,9 @@ def check_requests(review: Review) -> None:
     ending = _PLACES[review.resource.storage][1]
     if not ending:
         pod.metadata.annotations = None  # who may write those on pods depends on who it is
-    verdict = judge(pod)
-    for refusal in verdict.refusals:
+    for refusal in judge(pod).refusals:
         named = Refusal(f"{refusal.policy}{ending}", refusal.message, refusal.invalid)
         raise _refused(review.resource, review.obj, named)
-    policy = f"gpushare-waits{ending}"
-    review.warnings.extend(
-        f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': {told}"
-        for told in verdict.warnings
-    )
 
 
 def guard_records(writers: Collection[str]) -> Validating:

@@ -96,6 +96,38 @@ async def compute_by_label(story: Story, cluster: Cluster) -> None:
         story.expect(f"{field} is 400 percent, 4 GPUs, 60 GiB", wanted, shown)
 
 
+async def several_gpus(story: Story, cluster: Cluster) -> None:
+    """More than a share of one GPU."""
+    story.chapter("Several GPUs for one pod, and a whole one")
+    story.notice("The label aliyun.com/gpu-count spreads a pod's 8 GiB over two GPUs of one node.")
+    await story.type("kubectl apply -f 06-several-gpus.yaml")
+    await story.type(
+        "kubectl wait --for=jsonpath={.status.ready}=1 job/tensorflow-mnist-multigpu --timeout=30s"
+    )
+    table = await story.type(f"kubectl inspect cgpu {CORE_MEM}")
+    shown = row(table, CORE_MEM).split()[2:6]
+    story.expect("two GPUs give 4 of 15 GiB each", ["0/15", "0/15", "4/15", "4/15"], sorted(shown))
+    seen = await story.type("kubectl exec job/tensorflow-mnist-multigpu -- gpu-usage")
+    told = [
+        line.rpartition(" of ")[2].partition(",")[0] for line in seen.splitlines() if line.startswith("GPU")
+    ]
+    story.expect("the container is told of its part of both", ["4309 MiB", "4309 MiB"], told)
+    story.notice(
+        "The label ack.gpushare.placement asks for a GPU that nobody else uses, and gives all of it."
+    )
+    await story.type("kubectl apply -f 07-whole-device.yaml")
+    await story.type("kubectl wait --for=condition=Ready pod/whole-device --timeout=30s")
+    table = await story.type(f"kubectl inspect cgpu {CORE_MEM}")
+    shown = row(table, CORE_MEM).split()[2:6]
+    story.expect("one GPU is taken whole", ["0/15", "15/15", "4/15", "4/15"], sorted(shown))
+    story.notice(
+        "Pods that ask for memory alone and pods that ask for compute too are never on one node together:"
+    )
+    await story.type("kubectl delete -f 06-several-gpus.yaml -f 07-whole-device.yaml")
+    table = await story.type_until(f"kubectl inspect cgpu {CORE_MEM}", "0/60 (0%)")
+    story.expect("both are gone before example 5", "0/60 (0%)", table, within=True)
+
+
 async def memory_and_compute(story: Story, cluster: Cluster) -> None:
     """Example 5."""
     story.chapter("Example 5: 2 GiB and 30% of the compute of one GPU")
@@ -163,6 +195,7 @@ CHAPTERS: Final[tuple[type_of_chapter, ...]] = (
     one_gpu_of_15_gib,
     shared_without_isolation,
     compute_by_label,
+    several_gpus,
     memory_and_compute,
     no_more_memory,
     no_more_compute,

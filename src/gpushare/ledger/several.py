@@ -1,0 +1,60 @@
+"""Fit of requests for several GPUs of a node, or for whole ones, over many nodes at once.
+
+They are few beside those for a share of one GPU, and have a way of their own so that these stay as fast as they are.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from gpushare.ledger.columns import Columns, Ints, Mask, Places
+from gpushare.ledger.fitting import FAR, MOST_UNITS
+from gpushare.model.request import Request
+
+_PODS: Final = 1 << 20
+
+
+def untouched(columns: Columns, at: Places) -> Mask:
+    """GPUs of the columns ``at`` of which nobody holds anything: no pod, and nobody else either."""
+    free: Mask = (columns.pods.take(at, axis=-1) == 0) & (columns.taken_mib.take(at, axis=-1) == 0)
+    return free
+
+
+def left_over(columns: Columns, request: Request, at: Places | None = None) -> Ints:
+    """As ``fitting.left_over``: what the GPUs that a node would choose have left over, on average.
+
+    Of a GPU that is given whole it is what it has beyond the request: of several the one of the size asked for is left
+    least.
+    """
+    if at is None:
+        at = np.arange(columns.fit_units.shape[1], dtype=np.intp)
+    count = request.gpu_count
+    if count > columns.fit_units.shape[0]:
+        return np.full(at.size, FAR)
+    asked = min(request.memory_units, MOST_UNITS)
+    fits = _fits(columns, request, asked, at)
+    total_mib = columns.total_mib.take(at, axis=-1)
+    free_mib = total_mib - columns.taken_mib.take(at, axis=-1)
+    left_mib = free_mib - total_mib * asked // np.maximum(columns.units.take(at, axis=-1), 1)
+    # As placement's preferences have it; a stable sort takes the lower of equals first.
+    pods = np.minimum(columns.pods.take(at, axis=-1), _PODS - 1)
+    order = np.where(columns.spread.take(at) == 1, pods - free_mib * _PODS, left_mib)
+    order[~fits] = FAR
+    chosen = order.argsort(axis=0, kind="stable")[:count]
+    left: Ints = np.take_along_axis(left_mib, chosen, axis=0).sum(axis=0) // count
+    left[fits.sum(axis=0) < count] = FAR
+    return left
+
+
+def _fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:
+    fits: Mask = columns.fit_units.take(at, axis=-1) >= asked
+    others = columns.core_pods
+    if request.wants_core:
+        fits &= columns.free_core.take(at, axis=-1) >= request.core_percent
+        others = columns.memory_pods
+    fits &= others.take(at) == 0
+    if request.gpu_count > 1:
+        fits &= columns.one_gpu.take(at) == 0
+    if request.whole_device:
+        fits &= untouched(columns, at)
+    return fits

@@ -1,0 +1,118 @@
+"""Pods with several GPUs, and with whole ones, through the node agent."""
+
+import pytest
+
+from gpushare.model import names
+from tests.integration.nodeagent.cluster_objects import container
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+TWO = {names.LABEL_POD_GPU_COUNT: "2"}
+WHOLE = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+
+
+async def start(world: World, *, gpus: int, mode: str = "share") -> None:
+    world.nvml.gpus = [gpu(index, 16384) for index in range(gpus)]
+    await world.start(mode=mode)
+
+
+def ids_by_gpu(ids: list[str]) -> list[int]:
+    prefixes = [one.rpartition("-")[0] for one in ids]
+    return sorted(prefixes.count(one) for one in set(prefixes))
+
+
+async def test_a_container_is_told_of_all_its_gpus_and_of_its_part_of_one(world: World) -> None:
+    await start(world, gpus=3)
+    admitted = await world.kubelet.admit(world.bind("a", container("c", 8), on=(0, 2), labels=TWO))
+    assert admitted.envs["c"] == {
+        "NVIDIA_VISIBLE_DEVICES": f"{gpu(0).uuid},{gpu(2).uuid}",
+        "ALIYUN_COM_GPU_MEM_IDX": "0,2",
+        "ALIYUN_COM_GPU_MEM_POD": "8",
+        "ALIYUN_COM_GPU_MEM_CONTAINER": "4",
+        "ALIYUN_COM_GPU_MEM_DEV": "16",
+        "GPUSHARE_MEM_LIMIT_MIB": "4096",
+    }
+    assert ids_by_gpu(admitted.devices["c"][names.GPU_MEM]) == [4, 4]
+    await world.until_assigned("a")
+    annotations = world.api.annotations("pods", "default/a")
+    assert annotations[names.ANN_ALLOCATION] == '{"0":{"0":4,"2":4}}'
+    assert names.ANN_MEM_INDEX not in annotations
+
+
+async def test_all_containers_of_a_pod_are_on_its_gpus(world: World) -> None:
+    await start(world, gpus=4)
+    made = world.bind(
+        "a",
+        container("first", 4),
+        container("second", 2),
+        init=(container("i", 8), container("s", 2, restartPolicy="Always")),
+        on=(1, 3),
+        labels=TWO,
+    )
+    admitted = await world.kubelet.admit(made)
+    assert {told[names.ENV_MEM_INDEX] for told in admitted.envs.values()} == {"1,3"}
+    assert {name: told[names.ENV_MEM_CONTAINER] for name, told in admitted.envs.items()} == {
+        "i": "4",
+        "s": "1",
+        "first": "2",
+        "second": "1",
+    }
+    await world.until_assigned("a")
+    assert world.api.told("GPUCorrected") == []
+
+
+async def test_pods_with_the_same_wish_that_are_served_in_another_order_change_their_places(
+    world: World,
+) -> None:
+    await start(world, gpus=4)
+    first = world.bind("first", container("c", 24), on=(0, 1), labels=TWO)
+    second = world.bind("second", container("c", 24), on=(2, 3), labels=TWO)
+    await world.kubelet.admit(second)
+    await world.kubelet.admit(first)
+    await world.changes.until(
+        lambda: (
+            [[share.index for share in world.recorded(one).gpus] for one in ("first", "second")]
+            == [[2, 3], [0, 1]]
+        ),
+        "the records say what the containers have",
+    )
+    await world.changes.until(
+        lambda: any(
+            "GPU 2 and GPU 3 were decided" in told["note"] for told in world.api.told("GPUCorrected")
+        ),
+        "people are told",
+    )
+
+
+async def test_a_whole_gpu_is_told_as_whole_for_fewer_units(world: World) -> None:
+    await start(world, gpus=2)
+    admitted = await world.kubelet.admit(world.bind("a", container("c", 3), on=1, labels=WHOLE))
+    envs = admitted.envs["c"]
+    told = {name: envs[name] for name in (names.ENV_MEM_INDEX, names.ENV_MEM_POD, names.ENV_MEM_CONTAINER)}
+    assert told == {names.ENV_MEM_INDEX: "1", names.ENV_MEM_POD: "16", names.ENV_MEM_CONTAINER: "16"}
+    assert envs[names.ENV_MEM_LIMIT] == "16384"
+    assert len(admitted.devices["c"][names.GPU_MEM]) == 3
+    await world.until_assigned("a")
+    assert world.recorded("a").units == 16
+
+
+async def test_a_part_is_not_given_beside_a_whole_gpu(world: World) -> None:
+    await start(world, gpus=2)
+    await world.kubelet.admit(world.bind("whole", container("c", 3), on=1, labels=WHOLE))
+    world.kubelet.pick = lambda resource, free, needed: [
+        one for one in free if one.startswith(gpu(1).uuid.removeprefix("GPU-")[:8])
+    ][:needed]
+    with pytest.raises(AdmissionFailed, match="can be given nowhere else"):
+        await world.kubelet.admit(world.bind("part", container("c", 3), on=0))
+
+
+async def test_whoever_starts_anew_finds_pods_with_several_gpus_again(world: World) -> None:
+    await start(world, gpus=3)
+    await world.kubelet.admit(world.bind("a", container("c", 8), on=(0, 2), labels=TWO))
+    await world.until_assigned("a")
+    await world.stop()
+    await world.start()
+    admitted = await world.kubelet.admit(world.bind("b", container("c", 8), on=(1, 2), labels=TWO))
+    assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1,2"
+    assert [share.index for share in world.recorded("a").gpus] == [0, 2]

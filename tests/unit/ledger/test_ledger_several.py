@@ -1,0 +1,243 @@
+"""Several GPUs for one pod, and whole ones: which are given, what they are worth, and why not."""
+
+import msgspec
+import pytest
+
+from gpushare.ledger import Ledger, Refused
+from gpushare.model.device import NodeDevices, NodeMode, Placement
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import Request
+from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, gpus, node
+
+
+def given(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
+    """The indices of the GPUs that the pod is given."""
+    return [share.index for share in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
+
+
+def ledger_with(*nodes: NodeDevices) -> Ledger:
+    ledger = Ledger()
+    for one in nodes:
+        ledger.set_node(one)
+    return ledger
+
+
+def test_a_pod_holds_its_part_of_each_of_its_gpus() -> None:
+    ledger = ledger_with(node("n1", V100, V100))
+    allocation = ledger.reserve("a", "default/a", asks(4, gpus=2), "n1")
+    assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [
+        (0, 4, 4309),
+        (1, 4, 4309),
+    ]
+    assert allocation.containers == {"main": allocation.gpus}
+    assert [gpu.pods for gpu in ledger.usage("n1").gpus] == [("a",), ("a",)]
+    assert ledger.release("a")
+    assert [gpu.used_mib for gpu in ledger.usage("n1").gpus] == [0, 0]
+
+
+def test_binpack_takes_the_gpus_that_it_leaves_least_of() -> None:
+    ledger = ledger_with(node("n1", T4, T4, T4, T4))
+    assert given(ledger, "a", asks(6)) == [0]
+    assert given(ledger, "b", asks(4, gpus=2)) == [0, 1]
+    assert given(ledger, "c", asks(6, gpus=3)) == [1, 2, 3]
+
+
+def test_spread_takes_the_gpus_with_the_most_free() -> None:
+    ledger = ledger_with(node("n1", T4, T4, T4, T4, placement=Placement.SPREAD))
+    assert given(ledger, "a", asks(6)) == [0]
+    assert given(ledger, "b", asks(4, gpus=2)) == [1, 2]
+    assert given(ledger, "c", asks(4, gpus=2)) == [1, 3]
+
+
+def test_gpus_of_different_sizes_give_as_many_units_each() -> None:
+    ledger = ledger_with(node("n1", T4, A100))
+    allocation = ledger.reserve("a", "default/a", asks(8, gpus=2), "n1")
+    assert [(share.units, share.device_units, share.mib) for share in allocation.gpus] == [
+        (8, 15, 8192),
+        (8, 79, 8259),
+    ]
+
+
+def test_of_nodes_binpack_prefers_the_one_whose_gpus_are_left_least_of() -> None:
+    ledger = ledger_with(node("empty", T4, T4), node("used", T4, T4))
+    ledger.reserve("a", "default/a", asks(8, gpus=2), "used")
+    empty, used = ledger.score(asks(4, gpus=2), ["empty", "used"])
+    assert used > empty
+
+
+def test_whole_gpus_go_only_where_nobody_holds_anything() -> None:
+    ledger = ledger_with(node("n1", T4, T4, T4))
+    assert given(ledger, "a", asks(1)) == [0]
+    assert given(ledger, "b", asks(2, whole=True)) == [1]
+    usage = ledger.usage("n1").gpus[1]
+    assert (usage.used_units, usage.total_units, usage.free_mib) == (15, 15, 0)
+    # Nothing fits beside it, and nothing that fits elsewhere is kept from there.
+    assert given(ledger, "c", asks(15)) == [2]
+    with pytest.raises(Refused, match=r"largest free: 14 GiB on GPU 0"):
+        given(ledger, "d", asks(15))
+
+
+def test_a_whole_gpu_is_the_smallest_that_will_do_and_all_of_it() -> None:
+    ledger = ledger_with(node("n1", A100, 16384, V100))
+    allocation = ledger.reserve("a", "default/a", asks(14, whole=True), "n1")
+    assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [(2, 15, V100)]
+    allocation = ledger.reserve("b", "default/b", asks(10, whole=True), "n1")
+    assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [(1, 16, 16384)]
+
+
+def test_whole_gpus_can_be_several() -> None:
+    ledger = ledger_with(node("n1", T4, T4, T4))
+    assert given(ledger, "a", asks(3, gpus=2, whole=True)) == [0, 1]
+    assert [gpu.free_mib for gpu in ledger.usage("n1").gpus] == [0, 0, T4]
+
+
+def test_a_whole_gpu_may_come_with_a_part_of_its_compute() -> None:
+    ledger = ledger_with(node("n1", T4, mode=NodeMode.CORE_MEM))
+    (share,) = ledger.reserve("a", "default/a", asks(3, 30, whole=True), "n1").gpus
+    assert (share.units, share.core_percent) == (15, 30)
+
+
+def with_others(there: NodeDevices, index: int, foreign_mib: int) -> NodeDevices:
+    devices = [
+        msgspec.structs.replace(device, foreign_mib=foreign_mib) if device.index == index else device
+        for device in there.devices
+    ]
+    return msgspec.structs.replace(there, devices=tuple(devices))
+
+
+REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] = {
+    "one GPU has too little": (
+        node("n1", T4, T4),
+        (asks(12), asks(4)),
+        asks(4, gpus=2),
+        "needs 2 GPUs with 4 GiB free each, only GPU 1 has",
+        False,
+    ),
+    "no GPU has enough": (
+        node("n1", T4, T4),
+        (asks(12), asks(12)),
+        asks(4, gpus=2),
+        "needs 2 GPUs with 4 GiB free each, no GPU has",
+        False,
+    ),
+    "two have where three are wanted": (
+        node("n1", T4, T4, T4, unit=MemoryUnit.MIB_128),
+        (asks(118),),
+        asks(3, gpus=3),
+        "needs 3 GPUs with 384 MiB free each, only GPUs 1 and 2 have",
+        False,
+    ),
+    "the node has fewer GPUs": (
+        node("n1", T4),
+        (),
+        asks(4, gpus=2),
+        "asks for 2 GPUs, the node has 1",
+        True,
+    ),
+    "too few of its GPUs are as large": (
+        node("n1", T4, A100, T4),
+        (),
+        asks(20, gpus=2),
+        "asks for 2 GPUs with 20 GiB, only GPU 1 is as large",
+        True,
+    ),
+    "too few are healthy": (
+        node("n1", T4, T4, sick={1: "XID 79"}),
+        (),
+        asks(4, gpus=2),
+        "asks for 2 GPUs with 4 GiB, too few of them are in service (GPU 1 is unhealthy: XID 79)",
+        True,
+    ),
+    "a sick GPU is told beside what is short": (
+        node("n1", T4, T4, T4, sick={2: "XID 79"}),
+        (asks(12),),
+        asks(4, gpus=2),
+        "needs 2 GPUs with 4 GiB free each, only GPU 1 has; GPU 2 is unhealthy: XID 79",
+        False,
+    ),
+    "the others are at the cap of pods": (
+        node("n1", T4, T4, max_pods=1),
+        (asks(1),),
+        asks(4, gpus=2),
+        "needs 2 GPUs with 4 GiB free each and fewer than 1 pod, only GPU 1 has",
+        False,
+    ),
+    "the node's GPUs have a server each": (
+        node("n1", T4, T4, mode=NodeMode.MPS),
+        (),
+        asks(4, gpus=2),
+        "node gives a pod one GPU: in mode mps each has a server of its own, and a program speaks to one",
+        True,
+    ),
+    "the node holds pods with compute": (
+        node("n1", T4, T4, mode=NodeMode.CORE_MEM),
+        (asks(1, 30),),
+        asks(4, gpus=2),
+        "node has 1 pod with GPU memory and compute; a pod that asks for memory alone cannot join them",
+        False,
+    ),
+    "every GPU is in use": (
+        node("n1", T4, T4),
+        (asks(1), asks(15)),
+        asks(4, whole=True),
+        "needs a GPU with 4 GiB or more that nobody uses, no GPU is free",
+        False,
+    ),
+    "only one of two is not in use": (
+        node("n1", T4, T4),
+        (asks(1),),
+        asks(4, gpus=2, whole=True),
+        "needs 2 GPUs with 4 GiB or more that nobody uses, only GPU 1 is free",
+        False,
+    ),
+    "others use the GPU": (
+        with_others(node("n1", T4), 0, 64),
+        (),
+        asks(4, whole=True),
+        "needs a GPU with 4 GiB or more that nobody uses, no GPU is free",
+        False,
+    ),
+    "no GPU is as large as the whole one": (
+        node("n1", T4),
+        (),
+        asks(16, whole=True),
+        "asks for 16 GiB, the largest GPU has 15 GiB",
+        True,
+    ),
+    "the large ones are sick": (
+        node("n1", T4, sick={0: ""}),
+        (),
+        asks(4, whole=True),
+        "no GPU in service has 4 GiB in all (GPU 0 is unhealthy)",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "pods", "request_", "says", "hopeless"), REFUSED.values(), ids=REFUSED.keys()
+)
+def test_a_refusal_says_which_gpus_would_do(
+    there: NodeDevices, pods: tuple[Request, ...], request_: Request, says: str, hopeless: bool
+) -> None:
+    ledger = ledger_with(there)
+    for number, one in enumerate(pods):
+        ledger.reserve(f"p{number}", f"default/p{number}", one, there.name)
+    with pytest.raises(Refused) as refused:
+        ledger.reserve("new", "default/new", request_, there.name)
+    assert (refused.value.reason, refused.value.hopeless) == (says, hopeless)
+
+
+def test_a_mode_in_which_pods_get_one_gpu_still_gives_a_whole_one() -> None:
+    ledger = ledger_with(node("n1", T4, mode=NodeMode.MPS))
+    assert given(ledger, "a", asks(4, whole=True)) == [0]
+
+
+def test_more_gpus_than_any_node_has_fit_nowhere() -> None:
+    ledger = ledger_with(node("n1", T4), NodeDevices("n2", NodeMode.CGPU, MemoryUnit.GIB, gpus("n2", T4, T4)))
+    verdict = ledger.filter(asks(1, gpus=9999), ["n1", "n2"])
+    assert verdict.hopeless == {
+        "n1": "asks for 9999 GPUs, the node has 1",
+        "n2": "asks for 9999 GPUs, the node has 2",
+    }
+    assert ledger.score(asks(1, gpus=9999), ["n1", "n2"]) == [0, 0]

@@ -1,0 +1,207 @@
+"""Whom an Allocate is for, where pods have several GPUs or whole ones."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
+from gpushare.nodeagent.bound_pods import claim_of
+from gpushare.nodeagent.claims import ClaimBook
+from gpushare.nodeagent.errors import ClaimRefused
+from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, Admitting, claim, node_of, request
+from tests.unit.nodeagent.test_claims import check
+
+
+def test_the_kubelet_is_told_to_take_equal_parts_of_each_gpu() -> None:
+    node = node_of(15360, 15360, 15360)
+    book = ClaimBook(node)
+    one = claim(node, "a", (0, 2), request((APP, 3), gpus=2))
+    book.put(one)
+    kubelet = Admitting(book)
+    chosen = book.prefer(names.GPU_MEM, 6, kubelet.free(names.GPU_MEM), [])
+    assert book.ids.gpus_of(chosen) == {node.devices[0].uuid: 3, node.devices[2].uuid: 3}
+    [match] = kubelet.admit(one)
+    assert [(share.index, share.units, share.mib) for share in match.shares] == [(0, 3, 3072), (2, 3, 3072)]
+    assert not match.moved
+    assert kubelet.reconcile() == {"a": ""}
+
+
+def test_of_gpus_of_different_sizes_each_gives_its_part() -> None:
+    node = node_of(16160, 81559)
+    book = ClaimBook(node)
+    one = claim(node, "a", (0, 1), request((APP, 3), gpus=2))
+    book.put(one)
+    [match] = Admitting(book).admit(one)
+    assert [(share.units, share.device_units, share.mib) for share in match.shares] == [
+        (3, 15, 3232),
+        (3, 79, 3097),
+    ]
+
+
+def test_ids_in_unequal_parts_are_nobodys() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    book.put(claim(node, "a", (0, 1), request((APP, 2), gpus=2)))
+    first, second = (book.ids.memory_ids(device, MemoryUnit.GIB) for device in node.devices)
+    with pytest.raises(
+        ClaimRefused,
+        match=r"waits for 4 units with devices on several GPUs \(3 on GPU 0, 1 on GPU 1\); as much is decided for default/a",
+    ):
+        book.match(names.GPU_MEM, [*first[:3], second[0]])
+    with pytest.raises(
+        ClaimRefused, match="waits for 4 units of GPU 0; as much is decided for default/a on GPU 0 and GPU 1"
+    ):
+        book.match(names.GPU_MEM, first[:4])
+    assert book.match(names.GPU_MEM, [*first[:2], *second[:2]]).claim.pod.name == "a"
+
+
+def test_a_pod_for_one_gpu_is_not_served_from_two() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    book.put(claim(node, "a", 0, request((APP, 4))))
+    first, second = (book.ids.memory_ids(device, MemoryUnit.GIB) for device in node.devices)
+    with pytest.raises(ClaimRefused):
+        book.match(names.GPU_MEM, [*first[:2], *second[:2]])
+
+
+def test_what_a_larger_init_container_leaves_is_its_apps_wherever_it_lies() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    one = claim(node, "a", (0, 1), request((INIT, 4), (APP, 2), gpus=2))
+    book.put(one)
+    kubelet = Admitting(book)
+    init, app = kubelet.admit(one)
+    # The kubelet hands on any of the IDs: all four of the app's lie on the first GPU here.
+    assert len(book.ids.gpus_of(kubelet.held["default/a"]["c1", names.GPU_MEM])) == 1
+    assert [share.units for share in init.shares] == [4, 4]
+    assert [(share.index, share.units) for share in app.shares] == [(0, 2), (1, 2)]
+    assert kubelet.reconcile() == {"a": ""}
+    check(kubelet, node)
+
+
+def test_what_a_smaller_init_container_leaves_is_made_up_in_equal_parts() -> None:
+    node = node_of(15360, 15360)
+    book = ClaimBook(node)
+    one = claim(node, "a", (0, 1), request((INIT, 2), (APP, 4), gpus=2))
+    book.put(one)
+    kubelet = Admitting(book)
+    kubelet.admit(one)
+    assert set(book.ids.gpus_of(kubelet.held["default/a"]["c1", names.GPU_MEM]).values()) == {4}
+
+
+def test_pods_that_the_kubelet_serves_in_the_other_order_change_their_places() -> None:
+    node = node_of(15360, 15360, 15360, 15360)
+    book = ClaimBook(node)
+    first, second = (
+        claim(node, name, on, request((APP, 6), (APP, 4), gpus=2))
+        for name, on in (("a", (0, 1)), ("b", (2, 3)))
+    )
+    for one in (first, second):
+        book.put(one)
+    kubelet = Admitting(book)
+    kubelet.admit(second)
+    notes = kubelet.reconcile()
+    assert (
+        notes["b"]
+        == "GPU 2 and GPU 3 were decided, the kubelet gave GPU 0 and GPU 1; the pod's record says so now"
+    )
+    moved = book.claim(first.uid)
+    assert moved is not None
+    assert [share.index for share in moved.allocation.gpus] == [2, 3]
+    kubelet.admit(moved)
+    kubelet.reconcile()
+    check(kubelet, node)
+
+
+def test_a_whole_gpu_is_given_for_the_ids_that_were_asked_for() -> None:
+    node = node_of(16160, 16160)
+    book = ClaimBook(node)
+    one = claim(node, "a", 1, request((SIDECAR, 1), (APP, 3), whole=True))
+    book.put(one)
+    book.put(claim(node, "b", 0, request((APP, 3))))
+    kubelet = Admitting(book)
+    sidecar, app = kubelet.admit(one)
+    # They divide the GPU as they asked: 1 and 3 of 4 are 3 and 11 of 15.
+    assert [
+        (match.shares[0].index, match.shares[0].units, match.shares[0].mib) for match in (sidecar, app)
+    ] == [
+        (1, 3, 3232),
+        (1, 11, 11850),
+    ]
+    assert len(kubelet.held["default/a"]["c1", names.GPU_MEM]) == 3
+    assert kubelet.reconcile() == {"a": ""}
+    [held] = [share for each in book.claims if each.pod.name == "a" for share in each.allocation.gpus]
+    assert (held.units, held.mib) == (15, 16160)
+
+
+def test_a_whole_gpu_is_not_given_to_a_pod_that_wants_a_part_of_one() -> None:
+    node = node_of(16160, 16160)
+    book = ClaimBook(node)
+    whole = claim(node, "whole", 1, request((APP, 3), whole=True), at_ns=1)
+    part = claim(node, "part", 0, request((APP, 3)), at_ns=2)
+    for one in (whole, part):
+        book.put(one)
+    assert book.ambiguous(names.GPU_MEM, 3)
+    kubelet = Admitting(book)
+    ids = {device.index: book.ids.memory_ids(device, MemoryUnit.GIB)[:3] for device in node.devices}
+    assert book.match(names.GPU_MEM, ids[0]).claim.pod.name == "part"
+    assert book.match(names.GPU_MEM, ids[1]).shares[0].mib == 16160
+    kubelet.admit(whole)
+    with pytest.raises(ClaimRefused):
+        book.match(names.GPU_MEM, book.ids.memory_ids(node.devices[1], MemoryUnit.GIB)[3:6])
+
+
+def test_labels_that_are_changed_on_a_bound_pod_change_nothing() -> None:
+    node = node_of(16160, 16160)
+    decided = claim(node, "a", (0, 1), request((APP, 3), gpus=2)).pod
+    again = claim_of(decided, node)
+    assert again is not None
+    assert (again.request.gpu_count, again.request.memory_units, again.request.whole_device) == (2, 3, False)
+    whole = claim(node, "b", 0, request((APP, 3), whole=True)).pod
+    assert not whole.request.gpu_count > 1
+    unlabelled = claim_of(
+        type(whole)(whole.uid, whole.namespace, whole.name, "", request((APP, 3)), whole.annotations), node
+    )
+    assert unlabelled is not None
+    assert unlabelled.request.whole_device
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.permutations(range(4))), min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_gpus_the_kubelet_takes_none_is_promised_twice_and_records_become_true(
+    wanted: list[tuple[int, list[int]]], rng: random.Random
+) -> None:
+    node = node_of(6144, 6144, 6144, 12288)
+    book = ClaimBook(node)
+    held = [0] * 4
+    pods = []
+    for at, (units, order) in enumerate(wanted):
+        place = [index for index in order if held[index] + units <= node.units_of(node.devices[index])][:2]
+        if len(place) == 2:
+            for index in place:
+                held[index] += units
+            pods.append(claim(node, f"p{at}", place, request((APP, units), gpus=2)))
+    for one in pods:
+        book.put(one)
+    kubelet = Admitting(book)
+
+    def anywhere(resource: str, amount: int, free: Sequence[str], must: Sequence[str]) -> list[str]:
+        two = rng.sample(node.devices, 2)
+        by_gpu = book.ids.by_gpu(free)
+        picked = [one for device in two for one in by_gpu.get(device.uuid, [])[: amount // 2]]
+        return picked if len(picked) == amount else book.prefer(resource, amount, free, must)
+
+    for one in rng.sample(pods, len(pods)):
+        try:
+            kubelet.admit(one, anywhere)
+        except ClaimRefused:
+            book.remove(one.uid)  # the kubelet fails the pod
+        kubelet.reconcile()
+        check(kubelet, node)

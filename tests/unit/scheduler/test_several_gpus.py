@@ -1,0 +1,75 @@
+"""Pods for several GPUs, and for whole ones, through filter and bind."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.wire import read_allocation
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.wire import BindingArgs
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+TWO = {names.LABEL_POD_GPU_COUNT: "2"}
+WHOLE = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+
+
+def create(world: World, name: str, mem: int, labels: dict[str, str]) -> dict[str, Any]:
+    pod = pod_object(name, mem)
+    pod["metadata"]["labels"] = labels
+    world.api.create(pod)
+    world.see(name)
+    return pod
+
+
+def filtered(world: World, pod: dict[str, Any], *nodes: str) -> dict[str, Any]:
+    body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
+    answer: dict[str, Any] = json.loads(filter_nodes(world.view, Bodies().read(body), world.retries.refused))
+    return answer
+
+
+async def bind(world: World, name: str, node: str) -> dict[str, str]:
+    await world.binder.bind(BindingArgs("default", name, f"uid-{name}", node))
+    annotations: dict[str, str] = world.api.pods[f"default/{name}"]["metadata"]["annotations"]
+    return annotations
+
+
+async def test_one_write_says_which_gpus_a_pod_has(world: World) -> None:
+    world.add_node(gpu_node("two", 16384, 16384))
+    world.add_node(gpu_node("one", 81920))
+    pod = create(world, "a", 8, TWO)
+    answer = filtered(world, pod, "one", "two")
+    assert answer["NodeNames"] == ["two"]
+    assert answer["FailedAndUnresolvableNodes"] == {"one": "asks for 2 GPUs, the node has 1"}
+    annotations = await bind(world, "a", "two")
+    assert annotations[names.ANN_ALLOCATION] == '{"0":{"0":4,"1":4}}'
+    assert names.ANN_MEM_INDEX not in annotations
+    allocation = read_allocation(annotations, None)
+    assert allocation is not None
+    world.see("a")
+    held = world.ledger.held("uid-a")
+    assert held is not None
+    assert (held.confirmed, held.allocation) == (True, allocation)
+    assert world.used_mib("two") == [4096, 4096]
+
+
+async def test_nobody_lands_beside_a_whole_gpu(world: World) -> None:
+    world.add_node(gpu_node("n", 16384))
+    create(world, "alone", 4, WHOLE)
+    annotations = await bind(world, "alone", "n")
+    assert annotations[names.ANN_MEM_POD] == annotations[names.ANN_MEM_DEVICE] == "16"
+    world.create("b", 1)
+    with pytest.raises(BindRefused, match="every GPU is full"):
+        await bind(world, "b", "n")
+
+
+@pytest.mark.parametrize("labels", [{names.LABEL_POD_GPU_COUNT: "3"}, {names.LABEL_POD_GPU_COUNT: "none"}])
+async def test_a_request_that_fits_no_node_ever_says_why_on_every_node(
+    world: World, labels: dict[str, str]
+) -> None:
+    world.add_node(gpu_node("n", 16384, 16384, 16384))
+    answer = filtered(world, create(world, "a", 8, labels), "n")
+    (reason,) = answer["FailedAndUnresolvableNodes"].values()
+    assert reason.startswith("label aliyun.com/gpu-count")
