@@ -43,6 +43,7 @@ static char stranger[64];                    /* named in FAKEGPU_VISIBLE_DEVICES
 /* As it was at the first node_open: getenv is unsafe beside a thread that sets variables. */
 static struct {
     char node[VARIABLE_MAX], visible[VARIABLE_MAX], trace[VARIABLE_MAX], state[VARIABLE_MAX];
+    char cgroups[VARIABLE_MAX], proc[VARIABLE_MAX];
     bool installed; /* the description is the machine's, nobody named another */
 } environment;
 static struct nvml_device handles[HANDLES_MAX];
@@ -138,6 +139,10 @@ static void take_environment(void)
     take_variable("FAKEGPU_TRACE", "", environment.trace);
     take_variable("FAKEGPU_STATE", "", environment.state);
     make_absolute(environment.state);
+    take_variable("FAKEGPU_CGROUPS", "/sys/fs/cgroup", environment.cgroups);
+    make_absolute(environment.cgroups);
+    take_variable("FAKEGPU_PROC", "/proc", environment.proc);
+    make_absolute(environment.proc);
     if (moved) {
         forget_description();
         file_gone = false;
@@ -370,6 +375,22 @@ nvmlReturn_t node_state_directory(char path[STATE_DIRECTORY_MAX])
         size = snprintf(path, STATE_DIRECTORY_MAX, "%s.state", named);
     pthread_mutex_unlock(&mutex);
     return size < STATE_DIRECTORY_MAX ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+void node_cgroups(uint64_t ids[CGROUPS_DEEP])
+{
+    pthread_mutex_lock(&mutex);
+    cgroups_of_process(environment.cgroups, environment.proc, ids);
+    pthread_mutex_unlock(&mutex);
+}
+
+bool node_is_cgroup(const char *path)
+{
+    pthread_mutex_lock(&mutex);
+    size_t size = strlen(environment.cgroups);
+    bool below = !strncmp(path, environment.cgroups, size) && path[size] == '/' && path[size + 1] && !strstr(path, "/..");
+    pthread_mutex_unlock(&mutex);
+    return below;
 }
 
 nvmlDevice_t node_handle(const struct gpu *gpu)

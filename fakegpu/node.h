@@ -10,6 +10,7 @@
 #ifndef FAKEGPU_NODE_H
 #define FAKEGPU_NODE_H
 
+#include "cgroups.h"
 #include "description.h"
 #include "nvml.h"
 
@@ -32,6 +33,12 @@ void node_unlock(void);
  * Not under lock. */
 enum { STATE_DIRECTORY_MAX = 4096 };
 nvmlReturn_t node_state_directory(char path[STATE_DIRECTORY_MAX]);
+
+/* The cgroups that this process is in (cgroups.h). Not under lock. */
+void node_cgroups(uint64_t ids[CGROUPS_DEEP]);
+
+/* Whether a path leads to below the root of all cgroups. Not under lock. */
+bool node_is_cgroup(const char *path);
 
 /* Handles stay the same for the life of the process, whatever happens to the file. Under lock only. */
 nvmlDevice_t node_handle(const struct gpu *gpu);

@@ -16,14 +16,19 @@ enum {
     NVML_ERROR_UNINITIALIZED = 1,
     NVML_ERROR_INVALID_ARGUMENT = 2,
     NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NO_PERMISSION = 4,
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_DRIVER_NOT_LOADED = 9,
     NVML_ERROR_TIMEOUT = 10,
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13,
     NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_RESET_REQUIRED = 16,
+    NVML_ERROR_OPERATING_SYSTEM = 17,
     NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18,
+    NVML_ERROR_IN_USE = 19,
     NVML_ERROR_MEMORY = 20,
+    NVML_ERROR_INSUFFICIENT_RESOURCES = 23,
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
     NVML_ERROR_UNKNOWN = 999,
 };
@@ -39,6 +44,11 @@ typedef struct { uint64_t total, free, used; } nvmlMemory_t;
 typedef struct { uint32_t version; uint64_t total, reserved, free, used; } nvmlMemory_v2_t;
 typedef struct { uint64_t total, free, used; } nvmlBAR1Memory_t;
 _Static_assert(sizeof(nvmlMemory_t) == 24 && sizeof(nvmlMemory_v2_t) == 40, "memory");
+
+/* 24 and 32 bytes: a cgroup's directory with its whole path; memory in bytes, UINT64_MAX for no hard limit. */
+typedef struct { const char *nameSpace; uint64_t softLimit, hardLimit; } nvmlSetMemoryLimits_v1_t;
+typedef struct { const char *nameSpace; uint64_t softLimit, hardLimit, currentUsed; } nvmlGetMemoryLimits_v1_t;
+_Static_assert(sizeof(nvmlSetMemoryLimits_v1_t) == 24 && sizeof(nvmlGetMemoryLimits_v1_t) == 32, "memory limits");
 
 /* 68 bytes: the short bus id of old programs first, the full one last. */
 typedef struct {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "answers.h"
-#include "node.h"
+#include "memory_limits.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -47,8 +47,8 @@ static struct opened *find(const char *directory, const char *uuid)
     return NULL;
 }
 
-/* Under lock. False: nobody has used the GPU. */
-static bool open_state(const struct gpu *gpu, struct state_files *files)
+/* Under lock. False: nobody has used the GPU, and its state was not to be made, or cannot be. */
+static bool open_state(const struct gpu *gpu, bool create, struct state_files *files)
 {
     char directory[STATE_DIRECTORY_MAX], message[STATE_MESSAGE_MAX];
     if (node_state_directory(directory) != NVML_SUCCESS)
@@ -58,7 +58,7 @@ static bool open_state(const struct gpu *gpu, struct state_files *files)
         return false;
     if (!entry || !still_there(entry)) {
         struct state_files fresh;
-        enum state_error error = state_open(directory, gpu->uuid, false, &fresh, message);
+        enum state_error error = state_open(directory, gpu->uuid, create, &fresh, message);
         if (error == STATE_UNUSABLE && !told) {
             told = true;
             dprintf(STDERR_FILENO, "fakegpu: %s\n", message);
@@ -79,7 +79,7 @@ static bool open_state(const struct gpu *gpu, struct state_files *files)
 static bool state_of(const struct gpu *gpu, struct state_files *files)
 {
     pthread_mutex_lock(&mutex);
-    bool found = open_state(gpu, files);
+    bool found = open_state(gpu, false, files);
     pthread_mutex_unlock(&mutex);
     return found;
 }
@@ -110,6 +110,34 @@ unsigned gpu_users(const struct gpu *gpu, uint64_t window_ns, struct gpu_user us
                                          percent(&files.state->slots[holders[i].slot].busy, window_ns)};
     }
     return count;
+}
+
+nvmlReturn_t gpu_limit(const struct gpu *gpu, uint64_t cgroup, const char *path, uint64_t soft_bytes, uint64_t hard_bytes)
+{
+    struct state_files files;
+    enum limit_error error = LIMIT_OK;
+    pthread_mutex_lock(&mutex);
+    bool found = open_state(gpu, true, &files) && files.writable;
+    if (found)
+        error = limits_set(&files, cgroup, path, soft_bytes, hard_bytes);
+    pthread_mutex_unlock(&mutex);
+    if (!found)
+        return NVML_ERROR_NO_PERMISSION;
+    return error == LIMIT_OK ? NVML_SUCCESS : error == LIMIT_BUSY ? NVML_ERROR_IN_USE : NVML_ERROR_INSUFFICIENT_RESOURCES;
+}
+
+void gpu_limits(const struct gpu *gpu, uint64_t cgroup, uint64_t *soft_bytes, uint64_t *hard_bytes, uint64_t *held_bytes)
+{
+    struct state_files files;
+    struct state_holder holders[SLOTS_MAX];
+    *soft_bytes = *held_bytes = 0;
+    *hard_bytes = LIMIT_NONE;
+    if (!state_of(gpu, &files))
+        return;
+    limits_get(files.state, cgroup, soft_bytes, hard_bytes);
+    unsigned count = state_holders(&files, holders);
+    for (unsigned i = 0; i < count; i++)
+        *held_bytes += state_is_below(files.state, holders[i].slot, cgroup) ? holders[i].held_bytes : 0;
 }
 
 unsigned gpu_busy_percent(const struct gpu *gpu)

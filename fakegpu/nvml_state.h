@@ -1,11 +1,12 @@
 /* What the CUDA half's processes hold and do of a GPU, as the NVML half tells it.
  *
- * It only reads: a slot whose owner is dead is left out, and cleared by the next CUDA process. Where no CUDA process has
- * been yet there is no state, and nothing is held. */
+ * Of processes it only reads: a slot whose owner is dead is left out, and cleared by the next CUDA process. Where no CUDA process
+ * has been yet there is no state, and nothing is held; the first limit makes it. */
 #ifndef FAKEGPU_NVML_STATE_H
 #define FAKEGPU_NVML_STATE_H
 
 #include "description.h"
+#include "node.h"
 #include "state.h"
 
 struct gpu_user {
@@ -17,6 +18,12 @@ struct gpu_user {
 /* Living processes that hold memory. `users` may be NULL where only the sum of their memory is wanted; `window_ns` up to now
  * is what busy_percent is about (a bucket at least). Returns how many there are. */
 unsigned gpu_users(const struct gpu *gpu, uint64_t window_ns, struct gpu_user users[SLOTS_MAX], uint64_t *held_bytes);
+
+/* Sets what the processes of a cgroup may hold together (memory_limits.h), or says why not. */
+nvmlReturn_t gpu_limit(const struct gpu *gpu, uint64_t cgroup, const char *path, uint64_t soft_bytes, uint64_t hard_bytes);
+
+/* What is set on a cgroup, and what its processes hold. */
+void gpu_limits(const struct gpu *gpu, uint64_t cgroup, uint64_t *soft_bytes, uint64_t *hard_bytes, uint64_t *held_bytes);
 
 /* Percent of the last second in which the GPU worked: what the description says, and CUDA's work. */
 unsigned gpu_busy_percent(const struct gpu *gpu);

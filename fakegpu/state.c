@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,13 +12,7 @@
 #include <unistd.h>
 
 #define MAGIC UINT32_C(0x66616b65) /* "fake" */
-enum {
-    PATH_BYTES = 4096,
-    SPINS = 100, /* rounds of looking again before each takes a pause */
-};
-/* How long a reservation that does not fit waits for others that are about to decide: they may be starved, or stopped. */
-#define PATIENCE_NS UINT64_C(1000000000)
-#define PAUSE_NS 20000
+enum { PATH_BYTES = 4096 };
 
 _Static_assert(sizeof(struct state) % 4096 == 0, "a state is whole pages");
 _Static_assert(BUSY_BUCKET_NS < 1 << 26, "a bucket's nanoseconds fit their bits");
@@ -175,6 +168,8 @@ static void clear_slot(struct state *state, unsigned index, pid_t next)
     atomic_store(&slot->busy_ns, 0);
     for (unsigned i = 0; i < BUSY_BUCKETS; i++)
         atomic_store(&slot->busy.buckets[i], 0);
+    for (unsigned i = 0; i < CGROUPS_DEEP; i++)
+        atomic_store(&slot->cgroups[i], 0);
     atomic_store(&slot->pid, next);
 }
 
@@ -208,6 +203,22 @@ int state_take_slot(const struct state_files *files)
     return -1;
 }
 
+void state_enter_cgroups(struct state *state, unsigned slot, const uint64_t cgroups[CGROUPS_DEEP])
+{
+    for (unsigned i = 0; i < CGROUPS_DEEP; i++)
+        atomic_store(&state->slots[slot].cgroups[i], cgroups[i]);
+}
+
+bool state_is_below(const struct state *state, unsigned slot, uint64_t cgroup)
+{
+    for (unsigned i = 0; i < CGROUPS_DEEP; i++) {
+        uint64_t one = atomic_load(&state->slots[slot].cgroups[i]);
+        if (!one || one == cgroup)
+            return one != 0;
+    }
+    return false;
+}
+
 unsigned state_reap(const struct state_files *files, void (*cleared)(unsigned slot, void *argument), void *argument)
 {
     struct state *state = files->state;
@@ -226,166 +237,6 @@ unsigned state_reap(const struct state_files *files, void (*cleared)(unsigned sl
         unclaim(files, i);
     }
     return count;
-}
-
-/* --- memory --------------------------------------------------------------------------------------------------- */
-
-uint64_t state_held_bytes(const struct state *state)
-{
-    uint64_t sum = 0;
-    unsigned used = atomic_load(&state->slots_used);
-    for (unsigned i = 0; i < used && i < SLOTS_MAX; i++)
-        sum += atomic_load(&state->held_bytes[i]);
-    return sum;
-}
-
-/* All slots at one glance, as far as that is possible without a lock. */
-struct glance {
-    uint64_t held_bytes;
-    uint64_t undecided_bytes; /* of that, what others may take back any moment */
-    bool goes_first;          /* none of those others has a lower slot */
-    bool steady;              /* nothing was granted, taken back or released meanwhile */
-};
-
-static struct glance look(const struct state *state, unsigned own)
-{
-    struct glance glance = {.goes_first = true};
-    uint64_t before = atomic_load(&state->changes);
-    glance.held_bytes = state_held_bytes(state);
-    unsigned used = atomic_load(&state->slots_used);
-    for (unsigned i = 0; i < used && i < SLOTS_MAX; i++) {
-        uint64_t trying = i == own ? 0 : atomic_load(&state->slots[i].trying_bytes);
-        glance.undecided_bytes += trying;
-        if (trying && i < own)
-            glance.goes_first = false;
-    }
-    glance.steady = atomic_load(&state->changes) == before;
-    return glance;
-}
-
-/* In this order: who reads the bytes held before and the undecided ones after sees the change between them. */
-static void take_back(struct state *state, unsigned own, uint64_t bytes)
-{
-    atomic_fetch_sub(&state->held_bytes[own], bytes);
-    atomic_fetch_add(&state->changes, 1);
-    atomic_fetch_sub(&state->slots[own].trying_bytes, bytes);
-}
-
-/* Whether somebody died between adding and deciding. */
-static bool undecided_dead(const struct state_files *files)
-{
-    unsigned used = atomic_load(&files->state->slots_used);
-    for (unsigned i = 0; i < used && i < SLOTS_MAX; i++) {
-        if (atomic_load(&files->state->slots[i].trying_bytes) && !state_alive(files, i, NULL))
-            return true;
-    }
-    return false;
-}
-
-/* False when there is no use in waiting longer. */
-static bool wait_for_others(const struct state_files *files, int round, uint64_t *deadline_ns)
-{
-    if (round < SPINS) {
-        sched_yield();
-        return true;
-    }
-    if (round == SPINS) {
-        *deadline_ns = monotonic_ns() + PATIENCE_NS;
-        if (undecided_dead(files))
-            return false;
-    }
-    nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
-    return monotonic_ns() < *deadline_ns;
-}
-
-/* Add, then look at the sum. Whoever added last of all those that hold something saw everybody else's part, so
- * what was granted never passes the limit, without any lock that a stopped or killed process could keep.
- *
- * The price: two that fit one at a time but not both see each other's part, and neither would get it. So what is not
- * decided yet is told apart (trying_bytes), and of several the one with the lowest slot keeps its part while the others take
- * theirs back and try again. And since slots are read one after the other, memory that moves from one to another meanwhile
- * is seen twice: "does not fit" counts only when nothing moved (`changes` rises with each move). */
-bool state_reserve(const struct state_files *files, unsigned own, uint64_t bytes, uint64_t limit_bytes)
-{
-    struct state *state = files->state;
-    bool added = false;
-    uint64_t deadline_ns = 0;
-    if (bytes > limit_bytes)
-        return false;
-    for (int round = 0;;) {
-        struct glance glance = look(state, own);
-        if (!added) {
-            uint64_t settled = glance.held_bytes > glance.undecided_bytes ? glance.held_bytes - glance.undecided_bytes : 0;
-            if (settled <= limit_bytes - bytes) {
-                atomic_fetch_add(&state->slots[own].trying_bytes, bytes);
-                atomic_fetch_add(&state->held_bytes[own], bytes);
-                added = true;
-                continue;
-            }
-            if (glance.steady)
-                return false;
-        } else if (glance.held_bytes <= limit_bytes) {
-            atomic_fetch_add(&state->changes, 1);
-            atomic_fetch_sub(&state->slots[own].trying_bytes, bytes);
-            return true;
-        } else if (!glance.goes_first || (glance.steady && !glance.undecided_bytes)) {
-            take_back(state, own, bytes);
-            added = false;
-            if (glance.goes_first)
-                return false;
-        }
-        if (!wait_for_others(files, round++, &deadline_ns))
-            break;
-    }
-    if (added)
-        take_back(state, own, bytes);
-    return false;
-}
-
-/* One reading of all slots, and whether nothing moved meanwhile. */
-static bool read_settled(const struct state *state, uint64_t settled[SLOTS_MAX], uint64_t *sum)
-{
-    uint64_t before = atomic_load(&state->changes);
-    unsigned used = atomic_load(&state->slots_used);
-    *sum = 0;
-    for (unsigned i = 0; i < SLOTS_MAX; i++) {
-        uint64_t held = i < used ? atomic_load(&state->held_bytes[i]) : 0;
-        uint64_t trying = held ? atomic_load(&state->slots[i].trying_bytes) : 0;
-        settled[i] = held > trying ? held - trying : 0;
-        *sum += settled[i];
-    }
-    return atomic_load(&state->changes) == before;
-}
-
-uint64_t state_settled_bytes(const struct state *state, uint64_t settled[SLOTS_MAX])
-{
-    uint64_t sum;
-    for (int round = 0; round < 100 * SPINS && !read_settled(state, settled, &sum); round++)
-        sched_yield();
-    return sum;
-}
-
-/* The generations are read before and after: where one has risen, what the slot held is of somebody who is dead by now. */
-unsigned state_holders(const struct state_files *files, struct state_holder holders[SLOTS_MAX])
-{
-    const struct state *state = files->state;
-    uint64_t generations[SLOTS_MAX], settled[SLOTS_MAX];
-    unsigned count = 0;
-    for (unsigned i = 0; i < SLOTS_MAX; i++)
-        generations[i] = atomic_load(&state->slots[i].generation);
-    state_settled_bytes(state, settled);
-    for (unsigned i = 0; i < SLOTS_MAX; i++) {
-        pid_t pid;
-        if (settled[i] && state_alive(files, i, &pid) && atomic_load(&state->slots[i].generation) == generations[i])
-            holders[count++] = (struct state_holder){pid, i, settled[i]};
-    }
-    return count;
-}
-
-void state_release(struct state *state, unsigned slot, uint64_t bytes)
-{
-    atomic_fetch_add(&state->changes, 1);
-    atomic_fetch_sub(&state->held_bytes[slot], bytes);
 }
 
 /* --- time ----------------------------------------------------------------------------------------------------- */

@@ -4,7 +4,8 @@
  *
  *   DIRECTORY/<uuid>        struct state
  *   DIRECTORY/<uuid>.lock   byte N is locked (POSIX record lock) while the owner of slot N lives; byte SLOTS_MAX + N while
- *                           somebody clears slot N, or is about to become its owner
+ *                           somebody clears slot N, or is about to become its owner; byte 2 * SLOTS_MAX while somebody sets
+ *                           a limit (memory_limits.h)
  *
  * DIRECTORY is $FAKEGPU_STATE, else <description>.state; where the driver counts as installed, <root>/run/fakegpu.
  *
@@ -27,11 +28,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cgroups.h"
+
 enum {
     SLOTS_MAX = 512,           /* processes that hold something of one GPU at the same time */
     ENGINE_BYTES = 64 << 10,   /* of each state, for struct engine (engine.h); all zero at first */
     BUSY_BUCKETS = 64,         /* of each ring */
-    STATE_VERSION = 2,         /* of this layout; another one is refused */
+    LIMITS_MAX = 256,          /* cgroups that have a limit on one GPU at the same time */
+    CGROUP_PATH_MAX = 1000,    /* bytes of a cgroup's path with its end */
+    STATE_VERSION = 3,         /* of this layout; another one is refused */
 };
 #define BUSY_BUCKET_NS UINT64_C(50000000)
 /* What the driver counts in: device memory comes in pages of this size. */
@@ -49,18 +54,28 @@ struct slot {
     _Atomic uint64_t busy_ns;      /* GPU time since the slot was taken */
     _Atomic uint64_t generation;   /* rises each time the slot is taken, once it is empty; tells two owners apart */
     _Atomic int32_t pid;           /* as the owner knows itself; for people, state_alive tells the truth */
+    _Atomic uint64_t cgroups[CGROUPS_DEEP]; /* that it is in, its own first; 0 after the last one */
     struct busy_ring busy;
+};
+
+/* What the processes at and below one cgroup may hold together; memory_limits.h has its rules. */
+struct limit {
+    _Atomic uint64_t cgroup; /* 0: the entry is free */
+    _Atomic uint64_t soft_bytes, hard_bytes;
+    char path[CGROUP_PATH_MAX]; /* as those know it who set limits */
 };
 
 struct state {
     _Atomic uint32_t magic, version;
     _Atomic uint32_t slots_used; /* slots from here on were never taken */
+    _Atomic uint32_t limits_used; /* entries from here on were never taken */
     _Atomic uint64_t busy_ns;    /* of the GPU, all processes, since the file was made */
     _Atomic uint64_t changes;    /* rises when memory is granted, taken back or released */
     struct busy_ring busy;       /* of the GPU */
     /* Memory of each slot's process, contexts and decided or undecided reservations included. */
     _Atomic uint64_t held_bytes[SLOTS_MAX];
     struct slot slots[SLOTS_MAX];
+    struct limit limits[LIMITS_MAX];
     _Alignas(4096) unsigned char engine[ENGINE_BYTES];
 };
 
@@ -87,6 +102,12 @@ enum state_error state_open(const char *directory, const char *uuid, bool create
 /* Takes a slot for this process, clearing what a dead owner left; -1 when all are taken. Not thread-safe. */
 int state_take_slot(const struct state_files *files);
 
+/* Says which cgroups this process is in (cgroups.h); before it holds anything, else no limit of theirs counts what it held before. */
+void state_enter_cgroups(struct state *state, unsigned slot, const uint64_t cgroups[CGROUPS_DEEP]);
+
+/* Whether the slot's process is in the cgroup, or in one below it. */
+bool state_is_below(const struct state *state, unsigned slot, uint64_t cgroup);
+
 /* Whether the slot's owner lives. `pid` (may be NULL) gets its process id as this process's pid namespace has it, 0 if it
  * has none there. One system call. */
 bool state_alive(const struct state_files *files, unsigned slot, pid_t *pid);
@@ -95,9 +116,12 @@ bool state_alive(const struct state_files *files, unsigned slot, pid_t *pid);
  * while nobody can take the slot; again, if its caller dies meanwhile. Not thread-safe, nor beside state_take_slot. */
 unsigned state_reap(const struct state_files *files, void (*cleared)(unsigned slot, void *argument), void *argument);
 
-/* Adds to what the slot of this process holds, unless all would hold more than `limit_bytes` together; false then, with
- * nothing changed. One thread of a process at a time. */
+/* Adds to what the slot of this process holds, unless all would hold more than `limit_bytes` together, or those in one of its cgroups
+ * more than that one's hard limit; false then, with nothing changed. One thread of a process at a time. */
 bool state_reserve(const struct state_files *files, unsigned slot, uint64_t bytes, uint64_t limit_bytes);
+
+/* Makes what is told of a GPU as small as the limits of the process's cgroups: all that it may hold, and what it may still take. */
+void state_within_limits(const struct state *state, unsigned slot, uint64_t *total_bytes, uint64_t *free_bytes);
 
 /* Gives back what state_reserve gave. */
 void state_release(struct state *state, unsigned slot, uint64_t bytes);

@@ -75,6 +75,9 @@ static CUresult attach(struct device *device)
         driver_tell("GPU %s: has %d processes already; end some", device->gpu.uuid, SLOTS_MAX);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    uint64_t cgroups[CGROUPS_DEEP];
+    node_cgroups(cgroups);
+    state_enter_cgroups(device->state.state, (unsigned)device->slot, cgroups);
     ipc_clear_slot(device, (unsigned)device->slot); /* its last owner may have died unseen */
     engine_begin(engine_of(device->state.state), (unsigned)device->slot); /* ... or waiting for its turn */
     return CUDA_SUCCESS;
@@ -116,7 +119,7 @@ void device_release(struct device *device, uint64_t bytes)
     state_release(device->state.state, (unsigned)device->slot, bytes);
 }
 
-void device_memory(struct device *device, uint64_t *free_bytes)
+void device_memory(struct device *device, uint64_t *free_bytes, uint64_t *total_bytes)
 {
     uint64_t limit_bytes = device_limit_bytes(device);
     pthread_mutex_lock(&device->mutex);
@@ -124,4 +127,6 @@ void device_memory(struct device *device, uint64_t *free_bytes)
     uint64_t settled[SLOTS_MAX], held_bytes = state_settled_bytes(device->state.state, settled);
     pthread_mutex_unlock(&device->mutex);
     *free_bytes = held_bytes < limit_bytes ? limit_bytes - held_bytes : 0;
+    *total_bytes = device_total_bytes(device);
+    state_within_limits(device->state.state, (unsigned)device->slot, total_bytes, free_bytes);
 }

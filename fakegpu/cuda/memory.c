@@ -250,11 +250,11 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     ENTER(context);
-    uint64_t now_free;
+    uint64_t now_free, now_total;
     REQUIRE_CU(free_bytes && total_bytes);
-    device_memory(context->device, &now_free);
+    device_memory(context->device, &now_free, &now_total);
     *free_bytes = now_free;
-    *total_bytes = device_total_bytes(context->device);
+    *total_bytes = now_total;
     return CUDA_SUCCESS;
 }
 

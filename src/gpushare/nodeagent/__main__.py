@@ -118,7 +118,8 @@ def _isolation_options(parser: argparse.ArgumentParser) -> None:
         choices=[asked.value for asked in AskedIsolation],
         default=AskedIsolation.NONE.value,
         help="what holds containers to their share on nodes that isolate (modes cgpu, core_mem, mps): nothing, our "
-        "libraries (preload), NVIDIA's MPS, or as the mode says (auto) (default: %(default)s)",
+        "libraries (preload), NVIDIA's MPS, the driver's own limits by cgroup (driver: memory alone), or as the mode says "
+        "(auto) (default: %(default)s)",
     )
     parser.add_argument(
         "--isolation-dir",
@@ -162,6 +163,14 @@ def _isolation_options(parser: argparse.ArgumentParser) -> None:
         help="where the node's processes are told of, by the PIDs that the driver has for them (%(default)s)",
     )
     parser.add_argument(
+        "--cgroups",
+        type=Path,
+        default=Path("/sys/fs/cgroup"),
+        metavar="DIR",
+        help="the root of the node's cgroups of version 2, on which drivers from r615 on hold containers to their share "
+        "(%(default)s)",
+    )
+    parser.add_argument(
         "--watchdog-period",
         type=float,
         default=5.0,
@@ -187,13 +196,19 @@ def _isolation(options: argparse.Namespace) -> IsolationOptions:
         raise InvalidSetting(f"--isolated-pods {options.isolated_pods}", "give a number from 1 to 128")
     if not 0 <= options.watchdog_grace <= 86400:
         raise InvalidSetting(f"--watchdog-grace {options.watchdog_grace}", "give seconds from 0 to 86400")
+    if options.isolation == AskedIsolation.DRIVER.value and options.watchdog == "off":
+        raise InvalidSetting(
+            "--isolation driver", "it needs the looks of the watchdog; set --watchdog to report or kill"
+        )
     return IsolationOptions(
         asked=AskedIsolation(options.isolation),
         folder=options.isolation_dir,
         library_folder=options.isolation_library_dir.absolute(),
         core_policy=options.core_policy,
         pods_per_gpu=options.isolated_pods,
-        watch=Watch(options.watchdog, options.watchdog_grace, options.proc.absolute()),
+        watch=Watch(
+            options.watchdog, options.watchdog_grace, options.proc.absolute(), options.cgroups.absolute()
+        ),
     )
 
 

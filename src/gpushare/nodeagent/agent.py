@@ -30,7 +30,9 @@ from gpushare.nodeagent.device_lists import HEALTHY, UNHEALTHY, DeviceList, devi
 from gpushare.nodeagent.discovery import GpuWatch, Inventory
 from gpushare.nodeagent.footprint import settle, trim
 from gpushare.nodeagent.health import HealthBook
+from gpushare.nodeagent.isolation.driver_limits import DriverLimits, due_of
 from gpushare.nodeagent.isolation.off import Isolating, NotIsolating, is_off
+from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.watchdog import Watchdog
 from gpushare.nodeagent.leaving import handed_over, rights_are_gone
 from gpushare.nodeagent.metrics import Metrics
@@ -91,6 +93,13 @@ class Agent:
             on_idle=trim,
         )
         self._pods = PodsOnNode(self._book, self._events, self._on_pods)
+        isolation = settings.isolation
+        self._limits = DriverLimits(
+            isolation.watch,
+            looks=isolation.watch.policy != "off" and isolation.asked is not AskedIsolation.NONE,
+            events=self._events,
+            metrics=self.metrics,
+        )
         self._isolation = self._isolating(listing)
         self._access = GpuAccess(
             settings.container_runtime,
@@ -101,7 +110,7 @@ class Agent:
         )
         self._isolation.attend(self._access)
         self._watchdog = Watchdog(
-            settings.isolation.watch,
+            isolation.watch,
             self._book,
             tell=self._news.tell,
             events=self._events,
@@ -135,7 +144,7 @@ class Agent:
             pace=settings.pace,
             health=HealthBook(xid_quiet_s=settings.xid_quiet_s),
             clock=clock,
-            look=self._watchdog.look,
+            look=self._look,
         )
         self._node_informer: Informer[ReportingNode] = Informer(
             session,
@@ -160,6 +169,7 @@ class Agent:
         made: Isolating = state.Isolation(
             self._settings,
             listing,
+            self._limits,
             live=self._pods.uids,
             metrics=self.metrics,
             clock=self._clock,
@@ -174,6 +184,7 @@ class Agent:
             listener = await Probes(self.missing, self.metrics.exposition).start(*self._settings.listen)
             logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
         self._watchdog.attend()
+        self._limits.attend()
         try:
             async with asyncio.TaskGroup() as tasks:
                 for part in (
@@ -303,8 +314,18 @@ class Agent:
         """The watch shows the pods of this node otherwise."""
         self._reconciler.trigger()
         self._isolation.pods_changed()
+        self._plan_limits()
         if not resources_of(self._mode):
             self._converge()  # what is said of a node that shares nothing depends on what is still held
+
+    def _look(self, nvml: Nvml) -> None:
+        """Who uses the GPUs, and what they may; called in NVML's thread."""
+        self._watchdog.look(nvml)
+        self._limits.look(nvml)
+
+    def _plan_limits(self) -> None:
+        wanted = self._started and self._succession.newest and self._isolation.by_driver
+        self._limits.want(due_of(self._book) if wanted else ())
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         """Begin to serve once it is known what there is to decide on, then serve each resource that comes up."""
@@ -357,6 +378,7 @@ class Agent:
         if not self._started or self._node is None or self._inventory is None:
             return
         if not self._succession.newest:
+            self._limits.want(())
             self._status.want(None)
             return
         node = self._present()
@@ -364,6 +386,7 @@ class Agent:
             self._book.set_node(node)
             self._pods.rebuild()
             self._reconciler.trigger()
+        self._plan_limits()
         wanted = resources_of(node.mode)
         self._news.troubles(
             self._inventory if wanted else Inventory(),

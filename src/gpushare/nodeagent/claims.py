@@ -95,6 +95,10 @@ class ClaimBook:
         """The claim of the pod with that UID."""
         return self._claims.get(uid)
 
+    def gpus_of(self, claim: Claim) -> tuple[str, ...]:
+        """The GPUs (UUIDs) where the pod really is."""
+        return tuple(share.uuid for share in self._shares(claim))
+
     def share_of(self, claim: Claim, gpu: str, container: str) -> GpuShare | None:
         """What a container of the pod may use of a GPU where the pod really is; all of the pod where ``container`` is
         not one that asks for memory. ``None``: nothing."""

@@ -148,6 +148,17 @@ class Metrics:
             "Memory that the driver says a container holds of a GPU.",
             *_OF_A_CONTAINER,
         )
+        self.limited_mib = Family(
+            "gauge",
+            "gpushare_nodeagent_driver_limit_mebibytes",
+            "Memory of a GPU that the driver itself holds a container to.",
+            *_OF_A_CONTAINER,
+        )
+        self.limit_faults = Family(
+            "counter",
+            "gpushare_nodeagent_driver_limit_failures_total",
+            "How often the driver was found not to hold a container to its share, though it has such limits.",
+        )
         self.sm_percent = Family(
             "gauge",
             "gpushare_nodeagent_container_sm_percent",
@@ -189,6 +200,8 @@ class Metrics:
             self.trial,
             self.directories,
             self.used_mib,
+            self.limited_mib,
+            self.limit_faults,
             self.sm_percent,
             self.exceeded,
             self.killed,

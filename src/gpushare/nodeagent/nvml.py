@@ -6,7 +6,7 @@
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -16,6 +16,7 @@ import pynvml
 from gpushare.nodeagent.driver_loading import Driver
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 from gpushare.nodeagent.isolation.judging import GpuProcess
+from gpushare.nodeagent.memory_limits import limit_bytes, set_limit, why_not
 from gpushare.nodeagent.process_usage import ProcessUsage
 
 logger = logging.getLogger(__name__)
@@ -23,8 +24,6 @@ logger = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
 _MOST_EVENTS: Final = 64
-#: Of drivers from r615 on (nvml.h).
-_LIMITS_BY_CGROUP: Final = "nvmlDeviceSetMemoryLimits_v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,18 @@ class Nvml(Protocol):
     def processes(self) -> Sequence[GpuProcess]:
         """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
 
+    def can_limit(self, root: str) -> Mapping[str, str]:
+        """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can.
+
+        ``root`` is the directory of the root of all cgroups.
+        """
+
+    def limit_bytes(self, uuid: str, cgroup: str) -> int:
+        """The hard limit of a cgroup (its directory) on a GPU, ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""
+
+    def set_limit(self, uuid: str, cgroup: str, hard_bytes: int) -> None:
+        """Set its hard limit, and no soft one. Raises ``NvmlFailed``."""
+
     def replaced(self) -> bool:
         """Whether the driver was removed, or another installed, since ``open``."""
 
@@ -103,8 +114,6 @@ class DriverNvml:
             raise DriverMissing("NVIDIA driver", _text(error)) from None
         except pynvml.NVMLError as error:
             raise _failed("NVML", error) from None
-        if hasattr(pynvml.nvmlLib, _LIMITS_BY_CGROUP):
-            logger.info("this driver can hold cgroups to limits of memory by itself; that is not used yet")
 
     def close(self) -> None:
         """Give everything back; never raises."""
@@ -145,6 +154,30 @@ class DriverNvml:
     def processes(self) -> Sequence[GpuProcess]:
         """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
         return [one for uuid, handle in list(self._handles.items()) for one in self._usage.of(uuid, handle)]
+
+    def can_limit(self, root: str) -> Mapping[str, str]:
+        """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can."""
+        return {uuid: why_not(handle, root) for uuid, handle in self._handles.items()}
+
+    def limit_bytes(self, uuid: str, cgroup: str) -> int:
+        """The hard limit of a cgroup (its directory) on a GPU, ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""
+        try:
+            return limit_bytes(self._handle(uuid), cgroup)
+        except pynvml.NVMLError as error:
+            raise _failed(f"GPU {uuid}", error) from None
+
+    def set_limit(self, uuid: str, cgroup: str, hard_bytes: int) -> None:
+        """Set its hard limit, and no soft one. Raises ``NvmlFailed``."""
+        try:
+            set_limit(self._handle(uuid), cgroup, hard_bytes)
+        except pynvml.NVMLError as error:
+            raise _failed(f"GPU {uuid}", error) from None
+
+    def _handle(self, uuid: str) -> Any:
+        """Raises ``pynvml.NVMLError`` for a GPU that was not found."""
+        if uuid not in self._handles:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return self._handles[uuid]
 
     def probe(self, uuid: str) -> str:
         """Ask the GPU for its memory and, where the driver tells it, for the recovery that it needs."""

@@ -120,7 +120,21 @@ REFUSED = [
     (INSTALLER, "nodeAgent.driverRoot=usr", "nodeAgent.driverRoot: usr: write an absolute path of the node"),
     (INSTALLER, "nodeAgent.kubeletRootDir=var", "nodeAgent.kubeletRootDir: var: write an absolute path"),
     (INSTALLER, "nodeAgent.cdiDirs={cdi}", "nodeAgent.cdiDirs: cdi: write an absolute path of the node"),
-    (INSTALLER, "nodeAgent.isolation.backend=cgpu", "value must be one of 'none', 'auto', 'preload', 'mps'"),
+    (
+        INSTALLER,
+        "nodeAgent.isolation.backend=cgpu",
+        "value must be one of 'none', 'auto', 'preload', 'mps', 'driver'",
+    ),
+    (
+        INSTALLER,
+        "nodeAgent.isolation.backend=driver,nodeAgent.watchdog.policy=off",
+        "it needs the looks of the watchdog; set nodeAgent.watchdog.policy to report or kill",
+    ),
+    (
+        INSTALLER,
+        "nodeAgent.isolation.backend=driver,nodeAgent.privileged=false",
+        "the driver takes limits from privileged processes alone; leave nodeAgent.privileged at true",
+    ),
     (
         INSTALLER,
         "nodeAgent.isolation.directory=/x",

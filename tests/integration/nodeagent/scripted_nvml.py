@@ -2,11 +2,12 @@
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 from gpushare.nodeagent.isolation.judging import GpuProcess
+from gpushare.nodeagent.memory_limits import NO_LIMIT
 from gpushare.nodeagent.nvml import Enumeration, FoundGpu, XidEvent
 
 
@@ -19,7 +20,11 @@ def gpu(index: int, total_mib: int = 15360, **known: object) -> FoundGpu:
 
 @dataclass
 class ScriptedNvml:
-    """``gpus`` are found; ``faults`` by UUID make probes fail; ``driver`` False: no driver at all."""
+    """``gpus`` are found; ``faults`` by UUID make probes fail; ``driver`` False: no driver at all.
+
+    ``no_limits`` says why the driver has no limits by cgroup, where it has none; ``limits`` are those that it has, in bytes by
+    UUID and directory, and ``refused`` what it says of directories that it cannot limit.
+    """
 
     gpus: list[FoundGpu] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)
@@ -28,6 +33,13 @@ class ScriptedNvml:
     refuses: str = ""
     exchanged: bool = False
     running: list[GpuProcess] = field(default_factory=list)
+    no_limits: str = "this driver has no limits by cgroup"
+    limits: dict[tuple[str, str], int] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    refused_with: int = 17
+    on_limits: Callable[[str], object] = lambda cgroup: None
+    set_limits: list[tuple[str, str, int]] = field(default_factory=list)
+    rounds_to: int = 1
     opened: int = 0
     threads: set[int] = field(default_factory=set)
     _xids: "queue.Queue[XidEvent]" = field(default_factory=queue.Queue)
@@ -60,6 +72,20 @@ class ScriptedNvml:
     def processes(self) -> Sequence[GpuProcess]:
         self.threads.add(threading.get_ident())
         return list(self.running)
+
+    def can_limit(self, root: str) -> Mapping[str, str]:
+        self.threads.add(threading.get_ident())
+        return {one.uuid: self.no_limits for one in self.gpus}
+
+    def limit_bytes(self, uuid: str, cgroup: str) -> int:
+        self.on_limits(cgroup)
+        if cgroup in self.refused:
+            raise NvmlFailed(f"GPU {uuid}", self.refused[cgroup], self.refused_with)
+        return self.limits.get((uuid, cgroup), NO_LIMIT)
+
+    def set_limit(self, uuid: str, cgroup: str, hard_bytes: int) -> None:
+        self.set_limits.append((uuid, cgroup, hard_bytes))
+        self.limits[uuid, cgroup] = -(-hard_bytes // self.rounds_to) * self.rounds_to
 
     def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
         if not self.reports_xids:

@@ -10,6 +10,8 @@ int main(void)
     SIZE(nvmlMemory_t);
     SIZE(nvmlMemory_v2_t);
     SIZE(nvmlBAR1Memory_t);
+    SIZE(nvmlSetMemoryLimits_v1_t);
+    SIZE(nvmlGetMemoryLimits_v1_t);
     SIZE(nvmlPciInfo_t);
     SIZE(nvmlPciInfo_v2_t);
     SIZE(nvmlPciInfoExt_t);

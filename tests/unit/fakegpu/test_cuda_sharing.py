@@ -330,7 +330,7 @@ def test_a_state_of_another_version_is_refused_with_what_to_do(
     late = processes.start()
     late.good("cuInit", 0)
     assert late.cu("cuCtxCreate_v2", OUT, 0, 0)[0] == 304
-    assert f"{state}: is of version 99, not 2; end its users and remove it" in capfd.readouterr().err
+    assert f"{state}: is of version 99, not 3; end its users and remove it" in capfd.readouterr().err
 
 
 def test_a_state_that_nobody_may_write_is_refused_with_what_to_do(

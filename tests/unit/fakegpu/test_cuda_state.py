@@ -33,3 +33,14 @@ def test_who_begins_in_the_place_of_a_dead_process_is_not_seen_with_what_that_on
         [program, tmp_path / "state"], capture_output=True, text=True, timeout=100, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("sanitizer", ["", "address"])
+def test_a_cgroups_limit_holds_all_who_are_in_it_whoever_is_killed_meanwhile(
+    sanitizer: str, tmp_path: Path
+) -> None:
+    program = build("sanitize" if sanitizer else "programs") / sanitizer / "cgroup_limits"
+    ended = subprocess.run(
+        [program, tmp_path, "200"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -41,6 +41,8 @@ STRUCTS = {
     "nvmlMemory_t": pynvml.c_nvmlMemory_t,
     "nvmlMemory_v2_t": pynvml.c_nvmlMemory_v2_t,
     "nvmlBAR1Memory_t": pynvml.c_nvmlBAR1Memory_t,
+    "nvmlSetMemoryLimits_v1_t": pynvml.c_nvmlSetMemoryLimits_v1_t,
+    "nvmlGetMemoryLimits_v1_t": pynvml.c_nvmlGetMemoryLimits_v1_t,
     "nvmlPciInfo_t": pynvml.nvmlPciInfo_t,
     "nvmlPciInfo_v2_t": pynvml.nvmlPciInfo_v2_t,
     "nvmlPciInfoExt_t": pynvml.nvmlPciInfoExt_v1_t,

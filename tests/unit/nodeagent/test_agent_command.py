@@ -41,6 +41,10 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--node", "n1", "--isolation-dir", "/x"], "--isolation-dir /x: give an absolute path of two parts"),
         (["--node", "n1", "--isolation-dir", "a/b"], "--isolation-dir a/b: give an absolute path"),
         (["--node", "n1", "--isolated-pods", "0"], "--isolated-pods 0: give a number from 1 to 128"),
+        (
+            ["--node", "n1", "--isolation", "driver", "--watchdog", "off"],
+            "--isolation driver: it needs the looks of the watchdog; set --watchdog to report or kill",
+        ),
         (["--node", "n1", "--watchdog", "end"], "invalid choice: 'end'"),
         (["--node", "n1", "--watchdog-grace", "-1"], "--watchdog-grace -1.0: give seconds from 0 to 86400"),
         (["--node", "n1", "--watchdog-period", "0"], "--watchdog-period 0.0: give seconds"),

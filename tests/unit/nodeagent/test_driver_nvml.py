@@ -10,6 +10,7 @@ import pynvml
 import pytest
 
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+from gpushare.nodeagent.memory_limits import NO_LIMIT
 from gpushare.nodeagent.nvml import DriverNvml, FoundGpu, XidEvent
 
 MIB = 1 << 20
@@ -213,6 +214,63 @@ def test_events_that_stop_leave_the_probes(driver: Driver) -> None:
     assert nvml.wait_xids(0.01) is None
     driver.says("nvmlShutdown", fails(pynvml.NVML_ERROR_UNINITIALIZED))
     nvml.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            "this driver has no limits by cgroup; they come with r615 (CUDA 13.4)",
+        ),
+        (
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            "the driver says that this GPU does not support limits by cgroup",
+        ),
+        (pynvml.NVML_ERROR_NOT_FOUND, ""),
+        (pynvml.NVML_ERROR_OPERATING_SYSTEM, ""),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, ""),
+    ],
+)
+def test_whether_there_are_limits_by_cgroup_is_asked_of_the_root_of_all(
+    driver: Driver, code: int, why: str
+) -> None:
+    driver.says("nvmlDeviceGetMemoryLimits_v1", fails(code))
+    assert opened().can_limit("/sys/fs/cgroup") == {"GPU-0": why, "GPU-1": why}
+
+
+def test_limits_are_set_in_bytes_without_a_soft_one_and_read_back(driver: Driver) -> None:
+    kept: dict[tuple[int, str], tuple[int, int]] = {}
+
+    def take(handle: Any, limits: Any) -> None:
+        kept[index_of(handle), limits.nameSpace] = (limits.softLimit, limits.hardLimit)
+
+    def tell(handle: Any, limits: Any) -> None:
+        if (index_of(handle), limits.nameSpace) not in kept:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        limits.softLimit, limits.hardLimit = kept[index_of(handle), limits.nameSpace]
+
+    driver.says("nvmlDeviceSetMemoryLimits_v1", take)
+    driver.says("nvmlDeviceGetMemoryLimits_v1", tell)
+    nvml = opened()
+    assert nvml.limit_bytes("GPU-1", "/sys/fs/cgroup/a") == NO_LIMIT
+    nvml.set_limit("GPU-1", "/sys/fs/cgroup/a", 5 * MIB)
+    assert kept == {(1, "/sys/fs/cgroup/a"): (0, 5 * MIB)}
+    assert nvml.limit_bytes("GPU-1", "/sys/fs/cgroup/a") == 5 * MIB
+    assert nvml.limit_bytes("GPU-0", "/sys/fs/cgroup/a") == NO_LIMIT
+
+
+def test_limits_that_the_driver_refuses_are_failures_of_that_gpu(driver: Driver) -> None:
+    driver.says("nvmlDeviceSetMemoryLimits_v1", fails(pynvml.NVML_ERROR_NO_PERMISSION))
+    driver.says("nvmlDeviceGetMemoryLimits_v1", fails(pynvml.NVML_ERROR_OPERATING_SYSTEM))
+    nvml = opened()
+    with pytest.raises(NvmlFailed, match=r"^GPU GPU-1: .*[Pp]ermission"):
+        nvml.set_limit("GPU-1", "/sys/fs/cgroup/a", MIB)
+    with pytest.raises(NvmlFailed) as failure:
+        nvml.limit_bytes("GPU-1", "/sys/fs/cgroup/a")
+    assert failure.value.code == pynvml.NVML_ERROR_OPERATING_SYSTEM
+    with pytest.raises(NvmlFailed, match="lost"):
+        nvml.limit_bytes("GPU-7", "/sys/fs/cgroup/a")
 
 
 def test_a_driver_without_events_is_watched_by_probes(driver: Driver) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from gpushare.model.device import NodeMode
-from gpushare.nodeagent.isolation.cgroups import OUTSIDE, Owner, owner
+from gpushare.nodeagent.isolation.cgroups import OUTSIDE, Owner, container_cgroup, owner
 from gpushare.nodeagent.isolation.judging import ForeignBook, GpuProcess, Holder, Overuse, Use, seen
 from gpushare.nodeagent.isolation.modes import backing
 from gpushare.nodeagent.isolation.options import AskedIsolation
@@ -50,6 +50,35 @@ def test_containers_are_known_by_their_cgroup(path: str) -> None:
 def test_others_are_not_of_kubernetes(path: str) -> None:
     assert owner(f"0::{path}\n") == OUTSIDE
     assert owner("") == OUTSIDE
+
+
+@pytest.mark.parametrize("below", ["", "/", "/system.slice/inner.service", f"/pod{UID[::-1]}/{'f' * 64}"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/kubepods/burstable/pod{UID}/{CONTAINER}",
+        f"/kubepods.slice/kubepods-pod{LOW}.slice/cri-containerd-{CONTAINER}.scope",
+        f"/docker/{'f' * 64}/kubelet/kubepods/besteffort/pod{UID}/{CONTAINER}",
+        f"/system.slice/containerd.service/kubepods-burstable-pod{LOW}.slice:cri-containerd:{CONTAINER}",
+    ],
+)
+def test_a_containers_own_cgroup_is_found_whatever_its_processes_make_below_it(path: str, below: str) -> None:
+    other = f"4:memory:/kubepods/pod{UID}/{'e' * 64}\n"
+    assert container_cgroup(f"{other}0::{path}{below}\n") == (Owner(UID, CONTAINER), path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0::/\n",
+        "0::/system.slice/sshd.service\n",
+        f"0::/kubepods/pod{UID}\n",
+        f"4:memory:/kubepods/pod{UID}/{CONTAINER}\n0::/\n",
+    ],
+)
+def test_without_a_container_or_version_2_there_is_no_such_cgroup(text: str) -> None:
+    assert container_cgroup(text) is None
 
 
 def test_pods_of_the_kubelets_own_files_have_uids_of_another_form() -> None:
@@ -175,6 +204,9 @@ def test_what_others_hold_rises_at_once_and_falls_slowly() -> None:
         ("auto", "mps", "mps"),
         ("preload", "mps", "preload"),
         ("mps", "core_mem", "mps"),
+        ("driver", "cgpu", "driver"),
+        ("driver", "mps", "driver"),
+        ("driver", "share", "none"),
     ],
 )
 def test_the_mode_and_what_was_asked_for_decide(asked: str, mode: str, kind: str) -> None:

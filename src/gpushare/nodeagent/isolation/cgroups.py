@@ -16,7 +16,8 @@ _POD: Final = re.compile(r"(?P<ours>[a-z-]*kubepods-(?:[a-z]+-)?)?pod(?P<uid>[^/
 #: A UID as API servers make them, and as kubelets do for the pods of their own files.
 _UID: Final = re.compile(r"[0-9a-f]{8}([-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}")
 _CONTAINER: Final = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")
-_PARTS: Final = re.compile(r"[/:]")
+_PART: Final = re.compile(r"[^/:]+")
+_VERSION_2: Final = "0::"
 
 
 class Owner(NamedTuple):
@@ -33,13 +34,36 @@ OUTSIDE: Final = Owner()
 def owner(cgroup: str) -> Owner:
     """What the text of ``/proc/PID/cgroup`` says."""
     for line in cgroup.splitlines():
-        parts = _PARTS.split(line.split(":", 2)[-1])
-        for at, part in enumerate(parts):
-            pod = _POD.fullmatch(part)
-            if pod is None or not (_UID.fullmatch(pod["uid"]) or "kubepods" in line):
-                continue
-            # systemd has dashes for levels, so the kubelet writes those of a UID as underscores there.
-            uid = pod["uid"].replace("_", "-") if pod["systemd"] else pod["uid"]
-            containers = (match[1] for one in parts[at + 1 :] if (match := _CONTAINER.fullmatch(one)))
-            return Owner(uid, next(containers, ""))
+        found = _owner(line)
+        if found is not None:
+            return found[0]
     return OUTSIDE
+
+
+def container_cgroup(cgroup: str) -> tuple[Owner, str] | None:
+    """The container that the text of ``/proc/PID/cgroup`` tells of, and its own cgroup of version 2 as a path below the root
+    of all (the process may be in one below it). ``None`` where there is no such hierarchy, and for who is in no container."""
+    for line in cgroup.splitlines():
+        found = _owner(line) if line.startswith(_VERSION_2) else None
+        if found is not None and found[0].container_id:
+            return found[0], line[len(_VERSION_2) : found[1]]
+    return None
+
+
+def _owner(line: str) -> tuple[Owner, int] | None:
+    """Whose the cgroup in a line is, and where the part of its path ends that names the container."""
+    path_at = line.find(":", line.find(":") + 1) + 1
+    pod: re.Match[str] | None = None
+    for part in _PART.finditer(line, path_at):
+        if pod is None:
+            match = _POD.fullmatch(part[0])
+            if match is not None and (_UID.fullmatch(match["uid"]) or "kubepods" in line):
+                pod = match
+        elif match := _CONTAINER.fullmatch(part[0]):
+            return Owner(_uid(pod), match[1]), part.end()
+    return None if pod is None else (Owner(_uid(pod)), len(line))
+
+
+def _uid(pod: re.Match[str]) -> str:
+    # systemd has dashes for levels, so the kubelet writes those of a UID as underscores there.
+    return pod["uid"].replace("_", "-") if pod["systemd"] else pod["uid"]

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from gpushare.model.device import NodeMode
 from gpushare.nodeagent.isolation.options import AskedIsolation
 
-Kind = Literal["none", "preload", "mps"]
+Kind = Literal["none", "preload", "mps", "driver"]
 
 
 class Backing(NamedTuple):

@@ -55,6 +55,10 @@ class Isolating(Protocol):
     def lacking(self) -> dict[str, str]:
         """GPUs whose containers could not be held to their share, by UUID, and why."""
 
+    @property
+    def by_driver(self) -> bool:
+        """Whether the driver's own limits are to hold containers."""
+
     def pods_changed(self) -> None:
         """A pod may have gone."""
 
@@ -72,7 +76,7 @@ class NotIsolating:
     """``--isolation none``, where no container has anything of isolation."""
 
     trouble = alarm = fallen = ""
-    there = False
+    there = by_driver = False
 
     def __init__(self, metrics: Metrics) -> None:
         self._mode = NodeMode.DEFAULT

@@ -13,6 +13,7 @@ class AskedIsolation(Enum):
     AUTO = "auto"
     PRELOAD = "preload"
     MPS = "mps"
+    DRIVER = "driver"
 
 
 #: What becomes of compute that others leave idle: nobody's, or whoever can use it.
@@ -32,12 +33,13 @@ ISOLATION_LIBRARY_DIR: Final = Path("/usr/lib/gpushare/isolation")
 class Watch:
     """What is done about a container that is above its share for ``grace_s`` seconds.
 
-    ``proc`` is where the node's processes are told of.
+    ``proc`` is where the node's processes are told of, ``cgroups`` the root of their cgroups of version 2.
     """
 
     policy: WatchPolicy = "report"
     grace_s: float = 30.0
     proc: Path = Path("/proc")
+    cgroups: Path = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gpushare.nodeagent.isolation.cgroups import Owner, owner
+from gpushare.nodeagent.isolation.cgroups import Owner, container_cgroup, owner
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,22 @@ def owners(pids: Iterable[int], proc: Path = PROC) -> dict[int, Owner]:
         ours = not whose.pod_uid or (own_pod is not None and whose.pod_uid == own_pod.pod_uid)
         if not (ours and _name(pid, proc) == _MPS):
             found[pid] = whose
+    return found
+
+
+def container_cgroups(proc: Path = PROC) -> dict[Owner, set[str]]:
+    """The cgroups of all containers that have a process, as paths below the root of all. Reads of every process.
+
+    More than one for whom others pretend to be.
+    """
+    found: dict[Owner, set[str]] = {}
+    for entry in os.scandir(proc):
+        if not entry.name.isdecimal():
+            continue
+        with suppress(OSError):
+            contained = container_cgroup((proc / entry.name / "cgroup").read_text(errors="replace"))
+            if contained is not None:
+                found.setdefault(contained[0], set()).add(contained[1])
     return found
 
 

@@ -13,6 +13,8 @@ from gpushare.nodeagent.errors import ClaimRefused, NodeAgentError
 from gpushare.nodeagent.injection import Backend, NoIsolation
 from gpushare.nodeagent.isolation.children import Child
 from gpushare.nodeagent.isolation.directories import Directories
+from gpushare.nodeagent.isolation.driver_limits import NOT_LOOKED as LIMITS_NOT_LOOKED
+from gpushare.nodeagent.isolation.driver_limits import DriverAlone, DriverLimits
 from gpushare.nodeagent.isolation.files import SHIMS
 from gpushare.nodeagent.isolation.in_place import NotShimmed, shimmed
 from gpushare.nodeagent.isolation.keeper import Keeper
@@ -29,7 +31,7 @@ from gpushare.nodeagent.settings import Settings
 logger = logging.getLogger(__name__)
 
 ARBITER: Final = "arbiter"
-_KINDS: Final = ("none", "preload", "mps")
+_KINDS: Final = ("none", "preload", "mps", "driver")
 _NOT_YET: Final = "isolation is not ready yet"
 
 
@@ -40,6 +42,7 @@ class Isolation:
         self,
         settings: Settings,
         listing: Listing,
+        limits: DriverLimits,
         *,
         live: Callable[[], Collection[str]],
         metrics: Metrics,
@@ -87,6 +90,8 @@ class Isolation:
             policy=self._options.core_policy,
         )
         self._none = NoIsolation()
+        self._limits = limits
+        self._driver = DriverAlone(limits)
         self._preload = Preload(
             self._directories,
             policy=self._options.core_policy,
@@ -118,7 +123,12 @@ class Isolation:
 
     def backend_of(self, mode: NodeMode) -> Backend:
         """What turns a share into what holds a container to it, on a node in ``mode``."""
-        backends: dict[str, Backend] = {"none": self._none, "preload": self._preload, "mps": self._mps}
+        backends: dict[str, Backend] = {
+            "none": self._none,
+            "preload": self._preload,
+            "mps": self._mps,
+            "driver": self._driver,
+        }
         return backends[self._backing_in(mode).kind]
 
     def shimmed(self, content: bytes) -> bytes | None:
@@ -140,7 +150,8 @@ class Isolation:
         """Which way is gone and why, for people: one line."""
         chosen = self._backing
         if chosen.kind != "preload":
-            return f"{chosen.kind}: {chosen.why}" + (f"; but {self.trouble}" if self.trouble else "")
+            what = "driver (memory alone, by cgroup)" if chosen.kind == "driver" else chosen.kind
+            return f"{what}: {chosen.why}" + (f"; but {self.trouble}" if self.trouble else "")
         untried = self._verdict.why if self._verdict.outcome == "untried" and not self.trouble else ""
         faults = "; ".join(
             filter(
@@ -152,7 +163,8 @@ class Isolation:
                 ),
             )
         )
-        return f"preload ({self._way}): {chosen.why}" + (f"; but {faults}" if faults else "")
+        behind = "; behind it the driver's own limits" if self._limits.offered else ""
+        return f"preload ({self._way}{behind}): {chosen.why}" + (f"; but {faults}" if faults else "")
 
     @property
     def trouble(self) -> str:
@@ -160,6 +172,8 @@ class Isolation:
         kind = self._backing.kind
         if kind == "preload":
             return self._unfit
+        if kind == "driver":
+            return self._limits.trouble if self._driven else ""
         return self._mps.trouble if kind == "mps" and self._gpus else ""
 
     @property
@@ -170,14 +184,24 @@ class Isolation:
     @property
     def alarm(self) -> str:
         """``trouble`` that people should hear of: not that of a beginning."""
-        return "" if self.trouble in (_NOT_YET, NOT_LOOKED) else self.trouble
+        return "" if self.trouble in (_NOT_YET, NOT_LOOKED, LIMITS_NOT_LOOKED) else self.trouble
 
     def lacking(self) -> dict[str, str]:
         """GPUs whose containers could not be held to their share, by UUID, and why."""
         if self._backing.kind == "mps":
             return self._mps.lacking()
+        if self._backing.kind == "driver" and not self.trouble:
+            return self._limits.lacking()
         trouble = self.trouble
         return dict.fromkeys(self._gpus, trouble) if trouble else {}
+
+    @property
+    def by_driver(self) -> bool:
+        """Whether the driver's own limits are to hold containers, alone or behind our libraries.
+
+        Not beside MPS: it may end clients that are above a soft limit, and there would be none.
+        """
+        return self._backing.kind in ("preload", "driver")
 
     def pods_changed(self) -> None:
         """A pod may have gone."""
@@ -204,6 +228,7 @@ class Isolation:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._mps.run(self._settings.pace.isolation_s))
             tasks.create_task(self._follow(tasks))
+            tasks.create_task(self._follow_limits())
 
     @property
     def _unfit(self) -> str:
@@ -256,6 +281,11 @@ class Isolation:
         if self._trouble or self._ready is None:
             raise ClaimRefused("", f"no container can be held to its share: {self._trouble or _NOT_YET}")
         return self._ready
+
+    async def _follow_limits(self) -> None:
+        while True:
+            await self._limits.changed()
+            self._changed()
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> None:
         await self._keeper.adopt()
@@ -364,9 +394,9 @@ class Isolation:
             return
         self._told = reads
         for kind in _KINDS:
-            self._metrics.isolation.set(
-                kind, self._options.asked.value, value=float(kind == self._backing.kind)
-            )
+            behind = kind == "driver" and self._backing.kind == "preload" and self._limits.offered
+            active = kind == self._backing.kind or behind
+            self._metrics.isolation.set(kind, self._options.asked.value, value=float(active))
         for outcome in OUTCOMES:
             tried = self._backing.kind == "preload" or bool(self.fallen)
             self._metrics.trial.set(outcome, value=float(tried and outcome == self._verdict.outcome))
