@@ -55,6 +55,7 @@ class Placement(Enum):
 
     BINPACK = "binpack"
     SPREAD = "spread"
+    FRAGMENTATION = "fragmentation"
 
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True):
 
     ``whole_device``: only GPUs of which nobody holds anything, and all of each of them; ``memory_units`` is the least
     that they must have then. ``containers`` holds only those that ask, init containers first, in the order in which
-    they start.
+    they start. ``cpu_milli`` is what the pod asks of its node's processors, in thousandths of one.
     """
 
     memory_units: int
@@ -49,6 +49,7 @@ class Request(msgspec.Struct, frozen=True):
     containers: tuple[ContainerRequest, ...]
     gpu_count: int = 1
     whole_device: bool = False
+    cpu_milli: int = 0
 
     @property
     def wants_core(self) -> bool:
