@@ -140,7 +140,7 @@ class Growth:
         fit_after[(cap > 0) & (pods + 1 >= cap)] = SHUT
         free_core, cpu_milli = pick(columns.free_core), pick(columns.free_cpu_milli)
         cpu_after = np.where(
-            cpu_milli == UNKNOWN_CPU_MILLI, cpu_milli, np.maximum(cpu_milli - request.cpu_milli, 0)
+            cpu_milli == UNKNOWN_CPU_MILLI, cpu_milli, np.maximum(cpu_milli - _kind(request).cpu_milli, 0)
         )
         open_to = np.where(pick(columns.no_memory) + pick(columns.core_pods) == 0, OPEN_TO_MEMORY, 0)
         open_to |= np.where(pick(columns.no_core) + pick(columns.memory_pods) == 0, OPEN_TO_CORE, 0)
