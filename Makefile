@@ -17,7 +17,7 @@ NONE_CHOSEN = || [ $$? = 5 -a -n "$(E2E_ARGS)" ]
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check bench bench-isolation bench-cluster gpu-check format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
+.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check bench bench-isolation bench-cluster bench-placement gpu-check format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-
 
 bench-cluster: $(STAMPS)/test proto ## Pods per second on a real control plane, with our extender and without (ARGS="--binaries DIR")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.cluster $(ARGS)
+
+bench-placement: $(STAMPS)/test ## GPU allocation per placement policy on the openb traces, beside the paper's; writes build/figures/placement.json (TRACES=DIR: every pod list there; ARGS="default --seeds 1")
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.placement $(if $(TRACES),--traces "$(TRACES)") $(ARGS)
 
 gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; ARGS="--section memory --out DIR")
 	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(ARGS)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gpushare.ledger.occupancy import SHUT, GpuBook, NodeBook
+from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.model.device import Placement
 
 Ints = npt.NDArray[np.signedinteger[Any]]
@@ -48,6 +48,8 @@ _NODE_LINES: Final = {
     "no_core": (np.int32, 0),
     "one_gpu": (np.int32, 0),
     "full": (np.int32, 0),
+    "by_fragments": (np.int32, 0),
+    "free_cpu_milli": (np.int64, UNKNOWN_CPU_MILLI),
 }
 
 
@@ -87,6 +89,10 @@ class Columns:
     """1 where it gives no pod more than one GPU."""
     full: Ints
     """1 where as many pods as may hold something of the node."""
+    by_fragments: Ints
+    """1 where the node's placement is ``fragmentation``."""
+    free_cpu_milli: Ints
+    """Thousandths of processors that its pods leave, ``UNKNOWN_CPU_MILLI`` where nobody said so."""
 
     def __init__(self, nodes: int = 64, gpus: int = 1) -> None:
         self._capacity = nodes
@@ -140,6 +146,8 @@ class Columns:
         self.healthy_units[column] = max(healthy, default=SHUT)
         self.unhealthy[column] = len(node.present) - len(healthy)
         self.spread[column] = devices.placement is Placement.SPREAD
+        self.by_fragments[column] = devices.placement is Placement.FRAGMENTATION
+        self.free_cpu_milli[column] = node.free_cpu_milli
         self.one_gpu[column] = not devices.mode.gives_several
         self.no_memory[column], self.no_core[column] = map(bool, node.standing)
         for gpu in node.present:
@@ -168,6 +176,11 @@ class Columns:
         self.memory_pods[node.column] = node.memory_pods
         self.core_pods[node.column] = node.core_pods
         self.full[node.column] = node.is_full
+
+    def write_cpu(self, node: NodeBook) -> None:
+        """Copy how much of its processors the node has free."""
+        self._note(node.column)
+        self.free_cpu_milli[node.column] = node.free_cpu_milli
 
     def empty(self, column: int) -> None:
         """Make the column one of a node that has nothing and takes nothing."""

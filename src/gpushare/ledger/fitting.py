@@ -60,3 +60,17 @@ def scores(left: Ints, largest_mib: Ints, policy: Placement) -> Ints:
     part = left if policy is Placement.SPREAD else scale - left
     rounded: Ints = (2 * MAX_SCORE * part + scale) // (2 * scale)
     return rounded if fits.all() else np.where(fits, rounded, 0)
+
+
+def ranks(grown: Ints, left: Ints) -> Ints:
+    """0 to 10 for each node: 10 where fragments grow least and, of these, least is left over, one less for each next.
+
+    By rank, not by amount: one node that stands far out must not make all others look alike.
+    """
+    order = np.lexsort((left, grown))
+    by_grown, by_left = grown[order], left[order]
+    steps = (by_grown[1:] != by_grown[:-1]) | (by_left[1:] != by_left[:-1])
+    found = np.empty(left.size, np.int64)
+    found[order] = MAX_SCORE - np.minimum(np.concatenate(([0], steps.cumsum())), MAX_SCORE)[: left.size]
+    found[left == FAR] = 0
+    return found

@@ -16,7 +16,7 @@ from gpushare.model.request import Request
 #: Requests remembered: at most 16 MB with 5,000 nodes. The one longest not asked for gives way.
 MOST_KEPT: Final = 256
 #: Above this share of the columns all of them are worked out: picking costs more than working out.
-_PICKED_OF: Final = 4
+PICKED_OF: Final = 4
 
 
 class _Kept:
@@ -48,7 +48,7 @@ class LeftOver:
         )
         kept = self._kept.pop(key, None)
         changed = None if kept is None else columns.changed_since(kept.seen)
-        if kept is None or changed is None or len(changed) * _PICKED_OF > kept.left.size:
+        if kept is None or changed is None or len(changed) * PICKED_OF > kept.left.size:
             kept = _Kept(work_out(columns, request), columns.changes)
         elif changed:
             at = np.fromiter(changed, np.intp, len(changed))

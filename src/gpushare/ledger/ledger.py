@@ -12,9 +12,10 @@ import numpy as np
 
 from gpushare.ledger.columns import NO_NODE, Columns, Ints, Places
 from gpushare.ledger.errors import Refused
-from gpushare.ledger.fitting import FAR, MAX_SCORE, scores
+from gpushare.ledger.fitting import FAR, MAX_SCORE, ranks, scores
+from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
-from gpushare.ledger.occupancy import GpuBook, NodeBook
+from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.placement import choose, choose_several
 from gpushare.ledger.preemption import Plan, best_plan, type_of_rank
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
@@ -28,8 +29,8 @@ from gpushare.model.request import Request
 class Ledger:
     """Who holds what on which GPU. Not for several threads.
 
-    ``node_policy`` says whether nodes with the least left over score highest (binpack) or those with
-    the most (spread); on a node, its own placement decides.
+    ``node_policy`` says whether nodes with the least left over score highest (binpack), those with the most (spread) or
+    those where what arrives could use least less (fragmentation); on a node, its own placement decides.
     """
 
     def __init__(self, *, node_policy: Placement = Placement.BINPACK) -> None:
@@ -39,6 +40,7 @@ class Ledger:
         self._columns = Columns()
         self._refusals = Refusals(self._columns)
         self._left = LeftOver(self._columns)
+        self._growth = Growth(self._columns)
         # Names that were found last, and where: mostly they are asked for again at once, to be scored.
         self._found: tuple[list[str], Places] | None = None
         self._held: dict[str, Held] = {}
@@ -97,6 +99,16 @@ class Ledger:
         book = self._nodes.get(name)
         return None if book is None else book.devices
 
+    def set_free_cpu(self, name: str, milli: int | None) -> None:
+        """How many thousandths of processors a known node's pods leave (``None``: nobody knows)."""
+        book = self._nodes.get(name)
+        if book is None or book.devices is None:
+            return
+        free = UNKNOWN_CPU_MILLI if milli is None else min(max(milli, 0), UNKNOWN_CPU_MILLI)
+        if book.free_cpu_milli != free:
+            book.free_cpu_milli = free
+            self._columns.write_cpu(book)
+
     # --- what pods hold -----------------------------------------------------------------------
 
     def reserve(self, uid: str, pod: str, request: Request, node: str) -> Allocation:
@@ -114,7 +126,7 @@ class Ledger:
         book = self._nodes.get(node)
         if book is None or book.devices is None:
             raise self._refused(request, node)
-        allocation = _chosen(book, book.devices, request)
+        allocation = self._chosen(book, book.devices, request)
         if allocation is None:
             raise self._refused(request, node)
         self._put(Held(uid, pod, node, allocation, confirmed=False))
@@ -151,6 +163,10 @@ class Ledger:
     def held(self, uid: str) -> Held | None:
         """What the pod holds, or ``None``."""
         return self._held.get(uid)
+
+    def arrived(self, request: Request) -> None:
+        """Count a request into the mix that is to be expected: once for each pod, whether it fits or not."""
+        self._growth.arrived(request)
 
     # --- room for pods that wait for others to end ----------------------------------------------
 
@@ -282,7 +298,14 @@ class Ledger:
 
     def _scores(self, request: Request, nodes: Sequence[str]) -> Ints:
         at = self._places(nodes)
-        return scores(self._left.of(request).take(at), self._columns.largest_mib.take(at), self._node_policy)
+        if self._node_policy is Placement.FRAGMENTATION:
+            growth = self._growth.of(request)
+            return ranks(growth.grown.take(at), growth.left.take(at))
+        own = self._columns.by_fragments.take(at) == 1
+        left = self._left.of(request).take(at)
+        if own.any():
+            left = np.where(own, self._growth.of(request).left.take(at), left)
+        return scores(left, self._columns.largest_mib.take(at), self._node_policy)
 
     def _places(self, nodes: Sequence[str]) -> Places:
         if self._found is not None and self._found[0] == nodes:
@@ -290,6 +313,18 @@ class Ledger:
         at = np.fromiter(map(self._column_of.get, nodes, repeat(NO_NODE)), np.intp, len(nodes))
         self._found = (list(nodes), at)
         return at
+
+    def _chosen(self, book: NodeBook, node: NodeDevices, request: Request) -> Allocation | None:
+        """What the node would give ``request`` now, ``None`` if it does not fit."""
+        candidates = book.candidates(request)
+        if node.placement is Placement.FRAGMENTATION:
+            grown = self._growth.by_gpu(request, book.column)
+            candidates = (one._replace(grown=grown[one.row]) for one in candidates)
+        if request.gpu_count == 1:
+            row = choose(node.placement, candidates)
+            return None if row is None else allocate_on(node, node.devices[row], request)
+        rows = choose_several(node.placement, candidates, request.gpu_count)
+        return None if rows is None else allocate_over(node, [node.devices[row] for row in rows], request)
 
     def _refused(self, request: Request, node: str) -> Refused:
         verdict = self.filter(request, (node,))
@@ -419,16 +454,6 @@ class Ledger:
             pods=tuple(sorted(gpu.pods)),
             foreign_mib=device.foreign_mib,
         )
-
-
-def _chosen(book: NodeBook, node: NodeDevices, request: Request) -> Allocation | None:
-    """What the node would give ``request`` now, ``None`` if it does not fit."""
-    candidates = book.candidates(request)
-    if request.gpu_count == 1:
-        row = choose(node.placement, candidates)
-        return None if row is None else allocate_on(node, node.devices[row], request)
-    rows = choose_several(node.placement, candidates, request.gpu_count)
-    return None if rows is None else allocate_over(node, [node.devices[row] for row in rows], request)
 
 
 def _same_gpus(before: NodeDevices | None, after: NodeDevices) -> bool:

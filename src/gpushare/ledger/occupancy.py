@@ -14,6 +14,8 @@ from gpushare.model.request import Request
 
 #: Nothing fits: not even a request of 0 units.
 SHUT = -1
+#: Free processors of a node of which nobody says how many they are: enough for all that its GPUs take.
+UNKNOWN_CPU_MILLI = 1 << 31
 
 
 class GpuBook:
@@ -86,10 +88,20 @@ class NodeBook:
 
     ``devices`` is ``None`` while the node is not known; ``column`` is its place in the arrays then.
     ``standing`` says why the node takes no new requests for memory, whatever is free, and why none for
-    compute too; empty where it does.
+    compute too; empty where it does. ``free_cpu_milli`` are thousandths of processors that its pods leave.
     """
 
-    __slots__ = ("column", "core_pods", "devices", "gpus", "memory_pods", "name", "present", "standing")
+    __slots__ = (
+        "column",
+        "core_pods",
+        "devices",
+        "free_cpu_milli",
+        "gpus",
+        "memory_pods",
+        "name",
+        "present",
+        "standing",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -100,6 +112,7 @@ class NodeBook:
         self.present: list[GpuBook] = []
         self.memory_pods = 0
         self.core_pods = 0
+        self.free_cpu_milli = UNKNOWN_CPU_MILLI
 
     @property
     def shut(self) -> bool:

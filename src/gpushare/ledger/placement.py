@@ -7,12 +7,16 @@ from gpushare.model.device import Placement
 
 
 class Candidate(NamedTuple):
-    """A GPU that can take the request: its row (rows are ordered by GPU index), MiB free before and after, pods."""
+    """A GPU that can take the request: its row (rows are ordered by GPU index), MiB free before and after, pods.
+
+    ``grown`` is by how much fragments grow there, worked out where the node's placement asks for it.
+    """
 
     row: int
     free_mib: int
     left_mib: int
     pods: int
+    grown: int = 0
 
 
 type_of_preference = Callable[[Candidate], tuple[int, ...]]
@@ -28,9 +32,15 @@ def roomiest(candidate: Candidate) -> tuple[int, ...]:
     return -candidate.free_mib, candidate.pods, candidate.row
 
 
+def least_fragmenting(candidate: Candidate) -> tuple[int, ...]:
+    """The GPU that leaves most to the requests that are to be expected, then the tightest."""
+    return candidate.grown, *tightest(candidate)
+
+
 PREFERENCES: Final[Mapping[Placement, type_of_preference]] = {
     Placement.BINPACK: tightest,
     Placement.SPREAD: roomiest,
+    Placement.FRAGMENTATION: least_fragmenting,
 }
 
 

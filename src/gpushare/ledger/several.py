@@ -32,29 +32,30 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
     if count > columns.fit_units.shape[0]:
         return np.full(at.size, FAR)
     asked = min(request.memory_units, MOST_UNITS)
-    fits = _fits(columns, request, asked, at)
+    mask = fits(columns, request, asked, at)
     total_mib = columns.total_mib.take(at, axis=-1)
     free_mib = total_mib - columns.taken_mib.take(at, axis=-1)
     left_mib = free_mib - total_mib * asked // np.maximum(columns.units.take(at, axis=-1), 1)
     # As placement's preferences have it; a stable sort takes the lower of equals first.
     pods = np.minimum(columns.pods.take(at, axis=-1), _PODS - 1)
     order = np.where(columns.spread.take(at) == 1, pods - free_mib * _PODS, left_mib)
-    order[~fits] = FAR
+    order[~mask] = FAR
     chosen = order.argsort(axis=0, kind="stable")[:count]
     left: Ints = np.take_along_axis(left_mib, chosen, axis=0).sum(axis=0) // count
-    left[fits.sum(axis=0) < count] = FAR
+    left[mask.sum(axis=0) < count] = FAR
     return left
 
 
-def _fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:
-    fits: Mask = columns.fit_units.take(at, axis=-1) >= asked
+def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:
+    """GPUs of the columns ``at`` that take the request's share of ``asked`` units, alone or as one of several."""
+    mask: Mask = columns.fit_units.take(at, axis=-1) >= asked
     others = columns.core_pods
     if request.wants_core:
-        fits &= columns.free_core.take(at, axis=-1) >= request.core_percent
+        mask &= columns.free_core.take(at, axis=-1) >= request.core_percent
         others = columns.memory_pods
-    fits &= others.take(at) == 0
+    mask &= others.take(at) == 0
     if request.gpu_count > 1:
-        fits &= columns.one_gpu.take(at) == 0
+        mask &= columns.one_gpu.take(at) == 0
     if request.whole_device:
-        fits &= untouched(columns, at)
-    return fits
+        mask &= untouched(columns, at)
+    return mask

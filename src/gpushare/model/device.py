@@ -58,6 +58,7 @@ class Placement(Enum):
 
     BINPACK = "binpack"
     SPREAD = "spread"
+    FRAGMENTATION = "fragmentation"
 
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -186,19 +187,23 @@ def described_devices(node: Node) -> tuple[NodeMode, MemoryUnit, tuple[Device, .
 
 
 def node_devices(
-    node: Node, *, isolated_cap: int = ISOLATED_POD_CAP, unit: MemoryUnit = MemoryUnit.GIB
+    node: Node,
+    *,
+    isolated_cap: int = ISOLATED_POD_CAP,
+    unit: MemoryUnit = MemoryUnit.GIB,
+    placement: Placement = Placement.BINPACK,
 ) -> NodeDevices | None:
     """The node as the ledger sees it, or ``None`` when it has no GPU of ours.
 
     The node agent's annotation is read where there is one. Where another agent runs (capacity, but no
     annotation) the capacity is divided evenly over ``aliyun.com/gpu-count`` GPUs in ``unit``, as its
     readers do. A label and an annotation of different modes mean that the node is switching: it takes
-    nothing new until they agree. A label that cannot be understood keeps new pods away too (``problem``),
+    nothing new until they agree. ``placement`` is that of nodes without a label for it. A label that cannot be understood keeps new pods away too (``problem``),
     but what the node has and what its pods hold stays known. Raises ``MalformedDevices`` for a description,
     or a capacity, that cannot be understood.
     """
     name = node.metadata.name
-    labels = _Labels.of(node)
+    labels = _Labels.of(node, placement)
     labelled = labels.mode
     described = described_devices(node)
     refusal = labels.problem
@@ -245,7 +250,7 @@ class _Labels(msgspec.Struct, frozen=True):
     problem: str
 
     @classmethod
-    def of(cls, node: Node) -> "_Labels":
+    def of(cls, node: Node, unlabelled: Placement) -> "_Labels":
         problems: list[str] = []
 
         def read(label: str, values: type[_E], absent: _E) -> _E:
@@ -256,7 +261,7 @@ class _Labels(msgspec.Struct, frozen=True):
                 return absent
 
         mode = read(names.LABEL_MODE, NodeMode, NodeMode.DEFAULT)
-        placement = read(names.LABEL_PLACEMENT, Placement, Placement.BINPACK)
+        placement = read(names.LABEL_PLACEMENT, Placement, unlabelled)
 
         def cap(label: str) -> int | None:
             text = (node.metadata.labels or {}).get(label)

@@ -2,6 +2,8 @@
 
 import re
 from enum import Enum
+from functools import lru_cache
+from math import ceil
 from typing import Final
 
 import msgspec
@@ -9,7 +11,7 @@ import msgspec
 from gpushare.model import names
 from gpushare.model.errors import InvalidQuantity, InvalidRequest
 from gpushare.model.objects import Container, Pod
-from gpushare.model.quantity import parse_amount
+from gpushare.model.quantity import parse_amount, parse_quantity, type_of_quantity
 
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 
@@ -41,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
 
     ``whole_device``: only GPUs of which nobody holds anything, and all of each of them; ``memory_units`` is the least
     that they must have then. ``containers`` holds only those that ask, init containers first, in the order in which
-    they start.
+    they start. ``cpu_milli`` is what the pod asks of its node's processors, in thousandths of one.
     """
 
     memory_units: int
@@ -49,6 +51,7 @@ class Request(msgspec.Struct, frozen=True):
     containers: tuple[ContainerRequest, ...]
     gpu_count: int = 1
     whole_device: bool = False
+    cpu_milli: int = 0
 
     @property
     def wants_core(self) -> bool:
@@ -117,17 +120,50 @@ def unlabelled_request_of(pod: Pod) -> Request | None:
         memory_units=effective_amount([(one.kind, one.memory_units) for one in asked]),
         core_percent=effective_amount([(one.kind, one.core_percent) for one in asked]),
         containers=tuple(asked),
+        cpu_milli=cpu_milli_of(pod),
     )
 
 
-def _asked(pod: Pod, subject: str) -> list[ContainerRequest]:
+def cpu_milli_of(pod: Pod) -> int:
+    """Thousandths of processors that the pod asks of its node, 0 for what cannot be understood.
+
+    Without what its runtime class adds, and as submitted: a resize in place does not change it.
+    """
+    return effective_amount([(kind, _cpu_milli(container)) for _, container, kind in _listed(pod)])
+
+
+def _cpu_milli(container: Container) -> int:
+    resources = container.resources
+    if resources is None:
+        return 0
+    for amounts in (resources.requests, resources.limits):
+        if amounts and "cpu" in amounts:
+            return milli_of(amounts["cpu"])
+    return 0
+
+
+@lru_cache(maxsize=1024)
+def milli_of(text: type_of_quantity) -> int:
+    """Thousandths in a quantity, rounded up as Kubernetes does; 0 for what is none, or is negative."""
+    try:
+        return max(ceil(1000 * parse_quantity(text)), 0)
+    except InvalidQuantity:
+        return 0
+
+
+def _listed(pod: Pod) -> list[tuple[int, Container, ContainerKind]]:
+    """The pod's containers in the order in which they start, each with its index within its own list."""
     listed: list[tuple[int, Container, ContainerKind]] = []
     for index, container in enumerate(pod.spec.init_containers or ()):
         sidecar = container.restart_policy == "Always"
         listed.append((index, container, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT))
     listed += [(index, container, ContainerKind.APP) for index, container in enumerate(pod.spec.containers)]
+    return listed
+
+
+def _asked(pod: Pod, subject: str) -> list[ContainerRequest]:
     asked = []
-    for index, container, kind in listed:
+    for index, container, kind in _listed(pod):
         memory_units = _amount(container, names.GPU_MEM, subject)
         core_percent = _amount(container, names.GPU_CORE, subject)
         if memory_units or core_percent:

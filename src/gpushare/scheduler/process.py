@@ -25,7 +25,7 @@ from gpushare.scheduler.app import PREFIX, ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.preemption import Preemptor
-from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 from gpushare.serving.probes import Probes
@@ -103,6 +103,12 @@ def decode_record(raw: bytes) -> tuple[str, PodRecord] | None:
     return None if record is None else (record.pod, record)
 
 
+def decode_counted_record(raw: bytes) -> tuple[str, PodRecord] | None:
+    """The same where processors are counted: then every bound pod that asks for some has to do with us."""
+    record = counted_record_of(decode_pod(raw))
+    return None if record is None else (record.pod, record)
+
+
 def node_decoder(reader: NodeReader) -> Callable[[bytes], tuple[str, NodeRecord]]:
     """A decoder of nodes' JSON with this scheduler's settings."""
 
@@ -136,9 +142,13 @@ async def serve(access: Access, settings: Settings) -> None:
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         view.on_freed = retries.freed
         view.gangs.on_planned = retries.hurry
-        reader = NodeReader(unit=settings.unit, isolated_cap=settings.isolated_cap)
+        reader = NodeReader(
+            unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
+        )
+        by_fragments = settings.node_policy is Placement.FRAGMENTATION
+        decode = decode_counted_record if by_fragments else decode_record
         nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
-        pods = Informer(session, "/api/v1/pods", decode_record, _Pods(view))
+        pods = Informer(session, "/api/v1/pods", decode, _Pods(view))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         metrics = Metrics()
         _export(metrics, view, reservations, watches)

@@ -9,7 +9,7 @@ from gpushare.model.allocation import Allocation
 from gpushare.model.errors import InvalidRequest, MalformedAllocation
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import ObjectReference, Pod
-from gpushare.model.request import Request, request_of
+from gpushare.model.request import Request, cpu_milli_of, request_of
 from gpushare.model.wire import is_allocated, read_allocation
 
 _OLD_GENERATIONS: Final[tuple[str, ...]] = (
@@ -26,8 +26,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     ``node`` is empty while it waits. ``foreign`` holds the annotations of another scheduler, which can
     be read only beside the node's devices. ``problem`` says why the pod cannot be placed or counted. A bound
-    pod with none of these asks for a GPU, and nobody has recorded that it was given one. A ``bystander`` has nothing
-    to do with GPUs, but counts among its gang.
+    pod with none of these asks for a GPU, and nobody has recorded that it was given one, or asks for none and is
+    followed for the processors that it takes: ``cpu_milli`` are thousandths, of bound pods, where they are counted. A
+    ``bystander`` has nothing to do with GPUs, but counts among its gang.
     """
 
     uid: str
@@ -47,6 +48,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """Whether its end was asked for."""
     created: str = ""
     """RFC 3339."""
+    cpu_milli: int = 0
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""
@@ -111,6 +113,17 @@ def _without_gang(pod: Pod) -> PodRecord | None:
     except MalformedAllocation as error:
         return PodRecord(meta.uid, pod.key, node, pod.finished, problem=error.problem)
     return PodRecord(meta.uid, pod.key, node, pod.finished, allocation=allocation)
+
+
+def counted_record_of(pod: Pod) -> PodRecord | None:
+    """As ``record_of``, and of every bound pod that asks for processors how many."""
+    record = record_of(pod)
+    cpu_milli = cpu_milli_of(pod) if pod.spec.node_name else 0
+    if not cpu_milli:
+        return record
+    if record is None:
+        record = PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, pod.finished)
+    return msgspec.structs.replace(record, cpu_milli=cpu_milli)
 
 
 def _both(recorded: Allocation, also: Allocation | None) -> Allocation:

@@ -16,12 +16,14 @@ from gpushare.kube.events import Recorder
 from gpushare.ledger import Ledger
 from gpushare.ledger.preemption import Rank, type_of_rank
 from gpushare.model.allocation import Allocation
-from gpushare.model.device import NodeDevices, NodeMode, node_devices
+from gpushare.model.device import NodeDevices, NodeMode, Placement, node_devices
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
 from gpushare.model.objects import Node, node_reference
 from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import Request, milli_of
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.gangs import Gangs
+from gpushare.scheduler.processors import Processors
 from gpushare.scheduler.records import PodRecord
 
 logger = logging.getLogger(__name__)
@@ -32,10 +34,14 @@ REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
-    """A node as the ledger takes it, and what is wrong with it (empty: nothing)."""
+    """A node as the ledger takes it, what is wrong with it (empty: nothing), and thousandths of processors for pods.
+
+    ``cpu_milli`` is ``None`` where they are not counted, or the node does not say.
+    """
 
     devices: NodeDevices
     problem: str
+    cpu_milli: int | None = None
 
 
 class _Foreign(NamedTuple):
@@ -46,23 +52,35 @@ class _Foreign(NamedTuple):
 
 
 class NodeReader:
-    """Turns a ``Node`` into what the ledger takes, with this scheduler's settings."""
+    """Turns a ``Node`` into what the ledger takes, with this scheduler's settings.
 
-    def __init__(self, *, unit: MemoryUnit, isolated_cap: int) -> None:
+    Where nodes are chosen by fragmentation, so are GPUs on nodes that say nothing else, and processors are counted.
+    """
+
+    def __init__(
+        self, *, unit: MemoryUnit, isolated_cap: int, node_policy: Placement = Placement.BINPACK
+    ) -> None:
         self._unit = unit
         self._isolated_cap = isolated_cap
+        self._by_fragments = node_policy is Placement.FRAGMENTATION
 
     def read(self, node: Node) -> NodeRecord:
         """The node for the ledger. One without GPUs, or that cannot be understood, has no devices."""
         name = node.metadata.name
         try:
-            devices = node_devices(node, isolated_cap=self._isolated_cap, unit=self._unit)
+            devices = node_devices(
+                node,
+                isolated_cap=self._isolated_cap,
+                unit=self._unit,
+                placement=Placement.FRAGMENTATION if self._by_fragments else Placement.BINPACK,
+            )
         except MalformedDevices as error:
             bare = NodeDevices(name, NodeMode.DEFAULT, self._unit, (), refusal=error.problem)
             return NodeRecord(bare, error.problem)
         if devices is None:
             devices = NodeDevices(name, NodeMode.DEFAULT, self._unit, ())
-        return NodeRecord(devices, devices.problem)
+        cpu = (node.status.allocatable or {}).get("cpu") if self._by_fragments else None
+        return NodeRecord(devices, devices.problem, None if cpu is None else milli_of(cpu))
 
 
 class ClusterView:
@@ -83,6 +101,7 @@ class ClusterView:
         self._events = events
         self._on_confirmed = on_confirmed
         self._foreign: dict[str, dict[str, _Foreign]] = {}
+        self._processors = Processors(ledger.set_free_cpu)
 
     # --- pods ---------------------------------------------------------------------------------
 
@@ -93,8 +112,12 @@ class ClusterView:
             return
         self.gangs.upsert(record)
         if record.bystander:
+            if record.node:
+                self._processors.take(record.uid, record.node, record.cpu_milli)
             return
         if not record.node:
+            if record.uid not in self.waiting and record.request is not None:
+                self.ledger.arrived(record.request)
             # A late event of a pod that we have bound meanwhile must not undo that.
             self.waiting[record.uid] = record
             self.bound.pop(record.uid, None)
@@ -103,7 +126,8 @@ class ClusterView:
             else:
                 self.malformed.pop(f"pod {record.pod}", None)
             return
-        self.waiting.pop(record.uid, None)
+        is_new = self.waiting.pop(record.uid, None) is None and self.ledger.held(record.uid) is None
+        self._processors.take(record.uid, record.node, record.cpu_milli)
         self.bound[record.uid] = record
         self.ledger.unkeep(record.uid)
         allocation = record.allocation
@@ -115,6 +139,8 @@ class ClusterView:
                 self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting")
         self._on_confirmed(record.uid)
         if allocation is not None:
+            if is_new and allocation.gpus:
+                self.ledger.arrived(_asked_for(allocation, record.cpu_milli))
             self.malformed.pop(f"pod {record.pod}", None)
             self.ledger.hold(record.uid, record.pod, record.node, allocation)
             return
@@ -143,6 +169,7 @@ class ClusterView:
         self.waiting.pop(record.uid, None)
         self.bound.pop(record.uid, None)
         self.ledger.unkeep(record.uid)
+        self._processors.release(record.uid)
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
@@ -215,8 +242,10 @@ class ClusterView:
                 note=problem,
             )
         if devices == self.ledger.node(devices.name):
+            self._count_processors(record)
             return  # heartbeats: most events of nodes change nothing for us
         self.ledger.set_node(devices)
+        self._count_processors(record)
         self.on_freed()
         for foreign in list(self._foreign.get(devices.name, {}).values()):
             self.upsert_pod(foreign.record)
@@ -224,4 +253,15 @@ class ClusterView:
     def remove_node(self, name: str) -> None:
         """A node is gone. Its pods' holdings stay known until they are gone too."""
         self.malformed.pop(f"node {name}", None)
+        self._processors.remove_node(name)
         self.ledger.remove_node(name)
+
+    def _count_processors(self, record: NodeRecord) -> None:
+        if record.cpu_milli is not None:
+            self._processors.set_node(record.devices.name, record.cpu_milli)
+
+
+def _asked_for(allocation: Allocation, cpu_milli: int) -> Request:
+    """What a pod that holds ``allocation`` must have asked for, as far as that tells what is to be expected next."""
+    share = max(allocation.gpus, key=lambda share: share.units)
+    return Request(share.units, share.core_percent, (), len(allocation.gpus), cpu_milli=cpu_milli)

@@ -239,6 +239,10 @@ class NaiveLedger:
             for name in names
             if self.reason(request, name) is None
         }
+        if policy is Placement.FRAGMENTATION:
+            # Nothing has arrived: no fragments, and what is left over decides.
+            order = sorted(set(left.values()))
+            return [max(10 - order.index(left[name]), 0) if name in left else 0 for name in names]
         scale = max((device.total_mib for name in left for device in self.nodes[name].devices), default=1)
         part = {name: mib if policy is Placement.SPREAD else scale - mib for name, mib in left.items()}
         return [

@@ -220,13 +220,15 @@ class DriverAlone:
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
         """Nothing to add."""
-        why = self._limits.trouble or self._limits.lacking().get(grant.share.uuid)
-        if why:
-            raise ClaimRefused(
-                "",
-                f"nothing would hold the container to its share of GPU {grant.share.index}: {why}",
-                (grant.uid,),
-            )
+        lacking = self._limits.lacking()
+        for share in grant.shares:
+            why = self._limits.trouble or lacking.get(share.uuid)
+            if why:
+                raise ClaimRefused(
+                    "",
+                    f"nothing would hold the container to its share of GPU {share.index}: {why}",
+                    (grant.uid,),
+                )
         return Injection()
 
 

@@ -1,0 +1,155 @@
+"""GPU allocation per placement policy, on the public openb traces and by the protocol of the paper that published them.
+
+Usage: ``python -m benchmarks.placement [--traces DIR] [--seeds N] [TRACE …]``. For each trace and policy the pods are shuffled,
+130% of the cluster's GPUs arrive, and the percentage that is given out in the end is averaged over ten seeds. Prints it
+beside the paper's, writes ``build/figures/placement.json`` (``TRACE.POLICY`` → percent), and exits 1 where a budget is not kept.
+Where there are no traces it says so and exits 0.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Final
+
+from benchmarks.__main__ import over_budget
+from benchmarks.placement.published import published
+from benchmarks.placement.tasks import Done, Task, carry_out, read
+from benchmarks.placement.traces import TraceError, node_list, pod_lists
+from benchmarks.processes import machine
+from gpushare.model.device import Placement
+
+ROOT: Final = Path(__file__).parent.parent.parent
+#: Beside the checkout; the data is not ours to hand on.
+DATA: Final = ROOT.parent / "shared" / "data" / "openb"
+#: What is replayed where nobody says what.
+USUAL: Final = ("default", "gpushare60")
+FIRST_SEED: Final = 42
+SEEDS: Final = 10
+_PROCESSES: Final = 2
+
+
+def figures_of(done: Iterable[Done]) -> dict[str, tuple[float, str]]:
+    """``TRACE.POLICY`` → mean percent, and the slowest one in a hundred of all decisions by fragmentation."""
+    percents: dict[str, list[float]] = {}
+    decisions_ms: list[float] = []
+    for one in done:
+        percents.setdefault(f"{one.task.trace}.{one.task.policy.value}", []).append(one.percent)
+        if one.task.policy is Placement.FRAGMENTATION:
+            decisions_ms += one.sorted_ms
+    figures = {name: (statistics.mean(found), "%") for name, found in sorted(percents.items())}
+    if decisions_ms:
+        decisions_ms.sort()
+        figures["placement_decision_mean_ms"] = (statistics.mean(decisions_ms), "ms")
+        figures["placement_decision_p99_ms"] = (decisions_ms[len(decisions_ms) * 99 // 100], "ms")
+    return figures
+
+
+def tables(done: Sequence[Done]) -> list[str]:
+    """For each trace our policies, with the spread over seeds, and the paper's."""
+    lines = []
+    for trace in dict.fromkeys(one.task.trace for one in done):
+        lines += ["", f"{trace}: GPUs given out, % (mean of seeds, least to most)"]
+        for policy in Placement:
+            found = [one.percent for one in done if (one.task.trace, one.task.policy) == (trace, policy)]
+            if found:
+                lines.append(
+                    f"  {policy.value:<19} {statistics.mean(found):6.2f}   ({min(found):.2f} to {max(found):.2f})"
+                )
+        theirs = published(trace)
+        lines += [f"  paper: {name:<12} {percent:3.2f}" for name, percent in theirs.items()]
+        if not theirs:
+            lines.append("  the paper's simulator published no figure for this trace")
+    return lines
+
+
+def main() -> int:
+    """Replay, print, write, compare; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="benchmarks.placement", description=__doc__)
+    parser.add_argument(
+        "traces_named", nargs="*", metavar="TRACE", help=f"default: {' '.join(USUAL)}; all with --traces"
+    )
+    parser.add_argument(
+        "--traces", type=Path, metavar="DIR", help="pod lists and the list of nodes (.csv or .csv.xz)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help="default %(default)s; with fewer nothing is written"
+    )
+    parser.add_argument(
+        "--policy", action="append", choices=[one.value for one in Placement], help="default: all"
+    )
+    options = parser.parse_args()
+    folder = options.traces or DATA
+    if not folder.is_dir():
+        print(
+            f"skipped: {folder} is not there; make bench-placement TRACES=DIR names another folder with openb's lists"
+        )
+        return 0
+    try:
+        node_list(folder)
+        there = pod_lists(folder)
+        if not there:
+            raise TraceError(f"{folder}: no list of pods (.csv or .csv.xz)")
+        named = options.traces_named or (
+            list(there) if options.traces else [name for name in USUAL if name in there]
+        )
+        if missing := [name for name in named if name not in there]:
+            raise TraceError(f"{folder}: no trace {', '.join(missing)}; there are {', '.join(there)}")
+        for name in named:
+            read(folder, name)
+    except TraceError as error:
+        print(f"bench-placement: {error}", file=sys.stderr)
+        return 2
+    policies = [Placement(name) for name in options.policy or [one.value for one in Placement]]
+    done = _carry_out_all(
+        [
+            Task(folder, name, policy, FIRST_SEED + number)
+            for name in named
+            for number in range(options.seeds)
+            for policy in policies
+        ]
+    )
+    print("\n".join(tables(done)))
+    return _report(figures_of(done), write=options.seeds >= SEEDS and not options.policy)
+
+
+def _carry_out_all(tasks: list[Task]) -> list[Done]:
+    print(f"Machine: {machine()}", flush=True)
+    started, done = time.perf_counter(), []
+    with ProcessPoolExecutor(_PROCESSES) as pool:
+        for future in as_completed([pool.submit(carry_out, task) for task in tasks]):
+            one = future.result()
+            done.append(one)
+            task = one.task
+            print(
+                f"  {len(done)}/{len(tasks)} after {time.perf_counter() - started:4.0f} s: {task.trace} {task.policy.value} "
+                f"seed {task.seed}: {one.percent:.2f}%",
+                flush=True,
+            )
+    return sorted(done, key=lambda one: tasks.index(one.task))
+
+
+def _report(figures: dict[str, tuple[float, str]], *, write: bool) -> int:
+    print()
+    for name in ("placement_decision_mean_ms", "placement_decision_p99_ms"):
+        if name in figures:
+            print(
+                f"  {name:<30} {figures[name][0]:.3f} ms (arrival, filter, score and reserve, by fragmentation)"
+            )
+    if write:
+        out = ROOT / "build" / "figures" / "placement.json"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        percents = {name: round(value, 4) for name, (value, unit) in figures.items() if unit == "%"}
+        out.write_text(json.dumps(percents, indent=2) + "\n")
+        print(f"Written: {out.relative_to(ROOT)}")
+    problems = over_budget(figures, json.loads((ROOT / "benchmarks" / "budgets.json").read_text()))
+    print("\n".join(f"OVER BUDGET: {problem}" for problem in problems) or "Every budget is kept.")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Replays as they are handed to other processes."""
+
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.placement.replay import replay
+from benchmarks.placement.traces import (
+    MILLI,
+    TraceNode,
+    TracePod,
+    arrivals,
+    node_list,
+    pod_lists,
+    read_nodes,
+    read_pods,
+)
+from gpushare.model.device import Placement
+
+#: What arrives, in parts of what the cluster's GPUs have.
+RATIO: Final = 1.3
+
+
+class Task(NamedTuple):
+    """One replay of one list of pods."""
+
+    folder: Path
+    trace: str
+    policy: Placement
+    seed: int
+
+
+class Done(NamedTuple):
+    """What came of it; ``sorted_ms`` are the ledger's decisions."""
+
+    task: Task
+    percent: float
+    sorted_ms: list[float]
+
+
+def carry_out(task: Task) -> Done:
+    """Replay, in a process of its own."""
+    nodes, pods = read(task.folder, task.trace)
+    capacity_milli = sum(node.gpus for node in nodes) * MILLI
+    outcome = replay(nodes, arrivals(pods, capacity_milli, RATIO, task.seed), task.policy, task.seed)
+    return Done(task, outcome.percent, sorted(outcome.decisions_ms))
+
+
+@cache
+def read(folder: Path, trace: str) -> tuple[list[TraceNode], list[TracePod]]:
+    """The nodes in ``folder`` and the pods of one list there; raises ``TraceError``."""
+    return read_nodes(node_list(folder)), read_pods(pod_lists(folder)[trace])

@@ -1,0 +1,172 @@
+"""By how much a request makes the free memory of nodes less usable, on the GPUs that each node would choose.
+
+Worked out for all columns at first, then kept, and anew only for columns that changed, until the mix of requests is renewed.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from gpushare.ledger import several
+from gpushare.ledger.columns import Columns, Ints, Mask, Places
+from gpushare.ledger.fitting import FAR, MOST_UNITS
+from gpushare.ledger.fragmentation import OPEN_TO_CORE, OPEN_TO_MEMORY, State, Weighed
+from gpushare.ledger.kept import MOST_KEPT, PICKED_OF
+from gpushare.ledger.mix import Kind, Mix
+from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI
+from gpushare.model.request import Request
+
+_PODS: Final = 1 << 20
+
+
+class _Kept:
+    """As of the change number ``seen``: ``grown`` and ``left`` MiB for each column, ``FAR`` where the request does not fit."""
+
+    __slots__ = ("grown", "left", "seen")
+
+    def __init__(self, grown: Ints, left: Ints, seen: int) -> None:
+        self.grown = grown
+        self.left = left
+        self.seen = seen
+
+
+class _Placed(NamedTuple):
+    """A request put on GPUs, each by itself: (GPUs, nodes), but for ``gpus`` it says nothing."""
+
+    gpus: Mask
+    before: State
+    after: State
+    left_mib: Ints
+    wish: Ints
+    """Least on the GPU that the node's own placement prefers, where that is not fragmentation."""
+
+
+class Growth:
+    """What the mix of arrivals says about requests, for the columns as they are."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._mix = Mix()
+        self._weights = self._mix.weights
+        self._weighed = Weighed(self._weights)
+        self._kept: dict[Kind | tuple[Kind, bool], _Kept] = {}
+
+    def arrived(self, request: Request) -> None:
+        """Count a request into the mix."""
+        self._mix.arrived(_kind(request))
+
+    def of(self, request: Request) -> _Kept:
+        """For each column, as it is now; whoever asks must not write in it."""
+        columns = self._columns
+        self._renew()
+        key = (_kind(request), request.whole_device)
+        kept = self._kept.pop(key, None)
+        changed = None if kept is None else columns.changed_since(kept.seen)
+        if kept is None or changed is None or len(changed) * PICKED_OF > kept.left.size:
+            at = np.arange(columns.fit_units.shape[1], dtype=np.intp)
+            kept = _Kept(*self._work_out(request, at), columns.changes)
+        elif changed:
+            at = np.fromiter(changed, np.intp, len(changed))
+            kept.grown[at], kept.left[at] = self._work_out(request, at)
+            kept.seen = columns.changes
+        self._kept[key] = kept  # at the end: the dictionary is in order of use
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return kept
+
+    def by_gpu(self, request: Request, column: int) -> list[int]:
+        """For each GPU of one node by how much fragments grow where the request, or one of its shares, is put on it."""
+        self._renew()
+        placed = self._place(request, np.array([column], np.intp))
+        found: list[int] = self._one_by_one(placed)[:, 0].tolist()
+        return found
+
+    def _renew(self) -> None:
+        if self._mix.weights is not self._weights:
+            self._weights = self._mix.weights
+            self._weighed = Weighed(self._weights)
+            self._kept.clear()
+
+    def _one_by_one(self, placed: _Placed) -> Ints:
+        return self._weighed.grown_by_one(placed.before, placed.after, placed.gpus)
+
+    def _work_out(self, request: Request, at: Places) -> tuple[Ints, Ints]:
+        """``grown`` and ``left`` for the columns ``at``."""
+        if request.gpu_count > self._columns.fit_units.shape[0]:
+            return np.full(at.size, FAR), np.full(at.size, FAR)
+        placed = self._place(request, at)
+        grown = self._one_by_one(placed)
+        own = self._columns.by_fragments.take(at) == 1
+        if request.gpu_count == 1:
+            least = grown.min(axis=0)
+            order = np.where(own, np.where(grown == least, placed.left_mib, FAR), placed.wish)
+            rows, nodes = order.argmin(axis=0), np.arange(at.size)
+            return grown[rows, nodes], placed.left_mib[rows, nodes]
+        # By fragments and, where these are the same, by what is left; the lower of equals first.
+        order = placed.left_mib.argsort(axis=0, kind="stable")
+        by_left = np.take_along_axis(grown, order, axis=0).argsort(axis=0, kind="stable")
+        order = np.where(
+            own,
+            np.take_along_axis(order, by_left, axis=0),
+            placed.wish.argsort(axis=0, kind="stable"),
+        )[: request.gpu_count]
+        chosen = np.zeros(grown.shape, np.bool_)
+        np.put_along_axis(chosen, order, True, axis=0)
+        before, after = placed.before, placed.after
+        chosen_after = after._replace(
+            free_mib=np.where(chosen, after.free_mib, before.free_mib),
+            fit_units=np.where(chosen, after.fit_units, before.fit_units),
+            free_core=np.where(chosen, after.free_core, before.free_core),
+        )
+        together = self._weighed.fragments(chosen_after) - self._weighed.fragments(before)
+        left = np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
+        fits = placed.gpus.sum(axis=0) >= request.gpu_count
+        return np.where(fits, together, FAR), np.where(fits, left, FAR)
+
+    def _place(self, request: Request, at: Places) -> _Placed:
+        columns = self._columns
+
+        def pick(figures: Ints) -> Ints:
+            return figures.take(at, axis=-1)
+
+        asked = min(request.memory_units, MOST_UNITS)
+        gpus = several.fits(columns, request, asked, at)
+        total_mib, units, pods = pick(columns.total_mib), pick(columns.units), pick(columns.pods)
+        free_mib = total_mib - pick(columns.taken_mib)
+        given = np.where(request.whole_device, units, asked).astype(np.int64)
+        free_after = free_mib - total_mib * given // np.maximum(units, 1)
+        fit_after = ((free_after + 1) * units - 1) // np.maximum(total_mib, 1)
+        cap = pick(columns.max_pods)
+        fit_after[(cap > 0) & (pods + 1 >= cap)] = SHUT
+        free_core, cpu_milli = pick(columns.free_core), pick(columns.free_cpu_milli)
+        cpu_after = np.where(
+            cpu_milli == UNKNOWN_CPU_MILLI, cpu_milli, np.maximum(cpu_milli - _kind(request).cpu_milli, 0)
+        )
+        open_to = np.where(pick(columns.no_memory) + pick(columns.core_pods) == 0, OPEN_TO_MEMORY, 0)
+        open_to |= np.where(pick(columns.no_core) + pick(columns.memory_pods) == 0, OPEN_TO_CORE, 0)
+        unit_mib = pick(columns.unit_mib)
+        left_mib = np.where(gpus, free_mib - total_mib * asked // np.maximum(units, 1), FAR)
+        spread = np.minimum(pods, _PODS - 1) - free_mib * _PODS
+        return _Placed(
+            gpus,
+            State(np.maximum(free_mib, 0), pick(columns.fit_units), free_core, cpu_milli, open_to, unit_mib),
+            State(
+                free_after,
+                fit_after,
+                free_core - request.core_percent,
+                cpu_after,
+                open_to & (OPEN_TO_CORE if request.wants_core else OPEN_TO_MEMORY),
+                unit_mib,
+            ),
+            left_mib,
+            np.where(gpus, np.where(pick(columns.spread) == 1, spread, left_mib), FAR),
+        )
+
+
+def _kind(request: Request) -> Kind:
+    return Kind(
+        request.gpu_count,
+        min(request.memory_units, MOST_UNITS),
+        request.core_percent,
+        min(request.cpu_milli, UNKNOWN_CPU_MILLI),
+    )

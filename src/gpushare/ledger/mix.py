@@ -1,0 +1,52 @@
+"""What kinds of requests arrive, and how often: a bounded count that forgets slowly.
+
+Counted per arrival and by no clock, so that the same arrivals always give the same mix.
+"""
+
+from typing import Final, NamedTuple
+
+#: What one arrival counts at first; halved at each forgetting.
+ARRIVAL: Final = 1 << 4
+#: Arrivals after which all counts are halved.
+MOST_ARRIVALS: Final = 1 << 14
+#: Kinds counted; one more halves all counts until there is room.
+MOST_KINDS: Final = 256
+
+
+class Kind(NamedTuple):
+    """What a pod asks for: ``units`` and ``core_percent`` of each of ``gpus`` GPUs, and thousandths of processors."""
+
+    gpus: int
+    units: int
+    core_percent: int = 0
+    cpu_milli: int = 0
+
+
+class Mix:
+    """Counts arrivals by kind.
+
+    ``weights`` says what is to be expected next: kind → how often it came, in parts of ``ARRIVAL``. It is taken anew after
+    as many arrivals as went into it, or half of ``MOST_ARRIVALS``, so that what follows from it may be kept for a while,
+    and is never changed in place.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[Kind, int] = {}
+        self._arrivals = 0
+        self._until_renewed = 1
+        self.weights: dict[Kind, int] = {}
+
+    def arrived(self, kind: Kind) -> None:
+        """Count one arrival."""
+        self._counts[kind] = self._counts.get(kind, 0) + ARRIVAL
+        self._arrivals += 1
+        while len(self._counts) > MOST_KINDS or self._arrivals > MOST_ARRIVALS:
+            self._forget_half()
+        self._until_renewed -= 1
+        if self._until_renewed <= 0:
+            self.weights = dict(self._counts)
+            self._until_renewed = min(self._arrivals, MOST_ARRIVALS // 2)
+
+    def _forget_half(self) -> None:
+        self._counts = {kind: count // 2 for kind, count in self._counts.items() if count > 1}
+        self._arrivals //= 2

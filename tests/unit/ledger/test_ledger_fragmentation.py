@@ -1,0 +1,229 @@
+"""Placement ``fragmentation`` in the ledger: node and GPU are those of which most is left to what is to be expected."""
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.ledger import Ledger
+from gpushare.ledger import columns as columns_module
+from gpushare.ledger import kept as kept_module
+from gpushare.ledger.fitting import FAR
+from gpushare.ledger.growth import Growth
+from gpushare.ledger.mix import ARRIVAL, Kind
+from gpushare.model.device import NodeDevices, NodeMode, Placement
+from gpushare.model.request import Request
+from tests.unit.ledger.ledger_samples import A100, T4, asks, node
+from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
+
+quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+NAMES = [f"n{number}" for number in range(6)]
+FRAGMENTATION = Placement.FRAGMENTATION
+
+
+def ledger_of(*nodes: NodeDevices, policy: Placement = FRAGMENTATION) -> Ledger:
+    ledger = Ledger(node_policy=policy)
+    for one in nodes:
+        ledger.set_node(one)
+    return ledger
+
+
+def with_cpu(request: Request, cpu_milli: int) -> Request:
+    return msgspec.structs.replace(request, cpu_milli=cpu_milli)
+
+
+def arrive(ledger: Ledger, *requests: Request) -> None:
+    for request in requests:
+        ledger.arrived(request)
+
+
+def test_before_anything_has_arrived_the_tightest_gpu_is_taken() -> None:
+    ledger = ledger_of(node("n1", A100, T4, placement=FRAGMENTATION))
+    assert ledger.reserve("a", "a", asks(4), "n1").gpus[0].index == 1
+
+
+def test_a_gpu_is_left_in_a_size_that_arrives() -> None:
+    """Of 9 and 14 free, binpack would leave 9 - 4 = 5, of use to nobody: where 10 and 4 arrive 14 - 4 = 10 is."""
+    for placement, index in ((Placement.BINPACK, 0), (FRAGMENTATION, 1)):
+        ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024, placement=placement))
+        arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)
+        assert ledger.reserve("a", "a", asks(4), "n1").gpus[0].index == index
+
+
+def test_a_node_without_a_label_of_its_own_gives_by_its_own_placement_and_is_scored_by_it() -> None:
+    ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024), node("n2", 14 * 1024, placement=FRAGMENTATION))
+    arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)
+    assert ledger.score(asks(4), ["n1", "n2"]) == [9, 10]
+    assert ledger.reserve("a", "a", asks(4), "n1").gpus[0].index == 0
+
+
+def test_memory_alone_avoids_the_node_that_pods_with_compute_could_use() -> None:
+    ledger = ledger_of(node("core", T4, mode=NodeMode.CORE_MEM), node("cgpu", T4))
+    arrive(ledger, *[asks(4)] * 4, *[asks(4, 50)] * 4)
+    assert ledger.score(asks(4), ["core", "cgpu"]) == [9, 10]
+
+
+def test_processors_that_nobody_could_use_with_gpus_are_spent_first() -> None:
+    ledger = ledger_of(node("few", T4, T4), node("many", T4, T4))
+    ledger.set_free_cpu("few", 8_000)
+    ledger.set_free_cpu("many", 64_000)
+    request = with_cpu(asks(15), 4_000)
+    arrive(ledger, *[request] * 4)
+    assert ledger.score(with_cpu(asks(15), 4_000), ["few", "many"]) == [10, 10]
+    assert ledger.score(with_cpu(asks(15), 6_000), ["few", "many"]) == [9, 10]
+    ledger.set_free_cpu("few", None)
+    assert ledger.score(with_cpu(asks(15), 6_000), ["few", "many"]) == [10, 10]
+    ledger.set_free_cpu("gone", 1)
+
+
+def test_several_gpus_are_taken_where_the_fewest_whole_ones_are_lost() -> None:
+    ledger = ledger_of(
+        node("eight", *[T4] * 8, placement=FRAGMENTATION), node("two", T4, T4, placement=FRAGMENTATION)
+    )
+    arrive(ledger, *[asks(15, gpus=8, whole=True)] * 2, *[asks(15, gpus=2)] * 6)
+    for request in (asks(15, gpus=2), asks(15, gpus=2, whole=True)):
+        assert ledger.score(request, ["eight", "two"]) == [9, 10]
+    assert [share.index for share in ledger.reserve("a", "a", asks(15, gpus=2), "two").gpus] == [0, 1]
+    assert ledger.score(asks(1, gpus=9), ["eight", "two"]) == [0, 0]
+
+
+def test_ten_nodes_are_told_apart_however_far_one_stands_out() -> None:
+    names = [f"n{number}" for number in range(14)]
+    ledger = ledger_of(*(node(name, (number + 4) * 1024) for number, name in enumerate(names)))
+    assert ledger.score(asks(4), [*names, "nowhere"]) == [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0]
+    assert ledger.score(asks(4), []) == []
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are too few soon, and little is kept and noted."""
+    monkeypatch.setattr(columns_module.Columns.__init__, "__defaults__", (4, 1))
+    monkeypatch.setattr(columns_module, "MOST_NOTED", 40)
+    monkeypatch.setattr(kept_module, "MOST_KEPT", 3)
+
+
+questions = st.builds(
+    lambda units, core, gpus, whole, cpu: with_cpu(asks(units, core, gpus=gpus, whole=whole), cpu),
+    st.integers(1, 9),
+    st.just(0),
+    st.sampled_from((1, 1, 1, 2, 3)),
+    st.sampled_from((False, False, True)),
+    st.sampled_from((0, 500, 3000)),
+) | st.builds(lambda units, core: asks(units, core), st.integers(1, 9), st.sampled_from((5, 60)))
+shapes = st.builds(
+    lambda name, sizes, mode, placement, cap: node(
+        name, *sizes, mode=mode, placement=placement, max_pods=cap
+    ),
+    st.sampled_from(NAMES),
+    st.lists(st.sampled_from((2048, 5000, 8192)), min_size=1, max_size=4),
+    st.sampled_from((NodeMode.CGPU, NodeMode.CGPU, NodeMode.CORE_MEM)),
+    st.sampled_from((FRAGMENTATION, FRAGMENTATION, Placement.BINPACK, Placement.SPREAD)),
+    st.sampled_from((None, 2)),
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("node"), shapes),
+        st.tuples(st.just("cpu"), st.tuples(st.sampled_from(NAMES), st.sampled_from((None, 0, 2000, 9000)))),
+        st.tuples(st.just("pod"), questions),
+        st.tuples(st.just("pod"), questions),
+        st.tuples(st.just("pod"), questions),
+        st.tuples(st.just("ends"), st.integers(0, 30)),
+        st.tuples(st.just("goes"), st.sampled_from(NAMES)),
+    ),
+    min_size=6,
+    max_size=40,
+)
+
+
+def play(ledger: Ledger, number: int, what: str, with_what: object) -> None:
+    if what == "node":
+        assert isinstance(with_what, NodeDevices)
+        ledger.set_node(with_what)
+    elif what == "cpu":
+        name, milli = with_what  # type: ignore[misc]
+        ledger.set_free_cpu(name, milli)
+    elif what == "ends":
+        ledger.release(f"u{with_what}")
+    elif what == "goes":
+        ledger.remove_node(str(with_what))
+    else:
+        assert isinstance(with_what, Request)
+        ledger.arrived(with_what)
+        fits = ledger.filter(with_what, NAMES).fits
+        if fits:
+            scored = ledger.score(with_what, fits)
+            ledger.reserve(f"u{number}", "p", with_what, fits[scored.index(max(scored))])
+
+
+@given(steps=steps, request=questions)
+@quick
+def test_what_is_kept_is_as_if_worked_out_anew(steps: list[tuple[str, object]], request: Request) -> None:
+    ledger = ledger_of()
+    for number, (what, with_what) in enumerate(steps):
+        play(ledger, number, what, with_what)
+        kept = ledger._growth.of(request)
+        anew = Growth(ledger._columns)
+        anew._weighed = ledger._growth._weighed
+        found = anew.of(request)
+        assert np.array_equal(kept.grown, found.grown)
+        assert np.array_equal(kept.left, found.left)
+
+
+@given(steps=steps, request=questions)
+@quick
+def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
+    steps: list[tuple[str, object]], request: Request
+) -> None:
+    """And these are the ones after which the written-out definition finds least."""
+    ledger = ledger_of()
+    for number, (what, with_what) in enumerate(steps):
+        play(ledger, number, what, with_what)
+    weights = ledger._growth._mix.weights
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("gpushare.ledger.fragmentation.WEIGHED_PERCENT", 100)
+        ledger._growth._weights = {}
+        fits = ledger.filter(request, NAMES).fits
+        scored = dict(zip(fits, ledger.score(request, fits), strict=True))
+        grown: dict[str, int] = {}
+        for name in fits:
+            before = naive(ledger, name, 0)
+            ledger.reserve("probe", "p", request, name)
+            grown[name] = naive(ledger, name, request.cpu_milli).fragments(weights) - before.fragments(
+                weights
+            )
+            ledger.release("probe")
+    kept = ledger._growth.of(request)
+    for name in fits:
+        assert kept.grown[ledger._column_of[name]] in (grown[name], FAR)
+    best = [name for name in fits if scored[name] == 10]
+    assert all(grown[name] == min(grown.values()) for name in best)
+    for one in fits:
+        for other in fits:
+            if grown[one] < grown[other]:
+                assert scored[one] > scored[other] or scored[one] == scored[other] == 0
+
+
+def naive(ledger: Ledger, name: str, cpu_milli: int) -> NaiveNode:
+    """The node as the definition sees it, from the books."""
+    book = ledger._nodes[name]
+    assert book.devices is not None
+    gpus = tuple(
+        NaiveGpu(max(gpu.device.total_mib - gpu.taken_mib, 0), gpu.fit_units, gpu.free_core)
+        for gpu in book.present
+        if gpu.device is not None
+    )
+    cpu = int(ledger._columns.free_cpu_milli[book.column])
+    return NaiveNode(
+        gpus,
+        None if cpu == 1 << 31 else max(cpu - cpu_milli, 0),
+        not book.core_pods,
+        not book.memory_pods and book.devices.mode.gives_core,
+        book.devices.unit.mib,
+    )
+
+
+def test_the_mix_counts_each_arrival_by_what_it_asks() -> None:
+    ledger = ledger_of()
+    arrive(ledger, with_cpu(asks(3, 30), 500), asks(2, gpus=4))
+    assert ledger._growth._mix.weights == {Kind(1, 3, 30, 500): ARRIVAL, Kind(4, 2): ARRIVAL}
