@@ -40,11 +40,12 @@ static CUresult find_gpu(CUstream stream, int *gpu)
     return CUDA_SUCCESS;
 }
 
-/* Whether this piece shall be measured: its kind is unknown, or there was no mark for a while. */
-static bool wants_mark(const struct flow *flow, bool known, uint64_t now_ns)
+/* Whether this piece shall be measured: its kind is unknown, it is long, or there was no mark for a while. Behind a long one
+ * without a mark the next one, in another stream, would seem to have begun before it could. */
+static bool wants_mark(const struct flow *flow, bool known, uint64_t estimated_ns, uint64_t now_ns)
 {
     return flow->mark_count < FLOW_MARKS &&
-           (!known || flow->put_ns - flow->marked_put_ns >= FLOW_MARK_NS || now_ns - flow->marked_at_ns >= FLOW_MARK_NS);
+           (!known || estimated_ns >= FLOW_MARK_NS || flow->put_ns - flow->marked_put_ns >= FLOW_MARK_NS || now_ns - flow->marked_at_ns >= FLOW_MARK_NS);
 }
 
 static void enter(struct flow *flow, struct piece *piece)
@@ -60,7 +61,7 @@ static void enter(struct flow *flow, struct piece *piece)
     known = estimate_of(piece->estimate, piece->amount, &estimated_ns);
     piece->known = known;
     piece->charged_ns = known ? estimated_ns * flow->scale / 65536u : 0;
-    if (wants_mark(flow, known, now_ns)) {
+    if (wants_mark(flow, known, estimated_ns, now_ns)) {
         struct mark before;
         piece->marked = true;
         piece->began_ns = turn_now_ns();

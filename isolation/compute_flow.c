@@ -228,10 +228,10 @@ static void compare(struct flow *flow, const struct marked *piece)
         !mark_between(&flow->anchor, &piece->after, &time_ns))
         return;
     uint64_t ratio = time_ns / flow->sharing * SCALE_ONE / raw_ns;
-    /* Others' work can only make it longer. */
-    uint64_t inertia = piece->sure ? 8 : 32;
-    if (!piece->sure && ratio > flow->scale)
-        ratio = flow->scale > SCALE_ONE ? flow->scale : SCALE_ONE;
+    /* Others' work can only make it longer: such a ratio is hardly news, or a few of them would outweigh many that are right. */
+    uint64_t inertia = piece->sure ? 8 : 32, most = flow->scale + flow->scale / 8;
+    if (!piece->sure && ratio > most)
+        ratio = most;
     ratio = ratio < SCALE_LEAST ? SCALE_LEAST : ratio > SCALE_MOST ? SCALE_MOST : ratio;
     flow->scale = (uint32_t)(((inertia - 1) * flow->scale + ratio) / inertia);
 }
