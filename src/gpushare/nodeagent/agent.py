@@ -145,6 +145,7 @@ class Agent:
             health=HealthBook(xid_quiet_s=settings.xid_quiet_s),
             clock=clock,
             look=self._look,
+            between=self._limits.look_at_new,
         )
         self._node_informer: Informer[ReportingNode] = Informer(
             session,

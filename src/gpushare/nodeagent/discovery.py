@@ -50,7 +50,8 @@ class Inventory:
 class GpuWatch:
     """Runs the thread. ``on_change`` is called in the event loop with each new inventory.
 
-    ``look`` is called in the thread every ``Pace.watch_s`` while there are GPUs, and may ask NVML.
+    ``look`` is called in the thread every ``Pace.watch_s`` while there are GPUs, and may ask NVML; ``between`` each other time
+    that the thread wakes, ``Pace.wait_s`` later at most.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class GpuWatch:
         health: HealthBook | None = None,
         clock: Clock = SYSTEM_CLOCK,
         look: Callable[[Nvml], None] | None = None,
+        between: Callable[[Nvml], None] | None = None,
     ) -> None:
         self._nvml = nvml
         self._on_change = on_change
@@ -69,6 +71,7 @@ class GpuWatch:
         self._health = health or HealthBook()
         self._clock = clock
         self._look = look
+        self._between = between
         self._known: dict[str, FoundGpu] = {}
         self._left_out: tuple[str, ...] = ()
         self._missing: dict[str, str] = {}
@@ -181,6 +184,8 @@ class GpuWatch:
             if self._look is not None and now_s >= watch_at_s:
                 self._look(self._nvml)
                 watch_at_s = now_s + self._pace.watch_s
+            elif self._between is not None:
+                self._between(self._nvml)
             self._tell(None)
             if (self._missing or self._health.failing) and now_s - opened_s >= self._pace.reopen_s:
                 return

@@ -1,6 +1,7 @@
 """The driver's own limits, as the agent sets them on the cgroups of containers; the driver is scripted."""
 
 import shutil
+from dataclasses import replace
 
 import pynvml
 import pytest
@@ -91,6 +92,18 @@ async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(wor
     await world.start(mode="cgpu")
     await looked(world)
     assert len(world.nvml.set_limits) == 2
+
+
+async def test_who_begins_is_limited_at_once_and_not_at_the_next_look(world: World) -> None:
+    install(world, asked=AskedIsolation.DRIVER)
+    with_cgroups(world)
+    offer(world)
+    world.use(pace=replace(world.settings.pace, watch_s=3600.0))
+    await world.start(mode="cgpu")
+    a = await run_in_cgroup(world, "a", 2, 0, 41)
+    b = await run_in_cgroup(world, "b", 4, 1, 42)
+    await limited(world, a, 2048)
+    await limited(world, b, 4096, on=1)
 
 
 async def test_a_limit_that_is_lost_is_set_again(world: World) -> None:

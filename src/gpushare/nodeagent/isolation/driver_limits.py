@@ -99,6 +99,7 @@ class DriverLimits:
         self._metrics = metrics
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due: frozenset[Due] = frozenset()
+        self._tried: frozenset[Due] = frozenset()
         self._seen: Looked | None = None
         self._paths = _Paths(watch)
         self._answers: dict[tuple[str, str], tuple[int, int]] = {}
@@ -116,7 +117,7 @@ class DriverLimits:
         self._changed.clear()
 
     def want(self, due: Iterable[Due]) -> None:
-        """Hold containers to this from the next look on. What is not named any more keeps its limit, if it is there still."""
+        """Hold containers to this from now on. What is not named any more keeps its limit, if it is there still."""
         self._due = frozenset(due)
 
     @property
@@ -174,12 +175,18 @@ class DriverLimits:
         except RuntimeError:
             logger.debug("the event loop has ended")
 
+    def look_at_new(self, nvml: LimitsMemory) -> None:
+        """See to what is due since the last look, if anything is: who has just begun should not have to be waited for."""
+        if not self._due <= self._tried:
+            self.look(nvml)
+
     def _looked(self, nvml: LimitsMemory) -> Looked:
         root = self._watch.cgroups
         lacking = dict(nvml.can_limit(str(root)))
         if not (root / "cgroup.controllers").exists():
             lacking = {gpu: why or f"{root} has no cgroups of version 2" for gpu, why in lacking.items()}
-        due = [one for one in self._due if lacking.get(one.gpu) == ""]
+        self._tried = self._due
+        due = [one for one in self._tried if lacking.get(one.gpu) == ""]
         paths = self._paths.of({one.owner for one in due})
         held, faults, answers = [], {}, {}
         for one in due:
