@@ -181,6 +181,7 @@ def test_descriptions(memcheck: list[str]) -> None:
 def test_the_shared_state_of_a_gpu(memcheck: list[str], tmp_path: Path) -> None:
     clean([*memcheck, fakegpu.BUILT / "state_slots", tmp_path / "slots"])
     assert "granted" in clean([*memcheck, fakegpu.BUILT / "state_race", tmp_path / "race", "3", "200", "10"])
+    clean([*memcheck, fakegpu.BUILT / "cgroup_limits", tmp_path, "10"])
 
 
 def test_the_management_library_while_its_file_is_replaced(memcheck: list[str], tmp_path: Path) -> None:
