@@ -176,6 +176,21 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
     }
 
 
+async def test_a_container_with_several_gpus_is_limited_on_each_of_them(world: World) -> None:
+    install(world, asked=AskedIsolation.DRIVER)
+    with_cgroups(world)
+    offer(world)
+    world.nvml.gpus = [gpu(index) for index in range(3)]
+    await world.start(mode="cgpu")
+    labels = {names.LABEL_POD_GPU_COUNT: "2"}
+    a = await world.kubelet.admit(world.bind("a", container("c", 4), on=(0, 2), labels=labels))
+    run_process(world, 41, cgroup_of(a))
+    tell_containers(world, "a", c=CONTAINER)
+    await limited(world, a, 2048)
+    await limited(world, a, 2048, on=2)
+    assert len(world.nvml.limits) == 2
+
+
 async def test_a_container_that_is_started_again_is_found_in_its_new_cgroup(world: World) -> None:
     install(world, asked=AskedIsolation.DRIVER)
     with_cgroups(world)

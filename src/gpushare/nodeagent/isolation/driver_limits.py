@@ -74,14 +74,16 @@ def due_of(book: ClaimBook) -> Iterator[Due]:
     """What each container is to be held to that has a part of a GPU and that the kubelet has told the ID of."""
     totals_mib = {device.uuid: device.total_mib for device in book.node.devices}
     for claim in book.claims:
-        asking = {one.name: one for one in claim.pod.request.containers if one.memory_units}
+        asking = {one.name: one for one in claim.request.containers if one.memory_units}
         for container_id, name in claim.pod.containers.items():
             container = asking.get(name)
             # Init containers have ended by then, and nobody would find their cgroups.
             ended = container is not None and container.kind is ContainerKind.INIT and claim.pod.running
             if container is None or ended:
                 continue
-            for gpu in book.gpus_of(claim):
+            # Some schedulers give each container of a pod a GPU of its own.
+            gpus = book.gpus_of(claim) if claim.is_together else claim.place(container)
+            for gpu in gpus:
                 share = book.share_of(claim, gpu, name)
                 # Who has all of a GPU needs no limit.
                 if share is not None and share.mib < totals_mib.get(gpu, 0):
