@@ -23,12 +23,14 @@ Examples:
   kubectl inspect cgpu -o wide          # with compute per GPU, mode, GPU models and health
   kubectl inspect cgpu -o json          # for programs (or yaml); docs/guide/inspect.md has the schema
   kubectl inspect cgpu -w               # again whenever something changes
+  kubectl inspect cgpu --fragmentation  # who waits although there is room in all, and what would have to move
 
 Flags:
   -d, --details             a row per pod
   -o, --output=FORMAT       wide, json or yaml
   -w, --watch               stay, and show again on every change
       --interval=SECONDS    how often --watch looks (default 2)
+      --fragmentation       the pods that wait, and whose moves would let them in
   -n, --namespace=NAME      name only the pods of this namespace; sums stay those of all pods
   -A, --all-namespaces      name the pods of all namespaces (the default)
   -h, --help                this text
@@ -50,7 +52,7 @@ _SWITCHES: Final = {
     "-h": "--help",
 }
 _VALUED: Final = {"-o": "--output", "-n": "--namespace", "-s": "--server"}
-_OWN_SWITCHES: Final = frozenset(_SWITCHES.values())
+_OWN_SWITCHES: Final = frozenset((*_SWITCHES.values(), "--fragmentation"))
 _OWN_VALUED: Final = frozenset({"--output", "--namespace", "--interval"})
 _KUBECTL_SWITCHES: Final = frozenset(
     {"--insecure-skip-tls-verify", "--disable-compression", "--match-server-version"}
@@ -89,6 +91,7 @@ class Options(NamedTuple):
     interval_s: float = 2.0
     namespace: str | None = None
     help: bool = False
+    fragmentation: bool = False
     kubectl_flags: tuple[str, ...] = ()
 
 
@@ -114,6 +117,11 @@ def parse(arguments: Sequence[str]) -> Options:
     output = values.get("--output", "")
     if output and output not in FORMATS:
         raise UsageError("", f"unknown output format {output!r}; use one of {', '.join(FORMATS)}")
+    fragmentation = switches.get("--fragmentation", False)
+    if fragmentation and (nodes or output or switches.get("--details")):
+        raise UsageError(
+            "", "--fragmentation is about the whole cluster, as a table: without NODE, -d and -o"
+        )
     return Options(
         node=nodes[0] if nodes else None,
         details=switches.get("--details", False),
@@ -122,6 +130,7 @@ def parse(arguments: Sequence[str]) -> Options:
         interval_s=_interval_s(values.get("--interval", "2")),
         namespace=None if switches.get("--all-namespaces") else values.get("--namespace") or None,
         help=switches.get("--help", False),
+        fragmentation=fragmentation,
         kubectl_flags=tuple(kubectl_flags),
     )
 

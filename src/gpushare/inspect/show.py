@@ -39,6 +39,10 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
             f"no node has {names.GPU_MEM}; label nodes with GPUs {names.LABEL_MODE}=share, cgpu, core_mem or mps"
         )
     remarks += [f"warning: {printable(one)}" for node in cluster.nodes for one in node.out_of_service]
+    if options.fragmentation:
+        from gpushare.inspect.fragments import fragments
+
+        return Shown(fragments(cluster, snapshot.waiting, namespace=options.namespace), tuple(remarks))
     wide = options.output == "wide"
     if options.details:
         from gpushare.inspect.details import details

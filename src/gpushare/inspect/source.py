@@ -18,6 +18,7 @@ class Snapshot(NamedTuple):
 
     nodes: list[Node]
     pods: list[Pod]
+    waiting: list[Pod]
 
 
 class _Nodes(msgspec.Struct, gc=False):
@@ -54,11 +55,14 @@ def _read_once(kubectl: Kubectl, node: str | None, begun: Round) -> Snapshot:
     else:
         nodes = [_decoded(_NODE, nodes_answer, nodes_path(node))]
     pods: list[Pod] = []
+    waiting: list[Pod] = []
     while True:
         page = _decoded(_PODS, pods_answer, pods_path(node))
-        pods += [pod for pod in page.items or () if pod.spec.node_name and not pod.finished]
+        for pod in page.items or ():
+            if not pod.finished:
+                (pods if pod.spec.node_name else waiting).append(pod)
         if not page.metadata.continue_:
-            return Snapshot(nodes, pods)
+            return Snapshot(nodes, pods, waiting)
         (pods_answer,) = kubectl.start(pods_path(node, page.metadata.continue_)).finish()
 
 
