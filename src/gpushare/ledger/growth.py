@@ -92,8 +92,15 @@ class Growth:
 
     def _work_out(self, request: Request, at: Places) -> tuple[Ints, Ints]:
         """``grown`` and ``left`` for the columns ``at``."""
-        if request.gpu_count > self._columns.fit_units.shape[0]:
-            return np.full(at.size, FAR), np.full(at.size, FAR)
+        grown, left = np.full(at.size, FAR), np.full(at.size, FAR)
+        asked = min(request.memory_units, MOST_UNITS)
+        gpus = several.fits(self._columns, request, asked, at).sum(axis=0)
+        fits = np.flatnonzero(gpus >= request.gpu_count)
+        if fits.size:
+            grown[fits], left[fits] = self._on_fitting(request, at[fits])
+        return grown, left
+
+    def _on_fitting(self, request: Request, at: Places) -> tuple[Ints, Ints]:
         placed = self._place(request, at)
         grown = self._one_by_one(placed)
         own = self._columns.by_fragments.take(at) == 1
@@ -119,9 +126,7 @@ class Growth:
             free_core=np.where(chosen, after.free_core, before.free_core),
         )
         together = self._weighed.fragments(chosen_after) - self._weighed.fragments(before)
-        left = np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
-        fits = placed.gpus.sum(axis=0) >= request.gpu_count
-        return np.where(fits, together, FAR), np.where(fits, left, FAR)
+        return together, np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
 
     def _place(self, request: Request, at: Places) -> _Placed:
         columns = self._columns
