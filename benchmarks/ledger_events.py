@@ -16,7 +16,7 @@ import msgspec
 
 from gpushare.ledger import Ledger
 from gpushare.model.allocation import Allocation, allocate_on
-from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
 
@@ -43,7 +43,8 @@ def measure(*, quick: bool) -> Figures:
     figures = {figure: (statistics.median(taken), "us") for figure, taken in samples.items()}
     few, many = figures["ledger_event_us_1000"][0], figures["ledger_event_us_50000"][0]
     figures["ledger_event_ratio_50000_to_1000"] = (many / few, "ratio")
-    return figures | _filter_figures(clusters["ledger_event_us_50000"], 20 if quick else 200)
+    figures |= _filter_figures(clusters["ledger_event_us_50000"], 20 if quick else 200)
+    return figures | _fragmentation_figures(20 if quick else 300)
 
 
 def _request(memory_units: int) -> Request:
@@ -56,9 +57,9 @@ def _node(number: int) -> NodeDevices:
     return NodeDevices(f"node-{number}", NodeMode.CGPU, MemoryUnit.MIB_128, devices, max_pods=16)
 
 
-def _cluster(nodes: int, pods: int) -> Ledger:
+def _cluster(nodes: int, pods: int, policy: Placement = Placement.BINPACK) -> Ledger:
     """``pods`` of 5 to 25 GiB each, evenly on ``nodes``."""
-    ledger = Ledger()
+    ledger = Ledger(node_policy=policy)
     sizes = random.Random(pods)
     for number in range(nodes):
         ledger.set_node(_node(number))
@@ -107,6 +108,32 @@ def _filter_figures(ledger: Ledger, rounds: int) -> Figures:
     figures["ledger_filter_reasons_5000"] = (len(set(refused.values())), "texts")
     figures["ledger_filter_refused_ms_5000"] = (_median_ms(ledger.filter, full, names, rounds), "ms")
     return figures
+
+
+def _fragmentation_figures(rounds: int) -> Figures:
+    """Scores of 5,000 names by fragmentation: 20 sizes of pods come in turns, each placed where it is best.
+
+    What a size costs at first, or once the mix was renewed (every 8,192 arrivals), is another figure than what it costs then.
+    """
+    ledger = _cluster(NODES, 20_000, Placement.FRAGMENTATION)
+    names = [f"node-{number}" for number in range(NODES)]
+    chance = random.Random(8)
+    requests = [_request(chance.randint(40, 400)) for _ in range(20)]
+    for _ in range(9_000):
+        ledger.arrived(chance.choice(requests))
+    anew_ms: list[float] = []
+    kept_ms: list[float] = []
+    for turn in range(len(requests) + rounds):
+        request = requests[turn] if turn < len(requests) else chance.choice(requests)
+        started = time.perf_counter_ns()
+        scored = ledger.score(request, names)
+        taken_ms = (time.perf_counter_ns() - started) / 1e6
+        (anew_ms if turn < len(requests) else kept_ms).append(taken_ms)
+        ledger.reserve(f"uid-of-turn-{turn}", "default/pod", request, names[scored.index(max(scored))])
+    return {
+        "ledger_score_by_fragments_ms_5000": (statistics.median(kept_ms), "ms"),
+        "ledger_score_by_fragments_anew_ms_5000": (statistics.median(anew_ms), "ms"),
+    }
 
 
 def _median_ms(

@@ -6,23 +6,29 @@ where the node cannot take the kind at all. Averaged over the mix of kinds, a re
 
 One thing is counted more finely than there: a node whose processors serve one pod of a kind, but not as many as its GPUs
 would take, counts as usable only for what its processors serve. So do fragments grow before the last processor is gone.
+A kind is rarely alone on a node, and those beside it mostly want fewer processors: a quarter more is taken to be served.
 
 Figures are MiB times the mix's weight: whole numbers below 2**53, exact also where they pass through floats.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gpushare.ledger.columns import Ints, Mask
 from gpushare.ledger.fitting import FAR
 from gpushare.ledger.mix import Kind
 
+Floats = npt.NDArray[np.floating[Any]]
+
 #: Kinds that count, the most frequent: bounds the work.
 MOST_WEIGHED: Final = 64
 #: Rarer kinds are left out once the others make up so many percent of the arrivals.
 WEIGHED_PERCENT: Final = 95
+#: What processors serve of a kind, in parts of what they would if it had the node for itself.
+SERVED: Final = 1.25
 #: Which requests a node is open to, as bits.
 OPEN_TO_MEMORY: Final = 1
 OPEN_TO_CORE: Final = 2
@@ -52,18 +58,19 @@ class Weighed:
         self.weight = sum(kinds.values())
         self._share_units = _rows(units for units, _ in shares)
         self._share_core = _rows(core_percent for _, core_percent in shares)
-        self._weights = np.array(list(kinds.values()), np.float64)
+        self._weights = _rows(kinds.values())
         self._share = np.array([shares.index((kind.units, kind.core_percent)) for kind in kinds], np.intp)
         self._gpus = _rows(kind.gpus for kind in kinds)
         self._cpu = _rows(kind.cpu_milli for kind in kinds)
         self._units = _rows(kind.gpus * kind.units for kind in kinds)
         self._needs = _rows(OPEN_TO_CORE if kind.core_percent else OPEN_TO_MEMORY for kind in kinds)
-        self._without_cpu = self._cpu[:, 0] == 0
+        self._asking = np.flatnonzero(self._cpu)
+        self._several = np.flatnonzero(self._gpus > 1)
 
     def fragments(self, state: State) -> Ints:
         """For each node the sum over the mix of the free MiB that the kind could not use, times its weight."""
         fits = self._fits(state.fit_units, state.free_core)
-        usable = self._usable((state.free_mib * fits).sum(axis=1), fits.sum(axis=1), state)
+        usable = self._usable((state.free_mib * fits).sum(axis=1), fits.sum(axis=1), self._most(state))
         found: Ints = self.weight * state.free_mib.sum(axis=0) - usable
         return found
 
@@ -84,13 +91,12 @@ class Weighed:
         fits_after = self._fits(after.fit_units[rows, at], after.free_core[rows, at])
         free = before.free_mib * fits
         free_sum, fitting = free.sum(axis=1), fits.sum(axis=1)
-        lines = State(*after[:3], *(line[at] for line in after[3:]))
         usable = self._usable(
             free_sum[:, at] - free[:, rows, at] + free_after * fits_after,
             fitting[:, at] - fits[:, rows, at] + fits_after,
-            lines,
+            self._most(after)[:, at],
         )
-        usable_before = self._usable(free_sum, fitting, before)
+        usable_before = self._usable(free_sum, fitting, self._most(before))
         grown: Ints = np.full(gpus.shape, FAR)
         grown[rows, at] = self.weight * (free_after - before.free_mib[rows, at]) - usable + usable_before[at]
         for row in range(1, len(grown)):
@@ -106,16 +112,26 @@ class Weighed:
             fits &= (core_percent == 0) | (free_core >= core_percent)
         return fits
 
-    def _usable(self, free: Ints, gpus: Ints, lines: State) -> Ints:
+    def _most(self, lines: State) -> Floats:
+        """For each kind and node the MiB that the node's lines let it use, however much is free."""
+        most = np.where(self._needs & lines.open_to > 0, np.inf, 0.0)
+        asking = self._asking
+        if asking.size:
+            cpu = self._cpu[asking]
+            served = np.floor(SERVED * lines.cpu_milli * (self._units[asking] * lines.unit_mib) / cpu)
+            served[lines.cpu_milli < cpu] = 0.0
+            most[asking] = np.minimum(most[asking], served)
+        return most
+
+    def _usable(self, free: Ints, gpus: Ints, most: Floats) -> Ints:
         """``free`` and ``gpus`` say for each share how many MiB are free on GPUs that take it, and how many such there are."""
-        could = free[self._share].astype(np.float64)
-        could *= (gpus[self._share] >= self._gpus) & (self._needs & lines.open_to > 0)
-        if not self._without_cpu.all():
-            could *= lines.cpu_milli >= self._cpu
-            served = np.floor(lines.cpu_milli * (self._units * lines.unit_mib) / np.maximum(self._cpu, 1.0))
-            served[self._without_cpu] = np.inf
-            np.minimum(could, served, out=could)
-        found: Ints = (self._weights @ could).astype(np.int64)
+        could = np.minimum(free.astype(np.float64)[self._share], most)
+        several = self._several
+        if several.size:
+            could[several] *= gpus[self._share[several]] >= self._gpus[several]
+        # No product of matrices: BLAS would start threads for it.
+        could *= self._weights
+        found: Ints = could.sum(axis=0).astype(np.int64)
         return found
 
 

@@ -17,6 +17,8 @@ from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI
 from gpushare.model.request import Request
 
 _PODS: Final = 1 << 20
+#: Columns worked out together: what is in between stays in the processor's cache.
+_BLOCK: Final = 512
 
 
 class _Kept:
@@ -92,8 +94,16 @@ class Growth:
 
     def _work_out(self, request: Request, at: Places) -> tuple[Ints, Ints]:
         """``grown`` and ``left`` for the columns ``at``."""
-        if request.gpu_count > self._columns.fit_units.shape[0]:
-            return np.full(at.size, FAR), np.full(at.size, FAR)
+        grown, left = np.full(at.size, FAR), np.full(at.size, FAR)
+        asked = min(request.memory_units, MOST_UNITS)
+        gpus = several.fits(self._columns, request, asked, at).sum(axis=0)
+        fits = np.flatnonzero(gpus >= request.gpu_count)
+        for start in range(0, fits.size, _BLOCK):
+            some = fits[start : start + _BLOCK]
+            grown[some], left[some] = self._on_fitting(request, at[some])
+        return grown, left
+
+    def _on_fitting(self, request: Request, at: Places) -> tuple[Ints, Ints]:
         placed = self._place(request, at)
         grown = self._one_by_one(placed)
         own = self._columns.by_fragments.take(at) == 1
@@ -119,9 +129,7 @@ class Growth:
             free_core=np.where(chosen, after.free_core, before.free_core),
         )
         together = self._weighed.fragments(chosen_after) - self._weighed.fragments(before)
-        left = np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
-        fits = placed.gpus.sum(axis=0) >= request.gpu_count
-        return np.where(fits, together, FAR), np.where(fits, left, FAR)
+        return together, np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
 
     def _place(self, request: Request, at: Places) -> _Placed:
         columns = self._columns

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
 
+from gpushare.ledger.fragmentation import SERVED
 from gpushare.ledger.mix import Kind
 
 
@@ -35,7 +38,8 @@ class NaiveNode:
             return usable
         if self.cpu_milli < kind.cpu_milli:
             return 0
-        return min(usable, self.cpu_milli * kind.gpus * kind.units * self.unit_mib // kind.cpu_milli)
+        served = Fraction(SERVED) * self.cpu_milli * kind.gpus * kind.units * self.unit_mib / kind.cpu_milli
+        return min(usable, floor(served))
 
     def fragments(self, weights: Mapping[Kind, int]) -> int:
         free = sum(gpu.free_mib for gpu in self.gpus)

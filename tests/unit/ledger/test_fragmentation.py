@@ -135,7 +135,8 @@ def test_what_too_small_gpus_have_free_is_a_fragment_and_all_is_where_too_few_ta
 
 def test_what_the_nodes_processors_cannot_serve_is_a_fragment() -> None:
     node = NaiveNode((NaiveGpu(10 * MIB, 10, -1), NaiveGpu(10 * MIB, 10, -1)), 6000, True, False, MIB)
-    assert Weighed({Kind(1, 10, 0, 6000): 1}).fragments(state_of([node])).tolist() == [10 * MIB]
+    assert Weighed({Kind(1, 10, 0, 3000): 1}).fragments(state_of([node])).tolist() == [0]
+    assert Weighed({Kind(1, 10, 0, 5000): 1}).fragments(state_of([node])).tolist() == [5 * MIB]
     assert Weighed({Kind(1, 10, 0, 6001): 1}).fragments(state_of([node])).tolist() == [20 * MIB]
 
 

@@ -1,0 +1,177 @@
+"""The replay of openb's traces: what arrives, how it is placed, and what is said of it."""
+
+import json
+import lzma
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.placement import __main__ as command
+from benchmarks.placement.published import POLICIES, published
+from benchmarks.placement.replay import replay
+from benchmarks.placement.tasks import Done, Task
+from benchmarks.placement.traces import (
+    TraceError,
+    TraceNode,
+    TracePod,
+    arrivals,
+    node_list,
+    pod_lists,
+    read_nodes,
+    read_pods,
+    trace_name,
+)
+from gpushare.model.device import Placement
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nb,64000,262144,2,T4\na,8000,32768,1,V100\nplain,96000,1000,0,\n"
+PODS = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
+    "p2,1000,100,2,1000,\np1,1000,100,1,460,V100|T4\np3,500,10,0,0,T4\np4,500,10,1,1500,\n"
+)
+SHORT = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,1000,100,1,460\n"
+quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+
+pods = st.lists(
+    st.builds(
+        lambda cpu, memory, shape, models: TracePod(cpu, memory, *shape, models),
+        st.sampled_from((0, 500, 4000)),
+        st.sampled_from((0, 1000)),
+        st.sampled_from(((0, 0), (1, 100), (1, 470), (1, 1000), (2, 1000))),
+        st.sampled_from((frozenset(), frozenset({"T4"}))),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(NODES)
+    (tmp_path / "openb_pod_list_small.csv").write_text(PODS)
+    with lzma.open(tmp_path / "openb_pod_list_short.csv.xz", "wt") as text:
+        text.write(SHORT)
+    (tmp_path / "README").write_text("not a trace")
+    return tmp_path
+
+
+def test_lists_are_found_by_their_names_and_read_whatever_columns_they_have(folder: Path) -> None:
+    lists = pod_lists(folder)
+    assert list(lists) == ["short", "small"]
+    assert read_pods(lists["short"]) == [TracePod(1000, 100, 1, 460, frozenset())]
+    assert read_pods(lists["small"]) == [
+        TracePod(1000, 100, 1, 460, frozenset({"V100", "T4"})),
+        TracePod(1000, 100, 2, 1000, frozenset()),
+        TracePod(500, 10, 0, 0, frozenset()),
+        TracePod(500, 10, 1, 1000, frozenset()),
+    ]
+    assert [node.name for node in read_nodes(node_list(folder))] == ["b", "a"]
+    assert trace_name(Path("openb_pod_list_default.csv.xz")) == "default"
+
+
+def test_a_folder_or_a_file_that_is_no_trace_says_what_is_wrong(folder: Path) -> None:
+    (folder / "openb_pod_list_bad.csv").write_text("name,what\na,b\n")
+    with pytest.raises(TraceError, match=r"openb_pod_list_bad\.csv: not a list of pods"):
+        read_pods(pod_lists(folder)["bad"])
+    with pytest.raises(TraceError, match="not a list of nodes"):
+        read_nodes(pod_lists(folder)["bad"])
+    (folder / "openb_node_list_gpu_node.csv").unlink()
+    with pytest.raises(
+        TraceError, match=r"0 lists of nodes; put openb_node_list_gpu_node\.csv beside the pods"
+    ):
+        node_list(folder)
+
+
+@given(listed=pods, capacity=st.integers(1, 9), seed=st.integers(0, 9))
+@quick
+def test_what_arrives_asks_for_the_ratio_but_for_the_last_pod(
+    listed: list[TracePod], capacity: int, seed: int
+) -> None:
+    if not any(pod.total_milli for pod in listed):
+        return
+    arriving = arrivals(listed, capacity * 1000, 1.3, seed)
+    assert set(arriving) <= set(listed)
+    largest = max(pod.total_milli for pod in listed)
+    assert abs(sum(pod.total_milli for pod in arriving) - 1300 * capacity) <= largest
+    assert arrivals(listed, capacity * 1000, 1.3, seed) == arriving
+
+
+@given(listed=pods, policy=st.sampled_from(Placement), seed=st.integers(0, 3))
+@quick
+def test_no_more_is_given_than_there_is_and_the_same_seed_gives_the_same(
+    listed: list[TracePod], policy: Placement, seed: int
+) -> None:
+    nodes = [TraceNode("a", 8000, 4000, 2, "T4"), TraceNode("b", 64000, 4000, 1, "V100")]
+    outcome = replay(nodes, listed, policy, seed)
+    assert 0 <= outcome.percent <= 100
+    assert outcome.percent <= 100 * sum(pod.total_milli for pod in listed) / 3000 + 1e-9
+    assert replay(nodes, listed, policy, seed).percent == outcome.percent
+    assert len(outcome.decisions_ms) == sum(pod.gpus > 0 for pod in listed)
+
+
+@pytest.mark.parametrize("policy", Placement)
+def test_processors_memory_and_models_are_kept_to(policy: Placement) -> None:
+    nodes = [TraceNode("a", 4000, 4000, 4, "T4")]
+    anywhere: frozenset[str] = frozenset()
+
+    def given(*arriving: TracePod) -> float:
+        return replay(nodes, arriving, policy, 1).percent
+
+    assert given(TracePod(4000, 0, 1, 1000, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 25
+    assert given(TracePod(0, 4000, 1, 1000, anywhere), TracePod(0, 1, 1, 1000, anywhere)) == 25
+    assert given(TracePod(0, 0, 1, 1000, frozenset({"V100"}))) == 0
+    assert given(TracePod(4000, 0, 0, 0, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 0
+    assert given(*[TracePod(0, 0, 3, 1000, anywhere)] * 2, TracePod(0, 0, 1, 500, anywhere)) == 87.5
+
+
+def test_pods_without_a_gpu_go_where_most_is_free() -> None:
+    nodes = [TraceNode("a", 4000, 4000, 1, "T4"), TraceNode("b", 8000, 8000, 1, "T4")]
+    free_first = [TracePod(4000, 4000, 0, 0, frozenset()), TracePod(4000, 0, 1, 1000, frozenset())]
+    assert replay(nodes, [*free_first, free_first[1]], Placement.BINPACK, 1).percent == 100
+
+
+def run(monkeypatch: pytest.MonkeyPatch, root: Path, *arguments: str) -> int:
+    budgets = root / "benchmarks" / "budgets.json"
+    budgets.parent.mkdir(exist_ok=True)
+    budgets.write_text(json.dumps({"small.binpack": {"least": 101, "unit": "%"}}))
+    monkeypatch.setattr(command, "ROOT", root)
+    monkeypatch.setattr(sys, "argv", ["bench-placement", *arguments])
+    return command.main()
+
+
+def test_where_the_traces_are_missing_the_command_says_so_and_does_not_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, tmp_path, "--traces", str(tmp_path / "none")) == 0
+    assert "skipped: " in capsys.readouterr().out
+
+
+def test_every_list_of_a_folder_is_replayed_and_its_figures_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "SEEDS", 1)
+    assert run(monkeypatch, folder, "--traces", str(folder), "--seeds", "1") == 1
+    printed = capsys.readouterr().out
+    assert "OVER BUDGET: small.binpack is" in printed
+    assert "the paper's simulator published no figure for this trace" in printed
+    written = json.loads((folder / "build" / "figures" / "placement.json").read_text())
+    assert set(written) == {f"{trace}.{policy.value}" for trace in ("short", "small") for policy in Placement}
+    assert run(monkeypatch, folder, "--traces", str(folder), "nosuch") == 2
+    assert "no trace nosuch; there are short, small" in capsys.readouterr().err
+
+
+def test_figures_are_means_over_seeds_beside_what_was_published() -> None:
+    done = [
+        Done(Task(Path(), "default", Placement.FRAGMENTATION, seed), percent, [1.0] * 50)
+        for seed, percent in ((42, 95.0), (43, 96.0))
+    ]
+    figures = command.figures_of(done)
+    assert figures["default.fragmentation"] == (95.5, "%")
+    assert figures["placement_decision_p99_ms"] == (1.0, "ms")
+    lines = command.tables(done)
+    assert any("fragmentation" in line and "95.50" in line and "(95.00 to 96.00)" in line for line in lines)
+    assert any("FGD" in line and "95.39" in line for line in lines)
+    assert set(published("gpushare60")) == set(POLICIES)
+    assert published("gpushare20") == {}
