@@ -1,6 +1,7 @@
 """By how much a request makes the free memory of nodes less usable, on the GPUs that each node would choose.
 
 Worked out for all columns at first, then kept, and anew only for columns that changed, until the mix of requests is renewed.
+Kept for as many requests as what is left over (``kept.MOST_KEPT``): two numbers for each column, 20 MB with 5,000 nodes.
 """
 
 from typing import Final, NamedTuple
