@@ -25,7 +25,7 @@ from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
 PROJECT = product.PROJECT
 MOST_BYTES = 150_000_000
 # The others' pods never start: refused, or waiting for ever.
-EXAMPLES = sorted((PROJECT / "examples").glob("0*.yaml"))
+EXAMPLES = sorted((PROJECT / "examples").glob("0[1-6]*.yaml"))
 
 
 @pytest.fixture(scope="session")

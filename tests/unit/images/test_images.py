@@ -22,7 +22,7 @@ SAMPLES = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample"
 
 
 def documented_containers():
-    for file in sorted(EXAMPLES.glob("0*.yaml")):
+    for file in sorted(EXAMPLES.glob("0[1-5]*.yaml")):
         spec = yaml.safe_load(file.read_text())["spec"]["template"]["spec"]
         yield from (pytest.param(one, id=file.stem) for one in spec["containers"])
 
