@@ -287,6 +287,7 @@ async def test_a_gpu_holds_no_more_isolated_pods_than_can_be_held_apart(world: W
         await world.run_pod("c", 1, on=0)
     world.end_pod("a")
     world.api.drop("pods", "default/c")
+    await world.changes.until(lambda: len(directories(world)) == 1, "the end of a is seen", every_s=0.02)
     await world.run_pod("d", 1, on=0)
 
 
