@@ -103,7 +103,8 @@ def start_inspect_cgpu(kubectl: ScriptedKubectl) -> Iterator[Start]:
 
     def start(*arguments: str) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(
-            [PLUGIN, *arguments],
+            # Whoever started these tests in the background may have had interrupts ignored, and that is inherited.
+            ["env", "--default-signal=INT", PLUGIN, *arguments],
             env={**os.environ, "KUBECTL": str(kubectl.path)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
