@@ -17,14 +17,6 @@ def member(name: str, gang: str, least: int, units: int = 8) -> Json:
     return gpu_pod(name, units, labels=labels)
 
 
-async def run_all(seen: World, *pod_names: str) -> None:
-    await seen.pods.until(
-        lambda: all(is_running(seen.pod(name)) for name in pod_names),
-        f"{pod_names} run",
-        tell=lambda: {name: waits_because(seen.pod(name)) for name in pod_names},
-    )
-
-
 async def all_wait(seen: World, words: str, *pod_names: str) -> None:
     await seen.pods.until(
         lambda: all(words in waits_because(seen.pod(name)) for name in pod_names),
@@ -38,7 +30,7 @@ async def test_pods_wait_for_the_last_of_their_gang_and_run_together(seen: World
     await all_wait(seen, "gang default/a needs 3 pods together: there are 2", "a-0", "a-1")
     assert (await seen.metrics())["memory_given_mebibytes"] == 0
     await seen.create(member("a-2", "a", 3))
-    await run_all(seen, "a-0", "a-1", "a-2")
+    await seen.run_all("a-0", "a-1", "a-2")
     await seen.delete_all()
 
 
@@ -56,7 +48,7 @@ async def test_of_two_gangs_that_fit_only_one_at_a_time_one_runs_and_the_other_f
     assert not any(node_of(seen.pod(name)) for name in kept)
     await all_wait(seen, "pods at once and there is room for", *kept)
     await seen.delete(*gone)
-    await run_all(seen, *kept)
+    await seen.run_all(*kept)
     await seen.delete_all()
 
 
@@ -65,6 +57,6 @@ async def test_a_gang_that_is_too_large_leaves_its_room_to_others(seen: World) -
     await seen.create(*(member(name, "z", 7) for name in many))
     await all_wait(seen, "gang default/z needs room for 7 pods at once and there is room for 6", *many)
     await seen.create(*(gpu_pod(f"other-{number}", 8) for number in range(6)))
-    await run_all(seen, *(f"other-{number}" for number in range(6)))
+    await seen.run_all(*(f"other-{number}" for number in range(6)))
     assert not any(node_of(seen.pod(name)) for name in many)
     await seen.delete_all()

@@ -36,21 +36,13 @@ def pod(name: str, units: int, important: str, node: str, **labels: str) -> Json
     return made
 
 
-async def run_all(seen: World, *pod_names: str) -> None:
-    await seen.pods.until(
-        lambda: all(is_running(seen.pod(name)) for name in pod_names),
-        f"{pod_names} run",
-        tell=lambda: {name: waits_because(seen.pod(name)) for name in pod_names},
-    )
-
-
 async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(seen: World) -> None:
     await classes(seen)
     low = [f"low-{number}" for number in range(4)]
     await seen.create(*(pod(name, 11, "low", "four") for name in low))
-    await run_all(seen, *low)
+    await seen.run_all(*low)
     await seen.create(pod("high", 8, "high", "four"))
-    await run_all(seen, "high")
+    await seen.run_all("high")
     assert sum(is_running(seen.pod(name)) for name in low) == 3
     (ended,) = {f"default/{name}" for name in low} - seen.pods.items.keys()
     await seen.event(ended.partition("/")[2], "Preempted", "ended for pod default/high (priority 1000)")
@@ -59,7 +51,7 @@ async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(seen: World) 
 async def test_a_budget_protects_its_pods_and_the_reason_is_told(seen: World) -> None:
     await classes(seen)
     await seen.create(*(pod(f"low-{number}", 11, "low", "four", app="kept") for number in range(4)))
-    await run_all(seen, *(f"low-{number}" for number in range(4)))
+    await seen.run_all(*(f"low-{number}" for number in range(4)))
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -73,7 +65,7 @@ async def test_a_budget_protects_its_pods_and_the_reason_is_told(seen: World) ->
     await seen.kubectl("delete", "pdb", "kept")
     # The first pod that ends by itself makes the room.
     await seen.delete("low-0")
-    await run_all(seen, "high")
+    await seen.run_all("high")
 
 
 async def test_where_the_sum_is_short_too_the_victims_are_of_one_gpu(seen: World) -> None:
@@ -85,9 +77,9 @@ async def test_where_the_sum_is_short_too_the_victims_are_of_one_gpu(seen: World
     await classes(seen)
     low = [f"low-{number}" for number in range(4)]
     await seen.create(*(pod(name, 14, "low", "four") for name in low))
-    await run_all(seen, *low)
+    await seen.run_all(*low)
     await seen.create(pod("high", 15, "high", "four"))
-    await run_all(seen, "high")
+    await seen.run_all("high")
     assert sum(is_running(seen.pod(name)) for name in low) == 3
     assert node_of(seen.pod("high")) == "four"
 
@@ -95,7 +87,7 @@ async def test_where_the_sum_is_short_too_the_victims_are_of_one_gpu(seen: World
 async def test_nobody_ends_for_a_pod_that_may_not_preempt(seen: World) -> None:
     await classes(seen)
     await seen.create(pod("low", 16, "low", "single"))
-    await run_all(seen, "low")
+    await seen.run_all("low")
     await seen.create(pod("never", 8, "polite", "single"))
     await seen.pods.until(lambda: bool(waits_because(seen.pod("never"))), "it waits")
     assert is_running(seen.pod("low"))

@@ -32,7 +32,17 @@ from gpushare.playground.cluster import Cluster, NodeDescription
 from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from gpushare.playground.cluster.real import RealControl
-from tests.integration.whole.seen import Json, Seen, following, node_of, phase_of, record_of, type_of_check
+from tests.integration.whole.seen import (
+    Json,
+    Seen,
+    following,
+    is_running,
+    node_of,
+    phase_of,
+    record_of,
+    type_of_check,
+    waits_because,
+)
 
 T = TypeVar("T")
 
@@ -138,6 +148,14 @@ class World:
     def pod(self, name: str) -> Json:
         """The pod as last seen; empty ``spec`` and ``metadata`` when there is none."""
         return self.pods.items.get(f"default/{name}", {"metadata": {}, "spec": {}})
+
+    async def run_all(self, *pod_names: str) -> None:
+        """Wait until all of these pods run."""
+        await self.pods.until(
+            lambda: all(is_running(self.pod(name)) for name in pod_names),
+            f"{pod_names} run",
+            tell=lambda: {name: waits_because(self.pod(name)) for name in pod_names},
+        )
 
     async def delete_all(self, within_s: float = 60.0) -> None:
         """Delete every pod and wait until the last one is gone."""
