@@ -120,7 +120,8 @@ static void mark(struct flow *flow, struct piece *piece)
         uint64_t began_ns = atomic_load(&flow->page->began_ns);
         struct marked marked = {
             .before = before, .after = after, .measured = piece->measured, .known = piece->known,
-            .sure = alone && now_ns > began_ns + FLOW_UNSURE_NS, .began_ns = began_ns, .between_ns = between_ns, .estimate = piece->estimate,
+            .sure = alone && now_ns > began_ns + FLOW_UNSURE_NS,
+            .at_ns = now_ns, .began_ns = began_ns, .between_ns = between_ns, .estimate = piece->estimate,
             .amount = piece->amount, .charged_ns = piece->charged_ns,
         };
         flow_mark(flow, now_ns, &marked);

@@ -5,9 +5,10 @@ compute := turn compute_flow compute_turn compute_marks compute_estimate compute
 arbiter := arbiter arbiter_containers arbiter_gpu arbiter_page arbiter_schedule turn limits
 
 clients += launches_race
-linked += schedule_check schedule_simulation
+linked += schedule_check schedule_simulation estimates_check
 schedule_check_parts := arbiter_schedule
 schedule_simulation_parts := arbiter_schedule
+estimates_check_parts := compute_estimate
 
 .DEFAULT_GOAL := all
 $(OUT)/arbiter: $(arbiter:%=$(OUT)/objects/arbiter/%.o)

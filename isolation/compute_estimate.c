@@ -4,13 +4,15 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-enum { PLACES = 4096, TRIES = 8, SURE = 1 };
+enum { PLACES = 4096, TRIES = 8, SURE = 1, LONGER_DOUBTED = 128 };
 
 /* `rate`: 2^20 times nanoseconds per unit of amount; its lowest bit says whether a sure measurement is in it. 0: unknown. */
 struct kind {
     _Atomic uint64_t key, rate;
 };
 static struct kind kinds[PLACES];
+/* How many unsure measurements in a row were longer than the rate, of each place. */
+static _Atomic unsigned char longer[PLACES];
 
 unsigned estimate_place(uint64_t key)
 {
@@ -30,6 +32,7 @@ unsigned estimate_place(uint64_t key)
     /* Crowded here: another kind goes, which is learned anew if it comes again. */
     unsigned place = (first + (unsigned)(key % TRIES)) % PLACES;
     atomic_store_explicit(&kinds[place].rate, 0, memory_order_relaxed);
+    atomic_store_explicit(&longer[place], 0, memory_order_relaxed);
     atomic_store_explicit(&kinds[place].key, key, memory_order_relaxed);
     return place;
 }
@@ -41,17 +44,31 @@ bool estimate_of(unsigned place, uint64_t amount, uint64_t *time_ns)
     return rate;
 }
 
+/* What others' work is in can only be too long: a shorter one is news. Longer ones are where many come in a row: a turn's beginning is
+ * shared with the end of another's, and where turns are short all pieces are put there. */
+static uint64_t learn_unsure(unsigned place, uint64_t before, uint64_t present)
+{
+    unsigned char in_a_row = atomic_load_explicit(&longer[place], memory_order_relaxed);
+    bool was_sure = before & SURE, is_longer = before && present > before;
+    if (is_longer && (was_sure || in_a_row < LONGER_DOUBTED)) {
+        atomic_store_explicit(&longer[place], (unsigned char)(in_a_row + !was_sure), memory_order_relaxed);
+        return before;
+    }
+    if (is_longer)
+        return before + before / 16 < present ? before + before / 16 : present;
+    atomic_store_explicit(&longer[place], 0, memory_order_relaxed);
+    return was_sure ? before - (before - present) / 32 : present;
+}
+
 void estimate_learn(unsigned place, uint64_t amount, uint64_t time_ns, bool sure)
 {
     uint64_t before = atomic_load_explicit(&kinds[place].rate, memory_order_relaxed);
     uint64_t present = (uint64_t)(((wide)time_ns << 20) / (amount ? amount : 1));
     bool was_sure = before & SURE;
-    /* What others' work is in can only be too long: a shorter one is news, a longer one hardly. */
-    if (!sure && before && present > before)
-        present = was_sure || before + before / 16 < present ? before + (was_sure ? 0 : before / 16) : present;
-    uint64_t inertia = sure ? 4 : 32;
-    if (was_sure)
-        present = present > before ? before + (present - before) / inertia : before - (before - present) / inertia;
+    if (!sure)
+        present = learn_unsure(place, before, present);
+    else if (was_sure)
+        present = present > before ? before + (present - before) / 4 : before - (before - present) / 4;
     present = (present & ~(uint64_t)SURE) | (sure || was_sure ? SURE : 0);
     atomic_store_explicit(&kinds[place].rate, present ? present : 2, memory_order_relaxed);
 }
@@ -61,5 +78,6 @@ void estimates_forget(void)
     for (unsigned i = 0; i < PLACES; i++) {
         atomic_store(&kinds[i].key, 0);
         atomic_store(&kinds[i].rate, 0);
+        atomic_store(&longer[i], 0);
     }
 }

@@ -15,6 +15,10 @@
 #define SCALE_ONE 65536u
 #define SCALE_LEAST 1024u
 #define SCALE_MOST 81920u
+/* What is unknown and has run for so long is expected to run as long again, up to this. */
+#define STRANGER_MOST_NS UINT64_C(100000000)
+/* So many ratios in a row are taken for others' work. */
+#define LONGER_DOUBTED 8u
 
 _Static_assert(sizeof(struct turn_page) <= REGION_PAGE_BYTES, "a page of the usage file");
 
@@ -85,7 +89,7 @@ static void begin(struct flow *flow, int gpu)
     flow->owner += !flow->owner;
     flow->sharing = 1;
     flow->scale = SCALE_ONE;
-    flow->free_ns = now_ns;
+    flow->free_ns = flow->begun_ns = now_ns;
     atomic_store(&flow->page->library_version, TURN_VERSION);
 }
 
@@ -204,7 +208,7 @@ uint64_t flow_ahead_ns(const struct flow *flow, uint64_t now_ns)
 
 static void learn(struct flow *flow, const struct marked *piece)
 {
-    uint64_t time_ns, since_last_ns;
+    uint64_t time_ns, since_last_ns, least_ns;
     if (!piece->measured || !mark_between(&piece->before, &piece->after, &time_ns))
         return;
     /* What waits for other streams has its mark before it reached long before it begins; it cannot have begun before they
@@ -215,8 +219,20 @@ static void learn(struct flow *flow, const struct marked *piece)
     bool sure = piece->sure && time_ns >= 8 * piece->between_ns;
     time_ns /= flow->sharing; /* the others of this container had the GPU in between */
     estimate_learn(piece->estimate, piece->amount, time_ns, sure);
+    /* Another of its kind may have had the GPU more for itself. */
+    if (!sure && estimate_of(piece->estimate, piece->amount, &least_ns) && least_ns < time_ns)
+        time_ns = least_ns;
     if (sure || !piece->charged_ns)
         flow_correct(flow, (int64_t)(time_ns * flow->scale / SCALE_ONE) - (int64_t)piece->charged_ns);
+}
+
+/* Whether a piece was all that there was between the last mark and its own, and began when that was reached: then its time says how long its
+ * kind takes, and nothing of how pieces get along. */
+static bool alone_between(const struct flow *flow, const struct marked *piece, uint64_t raw_ns, uint64_t time_ns)
+{
+    uint64_t own_ns;
+    return piece->measured && raw_ns * flow->scale / SCALE_ONE <= piece->charged_ns + piece->charged_ns / 8 &&
+           mark_between(&piece->before, &piece->after, &own_ns) && own_ns <= time_ns + time_ns / 64;
 }
 
 /* Between two marks of which the second one's work was there before the first was reached, the GPU had no pause: so much time
@@ -227,10 +243,18 @@ static void compare(struct flow *flow, const struct marked *piece)
     if (!piece->follows || piece->follows != flow->anchor_number || !raw_ns ||
         !mark_between(&flow->anchor, &piece->after, &time_ns))
         return;
-    uint64_t ratio = time_ns / flow->sharing * SCALE_ONE / raw_ns;
-    /* Others' work can only make it longer: such a ratio is hardly news, or a few of them would outweigh many that are right. */
-    uint64_t inertia = piece->sure ? 8 : 32, most = flow->scale + flow->scale / 8;
-    if (!piece->sure && ratio > most)
+    uint64_t inertia = piece->sure ? 8 : 32;
+    uint64_t ratio = time_ns / flow->sharing * SCALE_ONE / raw_ns, most = flow->scale + flow->scale / 8;
+    bool alone = alone_between(flow, piece, raw_ns, time_ns);
+    if (alone)
+        ratio = SCALE_ONE;
+    /* Others' work can only make it longer: such a ratio is hardly news, or a few of them would outweigh many that are right. It is where
+     * all are longer. */
+    bool doubtful = !piece->sure && !alone && ratio > flow->scale;
+    flow->longer = doubtful ? flow->longer + 1 : 0;
+    if (doubtful && flow->longer <= LONGER_DOUBTED)
+        return;
+    if (doubtful && ratio > most)
         ratio = most;
     ratio = ratio < SCALE_LEAST ? SCALE_LEAST : ratio > SCALE_MOST ? SCALE_MOST : ratio;
     flow->scale = (uint32_t)(((inertia - 1) * flow->scale + ratio) / inertia);
@@ -248,9 +272,25 @@ static void reach(struct flow *flow, struct marked *piece)
     flow->anchor_raw_ns = piece->raw_ns;
 }
 
+/* What is left of work whose length was unknown when it was put, the first of it at `since_ns`. Taken for short, it would have another
+ * container's begin beside it, and both be measured too long. */
+static uint64_t strangers_ns(const struct flow *flow, uint64_t now_ns, uint64_t since_ns)
+{
+    uint64_t one_ns, known_ns = 0;
+    since_ns = since_ns > flow->reached_at_ns ? since_ns : flow->reached_at_ns;
+    uint64_t passed_ns = now_ns > since_ns ? now_ns - since_ns : 0;
+    for (unsigned i = 0; i < flow->mark_count; i++) {
+        if (!flow->marks[i].known && estimate_of(flow->marks[i].estimate, flow->marks[i].amount, &one_ns))
+            known_ns += one_ns;
+    }
+    if (known_ns)
+        return known_ns > passed_ns ? known_ns - passed_ns : 0;
+    return passed_ns < STRANGER_MOST_NS ? passed_ns : STRANGER_MOST_NS;
+}
+
 bool flow_look(struct flow *flow, uint64_t now_ns)
 {
-    uint64_t reached_put_ns = 0;
+    uint64_t reached_put_ns = 0, stranger_at_ns = 0;
     bool reached = false;
     unsigned kept = 0, strangers = 0;
     flow_settle_spree(flow);
@@ -258,7 +298,8 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
         struct marked *piece = &flow->marks[i];
         enum mark_state state = mark_look(&piece->after);
         if (state == MARK_AHEAD) {
-            strangers += !piece->known;
+            if (!piece->known && !strangers++)
+                stranger_at_ns = piece->at_ns;
             flow->marks[kept++] = *piece;
             continue;
         }
@@ -280,11 +321,15 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
     flow->strangers = strangers;
     atomic_store_explicit(&flow->looked_ns, now_ns, memory_order_relaxed);
     /* At most what was put after the last mark that was reached; at least what no reached mark has behind it. */
+    if (reached)
+        flow->reached_at_ns = now_ns;
     uint64_t most_ns = now_ns + (flow->put_ns - reached_put_ns);
     if (reached && flow->free_ns > most_ns)
         flow->free_ns = most_ns;
     if (kept) {
         uint64_t last_ns = flow->put_ns - flow->marks[kept - 1].put_ns + LATE_NS;
+        if (strangers)
+            last_ns += strangers_ns(flow, now_ns, stranger_at_ns);
         if (flow->free_ns < now_ns + last_ns)
             flow->free_ns = now_ns + last_ns;
     }

@@ -28,6 +28,7 @@ enum {
 struct marked {
     struct mark before, after;
     bool measured, sure, known;
+    uint64_t at_ns;      /* when it was put */
     uint64_t began_ns;   /* of the turn in which it was put */
     uint64_t between_ns; /* real time from putting the one mark to putting the other */
     unsigned estimate;
@@ -40,6 +41,7 @@ struct flow {
     pthread_mutex_t mutex;
     struct turn_page *page;    /* NULL: not begun */
     unsigned percent;
+    uint64_t begun_ns;
     struct turn_slot *slot;
     uint64_t owner, slot_seen_ns;
     unsigned waiting;          /* threads */
@@ -56,8 +58,10 @@ struct flow {
     struct mark anchor;
     uint64_t anchor_number, anchor_raw_ns, raw_ns, marks_put;
     uint32_t scale;            /* 65536 is 1 */
+    unsigned longer;           /* ratios in a row that others' work may have made longer */
     struct marked marks[FLOW_MARKS];
     unsigned mark_count, strangers;
+    uint64_t reached_at_ns;    /* when a mark was last found reached */
     _Atomic uint64_t looked_ns; /* when flow_look was last called; 0: not begun */
     struct mark_pool pool;
 };

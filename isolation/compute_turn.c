@@ -16,6 +16,9 @@
 #define PAUSE_LEAST_NS UINT64_C(100000)
 #define PAUSE_MOST_NS UINT64_C(25000000)
 
+/* A node's arbiter finds a new container within this: what is put on the GPU before would be in another's turn. */
+#define FOUND_WITHIN_NS UINT64_C(100000000)
+
 enum verdict {
     GO,
     FULL,       /* enough is on the GPU for now */
@@ -35,6 +38,8 @@ static enum verdict judge(const struct flow *flow, uint64_t now_ns)
 {
     struct turn_page *page = flow->page;
     uint64_t ahead_ns = flow_ahead_ns(flow, now_ns);
+    if (!atomic_load_explicit(&page->arbiter_version, memory_order_relaxed) && now_ns < flow->begun_ns + FOUND_WITHIN_NS)
+        return NOT_NOW;
     if (!arbiter_lives(page, now_ns)) {
         uint64_t alone_ns = atomic_load_explicit(&page->alone_ns, memory_order_relaxed);
         if (alone_ns > now_ns + ALONE_AHEAD_NS)

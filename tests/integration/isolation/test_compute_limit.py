@@ -18,6 +18,8 @@ from tests.integration.isolation.test_sanitized import run
 from tests.unit.isolation.building import Container, build
 
 PAGE: Final = 4096
+#: Where a turn page says what each process does.
+SLOTS: Final = 128
 #: Kernels as the stand-in driver knows them: the first parameter is their duration.
 LOAD = '''
 PTX = b"""
@@ -85,6 +87,7 @@ def page(container: Container) -> dict[str, int]:
         "library": library,
         "requests": requests,
         "used": used,
+        "busy_until": struct.unpack_from("=Q", text, SLOTS + 16)[0],
     }
 
 
@@ -118,6 +121,25 @@ def test_without_an_arbiter_work_goes_on(container: LimitedContainer, percent: i
     here = container(more=f" core_percent={percent}")
     run_tenant(here, LOAD + 'for _ in range(50): launch(200_000)\nmust("cuCtxSynchronize")')
     assert page(here)["used"] > 0
+
+
+def test_who_comes_first_looks_for_an_arbiter_before_it_goes_alone(container: LimitedContainer) -> None:
+    here = container(more=" core_percent=50")
+    run_tenant(here, LOAD + 'launch(1000)\nmust("cuCtxSynchronize")')
+    assert page(here)["requests"] > 0
+
+
+def test_the_longer_unknown_work_runs_the_longer_it_is_expected_to(
+    container: LimitedContainer, containers: Path
+) -> None:
+    here = container(more=" core_percent=50")
+    place(containers, here)
+    with (
+        arbiter(containers),
+        running_tenant(here, LOAD + 'launch(20_000_000_000)\nmust("cuCtxSynchronize")'),
+    ):
+        # What is known to be short, or was taken for that, is through half a millisecond after it was looked at.
+        wait_until(lambda: page(here)["busy_until"] > time.monotonic_ns() + 50_000_000)
 
 
 def test_every_way_to_launch(container: LimitedContainer, containers: Path) -> None:
