@@ -177,9 +177,9 @@ def gpu_node(name: str, *sizes_mib: int, mode: NodeMode = NodeMode.SHARE) -> Nod
 class World:
     """Everything of one scheduler but its sockets."""
 
-    def __init__(self) -> None:
-        self.api = Api()
-        self.clock = TurnedClock()
+    def __init__(self, api: Api | None = None, clock: TurnedClock | None = None) -> None:
+        self.api = api or Api()
+        self.clock = clock or TurnedClock()
         self.events = Recorded()
         self.ledger = Ledger()
         self.reservations = Reservations(15.0)

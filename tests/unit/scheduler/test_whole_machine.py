@@ -1,0 +1,341 @@
+"""Whatever pods, people, nodes and failures do, in any order: nobody is given what another has (Hypothesis state machine).
+
+10,000 steps drive everything together that decides: filter, prioritize, bind and preempt, reservations, gangs, room kept
+for more important pods, retries; over an API server in memory whose watches tell late.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import structs
+
+from gpushare.model import names
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.model.quantity import MemoryUnit
+from tests.unit.scheduler.watched import Cluster, given
+from tests.unit.scheduler.world import pod_object
+
+NODES = ("n0", "n1", "n2")
+#: MiB of the GPUs of each node.
+SIZES = {"n0": (8192, 8192), "n1": (4096, 8080, 8192, 8192), "n2": (16384,)}
+#: Gangs and how many of each must run together.
+GANGS = {"g2": 2, "g3": 3, "g5": 5}
+MODES = (*(NodeMode.CORE_MEM,) * 4, NodeMode.SHARE, NodeMode.CGPU, NodeMode.MPS, NodeMode.DEFAULT)
+
+machine = settings(
+    max_examples=100,
+    stateful_step_count=100,
+    deadline=None,
+    # A failure is made small; to look for other ones beside it takes too long.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+def node(name: str, generation: int = 0) -> NodeDevices:
+    """A node whose GPUs are others in each generation."""
+    devices = tuple(
+        Device(index, f"GPU-{name}-{generation}-{index}", size) for index, size in enumerate(SIZES[name])
+    )
+    return NodeDevices(name, NodeMode.CORE_MEM, MemoryUnit.GIB, devices)
+
+
+@st.composite
+def _asked(draw: st.DrawFn) -> dict[str, Any]:
+    """What a new pod asks for, but for its name."""
+    kind = draw(st.sampled_from(("share", "share", "share", "several", "whole", "gang", "gang", "none")))
+    labels: dict[str, str] = {}
+    mem: int | None = draw(st.sampled_from((1, 2, 3, 4, 4, 7, 8, 16)))
+    core = draw(st.sampled_from((None, None, 30, 50, 100)))
+    if kind == "several":
+        count = draw(st.sampled_from((2, 3, 4)))
+        mem, core = draw(st.sampled_from((1, 2, 4))) * count, None
+        labels[names.LABEL_POD_GPU_COUNT] = str(count)
+    elif kind == "whole":
+        labels[names.LABEL_POD_PLACEMENT] = names.POD_PLACEMENT_WHOLE_DEVICE
+    elif kind == "none":
+        mem = core = None
+    elif kind == "gang":
+        gang = draw(st.sampled_from(sorted(GANGS)))
+        labels[names.LABEL_GANG_NAME] = gang
+        labels[names.LABEL_GANG_LEAST] = str(GANGS[gang])
+        mem = draw(st.sampled_from((2, 4, 7, None)))
+        core = None
+    return {
+        "mem": mem,
+        "core": core,
+        "labels": labels,
+        "priority": draw(st.sampled_from((0, 0, 10, 1000))),
+        "never": draw(st.integers(0, 5)) == 0,
+    }
+
+
+class WholeMachine(RuleBasedStateMachine):
+    """Ends of pods, faults and kills between any two steps; what must hold is looked at after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.cluster = self.do(self._begin())
+        self.made = 0
+        self.generation = dict.fromkeys(NODES, 0)
+        self.size_of = {gpu.uuid: gpu.total_mib for name in NODES for gpu in node(name).devices}
+        #: Gangs that something befell after their first pod was bound: no scheduler makes them whole again for sure.
+        self.disturbed: set[str] = set()
+
+    async def _begin(self) -> Cluster:
+        return Cluster()
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(work)
+
+    def teardown(self) -> None:
+        self.do(self.cluster.stop())
+        self.runner.close()
+
+    @initialize()
+    def nodes_come(self) -> None:
+        for name in NODES:
+            self.cluster.nodes[name] = node(name)
+        self.do(self.cluster.start())
+
+    # --- pods -------------------------------------------------------------------------------------
+
+    @rule(new=st.lists(_asked(), min_size=1, max_size=6), together=st.integers(1, 5))
+    def pods_are_made(self, new: list[dict[str, Any]], together: int) -> None:
+        for asked in new:
+            for _ in range(together if asked["labels"].get(names.LABEL_GANG_NAME) else 1):
+                self.made += 1
+                name = f"p{self.made}"
+                self.cluster.api.create(pod_object(name, uid=f"uid-{self.made}", **asked))
+                self.cluster.api.changed(name)
+
+    @rule(new=st.lists(_asked(), min_size=4, max_size=12))
+    def a_day_goes_as_planned(self, new: list[dict[str, Any]]) -> None:
+        """Pods are made, told of, scheduled, and told of again."""
+        self.pods_are_made(new, 5)
+        self.the_watches_tell_all()
+        for _ in range(2):
+            self.do(self.cluster.schedule(self.cluster.waiting()))
+            self.the_watches_tell_all()
+
+    @rule(data=st.data(), phase=st.sampled_from(("Succeeded", "Failed", "")))
+    def a_pod_ends(self, data: st.DataObject, phase: str) -> None:
+        """Or is deleted, whether it was bound or not."""
+        if not self.cluster.api.pods:
+            return
+        name = data.draw(st.sampled_from(sorted(self.cluster.api.pods))).partition("/")[2]
+        self._befell(name)
+        if phase and self.cluster.api.pods[f"default/{name}"]["spec"]["nodeName"]:
+            self.cluster.api.pods[f"default/{name}"]["status"]["phase"] = phase
+            self.cluster.api.changed(name)
+        else:
+            self.cluster.api.remove(name)
+
+    @rule()
+    def those_that_leave_are_gone(self) -> None:
+        """What was evicted ends some time."""
+        for key, pod in list(self.cluster.api.pods.items()):
+            if pod["metadata"].get("deletionTimestamp"):
+                self._befell(key.partition("/")[2])
+                self.cluster.api.remove(key.partition("/")[2])
+
+    def _befell(self, name: str) -> None:
+        gang = self._gang_of(self.cluster.api.pods[f"default/{name}"])
+        if gang:
+            self.disturbed.add(gang)
+
+    @staticmethod
+    def _gang_of(pod: dict[str, Any]) -> str:
+        return str(pod["metadata"]["labels"].get(names.LABEL_GANG_NAME, ""))
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.cluster.nodes)
+    @rule(
+        data=st.data(),
+        changes=st.one_of(
+            st.builds(dict, mode=st.sampled_from(MODES)),
+            st.builds(dict, unit=st.sampled_from(MemoryUnit)),
+            st.builds(
+                dict, placement=st.sampled_from(Placement), max_pods=st.sampled_from((None, None, 1, 2, 16))
+            ),
+        ),
+    )
+    def a_node_is_labelled_otherwise(self, data: st.DataObject, changes: dict[str, Any]) -> None:
+        """Or its memory unit changes, under running pods."""
+        name = data.draw(st.sampled_from(sorted(self.cluster.nodes)))
+        self.cluster.set_node(structs.replace(self.cluster.nodes[name], **changes))
+
+    @precondition(lambda self: self.cluster.nodes)
+    @rule(
+        data=st.data(),
+        lost=st.integers(0, 3),
+        changes=st.sampled_from(
+            (
+                {"healthy": True, "reason": "", "cordoned": False, "foreign_mib": 0},
+                {"healthy": False, "reason": "XID 79"},
+                {"cordoned": True},
+                {"foreign_mib": 2000},
+            )
+        ),
+    )
+    def a_gpu_fails_recovers_or_falls_off_the_bus(
+        self, data: st.DataObject, lost: int, changes: dict[str, Any]
+    ) -> None:
+        before = self.cluster.nodes[data.draw(st.sampled_from(sorted(self.cluster.nodes)))]
+        if not before.devices:
+            return
+        struck = data.draw(st.sampled_from(before.devices))
+        after = () if lost == 0 else (structs.replace(struck, **changes),)
+        devices = tuple(one for gpu in before.devices for one in (after if gpu is struck else (gpu,)))
+        self.cluster.set_node(structs.replace(before, devices=devices))
+
+    @rule(name=st.sampled_from(NODES), comes=st.integers(0, 3))
+    def a_node_goes_or_comes_back(self, name: str, comes: int) -> None:
+        """With its old GPUs, or with others in their places."""
+        if comes == 0 and name in self.cluster.nodes:
+            self.cluster.remove_node(name)
+            return
+        self.generation[name] += comes == 1
+        devices = node(name, self.generation[name])
+        self.size_of |= {gpu.uuid: gpu.total_mib for gpu in devices.devices}
+        self.cluster.set_node(devices)
+
+    # --- the scheduler ----------------------------------------------------------------------------
+
+    @rule(pods=st.integers(0, 12), nodes=st.integers(0, 3))
+    def the_watches_tell(self, pods: int, nodes: int) -> None:
+        self.cluster.tell_nodes(nodes)
+        self.cluster.tell_pods(pods)
+
+    @rule()
+    def the_watches_tell_all(self) -> None:
+        self.cluster.tell_nodes(1000)
+        self.cluster.tell_pods(1000)
+
+    @rule(
+        order=st.randoms(use_true_random=False),
+        fates=st.lists(st.sampled_from(("", "", "lost before", "lost after", "failed")), max_size=4),
+    )
+    def pods_are_scheduled(self, order: Any, fates: list[str]) -> None:
+        waiting = self.cluster.waiting()
+        order.shuffle(waiting)
+        self.cluster.api.answers.extend(fates)
+        self.do(self.cluster.schedule(waiting))
+        self.cluster.api.answers.clear()
+
+    @rule(data=st.data())
+    def kube_scheduler_preempts(self, data: st.DataObject) -> None:
+        running = self.cluster.running()
+        waiting = self.cluster.waiting()
+        if not running or not waiting or not self.cluster.nodes:
+            return
+        name = data.draw(st.sampled_from(sorted(waiting)))
+        priority = self.cluster.api.pods[f"default/{name}"]["spec"]["priority"]
+        where = data.draw(st.sampled_from(sorted(self.cluster.nodes)))
+        lesser = sorted(
+            other
+            for other, pod in running.items()
+            if pod["spec"]["nodeName"] == where and pod["spec"]["priority"] < priority
+        )
+        chosen = data.draw(st.lists(st.sampled_from(lesser), unique=True)) if lesser else []
+        for victim in self.cluster.preempt(name, where, chosen):
+            assert self.cluster.api.pods[f"default/{victim}"]["spec"]["priority"] < priority
+            self._befell(victim)
+            self.cluster.api.pods[f"default/{victim}"]["metadata"]["deletionTimestamp"] = (
+                "2026-11-22T10:00:00Z"
+            )
+            self.cluster.api.changed(victim)
+
+    @rule(seconds=st.sampled_from((1, 2, 5, 20, 70, 200)))
+    def time_passes(self, seconds: int) -> None:
+        ended = len(self.cluster.api.evicted)
+        self.do(self.cluster.turn(seconds))
+        for name in self.cluster.api.evicted[ended:]:
+            self._befell(name)
+
+    @rule()
+    def the_scheduler_is_killed(self) -> None:
+        self.disturbed |= {gang for gang in GANGS if self._half_placed(gang)}
+        self.do(self.cluster.start())
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    @invariant()
+    def no_gpu_is_given_twice(self) -> None:
+        mib: Counter[str] = Counter()
+        core: Counter[str] = Counter()
+        whole: dict[str, str] = {}
+        holders: dict[str, list[str]] = defaultdict(list)
+        for name, pod in self.cluster.running().items():
+            if not _asks(pod):
+                continue
+            for share in given(pod).gpus:
+                mib[share.uuid] += share.mib
+                core[share.uuid] += share.core_percent
+                holders[share.uuid].append(name)
+                if names.LABEL_POD_PLACEMENT in pod["metadata"]["labels"]:
+                    whole[share.uuid] = name
+        for uuid, used in mib.items():
+            assert used <= self.size_of[uuid], f"{uuid}: {used} MiB for {holders[uuid]}"
+            assert core[uuid] <= 100, f"{uuid}: {core[uuid]}% for {holders[uuid]}"
+        for uuid, name in whole.items():
+            assert holders[uuid] == [name], f"{uuid} was given whole to {name}, and to {holders[uuid]}"
+
+    @invariant()
+    def the_books_are_those_of_the_api_server(self) -> None:
+        if not self.cluster.caught_up():
+            return
+        ledger = self.cluster.world.ledger
+        truth = {pod["metadata"]["uid"]: pod for pod in self.cluster.running().values() if _asks(pod)}
+        for uid, pod in truth.items():
+            held = ledger.held(uid)
+            assert held is not None, f"{uid} is lost"
+            assert (held.node, held.allocation) == (pod["spec"]["nodeName"], given(pod))
+        assert ledger.totals().pods == len(truth), "nobody else holds anything"
+        assert ledger.totals().reserved == 0
+
+    @invariant()
+    def a_new_ledger_is_equal_to_the_running_one(self) -> None:
+        if not self.cluster.caught_up():
+            return
+        rebuilt = self.cluster.rebuilt().ledger
+        for name in NODES:
+            assert rebuilt.usage(name) == self.cluster.world.ledger.usage(name)
+        assert rebuilt.totals() == self.cluster.world.ledger.totals()
+
+    @rule()
+    def once_all_is_calm_no_gang_runs_in_part(self) -> None:
+        """Everything is told, and everybody who could not be bound is asked about again, for longer than room is kept."""
+        self.cluster.tell_nodes(1000)
+        for _ in range(3):
+            self.cluster.tell_pods(1000)
+            self.do(self.cluster.schedule(self.cluster.waiting()))
+            self.do(self.cluster.turn(20))
+        self.cluster.tell_pods(1000)
+        for gang in GANGS:
+            assert gang in self.disturbed or not self._half_placed(gang), f"gang {gang} runs in part"
+
+    def _half_placed(self, gang: str) -> bool:
+        """Whether pods with a GPU run without the others; who asks for none is bound without a question to us."""
+        bound = [pod for pod in self.cluster.running().values() if self._gang_of(pod) == gang]
+        return any(map(_asks, bound)) and len(bound) < GANGS[gang]
+
+
+def _asks(pod: dict[str, Any]) -> bool:
+    return bool(pod["spec"]["containers"][0]["resources"]["limits"])
+
+
+@pytest.mark.timeout(900)
+class TestWhole(WholeMachine.TestCase):  # type: ignore[name-defined,misc]
+    """10,000 steps."""
+
+    settings = machine

@@ -1,0 +1,241 @@
+"""A cluster whose changes are told by two watches, late and in any order between them, to a scheduler that may be killed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gpushare.kube.errors import ApiError, Unreachable
+from gpushare.model.allocation import Allocation
+from gpushare.model.device import NodeDevices
+from gpushare.model.objects import decode_pod
+from gpushare.model.wire import read_allocation
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods, prioritize_nodes
+from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.view import NodeRecord
+from gpushare.scheduler.wire import BindingArgs, read_preemption
+from tests.unit.scheduler.world import Api, TurnedClock, World
+
+PATIENCE_S = 0.002
+
+
+class WatchedApi(Api):
+    """As its base, and tells of every change of a pod."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: deque[tuple[PodRecord, bool]] = deque()
+        """What the watch of pods has still to tell: a record, and whether it is the last of its pod."""
+        self.answers: deque[str] = deque()
+        """What becomes of the next Bindings: ``lost before`` and ``lost after`` they were written, ``failed``."""
+
+    def record(self, name: str) -> PodRecord | None:
+        return record_of(decode_pod(self.pods[f"default/{name}"]))
+
+    def changed(self, name: str) -> None:
+        record = self.record(name)
+        if record is not None:
+            self.told.append((record, False))
+
+    def remove(self, name: str) -> None:
+        record = self.record(name)
+        if record is not None:
+            self.told.append((record, True))
+        del self.pods[f"default/{name}"]
+
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        fate = self.answers.popleft() if self.answers else ""
+        await asyncio.sleep(0)
+        if fate == "lost before":
+            raise Unreachable("API server", "connection reset", sent=None)
+        if fate == "failed":
+            raise ApiError(500, "InternalError", "etcdserver: request timed out", "")
+        await super().bind(namespace=namespace, name=name, uid=uid, node=node, annotations=annotations)
+        self.changed(name)
+        if fate == "lost after":
+            raise Unreachable("API server", "connection reset", sent=None)
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        if f"{namespace}/{name}" not in self.pods:
+            raise ApiError(404, "NotFound", f'pods "{name}" not found', "")
+        await super().annotate_pod(namespace, name, annotations, uid=uid)
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        await super().evict_pod(namespace, name, uid=uid)
+        self.changed(name)
+
+
+class Cluster:
+    """The API server, its nodes, and the scheduler that leads now."""
+
+    def __init__(self) -> None:
+        self.api = WatchedApi()
+        self.clock = TurnedClock()
+        self.nodes: dict[str, NodeDevices] = {}
+        self.told: deque[tuple[str, NodeDevices | None]] = deque()
+        """What the watch of nodes has still to tell."""
+        self.world = World(self.api, self.clock)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- the scheduler's life -------------------------------------------------------------------
+
+    def rebuilt(self) -> World:
+        """A scheduler that has read the API server just now, and does nothing yet."""
+        world = World(self.api, self.clock)
+        world.view.gangs._patience_s = PATIENCE_S
+        for devices in self.nodes.values():
+            world.add_node(devices)
+        for key in self.api.pods:
+            world.see(key.partition("/")[2])
+        return world
+
+    async def start(self) -> None:
+        """Kill the one that leads; another begins."""
+        await self.stop()
+        self.api.told.clear()
+        self.told.clear()
+        self.world = self.rebuilt()
+        self._tasks = [
+            asyncio.create_task(coroutine)
+            for coroutine in (
+                self.world.binder.sweep(),
+                self.world.retries.run(),
+                self.world.preemptor.run(),
+            )
+        ]
+        await self.settle()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def settle(self) -> None:
+        """Let whatever can go on go on."""
+        for _ in range(12):
+            await asyncio.sleep(0)
+        for task in self._tasks:
+            assert not task.done(), task
+
+    async def turn(self, seconds: float) -> None:
+        """Let time pass, a second at a time while little of it is asked for: loops look once a second."""
+        for _ in range(min(int(seconds), 4)):
+            await self.clock.turn(seconds / min(int(seconds), 4))
+            await self.settle()
+
+    # --- what the watches tell ------------------------------------------------------------------
+
+    def tell_pods(self, most: int) -> None:
+        for _ in range(min(most, len(self.api.told))):
+            record, last = self.api.told.popleft()
+            if last:
+                self.world.view.remove_pod(record)
+            else:
+                self.world.view.upsert_pod(record)
+
+    def tell_nodes(self, most: int) -> None:
+        for _ in range(min(most, len(self.told))):
+            name, devices = self.told.popleft()
+            if devices is None:
+                self.world.view.remove_node(name)
+            else:
+                self.world.view.upsert_node(NodeRecord(devices, ""))
+
+    def set_node(self, devices: NodeDevices) -> None:
+        self.nodes[devices.name] = devices
+        self.told.append((devices.name, devices))
+
+    def remove_node(self, name: str) -> None:
+        del self.nodes[name]
+        self.told.append((name, None))
+
+    # --- kube-scheduler -------------------------------------------------------------------------
+
+    def ask(self, name: str, nodes: list[str]) -> str:
+        """The node that kube-scheduler would choose for the pod, empty where there is none."""
+        body = msgspec.json.encode({"Pod": self.api.pods[f"default/{name}"], "NodeNames": nodes})
+        bodies = Bodies()
+        fits = msgspec.json.decode(filter_nodes(self.world.view, bodies.read(body), self.world.refused))[
+            "NodeNames"
+        ]
+        if not fits:
+            return ""
+        scored = msgspec.json.encode({"Pod": self.api.pods[f"default/{name}"], "NodeNames": fits})
+        points = {
+            one["Host"]: one["Score"]
+            for one in msgspec.json.decode(prioritize_nodes(self.world.view, bodies.read(scored)))
+        }
+        return max(fits, key=lambda node: points.get(node, 0))
+
+    async def bind(self, name: str, node: str) -> bool:
+        """Whether the extender said that the pod is bound."""
+        uid = self.api.pods[f"default/{name}"]["metadata"]["uid"]
+        try:
+            await self.world.binder.bind(BindingArgs("default", name, uid, node))
+        except BindRefused:
+            return False
+        return True
+
+    async def schedule(self, names: list[str]) -> None:
+        """A cycle for each of the pods: all are asked about, then bound side by side."""
+        chosen = {name: node for name in names if (node := self.ask(name, sorted(self.nodes)))}
+        await asyncio.gather(*(self.bind(name, node) for name, node in chosen.items()))
+        await self.settle()
+
+    def preempt(self, name: str, node: str, victims: list[str]) -> list[str]:
+        """Whom kube-scheduler ends on ``node`` for the pod, having asked; nobody where that is of no use."""
+        pods = self.api.pods
+        uids = {pods[f"default/{victim}"]["metadata"]["uid"]: victim for victim in victims}
+        body = {
+            "Pod": pods[f"default/{name}"],
+            "NodeNameToMetaVictims": {node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}},
+        }
+        answer = preempt_pods(
+            self.world.view,
+            read_preemption(msgspec.json.encode(body)),
+            self.world.preemptor.left_to_scheduler,
+        )
+        names = {pod["metadata"]["uid"]: key.partition("/")[2] for key, pod in pods.items()}
+        told = msgspec.json.decode(answer)["NodeNameToMetaVictims"].get(node)
+        if told is None:
+            return []
+        found = [one["UID"] for one in told["Pods"]]
+        assert set(uids) <= set(found), "whom kube-scheduler chose it ends"
+        return [names[uid] for uid in found if uid in names]
+
+    # --- what is true ---------------------------------------------------------------------------
+
+    def running(self) -> dict[str, dict[str, Any]]:
+        """Pods with a node that have not ended, by name."""
+        return {
+            key.partition("/")[2]: pod
+            for key, pod in self.api.pods.items()
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
+        }
+
+    def waiting(self) -> list[str]:
+        """Names of pods without a node that have not ended."""
+        return [
+            key.partition("/")[2]
+            for key, pod in self.api.pods.items()
+            if not pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
+        ]
+
+    def caught_up(self) -> bool:
+        """Whether the scheduler knows everything, and nothing is under way."""
+        return not self.api.told and not self.told and not self.world.reservations.deadlines
+
+
+def given(pod: dict[str, Any]) -> Allocation:
+    """What a bound pod's record says that it holds."""
+    allocation = read_allocation(pod["metadata"].get("annotations") or {}, None)
+    assert allocation is not None
+    return allocation
