@@ -5,7 +5,7 @@ cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the
 there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import compress, repeat
 
 import numpy as np
@@ -18,6 +18,7 @@ from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.placement import choose, choose_several
 from gpushare.ledger.preemption import Plan, best_plan, type_of_rank
+from gpushare.ledger.quota_claim import NoRule, Rule
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
 from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
@@ -49,6 +50,8 @@ class Ledger:
         self._absent: set[GpuBook] = set()
         # Room on a node that waits for its pod until others have ended.
         self._kept: dict[str, tuple[str, tuple[GpuShare, ...]]] = {}
+        self.on_room: Callable[[str], None] = lambda uid: None
+        """Called with the UID of a pod for which room is taken or kept, or is not any more."""
 
     # --- nodes ------------------------------------------------------------------------------
 
@@ -158,6 +161,7 @@ class Ledger:
         self._count(book, held.allocation, -1)
         self._free(book, held)
         self._drop_unused_node(book)
+        self.on_room(uid)
         return True
 
     def held(self, uid: str) -> Held | None:
@@ -177,10 +181,12 @@ class Ledger:
         rank: type_of_rank,
         *,
         forced: Collection[str] = (),
+        rule: Rule | None = None,
     ) -> Plan | None:
         """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps."""
         books = (book for name in nodes if (book := self._nodes.get(name)) is not None)
-        return best_plan(books, self._held.__getitem__, request, rank, forced=forced)
+        held = self._held.__getitem__
+        return best_plan(books, held, request, rank, forced=forced, rule=rule or NoRule())
 
     def keep(self, uid: str, request: Request, plan: Plan) -> None:
         """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""
@@ -191,12 +197,14 @@ class Ledger:
         shares = allocate_over(devices, [devices.devices[row] for row in plan.rows], request).gpus
         self._kept[uid] = (plan.node, shares)
         self._keep(book, shares, 1)
+        self.on_room(uid)
 
     def unkeep(self, uid: str) -> None:
         """Keep nothing more for the pod, if anything was."""
         kept = self._kept.pop(uid, None)
         if kept is not None:
             self._keep(self._nodes[kept[0]], kept[1], -1)
+            self.on_room(uid)
 
     def kept_on(self, uid: str) -> str:
         """The node on which room is kept for the pod; empty where none is."""
@@ -345,6 +353,7 @@ class Ledger:
         book = self._book(held.node)
         self._count(book, held.allocation, 1)
         self._take(book, held)
+        self.on_room(held.uid)
 
     def _take(self, book: NodeBook, held: Held) -> None:
         for share in map(book.counted, held.allocation.gpus):

@@ -143,6 +143,9 @@ class Binder:
         try:
             if gang is not None:
                 await self._gangs.together(args.uid, gang)
+            refusal = self._view.quotas.refusal(args.uid)
+            if refusal:
+                raise BindRefused(refusal)
             self._ledger.unkeep(args.uid)
             allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
         except NotTogether as alone:

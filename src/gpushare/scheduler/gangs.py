@@ -24,6 +24,7 @@ from gpushare.scheduler.records import PodRecord
 type_of_told = Callable[[str], None]
 type_of_told_with_pod = Callable[[str, str], None]
 type_of_told_many = Callable[[Iterable[str]], None]
+type_of_refusal = Callable[[str], str]
 
 #: How long a bind waits for the other pods of its gang, in seconds; less than kube-scheduler waits for an answer.
 PATIENCE_S: Final = 3.0
@@ -72,6 +73,8 @@ class Gangs:
         self.on_planned: type_of_told_many = lambda uids: None
         """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
         self.monotonic = time.monotonic
+        self.refusal: type_of_refusal = lambda uid: ""
+        """Why the pod of a UID may have no room, whatever there is; empty where it may."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -180,11 +183,14 @@ class Gangs:
         # The largest first: what is small finds a place beside them.
         for other, key, asked in sorted(chosen, key=lambda one: -one[2].memory_units * one[2].gpu_count):
             offered = group.offered.get(other, nodes)
-            node = self._reserve(other, key, asked, offered)
+            refusal = self.refusal(other)
+            node = None if refusal else self._reserve(other, key, asked, offered)
             if node is None:
                 found = len(group.planned)
                 self._give_up(group)
                 head = f"gang {gang.key} needs room for {need} pods at once and there is room for {found}"
+                if refusal:
+                    return _refused(nodes, f"{head}: {refusal}")
                 refused = self._ledger.filter(asked, offered)
                 reasons = refused.refused | refused.hopeless
                 return Verdict([], {name: f"{head}: {reasons.get(name, 'taken')}" for name in nodes}, {})

@@ -136,8 +136,13 @@ class Preemptor:
             return None
         assert record.request is not None
         self._turn += 1
-        rank = self._view.lesser(record.priority, guarded)
-        return self._ledger.plan(record.request, sequence_from(nodes, self._turn), rank)
+        claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
+        rank = self._view.lesser(record.priority, guarded, claim)
+        if claim is not None and claim.short:
+            # Somebody of its quotas has to go, whatever room there is: where none of them is nothing helps.
+            there = {self._view.bound[uid].node for uid in claim.relieving() if rank(uid) is not None}
+            nodes = [node for node in nodes if node in there]
+        return self._ledger.plan(record.request, sequence_from(nodes, self._turn), rank, rule=claim)
 
     async def _protected(self, plan: Plan) -> set[str]:
         """Those victims of the plan that budgets do not let go, or that are not what we know of them any more."""
@@ -180,10 +185,12 @@ class Preemptor:
             plan.node,
             ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
         )
+        claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
         for victim in victims:
-            await self._evict(victim, record, plan.node)
+            why = "" if claim is None else claim.words(victim.uid)
+            await self._evict(victim, record, plan.node, why)
 
-    async def _evict(self, victim: PodRecord, record: PodRecord, node: str) -> None:
+    async def _evict(self, victim: PodRecord, record: PodRecord, node: str, why: str) -> None:
         namespace, _, name = victim.pod.partition("/")
         try:
             await self._pods.evict_pod(namespace, name, uid=victim.uid)
@@ -191,10 +198,12 @@ class Preemptor:
             if error.not_found or error.conflict:
                 return  # gone, or another by now
             raise
+        self._view.quotas.ended(victim.uid)
         self._events.record(
             victim.reference(),
             kind="Normal",
             reason=REASON_PREEMPTED,
             action="Preempting",
-            note=f"ended for pod {record.pod} (priority {record.priority}) on node {node}",
+            note=f"ended for pod {record.pod} (priority {record.priority}) on node {node}"
+            + (f": {why}" if why else ""),
         )
