@@ -26,6 +26,9 @@ from gpushare.model.allocation import Allocation, GpuShare, allocate_on, allocat
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
 
+type_of_lifted = dict[str, tuple[str, tuple[GpuShare, ...]]]
+"""Room that was kept, by the UID of its pod: the node, and the shares there."""
+
 
 class Ledger:
     """Who holds what on which GPU. Not for several threads.
@@ -49,7 +52,7 @@ class Ledger:
         # GPUs that are not there, but of which pods hold a share.
         self._absent: set[GpuBook] = set()
         # Room on a node that waits for its pod until others have ended.
-        self._kept: dict[str, tuple[str, tuple[GpuShare, ...]]] = {}
+        self._kept: type_of_lifted = {}
         self.on_room: Callable[[str], None] = lambda uid: None
         """Called with the UID of a pod for which room is taken or kept, or is not any more."""
 
@@ -204,6 +207,20 @@ class Ledger:
         kept = self._kept.pop(uid, None)
         if kept is not None:
             self._keep(self._nodes[kept[0]], kept[1], -1)
+            self.on_room(uid)
+
+    def lift(self, uids: Iterable[str]) -> type_of_lifted:
+        """Keep nothing for these pods, until what was kept is kept again by ``keep_again``."""
+        lifted = {uid: kept for uid in uids if (kept := self._kept.get(uid)) is not None}
+        for uid in lifted:
+            self.unkeep(uid)
+        return lifted
+
+    def keep_again(self, lifted: type_of_lifted) -> None:
+        """Keep what ``lift`` gave; nothing else may have changed since."""
+        for uid, (node, shares) in lifted.items():
+            self._kept[uid] = (node, shares)
+            self._keep(self._nodes[node], shares, 1)
             self.on_room(uid)
 
     def kept_on(self, uid: str) -> str:

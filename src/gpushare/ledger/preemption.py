@@ -33,6 +33,8 @@ class Plan(NamedTuple):
     victims: tuple[str, ...]
     cost: tuple[int, ...]
     """Smaller is better, as kube-scheduler has it: guarded victims, the highest priority, the sum, the number, age."""
+    in_place_of_others: bool = False
+    """Whether room there that is kept for less important pods has to go to this one."""
 
 
 type_of_rank = Callable[[str], Rank | None]
