@@ -275,6 +275,11 @@ class Ledger:
         found: list[int] = self._scores(request, nodes).tolist()
         return found
 
+    def largest_units(self, nodes: Sequence[str]) -> list[int]:
+        """For each of ``nodes`` the units of its largest GPU, 0 for one that is not known."""
+        found: list[int] = self._columns.units.max(axis=0, initial=0).take(self._places(nodes)).tolist()
+        return found
+
     def standing_out(self, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
         """Those of ``nodes`` whose score is above the least of them, and by how much, in the order asked."""
         found = self._scores(request, nodes)

@@ -65,6 +65,8 @@ def filter_nodes(view: ClusterView, asked: Asked, on_refused: type_of_on_refused
         verdict = Verdict([], dict.fromkeys(names, refusal), {})
     else:
         verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
+        if request is not None and request.whole_device and view.quotas.in_use:
+            verdict = _without_whole(view, args, request, verdict)
     if not verdict.fits:
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
@@ -97,6 +99,14 @@ def _quota_refusal(view: ClusterView, args: wire.ExtenderArgs) -> str:
     uid = args.pod.metadata.uid
     view.quotas.heard(uid, args.pod.key, amounts_of(args.pod))
     return view.quotas.refusal(uid)
+
+
+def _without_whole(view: ClusterView, args: wire.ExtenderArgs, request: Request, verdict: Verdict) -> Verdict:
+    refused = view.quotas.whole_refusals(args.pod.metadata.uid, request, verdict.fits)
+    if not refused:
+        return verdict
+    fits = [name for name in verdict.fits if name not in refused]
+    return Verdict(fits, {**verdict.refused, **refused}, verdict.hopeless)
 
 
 def preempt_pods(view: ClusterView, args: wire.PreemptionArgs, on_found: Callable[[str], None]) -> bytes:

@@ -83,6 +83,8 @@ class Gangs:
         self.monotonic = time.monotonic
         self.refusal: type_of_refusal = lambda uid: ""
         """Why the pod of a UID may have no room, whatever there is; empty where it may."""
+        self.passed: type_of_refusal = lambda uid: ""
+        """Why it may not have the room that it was just given; empty where it may."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -189,6 +191,9 @@ class Gangs:
             offered = group.offered.get(other, nodes)
             refusal = self.refusal(other)
             node = None if refusal else self._reserve(other, key, asked, offered)
+            if node is not None and (refusal := self.passed(other)):
+                self.on_given_up(other)
+                node = None
             if node is None:
                 found = len(group.planned)
                 self._give_up(group)

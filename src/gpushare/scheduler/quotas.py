@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gpushare.kube.events import Recorder
-from gpushare.ledger import Ledger
+from gpushare.ledger import Held, Ledger
 from gpushare.ledger.quota import Charge, QuotaBooks
 from gpushare.ledger.quota_claim import Claim
 from gpushare.model import names
 from gpushare.model.amounts import type_of_amounts
 from gpushare.model.objects import ObjectReference
 from gpushare.model.quota_tree import QuotaTree, QuotaTreeRecord
+from gpushare.model.request import Request
 from gpushare.scheduler.records import PodRecord
 
 logger = logging.getLogger(__name__)
@@ -150,17 +151,18 @@ class Quotas:
 
     def _charge(self, uid: str) -> Charge | None:
         record = self._bound.get(uid)
+        held = self._ledger.held(uid)
         if record is not None:
             leaving = record.leaving or uid in self._ended
-            return Charge(_namespace(record.pod), record.amounts, leaving)
+            return Charge(_namespace(record.pod), _at_least(record.amounts, held), leaving)
         self._ended.discard(uid)
-        held = self._ledger.held(uid)
         if held is None and not self._ledger.kept_on(uid):
             return None
         waits = self._waiting.get(uid)
         if waits is not None:
-            return Charge(_namespace(waits.pod), waits.amounts, bound=False)
-        return self._heard.get(uid)
+            return Charge(_namespace(waits.pod), _at_least(waits.amounts, held), bound=False)
+        heard = self._heard.get(uid)
+        return None if heard is None else heard._replace(amounts=_at_least(heard.amounts, held))
 
     def heard(self, uid: str, pod: str, amounts: type_of_amounts) -> None:
         """A pod (``namespace/name``) is asked about, perhaps before the informer has shown it."""
@@ -192,9 +194,47 @@ class Quotas:
         heard = self._heard.get(uid)
         return "" if heard is None else self.books.refusal(uid, heard.namespace, heard.amounts)
 
+    def passed(self, uid: str) -> str:
+        """Which max is passed with what the pod has been given just now, for people; empty where none is.
+
+        Who asks for a whole GPU may be given more units than it named.
+        """
+        charge = self.books.charged(uid)
+        return "" if charge is None else self.books.refusal(uid, charge.namespace, charge.amounts)
+
+    def whole_refusals(self, uid: str, request: Request, nodes: list[str]) -> dict[str, str]:
+        """Which of ``nodes`` a pod may not have, for the units of the GPUs that it would be given whole, and why."""
+        known = self._waiting.get(uid)
+        asked = self._heard.get(uid) if known is None else Charge(_namespace(known.pod), known.amounts)
+        if asked is None or not asked.amounts.get(names.GPU_MEM) or self._ledger.held(uid) is not None:
+            return {}
+        units = self._ledger.largest_units(nodes)
+        reasons = {
+            one: self.books.refusal(
+                uid, asked.namespace, {**asked.amounts, names.GPU_MEM: 1000 * one * request.gpu_count}
+            )
+            for one in set(units)
+        }
+        if not any(reasons.values()):
+            return {}
+        return {
+            node: f"{reasons[one]} by GPUs of {one} that are given whole"
+            for node, one in zip(nodes, units, strict=True)
+            if reasons[one]
+        }
+
     def claim(self, uid: str, pod: str, amounts: type_of_amounts) -> Claim | None:
         """Whom the pod may have ended; ``None`` where no tree is in force."""
         return None if self.books.tree is None else Claim(self.books, uid, _namespace(pod), amounts)
+
+
+def _at_least(amounts: type_of_amounts, held: Held | None) -> type_of_amounts:
+    """What is asked for, or what is held where that is more GPU memory: a whole GPU counts with all of its units."""
+    asked = amounts.get(names.GPU_MEM)
+    if held is None or not asked:
+        return amounts
+    units = 1000 * sum(share.units for share in held.allocation.gpus)
+    return amounts if units <= asked else {**amounts, names.GPU_MEM: units}
 
 
 def _namespace(pod: str) -> str:

@@ -102,7 +102,7 @@ class ClusterView:
         """Pods that run together or not at all, and the room that is kept for them."""
         self.quotas = Quotas(ledger, self.waiting, self.bound, events)
         """What groups of namespaces are sure of, and may take at most."""
-        self.gangs.refusal = self.quotas.refusal
+        self.gangs.refusal, self.gangs.passed = self.quotas.refusal, self.quotas.passed
         self._events = events
         self._on_confirmed = on_confirmed
         self._foreign: dict[str, dict[str, _Foreign]] = {}

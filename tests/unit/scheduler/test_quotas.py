@@ -387,3 +387,53 @@ async def test_the_status_says_who_holds_what_and_is_written_where_it_differs(wo
 def test_a_trees_json_is_known_by_its_name() -> None:
     key, record = decode_tree(b'{"metadata":{"name":"t","uid":"u"},"spec":{"root":{"name":"r"}}}')
     assert (key, record.name, record.problem) == ("kube-system/t", "t", "")
+
+
+# --- whole GPUs -------------------------------------------------------------------------------------
+
+WHOLE = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+
+
+async def test_a_whole_gpu_counts_with_all_of_its_units_however_few_are_asked_for(world: World) -> None:
+    world.add_node(gpu_node("small", 4096))
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 10}, b={})))
+    create(world, "x", "p", 1, labels=WHOLE)
+    fits, refused = ask(world, "x", "p", "n1", "small")
+    assert fits == ["small"]
+    assert refused == {
+        "n1": f"elastic quota root/a: 0 of 10 {MEM} used (max), 16 asked for by GPUs of 16 that are given whole"
+    }
+    with pytest.raises(BindRefused, match="16 asked for"):
+        await bind(world, "x", "p")
+    assert world.used_mib("n1") == [0]
+    await bind(world, "x", "p", "small")
+    assert world.view.quotas.books.held(1, MEM) == 4000
+    see(world, "x", "p")
+    assert world.view.quotas.books.held(1, MEM) == 4000
+    assert ask(world, "x", "p", "small")[0] == ["small"]
+    create(world, "elsewhere", "q", 1, labels=WHOLE)
+    assert ask(world, "elsewhere", "q", "n1", "small")[0] == ["n1"]
+
+
+async def test_a_whole_gpu_for_a_pod_that_the_informer_has_not_shown(world: World) -> None:
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={})))
+    for name in ("p", "q"):
+        pod = pod_object(name, 1, labels=WHOLE)
+        pod["metadata"]["namespace"] = "x"
+        world.api.create(pod)
+        ask(world, "x", name)
+    await bind(world, "x", "p")
+    assert world.view.quotas.books.held(1, MEM) == 16000
+
+
+async def test_a_gang_of_whole_gpus_passes_no_max(world: World) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={}, whole=40)))
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2", **WHOLE}
+    for name in ("g-0", "g-1"):
+        create(world, "x", name, 1, labels=labels)
+    fits, refused = ask(world, "x", "g-0", "n1", "n2")
+    assert not fits
+    assert "there is room for 1: elastic quota root/a: 16 of 20" in refused["n1"]
+    assert (world.used_mib("n1"), world.used_mib("n2")) == ([0], [0])
+    assert world.view.quotas.books.held(1, MEM) == 0
