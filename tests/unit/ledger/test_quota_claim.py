@@ -121,6 +121,11 @@ def test_at_the_max_those_of_the_quota_relieve_it_and_borrowers_under_the_same_r
     assert sorted(claim_of(roof, "x", 8).relieving()) == ["p"], "beyond its min it has no claim on b"
 
 
+def test_a_limit_of_what_is_not_asked_for_does_not_matter() -> None:
+    books = books_of(family(), p=Charge("x", {CPU: 5000}))
+    assert not claim_of(books, "x", 4).short
+
+
 def test_no_rule_allows_all() -> None:
     assert NoRule().together((), ["p"]) == ["p"]
     assert NoRule().enough(())

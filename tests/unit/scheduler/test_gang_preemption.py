@@ -202,6 +202,20 @@ async def test_room_beside_what_is_kept_leaves_that_where_it_is(world: World) ->
     assert world.api.evicted == ["low"]
 
 
+async def test_room_that_is_kept_stays_where_giving_it_up_saves_nobody(world: World) -> None:
+    add_gpus(world, 16384)
+    await bound(world, "low", 16, "n1", priority=1)
+    await bound(world, "low-2", 16, "n2", priority=2)
+    world.create("middle", 12, priority=5)
+    ask(world, "middle", "n1")
+    await look(world)
+    world.create("high", 12, priority=9)
+    ask(world, "high", "n2")
+    await look(world)
+    assert world.api.evicted == ["low", "low-2"]
+    assert (world.ledger.kept_on("uid-middle"), world.ledger.kept_on("uid-high")) == ("n1", "n2")
+
+
 async def test_room_of_a_lesser_gang_gives_way_as_a_whole(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1"):

@@ -259,6 +259,13 @@ async def test_who_leaves_already_is_not_ended_twice_and_nobody_in_its_place(wor
     assert world.ledger.kept_on("uid-mine") == "n1"
 
 
+async def test_the_end_of_a_pod_that_nobody_knows_is_no_news(world: World) -> None:
+    world.view.quotas.upsert(tree(HALVES))
+    world.view.quotas.ended("uid-nobody")
+    await bound(world, "x", "nobody", 4)
+    assert world.view.quotas.books.staying(1, MEM) == 4000
+
+
 def verb(world: World, namespace: str, name: str, *victims: str) -> dict[str, Any]:
     body = {
         "Pod": world.api.pods[f"{namespace}/{name}"],
