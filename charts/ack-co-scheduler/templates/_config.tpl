@@ -18,6 +18,13 @@ podInitialBackoffSeconds: {{ .Values.kubeScheduler.podInitialBackoffSeconds }}
 podMaxBackoffSeconds: {{ .Values.kubeScheduler.podMaxBackoffSeconds }}
 profiles:
   - schedulerName: ack-co-scheduler
+    {{- if .Values.extender.countsAlone }}
+    # Full nodes are asked about too: elastic quotas take back there what others have borrowed.
+    pluginConfig:
+      - name: NodeResourcesFit
+        args:
+          ignoredResources: [aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage]
+    {{- end }}
 extenders:
   - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}/gpushare
     filterVerb: filter

@@ -11,6 +11,7 @@ import msgspec
 from gpushare.kube.errors import MalformedAnswer
 from gpushare.kube.listing import list_pages
 from gpushare.kube.session import MERGE_PATCH, Session, segment
+from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget, decode_budget
 from gpushare.model.objects import Node, Pod, decode_node, decode_pod
 
@@ -124,6 +125,15 @@ class Client:
             f"{_pod_path(namespace, name)}/status",
             {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}},
         )
+
+    async def report_quotas(
+        self, namespace: str, name: str, status: Mapping[str, object], *, uid: str
+    ) -> None:
+        """Set what an ElasticQuotaTree's status says; ``ApiError.conflict`` if its UID is another."""
+        path = (
+            f"/apis/{names.QUOTA_GROUP}/namespaces/{segment(namespace)}/{names.QUOTA_PLURAL}/{segment(name)}"
+        )
+        await self._merge(f"{path}/status", {"metadata": {"uid": uid}, "status": status})
 
     async def list_budgets(self) -> list[DisruptionBudget]:
         """The PodDisruptionBudgets of all namespaces."""

@@ -80,7 +80,8 @@ class Informer(Generic[T]):
 
     ``decode`` makes a key and a record of an object's JSON, or ``None`` of an object that does not matter; where
     it raises ``ValueError`` (``msgspec.DecodeError`` is one) or ``RecursionError``, the object is passed over and what was known of it stays.
-    ``params`` narrows the collection (``fieldSelector``, ``labelSelector``). Memory: one record an object;
+    ``params`` narrows the collection (``fieldSelector``, ``labelSelector``). ``may_be_absent``: where the server does not
+    know the kind there are no objects of it, and it is looked for again every few seconds. Memory: one record an object;
     a new list of n objects costs O(n), an event O(1).
     """
 
@@ -96,6 +97,7 @@ class Informer(Generic[T]):
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         clock: Clock = SYSTEM_CLOCK,
         backoff: Backoff | None = None,
+        may_be_absent: bool = False,
     ) -> None:
         self._path = path
         self._decode = decode
@@ -104,6 +106,7 @@ class Informer(Generic[T]):
         self._following = Following(
             session, path, dict(params or {}), page_size, idle_timeout_s, clock, backoff or Backoff()
         )
+        self._following.may_be_absent = may_be_absent
         self._held: dict[str, _Held] = {}
         self._fresh: dict[str, _Held] | None = None
         self._events = self._lists = self._reconnects = self._unreadable = 0

@@ -25,6 +25,8 @@ _LIFE_S = (300, 600)
 """After a time between these the server ends a watch, so that not all of them end at once."""
 _STEADY_S = 10.0
 """A watch that lived as long was a good one: the next trouble begins with the shortest wait."""
+_ABSENT_S = 5.0
+"""How often is looked whether a kind that may be absent is served by now."""
 _RESUMES = 8
 """After as many failed resumes in a row, a list, which cures a resource version that the server dislikes."""
 
@@ -131,6 +133,8 @@ class Following:
     clock: Clock = SYSTEM_CLOCK
     backoff: Backoff = field(default_factory=Backoff)
     life_s: Callable[[], int] = field(default=lambda: random.SystemRandom().randint(*_LIFE_S))
+    may_be_absent: bool = False
+    """Whether the server need not know the kind (a CustomResourceDefinition): then there are no objects of it."""
 
 
 async def follow(what: Following) -> AsyncGenerator[type_of_step, None]:
@@ -139,6 +143,7 @@ async def follow(what: Following) -> AsyncGenerator[type_of_step, None]:
         yield ListBegins()
         version = ""
         trouble: Trouble | None = None
+        absent = False
         try:
             pages = list_pages(what.session, what.path, what.params, page_size=what.page_size)
             async with aclosing(pages):
@@ -146,12 +151,18 @@ async def follow(what: Following) -> AsyncGenerator[type_of_step, None]:
                     version = page.resource_version
                     yield page
         except KubeError as error:
-            trouble = Trouble(error, _wait_s(what, error), relist=True)
+            absent = what.may_be_absent and isinstance(error, ApiError) and error.not_found
+            if not absent:
+                trouble = Trouble(error, _wait_s(what, error), relist=True)
         if trouble is not None:
             yield trouble
             await what.clock.sleep(trouble.wait_s)
             continue
         yield ListEnds()
+        if absent:
+            what.backoff.reset()
+            await what.clock.sleep(_ABSENT_S)
+            continue
         watch = _watch_until_forgotten(what, version)
         async with aclosing(watch):
             async for step in watch:

@@ -5,7 +5,7 @@ cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the
 there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import compress, repeat
 
 import numpy as np
@@ -18,12 +18,16 @@ from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.placement import choose, choose_several
 from gpushare.ledger.preemption import Plan, best_plan, type_of_rank
+from gpushare.ledger.quota_claim import NoRule, Rule
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
 from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
 from gpushare.model.allocation import Allocation, GpuShare, allocate_on, allocate_over
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
+
+type_of_lifted = dict[str, tuple[str, tuple[GpuShare, ...]]]
+"""Room that was kept, by the UID of its pod: the node, and the shares there."""
 
 
 class Ledger:
@@ -48,7 +52,9 @@ class Ledger:
         # GPUs that are not there, but of which pods hold a share.
         self._absent: set[GpuBook] = set()
         # Room on a node that waits for its pod until others have ended.
-        self._kept: dict[str, tuple[str, tuple[GpuShare, ...]]] = {}
+        self._kept: type_of_lifted = {}
+        self.on_room: Callable[[str], None] = lambda uid: None
+        """Called with the UID of a pod for which room is taken or kept, or is not any more."""
 
     # --- nodes ------------------------------------------------------------------------------
 
@@ -158,6 +164,7 @@ class Ledger:
         self._count(book, held.allocation, -1)
         self._free(book, held)
         self._drop_unused_node(book)
+        self.on_room(uid)
         return True
 
     def held(self, uid: str) -> Held | None:
@@ -177,10 +184,12 @@ class Ledger:
         rank: type_of_rank,
         *,
         forced: Collection[str] = (),
+        rule: Rule | None = None,
     ) -> Plan | None:
         """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps."""
         books = (book for name in nodes if (book := self._nodes.get(name)) is not None)
-        return best_plan(books, self._held.__getitem__, request, rank, forced=forced)
+        held = self._held.__getitem__
+        return best_plan(books, held, request, rank, forced=forced, rule=rule or NoRule())
 
     def keep(self, uid: str, request: Request, plan: Plan) -> None:
         """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""
@@ -191,12 +200,28 @@ class Ledger:
         shares = allocate_over(devices, [devices.devices[row] for row in plan.rows], request).gpus
         self._kept[uid] = (plan.node, shares)
         self._keep(book, shares, 1)
+        self.on_room(uid)
 
     def unkeep(self, uid: str) -> None:
         """Keep nothing more for the pod, if anything was."""
         kept = self._kept.pop(uid, None)
         if kept is not None:
             self._keep(self._nodes[kept[0]], kept[1], -1)
+            self.on_room(uid)
+
+    def lift(self, uids: Iterable[str]) -> type_of_lifted:
+        """Keep nothing for these pods, until what was kept is kept again by ``keep_again``."""
+        lifted = {uid: kept for uid in uids if (kept := self._kept.get(uid)) is not None}
+        for uid in lifted:
+            self.unkeep(uid)
+        return lifted
+
+    def keep_again(self, lifted: type_of_lifted) -> None:
+        """Keep what ``lift`` gave; nothing else may have changed since."""
+        for uid, (node, shares) in lifted.items():
+            self._kept[uid] = (node, shares)
+            self._keep(self._nodes[node], shares, 1)
+            self.on_room(uid)
 
     def kept_on(self, uid: str) -> str:
         """The node on which room is kept for the pod; empty where none is."""
@@ -248,6 +273,11 @@ class Ledger:
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
         """0 to 10 for each of ``nodes`` by the GPUs that it would give; 0 where the request does not fit."""
         found: list[int] = self._scores(request, nodes).tolist()
+        return found
+
+    def largest_units(self, nodes: Sequence[str]) -> list[int]:
+        """For each of ``nodes`` the units of its largest GPU, 0 for one that is not known."""
+        found: list[int] = self._columns.units.max(axis=0, initial=0).take(self._places(nodes)).tolist()
         return found
 
     def standing_out(self, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
@@ -345,6 +375,7 @@ class Ledger:
         book = self._book(held.node)
         self._count(book, held.allocation, 1)
         self._take(book, held)
+        self.on_room(held.uid)
 
     def _take(self, book: NodeBook, held: Held) -> None:
         for share in map(book.counted, held.allocation.gpus):

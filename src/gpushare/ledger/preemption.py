@@ -5,9 +5,10 @@ go, as many as possible are kept, the most important first, so that no victim is
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpushare.ledger.occupancy import GpuBook, NodeBook
+from gpushare.ledger.quota_claim import NoRule, Rule
 from gpushare.ledger.records import Held
 from gpushare.model.request import Request
 
@@ -32,11 +33,14 @@ class Plan(NamedTuple):
     victims: tuple[str, ...]
     cost: tuple[int, ...]
     """Smaller is better, as kube-scheduler has it: guarded victims, the highest priority, the sum, the number, age."""
+    in_place_of_others: bool = False
+    """Whether room there that is kept for less important pods has to go to this one."""
 
 
 type_of_rank = Callable[[str], Rank | None]
 """The rank of a pod that may have to go for this request; ``None``: it stays."""
 type_of_held = Callable[[str], Held]
+_NO_RULE: Final = NoRule()
 
 
 def best_plan(
@@ -47,12 +51,16 @@ def best_plan(
     *,
     forced: Collection[str] = (),
     enough: int = 100,
+    rule: Rule = _NO_RULE,
 ) -> Plan | None:
-    """The cheapest plan among the first ``enough`` nodes that have one. ``forced`` pods go in any case."""
+    """The cheapest plan among the first ``enough`` nodes that have one, and that ``rule`` allows.
+
+    ``forced`` pods go in any case.
+    """
     best: Plan | None = None
     found = 0
     for book in books:
-        plan = plan_of(book, held, request, rank, forced)
+        plan = plan_of(book, held, request, rank, forced, rule)
         if plan is None:
             continue
         if best is None or plan.cost < best.cost:
@@ -64,7 +72,12 @@ def best_plan(
 
 
 def plan_of(
-    book: NodeBook, held: type_of_held, request: Request, rank: type_of_rank, forced: Collection[str] = ()
+    book: NodeBook,
+    held: type_of_held,
+    request: Request,
+    rank: type_of_rank,
+    forced: Collection[str] = (),
+    rule: Rule = _NO_RULE,
 ) -> Plan | None:
     """The cheapest plan on one node."""
     if book.devices is None or book.standing[0]:
@@ -77,10 +90,13 @@ def plan_of(
     if not others <= ranks.keys() | leaving:
         return None  # who asks for memory alone and who asks for compute too are never on one node
     leaving |= others
+    must = others | set(forced)
+    if rule.together(must, ()) is None:
+        return None
     gpus = [gpu for gpu in book.present if gpu.device is not None and gpu.device.in_service]
     best: Plan | None = None
     for some in _choices(gpus, request):
-        gone = _fewest(book, held, request, some, ranks, leaving)
+        gone = _fewest(book, held, request, some, ranks, leaving, must, rule)
         if gone is None:
             continue
         rows = tuple(gpu.row for gpu in some if _fits(book, held, request, gpu, gone | leaving))
@@ -115,27 +131,42 @@ def _fewest(
     gpus: list[GpuBook],
     ranks: dict[str, Rank],
     leaving: set[str],
+    must: set[str],
+    rule: Rule,
 ) -> set[str] | None:
-    """A smallest set of pods without which enough of ``gpus`` fit, besides those that leave."""
+    """A smallest set of pods without which enough of ``gpus`` fit, besides those that leave (``must`` are of them)."""
     assert book.devices is not None
     cap, there = book.devices.max_node_pods, book.uids()
-    # At the node's cap of pods the end of any of them helps.
-    full = cap is not None and len(there - leaving) >= cap
-    gone = ((there if full else {uid for gpu in gpus for uid in gpu.pods}) & ranks.keys()) - leaving
+    # At the node's cap of pods, and at that of a quota, the end of any of them helps.
+    any_helps = rule.short or (cap is not None and len(there - leaving) >= cap)
+    candidates = (
+        (there if any_helps else {uid for gpu in gpus for uid in gpu.pods}) & ranks.keys()
+    ) - leaving
 
-    def fit() -> bool:
+    def fit(gone: set[str]) -> bool:
         away = gone | leaving
         if cap is not None and len(there - away) >= cap:
             return False
-        return sum(_fits(book, held, request, gpu, away) for gpu in gpus) >= request.gpu_count
+        if sum(_fits(book, held, request, gpu, away) for gpu in gpus) < request.gpu_count:
+            return False
+        return rule.enough(gone | must)
 
-    if not fit():
+    by_worth = _by_worth(candidates, ranks)
+    gone = set(rule.together(must, by_worth[::-1]) or ())
+    if not fit(gone) and len(gone) < len(candidates):
+        # Not all may go together. The least important were taken first; in their place a larger one may do.
+        gone = set(rule.together(must, sorted(by_worth, key=lambda uid: -_mib(held(uid)))) or ())
+    if not fit(gone):
         return None
     for uid in _by_worth(gone, ranks):
         gone.discard(uid)
-        if not fit():
+        if not fit(gone):
             gone.add(uid)
     return gone
+
+
+def _mib(held: Held) -> int:
+    return sum(share.mib for share in held.allocation.gpus)
 
 
 def _fits(book: NodeBook, held: type_of_held, request: Request, gpu: GpuBook, away: set[str]) -> bool:

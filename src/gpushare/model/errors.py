@@ -36,3 +36,7 @@ class MalformedDevices(ModelError):
 
 class MalformedAllocation(ModelError):
     """A bound pod whose allocation annotations are broken or contradict each other."""
+
+
+class InvalidQuotaTree(ModelError):
+    """An ElasticQuotaTree that contradicts itself, or counts what nobody asks for: it is refused whole."""

@@ -19,6 +19,15 @@ GPU_COUNT: Final = "aliyun.com/gpu-count"
 GPU_WHOLE: Final = "aliyun.com/gpu"
 """Whole GPUs, on ``topology`` nodes."""
 
+# --- elastic quotas --------------------------------------------------------------------------
+QUOTA_GROUP: Final = "scheduling.sigs.k8s.io/v1beta1"
+QUOTA_KIND: Final = "ElasticQuotaTree"
+QUOTA_PLURAL: Final = "elasticquotatrees"
+QUOTA_NAMESPACE: Final = "kube-system"
+"""The one namespace in which an ElasticQuotaTree counts."""
+MAX_JOBS: Final = "kube-queue/max-jobs"
+"""In the documentation's trees: how many jobs a job queue lets run. There is none here: taken, and not counted."""
+
 # --- node labels -----------------------------------------------------------------------------
 LABEL_MODE: Final = "ack.node.gpu.schedule"
 LABEL_PLACEMENT: Final = "ack.node.gpu.placement"

@@ -143,8 +143,14 @@ class Binder:
         try:
             if gang is not None:
                 await self._gangs.together(args.uid, gang)
+            refusal = self._view.quotas.refusal(args.uid)
+            if refusal:
+                raise BindRefused(refusal)
             self._ledger.unkeep(args.uid)
             allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
+            if held is None and (refusal := self._view.quotas.passed(args.uid)):
+                self._ledger.release(args.uid)
+                raise BindRefused(refusal)
         except NotTogether as alone:
             raise BindRefused(str(alone)) from None
         except Refused as refused:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from gpushare.ledger import Verdict
+from gpushare.model.amounts import amounts_of
 from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.request import Request, request_of
@@ -59,7 +60,13 @@ def filter_nodes(view: ClusterView, asked: Asked, on_refused: type_of_on_refused
     args, names, request, problem, gang = asked
     if problem:
         return wire.filter_answer(args, [], {}, dict.fromkeys(names, problem))
-    verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
+    refusal = _quota_refusal(view, args) if request is not None and view.quotas.in_use else ""
+    if refusal:
+        verdict = Verdict([], dict.fromkeys(names, refusal), {})
+    else:
+        verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
+        if request is not None and request.whole_device and view.quotas.in_use:
+            verdict = _without_whole(view, args, request, verdict)
     if not verdict.fits:
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
@@ -88,9 +95,24 @@ def _verdict(
     return view.ledger.filter_for(uid, request, names)
 
 
+def _quota_refusal(view: ClusterView, args: wire.ExtenderArgs) -> str:
+    uid = args.pod.metadata.uid
+    view.quotas.heard(uid, args.pod.key, amounts_of(args.pod))
+    return view.quotas.refusal(uid)
+
+
+def _without_whole(view: ClusterView, args: wire.ExtenderArgs, request: Request, verdict: Verdict) -> Verdict:
+    refused = view.quotas.whole_refusals(args.pod.metadata.uid, request, verdict.fits)
+    if not refused:
+        return verdict
+    fits = [name for name in verdict.fits if name not in refused]
+    return Verdict(fits, {**verdict.refused, **refused}, verdict.hopeless)
+
+
 def preempt_pods(view: ClusterView, args: wire.PreemptionArgs, on_found: Callable[[str], None]) -> bytes:
     """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
 
+    Nodes on which somebody would go whose elastic quota that would bring below its min are left out.
     ``on_found`` is told the UID of a pod for which kube-scheduler will make room.
     """
     victims = args.victims()
@@ -101,11 +123,14 @@ def preempt_pods(view: ClusterView, args: wire.PreemptionArgs, on_found: Callabl
     if request is None:
         return wire.preemption_answer(victims)
     uid = args.pod.metadata.uid
+    claim = view.quotas.claim(uid, args.pod.key, amounts_of(args.pod))
+    rank = view.lesser(args.pod.spec.priority or 0, claim=claim)
     found: dict[str, wire.Victims] = {}
     for node, chosen in victims.items():
         forced = set(chosen.uids)
-        rank = view.lesser(args.pod.spec.priority or 0)
-        plan = view.ledger.plan(request, (node,), rank, forced=forced)
+        if claim is not None and not all(claim.may_end(one, lesser=True) for one in forced):
+            continue
+        plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
         if plan is not None:
             more = tuple(one for one in plan.victims if one not in forced)
             found[node] = wire.Victims((*chosen.uids, *more), chosen.violations)

@@ -14,7 +14,7 @@ offered when the pod was asked about; before that the nodes of the pod that is a
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpushare.ledger import Ledger, Verdict
 from gpushare.model.gang import Gang
@@ -24,12 +24,21 @@ from gpushare.scheduler.records import PodRecord
 type_of_told = Callable[[str], None]
 type_of_told_with_pod = Callable[[str, str], None]
 type_of_told_many = Callable[[Iterable[str]], None]
+type_of_refusal = Callable[[str], str]
 
 #: How long a bind waits for the other pods of its gang, in seconds; less than kube-scheduler waits for an answer.
 PATIENCE_S: Final = 3.0
 #: How long room is kept for a gang whose pods do not all come, and how long others may have it then, in seconds.
 KEPT_S: Final = 60.0
 REST_S: Final = 10.0
+
+
+class Wanting(NamedTuple):
+    """A pod of a gang, what it asks for, and the nodes that it may have."""
+
+    record: PodRecord
+    request: Request
+    nodes: list[str]
 
 
 class NotTogether(Exception):
@@ -72,6 +81,10 @@ class Gangs:
         self.on_planned: type_of_told_many = lambda uids: None
         """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
         self.monotonic = time.monotonic
+        self.refusal: type_of_refusal = lambda uid: ""
+        """Why the pod of a UID may have no room, whatever there is; empty where it may."""
+        self.passed: type_of_refusal = lambda uid: ""
+        """Why it may not have the room that it was just given; empty where it may."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -167,25 +180,28 @@ class Gangs:
         self, group: _Group, uid: str, pod: str, gang: Gang, request: Request, need: int, running: set[str]
     ) -> Verdict:
         nodes = group.offered[uid]
-        chosen: list[tuple[str, str, Request]] = [(uid, pod, request)]
-        for other, record in group.pods.items():
-            if len(chosen) == need:
-                break
-            if other != uid and other not in running and record.request is not None:
-                chosen.append((other, record.pod, record.request))
+        chosen = _chosen(group, (uid, pod, request), need, running)
         if len(chosen) < need:
             wrong = [one for one in group.pods.values() if one.problem]
             why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else "the others cannot be placed"
             return _refused(nodes, f"gang {gang.key} needs {gang.least} pods together: {why}")
-        # The largest first: what is small finds a place beside them.
-        for other, key, asked in sorted(chosen, key=lambda one: -one[2].memory_units * one[2].gpu_count):
+        # Room that others make by their end is its own.
+        lifted = self._ledger.lift(group.pods)
+        for other, key, asked in _largest_first(chosen):
             offered = group.offered.get(other, nodes)
-            node = self._reserve(other, key, asked, offered)
+            refusal = self.refusal(other)
+            node = None if refusal else self._reserve(other, key, asked, offered)
+            if node is not None and (refusal := self.passed(other)):
+                self.on_given_up(other)
+                node = None
             if node is None:
                 found = len(group.planned)
                 self._give_up(group)
                 head = f"gang {gang.key} needs room for {need} pods at once and there is room for {found}"
                 refused = self._ledger.filter(asked, offered)
+                self._ledger.keep_again(lifted)
+                if refusal:
+                    return _refused(nodes, f"{head}: {refusal}")
                 reasons = refused.refused | refused.hopeless
                 return Verdict([], {name: f"{head}: {reasons.get(name, 'taken')}" for name in nodes}, {})
             group.planned[other] = node
@@ -195,6 +211,37 @@ class Gangs:
         node = group.planned[uid]
         others = f"gang {gang.key}: room for this pod is kept on node {node}"
         return Verdict([node], {name: others for name in nodes if name != node}, {})
+
+    def together_with(self, uid: str) -> list[str]:
+        """UIDs of all pods of a pod's gang; of one without a gang its own."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        return [uid] if group is None else list(group.pods)
+
+    def wanting(self, uid: str, nodes: list[str]) -> list[Wanting]:
+        """Who of a pod's gang needs room at once with it, the largest first, for which pods of others may have to end.
+
+        ``nodes`` may take the pod itself. Empty where the gang waits for something else, or room is being made for it
+        already.
+        """
+        group = self._groups.get(self._group_of.get(uid, ""))
+        if group is None:
+            return []
+        record = group.pods[uid]
+        assert record.gang is not None
+        running = group.running(uid)
+        need = max(record.gang.least - len(running), 1)
+        waits = len(group.pods) < record.gang.least or bool(group.planned)
+        if waits or record.request is None or any(map(self._ledger.kept_on, group.pods)):
+            return []
+        if self.monotonic() < group.rests_until_s:
+            return []
+        chosen = _chosen(group, (uid, record.pod, record.request), need, running)
+        if len(chosen) < need:
+            return []
+        return [
+            Wanting(group.pods[other], asked, group.offered.get(other, nodes))
+            for other, _, asked in _largest_first(chosen)
+        ]
 
     def _reserve(self, uid: str, pod: str, request: Request, nodes: list[str]) -> str | None:
         held = self._ledger.held(uid)
@@ -260,6 +307,24 @@ class Gangs:
             group.here.discard(uid)
         if uid not in group.placed:
             raise NotTogether(f"gang {gang.key}: the room that was kept for it was given up")
+
+
+def _chosen(
+    group: _Group, first: tuple[str, str, Request], need: int, running: set[str]
+) -> list[tuple[str, str, Request]]:
+    """``need`` pods that get room together, fewer where there are not as many; ``first`` is one of them."""
+    chosen = [first]
+    for uid, record in group.pods.items():
+        if len(chosen) == need:
+            break
+        if uid != first[0] and uid not in running and record.request is not None:
+            chosen.append((uid, record.pod, record.request))
+    return chosen
+
+
+def _largest_first(chosen: list[tuple[str, str, Request]]) -> list[tuple[str, str, Request]]:
+    """So that what is small finds a place beside them."""
+    return sorted(chosen, key=lambda one: -one[2].memory_units * one[2].gpu_count)
 
 
 def _remember(group: _Group, uid: str, nodes: list[str]) -> None:

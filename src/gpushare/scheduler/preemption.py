@@ -18,6 +18,8 @@ from gpushare.kube.events import Recorder
 from gpushare.ledger.preemption import Plan, sequence_from
 from gpushare.model.disruption import DisruptionBudget
 from gpushare.model.objects import Pod
+from gpushare.model.request import Request
+from gpushare.scheduler.gangs import Wanting
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.view import ClusterView
 
@@ -91,14 +93,17 @@ class Preemptor:
             waiting = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
             for uid, record in sorted(waiting, key=lambda one: -one[1].priority):
                 try:
-                    await self._make_room(record, nodes[uid])
+                    if record.gang is None:
+                        await self._make_room(record, nodes[uid])
+                    else:
+                        await self._make_room_for_gang(record, nodes[uid])
                 except KubeError as error:
                     self._ledger.unkeep(uid)
                     logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
         record = self._view.waiting.get(uid)
-        if record is None or record.request is None or not record.preempts or record.gang is not None:
+        if record is None or record.request is None or not record.preempts:
             return None
         return record
 
@@ -118,7 +123,7 @@ class Preemptor:
             plan = self._plan(record, nodes, guarded)
             if plan is None:
                 break
-            protected = await self._protected(plan)
+            protected = await self._protected(plan.victims)
             if not protected:
                 # Time has passed: it must still be the same.
                 if self._plan(record, [plan.node], guarded) == plan:
@@ -126,27 +131,129 @@ class Preemptor:
                 return
             guarded |= protected
         if guarded:
-            note = "room could be made only by ending pods that a PodDisruptionBudget protects now"
-            self._events.record(
-                record.reference(), kind="Warning", reason=REASON_NO_BUDGET, action="Preempting", note=note
-            )
+            self._tell_guarded(record)
 
-    def _plan(self, record: PodRecord, nodes: list[str], guarded: set[str]) -> Plan | None:
+    def _tell_guarded(self, record: PodRecord) -> None:
+        note = "room could be made only by ending pods that a PodDisruptionBudget protects now"
+        self._events.record(
+            record.reference(), kind="Warning", reason=REASON_NO_BUDGET, action="Preempting", note=note
+        )
+
+    async def _make_room_for_gang(self, record: PodRecord, nodes: list[str]) -> None:
+        """For all of a gang that need room at once, or for nobody: it is kept for them before anybody is asked to end."""
+        guarded: set[str] = set()
+        for _ in range(_TRIES):
+            plans = self._plan_together(self._view.gangs.wanting(record.uid, nodes), guarded)
+            if not plans:
+                break
+            try:
+                protected = await self._protected([uid for _, plan in plans for uid in plan.victims])
+                if not protected:
+                    # Time has passed: all of it must still be kept.
+                    if all(self._ledger.kept_on(one.uid) == plan.node for one, plan in plans):
+                        await self._end_together(plans)
+                    else:
+                        self._unkeep(plans)
+                    return
+            except KubeError:
+                self._unkeep(plans)
+                raise
+            self._unkeep(plans)
+            guarded |= protected
+        if guarded:
+            self._tell_guarded(record)
+
+    def _plan_together(self, wanting: list[Wanting], guarded: set[str]) -> list[tuple[PodRecord, Plan]]:
+        """A plan for each, whose room is kept then, with nobody in two of them; empty where one finds none."""
+        plans: list[tuple[PodRecord, Plan]] = []
+        ended: set[str] = set()
+        for record, request, nodes in wanting:
+            plan = self._plan(record, nodes, guarded, ended) if record.preempts else None
+            if plan is None:
+                self._unkeep(plans)
+                return []
+            self._keep(record, request, plan)
+            plans.append((record, plan))
+            ended.update(plan.victims)
+        return plans
+
+    def _unkeep(self, plans: list[tuple[PodRecord, Plan]]) -> None:
+        for record, _ in plans:
+            self._ledger.unkeep(record.uid)
+
+    async def _end_together(self, plans: list[tuple[PodRecord, Plan]]) -> None:
+        now_s = self._clock.monotonic()
+        for record, _ in plans:
+            self._kept_since[record.uid] = now_s
+        for record, plan in plans:
+            await self._evict_all(record, plan)
+
+    def _plan(
+        self, record: PodRecord, nodes: list[str], guarded: set[str], ended: Collection[str] = ()
+    ) -> Plan | None:
+        """For one pod; ``ended`` (UIDs) end for others of its gang."""
         if self._view.waiting.get(record.uid) is not record or self._ledger.held(record.uid) is not None:
             return None
         assert record.request is not None
         self._turn += 1
-        rank = self._view.lesser(record.priority, guarded)
-        return self._ledger.plan(record.request, sequence_from(nodes, self._turn), rank)
+        claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
+        rank = self._view.lesser(record.priority, guarded, claim)
+        if claim is not None and claim.short:
+            # Somebody of its quotas has to go, whatever room there is: where none of them is nothing helps.
+            there = {self._view.bound[uid].node for uid in claim.relieving() if rank(uid) is not None}
+            nodes = [node for node in nodes if node in there]
 
-    async def _protected(self, plan: Plan) -> set[str]:
-        """Those victims of the plan that budgets do not let go, or that are not what we know of them any more."""
-        if not plan.victims:
+        def planned() -> Plan | None:
+            assert record.request is not None
+            found = sequence_from(nodes, self._turn)
+            return self._ledger.plan(record.request, found, rank, forced=ended, rule=claim)
+
+        plan = planned()
+        lesser = self._kept_for_lesser(record)
+        if lesser and (plan is None or plan.victims):
+            lifted = self._ledger.lift(lesser)
+            other = planned()
+            self._ledger.keep_again(lifted)
+            if other is not None and (plan is None or other.cost < plan.cost):
+                return other._replace(in_place_of_others=True)
+        return plan
+
+    def _kept_for_lesser(self, record: PodRecord) -> list[str]:
+        """UIDs of less important pods for which room is kept: it gives way."""
+        return [
+            uid
+            for uid in self._kept_since
+            if self._ledger.kept_on(uid)
+            and (waits := self._view.waiting.get(uid)) is not None
+            and waits.priority < record.priority
+        ]
+
+    def _keep(self, record: PodRecord, request: Request, plan: Plan) -> None:
+        """Keep what a plan has found, in place of less important pods, and of all of their gangs."""
+        if plan.in_place_of_others:
+            node = self._ledger.node(plan.node)
+            assert node is not None
+            taken = {node.devices[row].uuid for row in plan.rows}
+            lifted = self._ledger.lift(self._kept_for_lesser(record))
+            giving = {
+                uid
+                for uid, (name, shares) in lifted.items()
+                if name == plan.node and any(share.uuid in taken for share in shares)
+            }
+            gone = {other for uid in giving for other in self._view.gangs.together_with(uid)}
+            self._ledger.lift(gone)
+            self._ledger.keep_again({uid: kept for uid, kept in lifted.items() if uid not in gone})
+            logger.info("pod %s: room on node %s that was kept for others is its own", record.pod, plan.node)
+        self._ledger.keep(record.uid, request, plan)
+
+    async def _protected(self, victims: Collection[str]) -> set[str]:
+        """Those of the victims that budgets do not let go, or that are not what we know of them any more."""
+        if not victims:
             return set()
         budgets = await self._pods.list_budgets()
         spent: dict[int, int] = {}
         found: set[str] = set()
-        for uid in plan.victims:
+        for uid in victims:
             record = self._view.bound.get(uid)
             if record is None:
                 continue
@@ -166,9 +273,12 @@ class Preemptor:
 
     async def _end(self, record: PodRecord, plan: Plan) -> None:
         assert record.request is not None
-        victims = [one for uid in plan.victims if (one := self._view.bound.get(uid)) is not None]
-        self._ledger.keep(record.uid, record.request, plan)
+        self._keep(record, record.request, plan)
         self._kept_since[record.uid] = self._clock.monotonic()
+        await self._evict_all(record, plan)
+
+    async def _evict_all(self, record: PodRecord, plan: Plan) -> None:
+        victims = [one for uid in plan.victims if (one := self._view.bound.get(uid)) is not None]
         if not victims:
             return  # those that leave already are enough
         namespace, _, name = record.pod.partition("/")
@@ -180,10 +290,12 @@ class Preemptor:
             plan.node,
             ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
         )
+        claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
         for victim in victims:
-            await self._evict(victim, record, plan.node)
+            why = "" if claim is None else claim.words(victim.uid)
+            await self._evict(victim, record, plan.node, why)
 
-    async def _evict(self, victim: PodRecord, record: PodRecord, node: str) -> None:
+    async def _evict(self, victim: PodRecord, record: PodRecord, node: str, why: str) -> None:
         namespace, _, name = victim.pod.partition("/")
         try:
             await self._pods.evict_pod(namespace, name, uid=victim.uid)
@@ -191,10 +303,12 @@ class Preemptor:
             if error.not_found or error.conflict:
                 return  # gone, or another by now
             raise
+        self._view.quotas.ended(victim.uid)
         self._events.record(
             victim.reference(),
             kind="Normal",
             reason=REASON_PREEMPTED,
             action="Preempting",
-            note=f"ended for pod {record.pod} (priority {record.priority}) on node {node}",
+            note=f"ended for pod {record.pod} (priority {record.priority}) on node {node}"
+            + (f": {why}" if why else ""),
         )

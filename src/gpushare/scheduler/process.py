@@ -25,6 +25,7 @@ from gpushare.scheduler.app import PREFIX, ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.preemption import Preemptor
+from gpushare.scheduler.quota_watch import QuotaWatch
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
@@ -142,6 +143,8 @@ async def serve(access: Access, settings: Settings) -> None:
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         view.on_freed = retries.freed
         view.gangs.on_planned = retries.hurry
+        view.quotas.on_admitting = retries.hurry
+        quotas = QuotaWatch(session, client, view.quotas, SYSTEM_CLOCK)
         reader = NodeReader(
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
@@ -155,6 +158,7 @@ async def serve(access: Access, settings: Settings) -> None:
 
         def missing() -> str:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
+            waiting += [] if quotas.synced else ["elastic quotas"]
             return f"{' and '.join(waiting)} not read yet" if waiting else ""
 
         def refused(uid: str, nodes: Collection[str]) -> None:
@@ -179,6 +183,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("sweep", binder.sweep()),
                 ("retries", retries.run()),
                 ("preemption", preemptor.run()),
+                ("quotas", quotas.run()),
                 ("settle", _settle(pods, nodes)),
             )
         ]

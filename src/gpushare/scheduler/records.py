@@ -6,6 +6,7 @@ import msgspec
 
 from gpushare.model import names
 from gpushare.model.allocation import Allocation
+from gpushare.model.amounts import NOTHING, amounts_of, type_of_amounts
 from gpushare.model.errors import InvalidRequest, MalformedAllocation
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import ObjectReference, Pod
@@ -49,6 +50,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     created: str = ""
     """RFC 3339."""
     cpu_milli: int = 0
+    amounts: type_of_amounts = NOTHING
+    """All that it requests, as quotas count it."""
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""
@@ -67,6 +70,7 @@ def record_of(pod: Pod) -> PodRecord | None:
         preempts=pod.spec.preemption_policy != "Never",
         leaving=pod.metadata.deletion_timestamp is not None,
         created=pod.metadata.creation_timestamp or "",
+        amounts=amounts_of(pod),
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 from gpushare.kube.events import Recorder
 from gpushare.ledger import Ledger
 from gpushare.ledger.preemption import Rank, type_of_rank
+from gpushare.ledger.quota_claim import Claim
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices, NodeMode, Placement, node_devices
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
@@ -24,6 +25,7 @@ from gpushare.model.request import Request, milli_of
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.gangs import Gangs
 from gpushare.scheduler.processors import Processors
+from gpushare.scheduler.quotas import Quotas
 from gpushare.scheduler.records import PodRecord
 
 logger = logging.getLogger(__name__)
@@ -98,6 +100,9 @@ class ClusterView:
         """Called when room came free or a node changed."""
         self.gangs = Gangs(ledger)
         """Pods that run together or not at all, and the room that is kept for them."""
+        self.quotas = Quotas(ledger, self.waiting, self.bound, events)
+        """What groups of namespaces are sure of, and may take at most."""
+        self.gangs.refusal, self.gangs.passed = self.quotas.refusal, self.quotas.passed
         self._events = events
         self._on_confirmed = on_confirmed
         self._foreign: dict[str, dict[str, _Foreign]] = {}
@@ -110,6 +115,10 @@ class ClusterView:
         if record.finished:
             self.remove_pod(record)
             return
+        self._take_pod(record)
+        self.quotas.look(record.uid)
+
+    def _take_pod(self, record: PodRecord) -> None:
         self.gangs.upsert(record)
         if record.bystander:
             if record.node:
@@ -176,6 +185,7 @@ class ClusterView:
         self.gangs.remove(record.uid)
         if self.ledger.release(record.uid):
             self.on_freed()
+        self.quotas.look(record.uid)
 
     def _resolve(self, record: PodRecord) -> Allocation | None:
         assert record.foreign is not None
@@ -211,15 +221,28 @@ class ClusterView:
         logger.warning("pod %s cannot be %s: %s", record.pod, "counted" if record.node else "placed", problem)
         self._events.record(record.reference(), kind="Warning", reason=reason, action=action, note=problem)
 
-    def lesser(self, priority: int, guarded: Collection[str] = ()) -> type_of_rank:
-        """The ranks of bound pods with less than ``priority``; ``guarded`` ones among them (UIDs) are not to go."""
+    def lesser(
+        self, priority: int, guarded: Collection[str] = (), claim: Claim | None = None
+    ) -> type_of_rank:
+        """The ranks of bound pods that may go for one of ``priority``; ``guarded`` ones (UIDs) may not.
+
+        Without a ``claim`` these are the pods with less; with one it says who of which priority, and who leaves counts.
+        """
 
         def rank(uid: str) -> Rank | None:
             record = self.bound.get(uid)
-            if record is None or record.priority >= priority or uid in guarded:
+            if record is None or uid in guarded:
                 return None
+            lesser, leaving = record.priority < priority, record.leaving
+            if claim is None:
+                if not lesser:
+                    return None
+            else:
+                leaving = leaving or claim.leaves(uid)
+                if not leaving and not claim.may_end(uid, lesser=lesser):
+                    return None
             made = int("".join(filter(str.isdecimal, record.created[:19])) or 0)
-            return Rank(record.priority, made, record.leaving)
+            return Rank(record.priority, made, leaving)
 
         return rank
 

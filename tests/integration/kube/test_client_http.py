@@ -81,6 +81,16 @@ async def test_pods_are_listed_over_pages_with_their_selectors() -> None:
     ]
 
 
+async def test_what_quotas_hold_is_written_into_the_status_of_the_tree_that_is_meant() -> None:
+    async with serving() as served, Session(Access(served.url)) as session:
+        served.answer(says({}))
+        await Client(session).report_quotas("kube-system", "tree", {"state": "InForce"}, uid="u")
+    (written,) = served.asked
+    path = "/apis/scheduling.sigs.k8s.io/v1beta1/namespaces/kube-system/elasticquotatrees/tree/status"
+    assert (written.method, written.path) == ("PATCH", path)
+    assert written.json == {"metadata": {"uid": "u"}, "status": {"state": "InForce"}}
+
+
 async def test_nodes_are_read_listed_annotated_and_given_capacity() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)

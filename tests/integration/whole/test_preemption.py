@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gpushare.model import names
 from tests.integration.whole.seen import Json, is_running, node_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
@@ -82,6 +83,18 @@ async def test_where_the_sum_is_short_too_the_victims_are_of_one_gpu(seen: World
     await seen.run_all("high")
     assert sum(is_running(seen.pod(name)) for name in low) == 3
     assert node_of(seen.pod("high")) == "four"
+
+
+async def test_a_gang_gets_room_for_all_of_its_pods_and_no_pod_more_ends(seen: World) -> None:
+    await classes(seen)
+    low = [f"low-{number}" for number in range(4)]
+    await seen.create(*(pod(name, 11, "low", "four") for name in low))
+    await seen.run_all(*low)
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    await seen.create(*(pod(f"g-{number}", 8, "high", "four", **labels) for number in range(2)))
+    await seen.run_all("g-0", "g-1")
+    # Two of 8 lie on one GPU of 15 as little as beside a pod of 11.
+    assert sum(is_running(seen.pod(name)) for name in low) == 2
 
 
 async def test_nobody_ends_for_a_pod_that_may_not_preempt(seen: World) -> None:

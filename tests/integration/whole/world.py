@@ -302,12 +302,23 @@ async def world(
     *nodes: NodeDescription,
     unit: MemoryUnit = MemoryUnit.GIB,
     check: Callable[[World], type_of_check] | None = None,
+    ignored: Sequence[str] = (),
 ) -> AsyncIterator[World]:
-    """A cluster of these nodes, started and in view; ends without a trace."""
+    """A cluster of these nodes, started and in view; ends without a trace.
+
+    The extender alone counts resources that are ``ignored``.
+    """
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
     told: list[str] = []
     async with (
-        Cluster(driver=DRIVER, nodes=nodes, unit=unit, told=told.append, control=control_plane()) as cluster,
+        Cluster(
+            driver=DRIVER,
+            nodes=nodes,
+            unit=unit,
+            told=told.append,
+            control=control_plane(),
+            ignored=ignored,
+        ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):
         made = World(cluster, session, told)

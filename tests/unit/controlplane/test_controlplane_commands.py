@@ -117,6 +117,11 @@ class TestSchedulerConfiguration:
         [extender] = config["extenders"]
         assert (extender["urlPrefix"], extender["managedResources"]) == ("http://x/y", [{"name": "a/b"}])
 
+    def test_what_the_extender_alone_counts_is_told_to_the_profile(self):
+        config = yaml.safe_load(with_extender("ours", "http://x/y", ("a/b",), ("a/b", "a/c")))
+        fit = {"name": "NodeResourcesFit", "args": {"ignoredResources": ["a/b", "a/c"]}}
+        assert config["profiles"] == [{"schedulerName": "ours", "pluginConfig": [fit]}]
+
     def test_what_the_user_gave_stays(self):
         given = {
             "kind": "KubeSchedulerConfiguration",

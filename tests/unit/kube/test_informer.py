@@ -217,6 +217,25 @@ async def test_waits_grow_while_the_server_is_away_and_begin_anew_after_a_good_w
         assert clock.slept[-1] == 0.2
 
 
+async def test_a_kind_that_may_be_absent_has_no_objects_until_it_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, view, clock = ScriptedServer(), View(), ScriptedClock()
+    absent = ApiError(404, "NotFound", "the server could not find the requested resource", PATH)
+    server.list_faults += [absent, absent]
+    async with following(server, view, clock=clock, may_be_absent=True) as informer:
+        assert view.syncs == 1
+        assert clock.slept == [5.0, 5.0]
+        assert (informer.figures.last_error, informer.figures.reconnects, caplog.text) == ("", 0, "")
+        server.create("a")
+        await until(lambda: agrees(server, view))
+        # Its definition goes, and with it all objects: the watch is cut, and a list finds nothing.
+        server.objects.clear()
+        server.list_faults.append(absent)
+        server.fault("gone")
+        await until(lambda: not view.items)
+
+
 async def test_the_last_error_is_shown_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
     server, view, shown = ScriptedServer(), View(), []
     server.list_faults.append(ApiError(403, "Forbidden", "pods is forbidden", PATH))

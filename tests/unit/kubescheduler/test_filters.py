@@ -72,6 +72,7 @@ def test_all_short_resources_are_named() -> None:
 
 def test_a_resource_that_the_node_does_not_have_is_insufficient() -> None:
     assert Wanted(a_pod(asks={"x/y": "1"})).refusals(state_of(a_node())) == ["Insufficient x/y"]
+    assert Wanted(a_pod(asks={"x/y": "1"}), {"x/y"}).refusals(state_of(a_node())) == []
     assert Wanted(a_pod(asks={"x/y": "0"})).refusals(state_of(a_node())) == []
 
 

@@ -197,6 +197,23 @@ async def test_a_waiting_pod_is_placed_as_soon_as_another_ends(world: World) -> 
     assert await world.placed("second") == "n1"
 
 
+async def test_of_what_the_extender_alone_counts_full_nodes_are_asked_about() -> None:
+    api, events = MemoryApi((PODS, NODES)), Events()
+    extender = ScriptedExtender(api)
+    profiles: dict[str, Extender | None] = {"ack-co-scheduler": extender}
+    scheduler = KubeScheduler(
+        api.objects, api.caches[PODS], api.caches[NODES], profiles, lambda _: events, ignored=tuple(GPU)
+    )
+    world = World(api, extender, scheduler, events)
+    task = asyncio.create_task(scheduler.run())
+    world.api.add(NODES, a_node("n1", gpu_mem="4"))
+    world.add_pod(asks=GPU)
+    assert await world.placed() == "n1"
+    assert extender.verbs() == ["filter", "bind"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_pod_that_the_extender_refused_is_tried_again_when_anything_happens(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.refused = {"n1": "full"}

@@ -210,5 +210,9 @@ class World:
         if record is not None:
             self.view.upsert_pod(record)
 
+    def api_pod(self, namespace: str, name: str) -> Pod:
+        """A pod as the API server has it."""
+        return decode_pod(self.api.pods[f"{namespace}/{name}"])
+
     def used_mib(self, node: str) -> list[int]:
         return [gpu.used_mib for gpu in self.ledger.usage(node).gpus]

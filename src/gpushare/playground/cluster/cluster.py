@@ -39,7 +39,8 @@ class Cluster:
     """The playground. ``told`` gets a line for whatever a person should know while it starts and runs.
 
     ``control`` is the control plane; without one it is the embedded one. ``isolation`` is the folder that `make
-    isolation` wrote; without one nothing holds containers to what they are given.
+    isolation` wrote; without one nothing holds containers to what they are given. ``ignored`` are resources that the
+    extender alone counts, so that it is asked about full nodes, too.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Cluster:
         images: Path | None = None,
         control: Control | None = None,
         isolation: Path | None = None,
+        ignored: Sequence[str] = (),
     ) -> None:
         self.nodes = tuple(nodes)
         self.unit = unit
@@ -62,6 +64,7 @@ class Cluster:
         self._driver = driver
         self._images = images
         self._isolation = isolation
+        self._ignored = tuple(ignored)
         self._told = told
         self.control: Control = control or EmbeddedControl()
 
@@ -113,7 +116,7 @@ class Cluster:
         # Started again, it must be where kube-scheduler calls it.
         address = f"127.0.0.1:{port_file.read_text().strip()}"
         self.parts["extender"].arguments[-1] = address
-        await self.control.start_scheduling(f"http://{address}/gpushare")
+        await self.control.start_scheduling(f"http://{address}/gpushare", self._ignored)
         self.parts.update(self.control.parts)
         for node in self.nodes:
             await self._step(f"node {node.name} ({node.mode}, {node.preset})", self.node_ready(node.name))

@@ -1,6 +1,6 @@
 """What the nodes and the extender of a playground are put under: the seam between the embedded and the real one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -55,8 +55,11 @@ class Control(Protocol):
     def kubelet_options(self, node: str, address: str) -> list[str]:
         """How the kubelet of ``node`` at ``address`` reaches the API server, and knows it when it calls."""
 
-    async def start_scheduling(self, extender_url: str) -> None:
-        """Start what schedules, asking the extender; returns when it does."""
+    async def start_scheduling(self, extender_url: str, ignored: Sequence[str] = ()) -> None:
+        """Start what schedules, asking the extender; returns when it does.
+
+        ``ignored``: resources that the extender alone counts.
+        """
 
     async def stop(self) -> None:
         """End what ``parts`` has, in good order."""

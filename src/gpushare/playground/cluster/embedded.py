@@ -1,7 +1,7 @@
 """The embedded control plane: our API server, controllers and kube-scheduler's loop, a process each."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -67,7 +67,7 @@ class EmbeddedControl:
         token_file = self._place.state / "kubelet.token"
         return ["--kubeconfig", str(self.access("kubelet")), "--token-file", str(token_file)]
 
-    async def start_scheduling(self, extender_url: str) -> None:
+    async def start_scheduling(self, extender_url: str, ignored: Sequence[str] = ()) -> None:
         """Both profiles are in one process."""
         kubeconfig = str(self.access("kubescheduler"))
         arguments = [
@@ -77,6 +77,7 @@ class EmbeddedControl:
             "--extender",
             extender_url,
         ]
+        arguments += [option for name in ignored for option in ("--ignored-resource", name)]
         self._place.add("kubescheduler", arguments, {})
 
     async def stop(self) -> None:

@@ -94,9 +94,9 @@ class RealControl:
         kubeconfig = self.plane.kubeconfig_of(f"system:node:{node}")
         return ["--kubeconfig", str(kubeconfig), "--tls", str(certificate), str(key), str(self.plane.ca)]
 
-    async def start_scheduling(self, extender_url: str) -> None:
+    async def start_scheduling(self, extender_url: str, ignored: Sequence[str] = ()) -> None:
         """Start the scheduler that asks the extender."""
-        config = with_extender(names.SCHEDULER_NAME, extender_url, (names.GPU_MEM, names.GPU_CORE))
+        config = with_extender(names.SCHEDULER_NAME, extender_url, (names.GPU_MEM, names.GPU_CORE), ignored)
         try:
             await self.plane.add_scheduler(names.SCHEDULER_NAME, config)
         except ControlPlaneError as error:

@@ -1,6 +1,6 @@
 """KubeSchedulerConfiguration: ours, or the user's with what only the control plane knows filled in. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -32,8 +32,11 @@ def plain(kubeconfig: str) -> str:
     return completed(_written({"apiVersion": _API, "kind": _KIND}), kubeconfig, "the default configuration")
 
 
-def with_extender(profile: str, url: str, resources: tuple[str, ...]) -> str:
-    """A scheduler called ``profile`` that asks the extender at ``url`` about pods with one of ``resources``."""
+def with_extender(profile: str, url: str, resources: tuple[str, ...], ignored: Sequence[str] = ()) -> str:
+    """A scheduler called ``profile`` that asks the extender at ``url`` about pods with one of ``resources``.
+
+    Of those that are ``ignored`` it does not look at what nodes have left.
+    """
     extender = {
         "urlPrefix": url,
         "filterVerb": "filter",
@@ -45,7 +48,8 @@ def with_extender(profile: str, url: str, resources: tuple[str, ...]) -> str:
         "httpTimeout": "5s",
         "managedResources": [{"name": name} for name in resources],
     }
-    profiles = [{"schedulerName": profile}]
+    fit = {"name": "NodeResourcesFit", "args": {"ignoredResources": list(ignored)}}
+    profiles = [{"schedulerName": profile, **({"pluginConfig": [fit]} if ignored else {})}]
     return _written({"apiVersion": _API, "kind": _KIND, "profiles": profiles, "extenders": [extender]})
 
 

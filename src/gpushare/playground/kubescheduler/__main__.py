@@ -22,8 +22,8 @@ from gpushare.playground.objects import NODES, PODS, Objects
 from gpushare.playground.running import announce_when_synced, run_together, until_told_to_end
 
 
-async def serve(kubeconfig: str | None, extender_url: str, name: str) -> None:
-    """Schedule until SIGTERM or SIGINT; ``name`` is the profile with the extender."""
+async def serve(kubeconfig: str | None, extender_url: str, name: str, ignored: Sequence[str] = ()) -> None:
+    """Schedule until SIGTERM or SIGINT; ``name`` is the profile with the extender, which alone counts ``ignored``."""
     async with Session(load_access(kubeconfig)) as session, aiohttp.ClientSession() as http:
         recorders = {
             one: EventRecorder(session, controller=one, instance=f"{one}-{os.getpid()}")
@@ -32,7 +32,12 @@ async def serve(kubeconfig: str | None, extender_url: str, name: str) -> None:
         pods, nodes = Cache(), Cache()
         extender = Extender(ExtenderSettings(extender_url), http)
         scheduler = KubeScheduler(
-            Objects(session), pods, nodes, {DEFAULT_SCHEDULER: None, name: extender}, recorders.__getitem__
+            Objects(session),
+            pods,
+            nodes,
+            {DEFAULT_SCHEDULER: None, name: extender},
+            recorders.__getitem__,
+            ignored=ignored,
         )
         announce_when_synced([pods, nodes])
         parts = [
@@ -63,10 +68,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help="spec.schedulerName of the profile with the extender (default: %(default)s)",
     )
+    parser.add_argument(
+        "--ignored-resource",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a resource that the extender alone counts (may be repeated)",
+    )
     options = parser.parse_args(argv)
     logs.configure()
     try:
-        uvloop.run(serve(options.kubeconfig, options.extender, options.scheduler_name))
+        uvloop.run(
+            serve(options.kubeconfig, options.extender, options.scheduler_name, options.ignored_resource)
+        )
     except KubeError as error:
         print(f"kubescheduler: {error}", file=sys.stderr)
         return 1

@@ -4,7 +4,7 @@ Source: kubernetes 1.36 ``pkg/scheduler/schedule_one.go``, with ``percentageOfNo
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderError
@@ -36,12 +36,16 @@ class Choice:
 
 
 async def choose(
-    pod: Json, nodes: Occupancy, extender: Extender | None, chance: Callable[[], float]
+    pod: Json,
+    nodes: Occupancy,
+    extender: Extender | None,
+    chance: Callable[[], float],
+    ignored: Collection[str] = (),
 ) -> Choice:
-    """The node for ``pod``. Raises ``Unschedulable``, or ``ExtenderError`` when the extender fails."""
+    """The node for ``pod``, whatever they have left of ``ignored`` resources. Raises ``Unschedulable``, or ``ExtenderError`` when the extender fails."""
     if not len(nodes):
         raise Unschedulable(NO_NODES)
-    wanted = Wanted(pod)
+    wanted = Wanted(pod, ignored)
     reasons: dict[str, list[str]] = {}
     feasible: list[NodeState] = []
     for state in nodes:

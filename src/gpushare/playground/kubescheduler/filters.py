@@ -1,5 +1,6 @@
 """The in-tree filters, in kube-scheduler's order and with its words."""
 
+from collections.abc import Collection
 from typing import Final
 
 from gpushare.playground.kubescheduler.amounts import CPU, MEMORY, PODS, Amounts, requests_of
@@ -16,11 +17,13 @@ _ORDER: Final = {CPU: 0, MEMORY: 1, "ephemeral-storage": 2}
 
 
 class Wanted:
-    """A pod with what the filters need of it, read once per scheduling cycle."""
+    """A pod with what the filters need of it, read once per scheduling cycle; ``ignored`` resources do not count."""
 
-    def __init__(self, pod: Json) -> None:
+    def __init__(self, pod: Json, ignored: Collection[str] = ()) -> None:
         self.pod = pod
-        self.requests: Amounts = requests_of(pod)
+        self.requests: Amounts = {
+            name: amount for name, amount in requests_of(pod).items() if name not in ignored
+        }
         self.ports: frozenset[HostPort] = host_ports_of(pod)
 
     def refusals(self, state: NodeState) -> list[str]:

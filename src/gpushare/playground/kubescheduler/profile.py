@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from gpushare.kube.backoff import chance
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 class Profile:
     """Schedules the pods that name ``name``, with an extender beside it or without.
 
-    ``happened`` tells all profiles of an event. ``chance`` picks among equal nodes.
+    ``ignored`` are resources that are not looked at (``ignoredResources`` of NodeResourcesFit). ``happened`` tells all profiles of an event. ``chance`` picks among equal nodes.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Profile:
         nodes: Occupancy,
         reporter: Reporter,
         extender: Extender | None = None,
+        ignored: Collection[str] = (),
         happened: Callable[[Event], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = chance,
@@ -55,6 +56,7 @@ class Profile:
         self._nodes = nodes
         self._reporter = reporter
         self._extender = extender
+        self._ignored = frozenset(ignored)
         self._happened = happened or self.queue.happened
         self._chance = chance
         self._bindings: set[asyncio.Task[None]] = set()
@@ -82,7 +84,7 @@ class Profile:
         if waiting.attempts == 1 and (wishes := ignored_wishes(pod)):
             self._reporter.ignores(pod, wishes)
         try:
-            choice = await choose(pod, self._nodes, self._extender, self._chance)
+            choice = await choose(pod, self._nodes, self._extender, self._chance, self._ignored)
         except Unschedulable as error:
             await self._give_up(waiting, UNSCHEDULABLE, str(error), by_extender=error.by_extender)
         except ExtenderError as error:
@@ -100,7 +102,7 @@ class Profile:
         if self._pods.by_uid(waiting.uid) is None:
             self.queue.remove(waiting.uid)
             return False
-        if state is None or Wanted(pod).refusals(state):
+        if state is None or Wanted(pod, self._ignored).refusals(state):
             # Another profile took the place while the extender was asked: straight back to the queue.
             waiting.missed.add(Event.NODE_CHANGED)
             waiting.attempts -= 1

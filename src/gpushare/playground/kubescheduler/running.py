@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
@@ -32,7 +32,7 @@ class KubeScheduler:
     """Schedules the pods in ``pods`` onto the nodes in ``nodes``; somebody else feeds both caches.
 
     ``profiles`` gives scheduler names and their extender, if they have one; ``recorder`` the recorder of
-    events for a profile's name.
+    events for a profile's name. Those with an extender leave ``ignored`` resources to it.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class KubeScheduler:
         clock: Clock = SYSTEM_CLOCK,
         monotonic: Callable[[], float] = time.monotonic,
         first_backoff_s: float = FIRST_BACKOFF_S,
+        ignored: Collection[str] = (),
     ) -> None:
         self._pods = pods
         self._nodes = nodes
@@ -58,6 +59,7 @@ class KubeScheduler:
                 nodes=self.occupancy,
                 reporter=Reporter(objects, recorder(name), clock),
                 extender=extender,
+                ignored=() if extender is None else ignored,
                 happened=self._happened,
                 monotonic=monotonic,
                 first_backoff_s=first_backoff_s,

@@ -1,0 +1,74 @@
+"""What a pod asks for, resource by resource, as quotas count it: exact, in thousandths, whatever the resource."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import ceil
+from typing import Final
+
+from gpushare.model.errors import InvalidQuantity
+from gpushare.model.objects import Container, Pod
+from gpushare.model.quantity import parse_quantity, type_of_quantity
+from gpushare.model.request import ContainerKind, effective_amount
+
+type_of_amounts = Mapping[str, int]
+"""Resource → thousandths: 3 of ``aliyun.com/gpu-mem`` are 3000, half a processor 500, 1 KiB of memory 1024000."""
+
+NOTHING: Final[type_of_amounts] = {}
+_BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_IN_BYTES: Final = ("memory", "ephemeral-storage")
+
+
+def amounts_of(pod: Pod) -> type_of_amounts:
+    """What the pod's containers request together, as Kubernetes counts it (init containers, sidecars, apps).
+
+    A container counts with its request, and with its limit where it names no request. What is no quantity counts as
+    nothing: the API server takes no such pod. Equal pods share one value, which nobody may change.
+    """
+    listed: list[tuple[ContainerKind, Container]] = []
+    for container in pod.spec.init_containers or ():
+        sidecar = container.restart_policy == "Always"
+        listed.append((ContainerKind.SIDECAR if sidecar else ContainerKind.INIT, container))
+    listed += [(ContainerKind.APP, container) for container in pod.spec.containers]
+    return _summed(tuple((kind, _asked(container)) for kind, container in listed))
+
+
+def _asked(container: Container) -> tuple[tuple[str, type_of_quantity], ...]:
+    resources = container.resources
+    if resources is None:
+        return ()
+    return tuple(((resources.limits or {}) | (resources.requests or {})).items())
+
+
+@lru_cache(maxsize=4096)
+def _summed(
+    asked: tuple[tuple[ContainerKind, tuple[tuple[str, type_of_quantity], ...]], ...],
+) -> type_of_amounts:
+    resources = dict.fromkeys(name for _, amounts in asked for name, _ in amounts)
+    read = [(kind, {name: _thousandths(amount) for name, amount in amounts}) for kind, amounts in asked]
+    return {
+        name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read]) for name in resources
+    }
+
+
+def _thousandths(amount: type_of_quantity) -> int:
+    try:
+        return max(thousandths_of(amount), 0)
+    except InvalidQuantity:
+        return 0
+
+
+def thousandths_of(amount: type_of_quantity, subject: str = "") -> int:
+    """A quantity in thousandths, rounded up as Kubernetes does. Raises ``InvalidQuantity`` naming ``subject``."""
+    return ceil(1000 * parse_quantity(amount, subject))
+
+
+def written(resource: str, thousandths: int) -> str:
+    """The quantity as people write it: ``3``, ``500m``, ``10Gi``."""
+    whole, rest = divmod(thousandths, 1000)
+    if rest:
+        return f"{thousandths}m"
+    if whole and (resource in _IN_BYTES or resource.startswith("hugepages-")):
+        for suffix, size in _BINARY:
+            if whole % size == 0:
+                return f"{whole // size}{suffix}"
+    return str(whole)

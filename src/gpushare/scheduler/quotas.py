@@ -1,0 +1,241 @@
+"""Elastic quotas at work: the tree that is in force, who is charged, and what that means for pods that wait.
+
+Charges follow the pods that the scheduler knows and the room that the ledger sets aside; nothing of them is stored. One
+tree is in force: the oldest. Where it is changed into one that contradicts itself the one before stays, also for the
+next leader, to whom the tree's status tells it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from gpushare.kube.events import Recorder
+from gpushare.ledger import Held, Ledger
+from gpushare.ledger.quota import Charge, QuotaBooks
+from gpushare.ledger.quota_claim import Claim
+from gpushare.model import names
+from gpushare.model.amounts import type_of_amounts
+from gpushare.model.objects import ObjectReference
+from gpushare.model.quota_tree import QuotaTree, QuotaTreeRecord
+from gpushare.model.request import Request
+from gpushare.scheduler.records import PodRecord
+
+logger = logging.getLogger(__name__)
+
+REASON_REFUSED: Final = "QuotaTreeRefused"
+REASON_NOT_IN_FORCE: Final = "QuotaTreeNotInForce"
+#: What pods ask for that the informer has not shown yet, by UID; the oldest give way.
+_HEARD: Final = 1024
+
+type_of_told_many = Callable[[Iterable[str]], None]
+
+
+class Quotas:
+    """Whom the elastic quotas of the cluster let in, and what they hold.
+
+    ``waiting`` and ``bound`` are the pods that the view knows, by UID. Not for several threads.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        waiting: Mapping[str, PodRecord],
+        bound: Mapping[str, PodRecord],
+        events: Recorder,
+    ) -> None:
+        self.books = QuotaBooks()
+        self.trees: dict[str, QuotaTreeRecord] = {}
+        """Every ElasticQuotaTree by its name."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when figures or trees changed."""
+        self.on_admitting: type_of_told_many = lambda uids: None
+        """Called with the UIDs of waiting pods that another tree may let in."""
+        self._ledger = ledger
+        self._waiting = waiting
+        self._bound = bound
+        self._events = events
+        self._heard: dict[str, Charge] = {}
+        self._ended: set[str] = set()
+        self._in_force: tuple[str, str, QuotaTree] | None = None
+        self._told: dict[str, str] = {}
+        ledger.on_room = self.look
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a tree is in force."""
+        return self.books.tree is not None
+
+    # --- trees ------------------------------------------------------------------------------------
+
+    def synced(self) -> None:
+        """The first list of trees is complete."""
+
+    def upsert(self, item: QuotaTreeRecord) -> None:
+        """A tree was added or changed."""
+        self.trees[item.name] = item
+        self._choose()
+
+    def remove(self, key: str, last: QuotaTreeRecord) -> None:
+        """A tree is gone."""
+        self.trees.pop(last.name, None)
+        self._told.pop(last.uid, None)
+        self._choose()
+
+    def chosen(self) -> QuotaTreeRecord | None:
+        """The tree that counts: the oldest, of equals the first by name."""
+        return min(self.trees.values(), key=lambda one: (one.created, one.name), default=None)
+
+    @property
+    def root_in_force(self) -> str:
+        """The ``spec.root`` by which is counted now, as JSON; empty where no tree is in force."""
+        return "" if self._in_force is None else self._in_force[1]
+
+    def _choose(self) -> None:
+        chosen = self.chosen()
+        for record in self.trees.values():
+            self._tell(record, chosen)
+        if chosen is None:
+            self._count_by(None)
+        elif chosen.tree is not None:
+            self._count_by((chosen.uid, chosen.root, chosen.tree))
+        elif self._in_force is None or self._in_force[0] != chosen.uid:
+            # Nobody here knows what it was before, but its status may.
+            earlier = chosen.earlier
+            self._count_by(None if earlier is None else (chosen.uid, chosen.earlier_root, earlier))
+        self.on_changed()
+
+    def _tell(self, record: QuotaTreeRecord, chosen: QuotaTreeRecord | None) -> None:
+        note, reason = record.problem, REASON_REFUSED
+        if chosen is not None and record is not chosen:
+            note = f"not in force: tree {chosen.name} is older, and there is one tree; remove one of the two"
+            reason = REASON_NOT_IN_FORCE
+        if self._told.get(record.uid, "") == note:
+            return
+        self._told[record.uid] = note
+        if not note:
+            return
+        logger.warning("ElasticQuotaTree %s: %s", record.name, note)
+        subject = ObjectReference(
+            names.QUOTA_KIND, record.name, names.QUOTA_NAMESPACE, record.uid, names.QUOTA_GROUP
+        )
+        self._events.record(subject, kind="Warning", reason=reason, action="Counting", note=note[:1000])
+
+    def _count_by(self, in_force: tuple[str, str, QuotaTree] | None) -> None:
+        before, self._in_force = self._in_force, in_force
+        tree = None if in_force is None else in_force[2]
+        if self.books.tree == tree:
+            return
+        logger.info("elastic quotas: %s", "none in force" if tree is None else f"{len(tree.quotas)} in force")
+        self.books.set_tree(tree)
+        for uid in (*self._waiting, *self._bound):
+            self.look(uid)
+        trees = [one for one in (tree, None if before is None else before[2]) if one is not None]
+        self.on_admitting(
+            [
+                uid
+                for uid, record in self._waiting.items()
+                if any(_namespace(record.pod) in one.leaf_of for one in trees)
+            ]
+        )
+
+    # --- who is charged ---------------------------------------------------------------------------
+
+    def look(self, uid: str) -> None:
+        """Something about the pod changed: what it asks for, holds or has kept, or whether it is there."""
+        if self.books.tree is None:
+            return
+        before = self.books.charged(uid)
+        self.books.charge(uid, self._charge(uid))
+        if self.books.charged(uid) != before:
+            self.on_changed()
+
+    def _charge(self, uid: str) -> Charge | None:
+        record = self._bound.get(uid)
+        held = self._ledger.held(uid)
+        if record is not None:
+            leaving = record.leaving or uid in self._ended
+            return Charge(_namespace(record.pod), _at_least(record.amounts, held), leaving)
+        self._ended.discard(uid)
+        if held is None and not self._ledger.kept_on(uid):
+            return None
+        waits = self._waiting.get(uid)
+        if waits is not None:
+            return Charge(_namespace(waits.pod), _at_least(waits.amounts, held), bound=False)
+        heard = self._heard.get(uid)
+        return None if heard is None else heard._replace(amounts=_at_least(heard.amounts, held))
+
+    def heard(self, uid: str, pod: str, amounts: type_of_amounts) -> None:
+        """A pod (``namespace/name``) is asked about, perhaps before the informer has shown it."""
+        if uid in self._waiting:
+            return
+        self._heard.pop(uid, None)
+        self._heard[uid] = Charge(_namespace(pod), amounts, bound=False)
+        if len(self._heard) > _HEARD:
+            del self._heard[next(iter(self._heard))]
+
+    def ended(self, uid: str) -> None:
+        """The pod's end was asked for by us; the informer will say so."""
+        if uid in self._bound:
+            self._ended.add(uid)
+            self.look(uid)
+
+    # --- what follows for pods that wait ------------------------------------------------------------
+
+    def refusal(self, uid: str) -> str:
+        """Why a pod that waits, or was heard of, may not have what it asks for now; empty where it may.
+
+        Who holds its share already has been let in.
+        """
+        if self.books.tree is None or self._ledger.held(uid) is not None:
+            return ""
+        waits = self._waiting.get(uid)
+        if waits is not None:
+            return self.books.refusal(uid, _namespace(waits.pod), waits.amounts)
+        heard = self._heard.get(uid)
+        return "" if heard is None else self.books.refusal(uid, heard.namespace, heard.amounts)
+
+    def passed(self, uid: str) -> str:
+        """Which max is passed with what the pod has been given just now, for people; empty where none is.
+
+        Who asks for a whole GPU may be given more units than it named.
+        """
+        charge = self.books.charged(uid)
+        return "" if charge is None else self.books.refusal(uid, charge.namespace, charge.amounts)
+
+    def whole_refusals(self, uid: str, request: Request, nodes: list[str]) -> dict[str, str]:
+        """Which of ``nodes`` a pod may not have, for the units of the GPUs that it would be given whole, and why."""
+        known = self._waiting.get(uid)
+        asked = self._heard.get(uid) if known is None else Charge(_namespace(known.pod), known.amounts)
+        if asked is None or not asked.amounts.get(names.GPU_MEM) or self._ledger.held(uid) is not None:
+            return {}
+        units = self._ledger.largest_units(nodes)
+        reasons = {
+            one: self.books.refusal(
+                uid, asked.namespace, {**asked.amounts, names.GPU_MEM: 1000 * one * request.gpu_count}
+            )
+            for one in set(units)
+        }
+        if not any(reasons.values()):
+            return {}
+        return {
+            node: f"{reasons[one]} by GPUs of {one} that are given whole"
+            for node, one in zip(nodes, units, strict=True)
+            if reasons[one]
+        }
+
+    def claim(self, uid: str, pod: str, amounts: type_of_amounts) -> Claim | None:
+        """Whom the pod may have ended; ``None`` where no tree is in force."""
+        return None if self.books.tree is None else Claim(self.books, uid, _namespace(pod), amounts)
+
+
+def _at_least(amounts: type_of_amounts, held: Held | None) -> type_of_amounts:
+    """What is asked for, or what is held where that is more GPU memory: a whole GPU counts with all of its units."""
+    asked = amounts.get(names.GPU_MEM)
+    if held is None or not asked:
+        return amounts
+    units = 1000 * sum(share.units for share in held.allocation.gpus)
+    return amounts if units <= asked else {**amounts, names.GPU_MEM: units}
+
+
+def _namespace(pod: str) -> str:
+    return pod.partition("/")[0]

@@ -1,0 +1,236 @@
+"""Whom a waiting pod may have ended for its quota's sake: borrowers while it is within its min, and no guarantee breaks."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.ledger import Ledger
+from gpushare.ledger.preemption import Rank
+from gpushare.ledger.quota import Charge, QuotaBooks
+from gpushare.ledger.quota_claim import Claim, NoRule
+from gpushare.model.quota_tree import QuotaTree
+from tests.unit.ledger.ledger_samples import asks, node
+from tests.unit.ledger.test_quota_books import CPU, MEM, books_of, family, mem, tree_of
+
+
+def claim_of(books: QuotaBooks, namespace: str, units: int) -> Claim:
+    return Claim(books, "waits", namespace, {MEM: units * 1000})
+
+
+def two(most: int = 16) -> QuotaTree:
+    """root 16 = a 8..most (namespace x) + b 8..16 (namespace z)."""
+    a = {"name": "a", "namespaces": ["x"], "min": {MEM: 8}, "max": {MEM: most}}
+    b = {"name": "b", "namespaces": ["z"], "min": {MEM: 8}, "max": {MEM: 16}}
+    return tree_of({"name": "root", "min": {MEM: 16}, "max": {MEM: 16}, "children": [a, b]})
+
+
+def test_within_its_min_it_may_end_who_borrowed_whatever_their_priority() -> None:
+    books = books_of(two(), p=mem("z", 4), q=mem("z", 8))
+    assert claim_of(books, "x", 8).may_end("p", lesser=False)
+    assert not claim_of(books, "x", 9).may_end("p", lesser=True)
+    # q alone would take b from 12 to 4, below its 8.
+    assert not claim_of(books, "x", 8).may_end("q", lesser=True)
+
+
+def test_within_one_quota_priorities_decide() -> None:
+    books = books_of(two(), p=mem("x", 4))
+    claim = claim_of(books, "x", 4)
+    assert claim.may_end("p", lesser=True)
+    assert not claim.may_end("p", lesser=False)
+    assert claim.words("p") == ""
+
+
+def test_pods_without_a_quota_are_as_ever_and_spare_guarantees() -> None:
+    books = books_of(two(), p=mem("z", 8), q=mem("x", 8), r=mem("x", 4))
+    claim = claim_of(books, "elsewhere", 4)
+    assert claim.may_end("unknown", lesser=True)
+    assert not claim.may_end("unknown", lesser=False)
+    assert not claim.may_end("p", lesser=True)
+    assert claim.may_end("r", lesser=True)
+    assert not claim.may_end("r", lesser=False)
+    assert (claim.short, claim.words("r")) == (False, "")
+    assert claim_of(books, "x", 4).words("unknown") == ""
+
+
+def test_a_quota_without_a_min_has_nothing_to_take_back() -> None:
+    a = {"name": "a", "namespaces": ["x"]}
+    books = books_of(tree_of({"name": "root", "children": [a, {"name": "b", "namespaces": ["z"]}]}))
+    books.charge("p", mem("z", 4))
+    assert not claim_of(books, "x", 1).may_end("p", lesser=True)
+
+
+def test_in_a_tree_the_group_keeps_its_min_and_brothers_lend_each_other_first() -> None:
+    # a1 (4..8) and a2 (4) are sure of 8 together: what a1 has of that is lent by its brother, not by b.
+    books = books_of(family(), p=mem("x", 8))
+    assert not claim_of(books, "z", 4).may_end("p", lesser=True)
+    books.charge("p2", mem("x", 4))
+    assert claim_of(books, "z", 4).may_end("p2", lesser=True)
+    books.charge("p2", None)
+    books.charge("p", mem("x", 4))
+    books.charge("p3", mem("x", 4))
+    assert claim_of(books, "y", 4).may_end("p3", lesser=False)
+    assert not claim_of(books, "y", 5).may_end("p3", lesser=False)
+
+
+def test_a_group_above_its_min_takes_back_from_its_own_alone() -> None:
+    books = books_of(family(), p=mem("x", 4), p2=mem("x", 6), q=mem("z", 8), q2=mem("z", 2))
+    claim = claim_of(books, "y", 2)
+    assert claim.may_end("p2", lesser=False)
+    assert not claim.may_end("q2", lesser=True), "a holds 10 of 8, so b owes it nothing"
+
+
+def test_who_leaves_counts_as_gone_and_may_always_go() -> None:
+    books = books_of(two(), p=mem("z", 4, leaving=True), q=mem("z", 4), r=mem("z", 4))
+    claim = claim_of(books, "x", 4)
+    assert claim.may_end("p", lesser=False)
+    assert claim.leaves("p")
+    assert not claim.leaves("q")
+    assert not claim.may_end("q", lesser=False), "b stays with 8, its min"
+    assert claim.together(["p"], ["q", "p"]) == ["p"]
+
+
+def test_not_more_go_together_than_the_quota_had_borrowed() -> None:
+    books = books_of(two(), p=mem("z", 4), q=mem("z", 4), r=mem("z", 4), s=mem("x", 2))
+    claim = claim_of(books, "x", 4)
+    assert claim.together([], ["p", "q", "r", "s", "unknown"]) == ["p", "s", "unknown"]
+    assert claim.together(["r"], ["p", "q"]) == []
+    assert claim.together(["p", "q"], []) is None
+    assert claim.together(["s", "r"], ["p"]) == []
+
+
+def test_a_min_of_another_resource_protects_too() -> None:
+    b = {"name": "b", "namespaces": ["z"], "min": {CPU: 2}}
+    a = {"name": "a", "namespaces": ["x"], "min": {MEM: 8}}
+    books = books_of(tree_of({"name": "root", "min": {MEM: 8, CPU: 2}, "children": [a, b]}))
+    books.charge("p", Charge("z", {MEM: 4000, CPU: 1000}))
+    books.charge("q", Charge("z", {MEM: 4000}))
+    assert not claim_of(books, "x", 4).may_end("p", lesser=True)
+    assert claim_of(books, "x", 4).may_end("q", lesser=True)
+
+
+def test_at_the_max_those_of_the_quota_relieve_it_and_borrowers_under_the_same_roof() -> None:
+    books = books_of(two(most=8), p=mem("x", 4), q=mem("x", 4))
+    claim = claim_of(books, "x", 4)
+    assert claim.short
+    assert sorted(claim.relieving()) == ["p", "q"]
+    assert claim.enough({"p", "unknown"})
+    assert not claim.enough(())
+    roof = books_of(two(), p=mem("x", 4), q=mem("z", 12))
+    claim = claim_of(roof, "x", 4)
+    assert claim.short
+    assert sorted(claim.relieving()) == ["p", "q"]
+    assert sorted(claim_of(roof, "x", 8).relieving()) == ["p"], "beyond its min it has no claim on b"
+
+
+def test_a_limit_of_what_is_not_asked_for_does_not_matter() -> None:
+    books = books_of(family(), p=Charge("x", {CPU: 5000}))
+    assert not claim_of(books, "x", 4).short
+
+
+def test_no_rule_allows_all() -> None:
+    assert NoRule().together((), ["p"]) == ["p"]
+    assert NoRule().enough(())
+
+
+# --- with room on GPUs ------------------------------------------------------------------------------
+
+
+def held(ledger: Ledger, books: QuotaBooks, uid: str, namespace: str, units: int, on: str = "n1") -> None:
+    ledger.reserve(uid, f"{namespace}/{uid}", asks(units), on)
+    books.charge(uid, mem(namespace, units))
+
+
+def rank_of(claim: Claim, priorities: dict[str, int], own: int = 0):  # type: ignore[no-untyped-def]
+    def rank(uid: str) -> Rank | None:
+        priority = priorities.get(uid, 0)
+        return Rank(priority) if claim.may_end(uid, lesser=priority < own) else None
+
+    return rank
+
+
+def test_where_the_least_important_may_not_all_go_a_larger_one_does() -> None:
+    ledger, books = Ledger(), books_of(two())
+    ledger.set_node(node("n1", 16384))
+    held(ledger, books, "small", "z", 4)
+    held(ledger, books, "large", "z", 8)
+    held(ledger, books, "other", "z", 4)
+    claim = claim_of(books, "x", 8)
+    priorities = {"small": 0, "large": 5, "other": 9}
+    plan = ledger.plan(asks(8), ["n1"], rank_of(claim, priorities), rule=claim)
+    assert plan is not None
+    # small and other would do, too, and are two; large alone leaves b its 8.
+    assert plan.victims in (("large",), ("other", "small"))
+    assert claim.together((), plan.victims) == list(plan.victims)
+
+
+def test_a_large_one_goes_where_the_least_important_use_up_what_may_go() -> None:
+    ledger, books = Ledger(), books_of(two())
+    ledger.set_node(node("n1", 16384))
+    held(ledger, books, "small", "z", 1)
+    held(ledger, books, "large", "z", 8)
+    held(ledger, books, "rest", "z", 7)
+    claim = claim_of(books, "x", 8)
+    plan = ledger.plan(asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5, "rest": 9}), rule=claim)
+    assert plan is not None
+    assert plan.victims in (("large",), ("rest", "small"))
+
+
+def test_nobody_ends_where_what_may_go_leaves_too_little() -> None:
+    ledger, books = Ledger(), books_of(two())
+    ledger.set_node(node("n1", 16384))
+    held(ledger, books, "p", "z", 6)
+    held(ledger, books, "q", "z", 6)
+    held(ledger, books, "r", "z", 4)
+    claim = claim_of(books, "x", 8)
+    plan = ledger.plan(asks(8), ["n1"], rank_of(claim, {}), rule=claim)
+    assert plan is None, "p or q with r would take b to 6"
+    assert ledger.plan(asks(8), ["n1"], rank_of(claim, {}), forced=["p", "q"], rule=claim) is None
+
+
+def test_at_its_max_a_more_important_pod_ends_one_of_its_own_though_there_is_room() -> None:
+    ledger, books = Ledger(), books_of(two(most=8))
+    ledger.set_node(node("n1", 16384, 16384))
+    held(ledger, books, "p", "x", 4)
+    held(ledger, books, "q", "x", 4)
+    claim = claim_of(books, "x", 4)
+    plan = ledger.plan(asks(4), ["n1"], rank_of(claim, {"q": 3}, own=9), rule=claim)
+    assert plan is not None
+    assert plan.victims == ("p",)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.tuples(st.sampled_from("xzy"), st.integers(1, 8), st.integers(0, 3)), max_size=8),
+    st.sampled_from("xzy"),
+    st.integers(1, 8),
+    st.integers(0, 3),
+)
+def test_no_plan_breaks_a_guarantee_and_each_makes_room(
+    pods: list[tuple[str, int, int]], namespace: str, units: int, own: int
+) -> None:
+    ledger, books = Ledger(), books_of(two())
+    ledger.set_node(node("n1", 16384, 8192))
+    priorities: dict[str, int] = {}
+    namespaces: dict[str, str] = {}
+    for number, (where, amount, priority) in enumerate(pods):
+        uid = f"p{number}"
+        if ledger.filter(asks(amount), ["n1"]).fits and not books.refusal(uid, where, {MEM: 1000 * amount}):
+            held(ledger, books, uid, where, amount)
+            priorities[uid], namespaces[uid] = priority, where
+    claim = claim_of(books, namespace, units)
+    before = {place: books.held(place, MEM) for place in range(3)}
+    plan = ledger.plan(asks(units), ["n1"], rank_of(claim, priorities, own), rule=claim)
+    if plan is None:
+        return
+    leaf = books.leaf(namespace)
+    within = leaf is not None and before[leaf] + units * 1000 <= 8000
+    for uid in plan.victims:
+        same = namespaces[uid] == namespace
+        assert priorities[uid] < own if same or namespace == "y" or namespaces[uid] == "y" else within
+        ledger.release(uid)
+        books.charge(uid, None)
+    for place in (1, 2):
+        # Own priorities may free as they like: the one that waits comes in their place.
+        if place != leaf:
+            assert books.held(place, MEM) >= min(before[place], 8000)
+    assert books.refusal("waits", namespace, {MEM: units * 1000}) == ""
+    assert ledger.filter(asks(units), ["n1"]).fits

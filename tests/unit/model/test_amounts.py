@@ -1,0 +1,61 @@
+"""What a pod asks for is counted as Kubernetes counts it, for every resource."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.model.amounts import amounts_of, written
+from gpushare.model.objects import decode_pod
+
+
+def container(
+    limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    return {"name": "c", "resources": {"limits": limits, "requests": requests}, **more}
+
+
+def amounts(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> dict[str, int]:
+    return dict(
+        amounts_of(decode_pod({"spec": {"containers": list(containers), "initContainers": list(init)}}))
+    )
+
+
+def test_requests_count_and_where_there_are_none_limits_do() -> None:
+    assert amounts(container({"cpu": 2, "aliyun.com/gpu-mem": "3"}, {"cpu": "500m"})) == {
+        "cpu": 500,
+        "aliyun.com/gpu-mem": 3000,
+    }
+
+
+def test_apps_add_up_and_the_largest_init_container_counts_beside_sidecars() -> None:
+    app = container({"aliyun.com/gpu-mem": 2})
+    sidecar = container({"aliyun.com/gpu-mem": 1}, restartPolicy="Always")
+    large = container({"aliyun.com/gpu-mem": 7, "memory": "1Ki"})
+    assert amounts(app, app, init=(sidecar, large)) == {"aliyun.com/gpu-mem": 8000, "memory": 1024_000}
+
+
+def test_who_asks_for_nothing_or_nonsense_counts_as_nothing() -> None:
+    assert amounts({"name": "c"}) == {}
+    assert amounts(container({"cpu": "much", "memory": "-5"})) == {"cpu": 0, "memory": 0}
+
+
+def test_equal_pods_share_one_value() -> None:
+    pod = {"spec": {"containers": [container({"aliyun.com/gpu-mem": 2})]}}
+    assert amounts_of(decode_pod(pod)) is amounts_of(decode_pod(pod))
+
+
+@pytest.mark.parametrize(
+    ("resource", "thousandths", "text"),
+    [
+        ("aliyun.com/gpu-mem", 3000, "3"),
+        ("cpu", 1500, "1500m"),
+        ("cpu", 0, "0"),
+        ("memory", 10 * 2**30 * 1000, "10Gi"),
+        ("memory", 1_000_000, "1000"),
+        ("memory", 0, "0"),
+        ("hugepages-2Mi", 2**21 * 1000, "2Mi"),
+        ("ephemeral-storage", 2**42 * 1000, "4Ti"),
+    ],
+)
+def test_amounts_are_written_as_people_write_them(resource: str, thousandths: int, text: str) -> None:
+    assert written(resource, thousandths) == text

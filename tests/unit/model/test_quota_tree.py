@@ -1,0 +1,138 @@
+"""An ElasticQuotaTree is read whole, or refused whole with what is wrong with it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.model import quota_tree
+from gpushare.model.errors import InvalidQuotaTree
+from gpushare.model.quota_tree import MOST_LEVELS, MOST_QUOTAS, decode_quota_tree, quota_tree_of
+
+MEM, CORE = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"
+
+
+def quota(name: str, *children: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"name": name, **({"children": list(children)} if children else {}), **fields}
+
+
+def problem(root: Any) -> str:
+    with pytest.raises(InvalidQuotaTree) as caught:
+        quota_tree_of(json.dumps(root).encode())
+    return caught.value.problem
+
+
+def test_the_documentations_tree_is_taken() -> None:
+    def leaf(name: str, *namespaces: str, gpus: int = 2) -> dict[str, Any]:
+        most = {"cpu": 20, "memory": "20Gi", "nvidia.com/gpu": gpus}
+        least = {"cpu": 10, "memory": "10Gi", "nvidia.com/gpu": 1}
+        return quota(name, namespaces=list(namespaces), max=most, min=least)
+
+    whole = {"cpu": 40, "memory": "40Gi", "nvidia.com/gpu": 4, "kube-queue/max-jobs": 10000000000}
+    half = {"cpu": 20, "memory": "20Gi", "nvidia.com/gpu": 2}
+    a = quota("root.a", leaf("root.a.1", "namespace1"), leaf("root.a.2", "namespace2"), max=whole, min=half)
+    b = quota("root.b", leaf("root.b.1", "namespace3", "namespace4"), max=whole, min=half)
+    tree = quota_tree_of(json.dumps(quota("root", a, b, max=whole, min=whole)).encode())
+    assert [one.name for one in tree.quotas] == [
+        "root",
+        "root.a",
+        "root.a.1",
+        "root.a.2",
+        "root.b",
+        "root.b.1",
+    ]
+    assert tree.leaf_of == {"namespace1": 2, "namespace2": 3, "namespace3": 5, "namespace4": 5}
+    assert tree.path(5) == (5, 4, 0)
+    assert tree.resources == {"cpu", "memory", "nvidia.com/gpu"}
+    assert tree.quotas[2].min == {"cpu": 10_000, "memory": 10 * 2**30 * 1000, "nvidia.com/gpu": 1000}
+
+
+def test_min_and_max_may_be_left_out_and_attributes_are_passed_over() -> None:
+    root = quota(
+        "root", quota("a", namespaces=["a"], attributes={"resourceflavors": "x"}, max={"cpu": "500m"})
+    )
+    tree = quota_tree_of(json.dumps(root).encode())
+    assert tree.quotas[1].min == {}
+    assert tree.quotas[1].max == {"cpu": 500}
+
+
+@pytest.mark.parametrize(
+    ("root", "words"),
+    [
+        (
+            quota("root", quota("a", min={MEM: 8}), quota("b", min={MEM: 5}), min={MEM: 12}),
+            [f"quota root: its children's min of {MEM} add up to 13, above its own min (12)"],
+        ),
+        (quota("root", quota("a", min={CORE: 5})), ["add up to 5, above its own min (0)"]),
+        (quota("root", min={MEM: 9}, max={MEM: 8}), [f"quota root: min of {MEM} (9) is above its max (8)"]),
+        (
+            quota("root", min={"memory": "3Gi"}, max={"memory": "2560Mi"}),
+            ["min of memory (3Gi) is above its max (2560Mi)"],
+        ),
+        (
+            quota("root", quota("a", namespaces=["x"]), quota("b", namespaces=["x"])),
+            ["quota b: namespace x belongs to quota a already; a namespace has one quota"],
+        ),
+        (quota("root", namespaces=["x", "x"]), ["namespace x is named twice there"]),
+        (quota("root", namespaces=[""]), ["quota root: a namespace without a name"]),
+        (
+            quota("root", quota("a"), namespaces=["x"]),
+            ["quota root: it has children", "move them to a child"],
+        ),
+        (quota("root", quota("root")), ["two quotas have this name"]),
+        (quota("root", quota("")), ["the quota without a name below root: give it one"]),
+        (quota(""), ["the quota without a name at the root: give it one"]),
+        (quota("root", max={f"requests.{MEM}": 1}), [f"that is how a ResourceQuota writes it; write {MEM}"]),
+        (quota("root", max={"aliyun.com/gpu-memory": 1}), [f"pods ask for {MEM}, {CORE} or aliyun.com/gpu"]),
+        (quota("root", max={"gpu-mem": 1}), ["no such resource; write cpu, memory"]),
+        (quota("root", max={"a/b/c": 1}), ["no such resource"]),
+        (quota("root", max={MEM: "much"}), [f"quota root: max of {MEM}: 'much' is not a quantity"]),
+        (quota("root", max={MEM: "-1"}), ["is -1; write 0 or more"]),
+        (quota("root", max={MEM: "1.5"}), ["is 1.5; it is counted in whole numbers"]),
+        (quota("root", min={"cpu": True}), ["cannot be read"]),
+        ({"name": 5}, ["spec.root cannot be read"]),
+        (None, ["there is no spec.root"]),
+    ],
+)
+def test_what_contradicts_itself_is_refused_with_its_name(root: Any, words: list[str]) -> None:
+    told = problem(root)
+    assert all(one in told for one in words), told
+
+
+def test_all_that_is_wrong_is_told_at_once_up_to_a_few() -> None:
+    told = problem(quota("root", *(quota(f"q{number}", min={MEM: 2}, max={MEM: 1}) for number in range(7))))
+    assert told.count("is above its max") == 5
+    assert told.endswith("; and 3 more")
+
+
+def test_what_nobody_means_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = quota("last")
+    for level in range(MOST_LEVELS):
+        deep = quota(f"level-{level}", deep)
+    assert f"more than {MOST_LEVELS} levels" in problem(deep)
+    monkeypatch.setattr(quota_tree, "MOST_QUOTAS", 3)
+    assert "more than 3 quotas" in problem(quota("root", quota("a"), quota("b"), quota("c")))
+    assert MOST_QUOTAS == 1000
+
+
+def test_a_record_remembers_what_was_in_force_before_a_bad_change() -> None:
+    good = json.dumps(quota("root", namespaces=["a"], max={MEM: 5}))
+
+    def read(root: Any, status: Any) -> quota_tree.QuotaTreeRecord:
+        meta = {"name": "t", "uid": "u", "generation": 3, "creationTimestamp": "2026-11-22T10:00:00Z"}
+        return decode_quota_tree(
+            json.dumps({"metadata": meta, "spec": {"root": root}, "status": status}).encode()
+        )
+
+    fine = read(json.loads(good), {"inForce": "not looked at"})
+    assert fine.tree is not None
+    assert (fine.problem, fine.earlier, fine.generation) == ("", None, 3)
+    assert json.loads(fine.root) == json.loads(good)
+    bad = read(quota(""), {"inForce": good})
+    assert bad.tree is None
+    assert bad.earlier is not None
+    assert bad.earlier.quotas[0].max == {MEM: 5000}
+    assert (bad.earlier_root, bad.status) == (good, {"inForce": good})
+    for status in ({"inForce": "{"}, {"inForce": 5}, {}, "odd"):
+        assert read(quota(""), status).earlier is None
+    assert decode_quota_tree(b'{"metadata":{"name":"t"}}').problem.startswith("there is no spec.root")

@@ -1,0 +1,446 @@
+"""Elastic quotas in the scheduler: who is let in, who gives back, what a tree's change does, and what is told."""
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.kube.errors import ApiError, Unreachable
+from gpushare.model import names
+from gpushare.model.quota_tree import QuotaTreeRecord, decode_quota_tree
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
+from gpushare.scheduler.preemption import SETTLE_S
+from gpushare.scheduler.quota_watch import RETRY_S, QuotaReports, decode_tree, status_of
+from gpushare.scheduler.quotas import _HEARD, REASON_NOT_IN_FORCE, REASON_REFUSED
+from gpushare.scheduler.records import record_of
+from gpushare.scheduler.wire import BindingArgs, read_preemption
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+MEM = names.GPU_MEM
+
+
+def root(*, a: dict[str, Any], b: dict[str, Any], whole: int = 16) -> dict[str, Any]:
+    """A root of ``whole`` with the quotas a (namespace x) and b (namespace z), in units of GPU memory."""
+
+    def amounts(fields: dict[str, Any]) -> dict[str, Any]:
+        return {key: {MEM: value} for key, value in fields.items()}
+
+    children = [
+        {"name": "a", "namespaces": ["x"], **amounts(a)},
+        {"name": "b", "namespaces": ["z"], **amounts(b)},
+    ]
+    return {"name": "root", **amounts({"min": whole, "max": whole}), "children": children}
+
+
+HALVES = root(a={"min": 8}, b={"min": 8})
+BAD = {"name": "root", "min": {MEM: 9}, "max": {MEM: 8}}
+
+
+def tree(
+    spec_root: Any,
+    *,
+    name: str = "tree",
+    created: str = "2026-11-22T10:00:00Z",
+    generation: int = 1,
+    **status: Any,
+) -> QuotaTreeRecord:
+    meta = {"name": name, "uid": f"uid-{name}", "generation": generation, "creationTimestamp": created}
+    return decode_quota_tree(
+        json.dumps({"metadata": meta, "spec": {"root": spec_root}, "status": status}).encode()
+    )
+
+
+def create(world: World, namespace: str, name: str, units: int, **more: Any) -> dict[str, Any]:
+    pod = pod_object(name, units, **more)
+    pod["metadata"]["namespace"] = namespace
+    world.api.create(pod)
+    see(world, namespace, name)
+    return pod
+
+
+def see(world: World, namespace: str, name: str) -> None:
+    record = record_of(world.api_pod(namespace, name))
+    assert record is not None
+    world.view.upsert_pod(record)
+
+
+async def bind(world: World, namespace: str, name: str, node: str = "n1") -> None:
+    await world.binder.bind(BindingArgs(namespace, name, f"uid-{name}", node))
+
+
+async def bound(world: World, namespace: str, name: str, units: int, node: str = "n1", **more: Any) -> None:
+    create(world, namespace, name, units, **more)
+    await bind(world, namespace, name, node)
+    see(world, namespace, name)
+
+
+def ask(world: World, namespace: str, name: str, *nodes: str) -> tuple[list[str], dict[str, str]]:
+    body = {"Pod": world.api.pods[f"{namespace}/{name}"], "NodeNames": list(nodes or ("n1",))}
+    answer = msgspec.json.decode(
+        filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.refused)
+    )
+    return answer["NodeNames"] or [], answer["FailedNodes"]
+
+
+async def look(world: World) -> None:
+    """Let the preemptor look once at what was refused."""
+    running = asyncio.create_task(world.preemptor.run())
+    await asyncio.sleep(0)
+    await world.clock.turn(SETTLE_S)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    running.cancel()
+
+
+def end(world: World, namespace: str, name: str) -> None:
+    record = world.view.bound[f"uid-{name}"]
+    del world.api.pods[f"{namespace}/{name}"]
+    world.view.remove_pod(record)
+
+
+# --- who is let in ----------------------------------------------------------------------------------
+
+
+async def test_a_pod_above_the_max_is_refused_with_the_figures_until_another_ends(world: World) -> None:
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    await bound(world, "x", "p", 4)
+    create(world, "x", "q", 3)
+    fits, refused = ask(world, "x", "q")
+    assert not fits
+    assert refused == {"n1": f"elastic quota root/a: 4 of 6 {MEM} used (max), 3 asked for"}
+    with pytest.raises(BindRefused, match="elastic quota root/a: 4 of 6"):
+        await bind(world, "x", "q")
+    create(world, "elsewhere", "r", 3)
+    assert ask(world, "elsewhere", "r")[0] == ["n1"]
+    end(world, "x", "p")
+    assert ask(world, "x", "q")[0] == ["n1"]
+
+
+async def test_what_is_reserved_counts_before_the_informer_shows_it(world: World) -> None:
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    create(world, "x", "p", 4)
+    create(world, "x", "q", 4)
+    await bind(world, "x", "p")
+    assert not ask(world, "x", "q")[0]
+    assert ask(world, "x", "p")[0] == ["n1"], "its own share does not stand against it"
+    world.ledger.release("uid-p")
+    assert ask(world, "x", "q")[0] == ["n1"]
+
+
+async def test_a_pod_that_the_informer_has_not_shown_yet_is_held_to_its_quota_too(world: World) -> None:
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    for name in ("p", "q"):
+        pod = pod_object(name, 4)
+        pod["metadata"]["namespace"] = "x"
+        world.api.create(pod)
+        ask(world, "x", name)
+    await bind(world, "x", "p")
+    with pytest.raises(BindRefused, match="4 of 6"):
+        await bind(world, "x", "q")
+    for number in range(_HEARD + 1):
+        world.view.quotas.heard(f"uid-{number}", "x/p", {})
+    assert world.view.quotas.refusal("uid-q") == "", "the oldest that nobody showed was forgotten"
+
+
+async def test_a_gang_that_passes_the_max_is_refused_whole(world: World) -> None:
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    for name in ("g-0", "g-1"):
+        create(world, "x", name, 4, labels=labels)
+    fits, refused = ask(world, "x", "g-0")
+    assert not fits
+    assert "there is room for 1: elastic quota root/a: 4 of 6" in refused["n1"]
+    assert world.used_mib("n1") == [0]
+    assert world.view.quotas.books.held(0, MEM) == 0
+
+
+async def test_all_is_counted_anew_when_a_tree_comes_and_nothing_when_it_goes(world: World) -> None:
+    hurried: list[str] = []
+    world.view.quotas.on_admitting = hurried.extend
+    await bound(world, "x", "p", 4)
+    create(world, "x", "q", 4)
+    create(world, "x", "r", 4)
+    create(world, "elsewhere", "s", 4)
+    await bind(world, "x", "q")
+    world.view.quotas.upsert(tree(HALVES))
+    assert world.view.quotas.books.held(1, MEM) == 8000
+    assert hurried == ["uid-q", "uid-r"]
+    world.view.quotas.upsert(tree(HALVES, generation=2))
+    assert len(hurried) == 2, "it says the same"
+    world.view.quotas.remove("kube-system/tree", tree(HALVES))
+    assert not world.view.quotas.in_use
+    assert len(hurried) == 4
+
+
+# --- who gives back ---------------------------------------------------------------------------------
+
+
+async def test_what_was_borrowed_is_taken_back_and_the_room_is_the_claimants(world: World) -> None:
+    world.view.quotas.upsert(tree(HALVES))
+    await bound(world, "z", "low", 8, priority=0)
+    await bound(world, "z", "high", 8, priority=9)
+    create(world, "x", "mine", 8)
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["low"], "the least important, whose priority is that of the claimant"
+    assert world.events.notes == [
+        (
+            "low",
+            "Preempted",
+            "ended for pod x/mine (priority 0) on node n1: elastic quota root/a takes back within its min what "
+            "root/b had borrowed",
+        )
+    ]
+    # Its successor does not get the room, neither by the GPU nor by the quota.
+    end(world, "z", "low")
+    create(world, "z", "again", 8)
+    assert not ask(world, "z", "again")[0]
+    assert ask(world, "x", "mine")[0] == ["n1"]
+    await bind(world, "x", "mine")
+    see(world, "x", "mine")
+    ask(world, "z", "again")
+    await look(world)
+    assert world.api.evicted == ["low"], "both are at their min now: nobody owes anybody"
+
+
+async def test_two_claims_at_once_take_no_more_than_was_borrowed(world: World) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    world.view.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
+    for number in range(4):
+        await bound(world, "z", f"b-{number}", 6, "n1" if number < 2 else "n2")
+    for name in ("first", "second", "third"):
+        create(world, "x", name, 8)
+        ask(world, "x", name, "n1", "n2")
+    await look(world)
+    assert len(world.api.evicted) == 1, "b had 24 and is sure of 16: one of 6 may go, not two"
+
+
+async def test_beyond_its_min_a_pod_waits_for_room(world: World) -> None:
+    world.view.quotas.upsert(tree(HALVES))
+    await bound(world, "z", "p", 8)
+    await bound(world, "z", "q", 8)
+    create(world, "x", "large", 9, priority=100)
+    assert not ask(world, "x", "large")[0]
+    await look(world)
+    assert world.api.evicted == []
+
+
+async def test_at_the_max_a_more_important_pod_ends_one_of_its_own_quota(world: World) -> None:
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    await bound(world, "x", "low", 6, priority=1)
+    create(world, "x", "same", 4, priority=1)
+    ask(world, "x", "same")
+    await look(world)
+    assert world.api.evicted == []
+    create(world, "x", "high", 4, priority=2)
+    ask(world, "x", "high")
+    await look(world)
+    assert world.api.evicted == ["low"]
+    assert world.events.notes[-1][2] == "ended for pod x/high (priority 2) on node n1"
+    assert not ask(world, "x", "high")[0], "low is there still"
+    end(world, "x", "low")
+    assert not ask(world, "x", "same")[0]
+    assert ask(world, "x", "high")[0] == ["n1"]
+
+
+async def test_who_leaves_already_is_not_ended_twice_and_nobody_in_its_place(world: World) -> None:
+    world.view.quotas.upsert(tree(HALVES))
+    await bound(world, "z", "p", 8)
+    await bound(world, "z", "q", 8)
+    world.api.pods["z/p"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+    see(world, "z", "p")
+    create(world, "x", "mine", 8)
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == []
+    assert world.ledger.kept_on("uid-mine") == "n1"
+
+
+async def test_the_end_of_a_pod_that_nobody_knows_is_no_news(world: World) -> None:
+    world.view.quotas.upsert(tree(HALVES))
+    world.view.quotas.ended("uid-nobody")
+    await bound(world, "x", "nobody", 4)
+    assert world.view.quotas.books.staying(1, MEM) == 4000
+
+
+def verb(world: World, namespace: str, name: str, *victims: str) -> dict[str, Any]:
+    body = {
+        "Pod": world.api.pods[f"{namespace}/{name}"],
+        "NodeNameToMetaVictims": {
+            "n1": {"Pods": [{"UID": f"uid-{one}"} for one in victims], "NumPDBViolations": 0}
+        },
+    }
+    answer = preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None)
+    found: dict[str, Any] = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
+    return found
+
+
+async def test_kube_scheduler_may_end_nobody_whose_quota_is_sure_of_it(world: World) -> None:
+    world.view.quotas.upsert(tree(HALVES))
+    await bound(world, "z", "p", 8, priority=1)
+    await bound(world, "x", "q", 8, priority=1)
+    create(world, "x", "high", 8, priority=9)
+    assert verb(world, "x", "high", "p") == {}
+    assert list(verb(world, "x", "high", "q")) == ["n1"]
+    create(world, "elsewhere", "outside", 8, priority=9)
+    assert verb(world, "elsewhere", "outside", "p") == {}
+
+
+# --- trees ------------------------------------------------------------------------------------------
+
+
+def test_a_bad_change_leaves_the_tree_of_before_in_force_and_is_told_once(world: World) -> None:
+    quotas = world.view.quotas
+    quotas.upsert(tree(HALVES))
+    before = quotas.books.tree
+    quotas.upsert(tree(BAD, generation=2))
+    quotas.upsert(tree(BAD, generation=2, message="something else"))
+    assert quotas.books.tree is before
+    assert [(name, reason) for name, reason, _ in world.events.notes] == [("tree", REASON_REFUSED)]
+    assert "is above its max (8)" in world.events.notes[0][2]
+    status = status_of(quotas, quotas.trees["tree"])
+    assert status["state"] == "Refused"
+    assert status["message"].endswith("; what was in force before stays")
+    assert json.loads(status["inForce"]) == HALVES
+    assert [one["name"] for one in status["quotas"]] == ["root", "a", "b"]
+
+
+def test_the_next_leader_knows_from_the_status_what_was_in_force(world: World) -> None:
+    world.view.quotas.upsert(tree(BAD, generation=2, inForce=json.dumps(HALVES)))
+    assert [one.name for one in world.view.quotas.books.usage()] == ["root", "a", "b"]
+    fresh = World()
+    fresh.view.quotas.upsert(tree(BAD))
+    assert not fresh.view.quotas.in_use
+    status = status_of(fresh.view.quotas, fresh.view.quotas.trees["tree"])
+    assert status["message"].endswith("; no quota is in force")
+    assert (status["inForce"], status["quotas"]) == ("", [])
+
+
+def test_of_two_trees_the_older_counts_and_the_other_is_told(world: World) -> None:
+    quotas = world.view.quotas
+    quotas.upsert(tree(HALVES, name="young", created="2026-11-22T12:00:00Z"))
+    quotas.upsert(tree(root(a={}, b={}), name="old"))
+    assert quotas.books.usage()[1].min == {}
+    assert [(name, reason) for name, reason, _ in world.events.notes] == [("young", REASON_NOT_IN_FORCE)]
+    status = status_of(quotas, quotas.trees["young"])
+    assert status["state"] == "NotInForce"
+    assert status["message"] == "tree old is older, and there is one tree; remove one of the two"
+    quotas.remove("kube-system/old", quotas.trees["old"])
+    assert quotas.books.usage()[1].min == {MEM: 8000}
+    assert status_of(quotas, quotas.trees["young"])["state"] == "InForce"
+
+
+# --- what is written --------------------------------------------------------------------------------
+
+
+class Written:
+    """An API server that takes statuses; ``failing`` is raised once."""
+
+    def __init__(self) -> None:
+        self.statuses: list[tuple[str, dict[str, Any]]] = []
+        self.failing: list[Exception] = []
+
+    async def report_quotas(self, namespace: str, name: str, status: dict[str, Any], *, uid: str) -> None:
+        assert namespace == "kube-system"
+        assert uid == f"uid-{name}"
+        if self.failing:
+            raise self.failing.pop()
+        self.statuses.append((name, status))
+
+
+async def turn(world: World, seconds: float) -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+    await world.clock.turn(seconds)
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_the_status_says_who_holds_what_and_is_written_where_it_differs(world: World) -> None:
+    api = Written()
+    reports = asyncio.create_task(QuotaReports(world.view.quotas, api, world.clock).run())
+    await bound(world, "z", "p", 12)
+    world.view.quotas.upsert(tree(HALVES))
+    await turn(world, 0)
+    ((name, status),) = api.statuses
+    assert name == "tree"
+    assert (status["state"], status["message"], status["observedGeneration"]) == ("InForce", "", 1)
+    assert status["quotas"][2] == {
+        "name": "b",
+        "namespaces": ["z"],
+        "used": {MEM: "12"},
+        "min": {MEM: "8"},
+        "max": {},
+    }
+    world.view.quotas.upsert(tree(HALVES, **status))
+    await turn(world, RETRY_S)
+    assert len(api.statuses) == 1
+    api.failing = [Unreachable("x", "no answer", sent=None)]
+    end(world, "z", "p")
+    await turn(world, RETRY_S)
+    assert len(api.statuses) == 1
+    await turn(world, RETRY_S)
+    assert api.statuses[-1][1]["quotas"][2]["used"] == {MEM: "0"}
+    api.failing = [ApiError(404, "NotFound", "gone", "")]
+    await bound(world, "z", "q", 1)
+    await turn(world, RETRY_S)
+    assert len(api.statuses) == 2
+    reports.cancel()
+
+
+def test_a_trees_json_is_known_by_its_name() -> None:
+    key, record = decode_tree(b'{"metadata":{"name":"t","uid":"u"},"spec":{"root":{"name":"r"}}}')
+    assert (key, record.name, record.problem) == ("kube-system/t", "t", "")
+
+
+# --- whole GPUs -------------------------------------------------------------------------------------
+
+WHOLE = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+
+
+async def test_a_whole_gpu_counts_with_all_of_its_units_however_few_are_asked_for(world: World) -> None:
+    world.add_node(gpu_node("small", 4096))
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 10}, b={})))
+    create(world, "x", "p", 1, labels=WHOLE)
+    fits, refused = ask(world, "x", "p", "n1", "small")
+    assert fits == ["small"]
+    assert refused == {
+        "n1": f"elastic quota root/a: 0 of 10 {MEM} used (max), 16 asked for by GPUs of 16 that are given whole"
+    }
+    with pytest.raises(BindRefused, match="16 asked for"):
+        await bind(world, "x", "p")
+    assert world.used_mib("n1") == [0]
+    await bind(world, "x", "p", "small")
+    assert world.view.quotas.books.held(1, MEM) == 4000
+    see(world, "x", "p")
+    assert world.view.quotas.books.held(1, MEM) == 4000
+    assert ask(world, "x", "p", "small")[0] == ["small"]
+    create(world, "elsewhere", "q", 1, labels=WHOLE)
+    assert ask(world, "elsewhere", "q", "n1", "small")[0] == ["n1"]
+
+
+async def test_a_whole_gpu_for_a_pod_that_the_informer_has_not_shown(world: World) -> None:
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={})))
+    for name in ("p", "q"):
+        pod = pod_object(name, 1, labels=WHOLE)
+        pod["metadata"]["namespace"] = "x"
+        world.api.create(pod)
+        ask(world, "x", name)
+    await bind(world, "x", "p")
+    assert world.view.quotas.books.held(1, MEM) == 16000
+
+
+async def test_a_gang_of_whole_gpus_passes_no_max(world: World) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={}, whole=40)))
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2", **WHOLE}
+    for name in ("g-0", "g-1"):
+        create(world, "x", name, 1, labels=labels)
+    fits, refused = ask(world, "x", "g-0", "n1", "n2")
+    assert not fits
+    assert "there is room for 1: elastic quota root/a: 16 of 20" in refused["n1"]
+    assert (world.used_mib("n1"), world.used_mib("n2")) == ([0], [0])
+    assert world.view.quotas.books.held(1, MEM) == 0

@@ -1,0 +1,159 @@
+"""Whatever comes in whatever order: no quota is let above its max, and a scheduler that starts now counts the same."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from gpushare.model import names
+from gpushare.model.quota_tree import QuotaTree
+from gpushare.scheduler.records import record_of
+from tests.unit.scheduler.test_quotas import BAD, HALVES, MEM, WHOLE, ask, create, root, see, tree
+from tests.unit.scheduler.world import World, gpu_node
+
+TREES = (
+    HALVES,
+    root(a={"min": 4, "max": 10}, b={"min": 8, "max": 12}, whole=20),
+    root(a={"max": 8}, b={"max": 30}, whole=32),
+    BAD,
+)
+NODES = ("n1", "n2", "n3")
+SPACES = st.sampled_from(("x", "z", "elsewhere"))
+
+
+class Quotas(RuleBasedStateMachine):
+    """Pods come, are bound, leave and end; trees come, change and go; room is kept and given up."""
+
+    @initialize(first=st.sampled_from(TREES))
+    def start(self, first: dict[str, object]) -> None:
+        self.world = World()
+        self.world.add_node(gpu_node("n1", 32768))
+        self.world.add_node(gpu_node("n2", 65536))
+        self.world.add_node(gpu_node("n3", 4096, 4096, 4096))
+        self.pods: dict[str, str] = {}
+        self.born = 0
+        self.generation = 1
+        self.world.view.quotas.upsert(tree(first))
+
+    def one(self, data: st.DataObject) -> tuple[str, str] | None:
+        return data.draw(st.sampled_from(sorted(self.pods.items()))) if self.pods else None
+
+    @rule(chosen=st.sampled_from((*TREES, None)))
+    def the_tree_changes_or_goes(self, chosen: dict[str, object] | None) -> None:
+        self.generation += 1
+        if chosen is not None:
+            self.world.view.quotas.upsert(tree(chosen, generation=self.generation))
+            return
+        for record in list(self.world.view.quotas.trees.values()):
+            self.world.view.quotas.remove(f"kube-system/{record.name}", record)
+
+    @rule(namespace=SPACES, units=st.integers(1, 9), whole=st.booleans(), data=st.data())
+    def a_pod_comes(self, namespace: str, units: int, whole: bool, data: st.DataObject) -> None:
+        name = f"p{self.born}"
+        self.born += 1
+        create(self.world, namespace, name, units, labels=WHOLE if whole else {})
+        self.pods[name] = namespace
+        self.bind(name, namespace, data)
+
+    @rule(data=st.data())
+    def it_is_bound_where_it_may(self, data: st.DataObject) -> None:
+        one = self.one(data)
+        if one is not None and f"uid-{one[0]}" not in self.world.view.bound:
+            self.bind(*one, data)
+
+    def bind(self, name: str, namespace: str, data: st.DataObject) -> None:
+        """Reserve what filter offers, as the binder does."""
+        uid, key = f"uid-{name}", f"{namespace}/{name}"
+        fits, _ = ask(self.world, namespace, name, *NODES)
+        if not fits:
+            return
+        node = data.draw(st.sampled_from(fits))
+        new = self.world.ledger.held(uid) is None
+        books = self.world.view.quotas.books
+        record = self.world.view.waiting[uid]
+        assert record.request is not None
+        self.world.ledger.unkeep(uid)
+        self.world.ledger.reserve(uid, key, record.request, node)
+        leaf = books.leaf(namespace)
+        if new and books.tree is not None and leaf is not None:
+            for place in books.tree.path(leaf):
+                most = books.tree.quotas[place].max.get(MEM)
+                assert most is None or self.sums(books.tree)[place] <= most
+
+    @rule(data=st.data())
+    def the_informer_shows_it_bound(self, data: st.DataObject) -> None:
+        if (one := self.one(data)) is None or (held := self.world.ledger.held(f"uid-{one[0]}")) is None:
+            return
+        pod = self.world.api.pods[f"{one[1]}/{one[0]}"]
+        pod["spec"]["nodeName"] = held.node
+        see(self.world, one[1], one[0])
+
+    @rule(data=st.data())
+    def its_end_is_asked_for(self, data: st.DataObject) -> None:
+        if (one := self.one(data)) is None:
+            return
+        self.world.view.quotas.ended(f"uid-{one[0]}")
+        if data.draw(st.booleans()):
+            pod = self.world.api.pods[f"{one[1]}/{one[0]}"]
+            pod["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+            see(self.world, one[1], one[0])
+
+    @rule(data=st.data())
+    def room_is_kept_for_it(self, data: st.DataObject) -> None:
+        if (one := self.one(data)) is None or (
+            record := self.world.view.waiting.get(f"uid-{one[0]}")
+        ) is None:
+            return
+        assert record.request is not None
+        if self.world.ledger.held(record.uid) is None:
+            plan = self.world.ledger.plan(record.request, NODES, lambda uid: None)
+            if plan is not None:
+                self.world.ledger.keep(record.uid, record.request, plan)
+
+    @rule(data=st.data())
+    def it_is_gone(self, data: st.DataObject) -> None:
+        if (one := self.one(data)) is None:
+            return
+        del self.pods[one[0]]
+        record = record_of(self.world.api_pod(one[1], one[0]))
+        assert record is not None
+        del self.world.api.pods[f"{one[1]}/{one[0]}"]
+        self.world.view.remove_pod(record)
+
+    def sums(self, found: QuotaTree | None) -> dict[int, int]:
+        """By definition: GPU memory of all pods that are bound, or have room, in thousandths, by quota."""
+        sums = dict.fromkeys(range(0 if found is None else len(found.quotas)), 0)
+        if found is None:
+            return sums
+        view, ledger = self.world.view, self.world.ledger
+        for name, namespace in self.pods.items():
+            uid = f"uid-{name}"
+            record = view.bound.get(uid) or view.waiting[uid]
+            held = ledger.held(uid)
+            if namespace in found.leaf_of and (uid in view.bound or held or ledger.kept_on(uid)):
+                given = 0 if held is None else sum(share.units for share in held.allocation.gpus)
+                for place in found.path(found.leaf_of[namespace]):
+                    sums[place] += max(record.amounts[names.GPU_MEM], 1000 * given)
+        return sums
+
+    @invariant()
+    def figures_are_those_of_the_definition(self) -> None:
+        books = self.world.view.quotas.books
+        for place, held in self.sums(books.tree).items():
+            assert books.held(place, MEM) == held
+
+    @invariant()
+    def a_fresh_count_says_the_same(self) -> None:
+        quotas = self.world.view.quotas
+        before, used = quotas.books.tree, quotas.books.usage()
+        if before is None:
+            return
+        staying = [quotas.books.staying(place, MEM) for place in range(len(before.quotas))]
+        quotas.books.set_tree(before)
+        for uid in (*self.world.view.waiting, *self.world.view.bound):
+            quotas.look(uid)
+        assert quotas.books.usage() == used
+        assert [quotas.books.staying(place, MEM) for place in range(len(before.quotas))] == staying
+
+
+Quotas.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestQuotas = Quotas.TestCase
