@@ -19,6 +19,12 @@ GPU_COUNT: Final = "aliyun.com/gpu-count"
 GPU_WHOLE: Final = "aliyun.com/gpu"
 """Whole GPUs, on ``topology`` nodes."""
 
+# --- requests in people's units, which admission turns into units of aliyun.com/gpu-mem -----------
+GPU_MEMORY: Final = "gpushare.dev/gpu-memory"
+"""Ours, in limits: GPU memory in bytes, as Kubernetes counts ``memory``: ``6144Mi``, ``6Gi``."""
+GPU_MEMORY_PERCENT: Final = "gpushare.dev/gpu-memory.percentage"
+"""Ours, in limits: percent of the memory of one card, whose size the cluster's administrator has named."""
+
 # --- node labels -----------------------------------------------------------------------------
 LABEL_MODE: Final = "ack.node.gpu.schedule"
 LABEL_PLACEMENT: Final = "ack.node.gpu.placement"
@@ -62,6 +68,8 @@ ANN_ALSO: Final = "gpushare.dev/also-holds"
 long as the record cannot be corrected because it stands for the place of a pod that asked alike."""
 ANN_RETRY: Final = "gpushare.dev/retry"
 """On a waiting pod: when the scheduler last asked for it to be tried again (unix ns)."""
+ANN_REQUESTED: Final = "gpushare.dev/requested"
+"""On a pod that asked in people's units: what it asked for, and the unit in which admission counted that."""
 ANN_DEVICES: Final = "gpushare.dev/devices"
 """On a node: its GPUs, mode and memory unit, as the node agent found them."""
 ANN_CORDONED: Final = "gpushare.dev/cordoned-gpus"
