@@ -10,179 +10,35 @@ beside share, count as resource, the label for several GPUs (value, compute, par
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
-
-type_of_object = dict[str, Any]
-Who = Literal["gpushare", "kubernetes"]
-
-MEM, CORE, COUNT, WHOLE = names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE
-MEMORY, PERCENT = names.GPU_MEMORY, names.GPU_MEMORY_PERCENT
-#: A card of 15 units.
-COUNTING = Counting(MemoryUnit.GIB, 16160)
-OURS, DEFAULT = names.SCHEDULER_NAME, "default-scheduler"
-
-
-@dataclass(frozen=True)
-class PodCase:
-    """A pod; ``says`` empty: taken, with ``scheduler`` in its spec then."""
-
-    id: str
-    containers: tuple[type_of_object, ...]
-    init: tuple[type_of_object, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    says: str = ""
-    by: Who = "gpushare"
-    scheduler: str = DEFAULT
-    units: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
-    """What ``gpushare.dev/requested`` says of containers then."""
-
-    @property
-    def refused(self) -> bool:
-        return bool(self.says)
-
-
-def box(
-    name: str = "c",
-    *,
-    requests: Mapping[str, str] | None = None,
-    sidecar: bool = False,
-    mounts: tuple[str, ...] = (),
-    **limits: str,
-) -> type_of_object:
-    """A container with limits ``mem``, ``core``, ``count``, ``whole``, ``memory``, ``percent`` (and ``cpu``), as users write them."""
-    called = {"mem": MEM, "core": CORE, "count": COUNT, "whole": WHOLE, "memory": MEMORY, "percent": PERCENT}
-    resources: type_of_object = {}
-    if limits:
-        resources["limits"] = {called.get(short, short): amount for short, amount in limits.items()}
-    if requests:
-        resources["requests"] = {called.get(short, short): amount for short, amount in requests.items()}
-    made: type_of_object = {"name": name, "image": "busybox", "resources": resources}
-    if sidecar:
-        made["restartPolicy"] = "Always"
-    if mounts:
-        made["volumeMounts"] = [{"name": "scratch", "mountPath": path} for path in mounts]
-    return made
-
-
-def mib_words(*asked: tuple[str, str]) -> str:
-    """The sentence on memory that is no whole number of MiB, of ``(container, amount)``."""
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
-    return f"{MEMORY} must be a whole number of MiB, such as 6144Mi or 6Gi: {told}"
-
-
-def percent_words(*asked: tuple[str, str]) -> str:
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
-    return f"{PERCENT} must be a whole number from 1 to 100: {told}"
-
-
-def ways_words(*asked: tuple[str, str]) -> str:
-    """The sentence on memory asked for twice, of ``(container, resources)``."""
-    told = ", ".join(f"container {name} asks for {resources}" for name, resources in asked)
-    return f"GPU memory is asked for in one way: {told}; keep one of them in each container"
-
-
-def small_words(told: str) -> str:
-    return f"{PERCENT} is less than one unit of 1GiB on a card of 16160 MiB: {told}; ask for 7 or more"
-
-
-def core_words(*asked: tuple[str, str]) -> str:
-    """The sentence on a wrong compute share, of ``(container, amount)``."""
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
-    return f"{CORE} must be a multiple of 5 from 5 to 100: {told}"
-
-
-def lonely_words(told: str) -> str:
-    return f"{CORE} needs {MEM} beside it: add {MEM} to the limits of {told}"
-
-
-def kinds_words(both: str, alone: str) -> str:
-    return (
-        f"all GPU containers of a pod must ask for the same kinds of resource: with {CORE} {both}, without it {alone}; "
-        f"give every one of them {MEM} alone, or both"
-    )
-
-
-def whole_words(whole: str, shared: str) -> str:
-    return (
-        f"{WHOLE} cannot be had beside {MEM}, no node offers both: whole GPUs for {whole}, a share for {shared}; "
-        "ask for one of them in all containers"
-    )
-
-
-def count_words(value: str) -> str:
-    return (
-        f"label {COUNT} must be a whole number from 1 to 9999, without leading zeros: it is '{value}'; "
-        "write the number of GPUs, or remove the label"
-    )
-
-
-def uneven_words(count: str, told: str) -> str:
-    return (
-        f"label {COUNT}={count} spreads {MEM} over {count} GPUs in equal whole parts: {told}; "
-        f"ask for a multiple of {count}, or change the label"
-    )
-
-
-def spread_core_words(count: str, told: str) -> str:
-    return f"label {COUNT}={count} and {CORE} exclude each other: remove the label, or {CORE} from {told}"
-
-
-def placement_words(value: str) -> str:
-    return (
-        f"label {names.LABEL_POD_PLACEMENT} has one value, {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
-        "correct it, or remove the label"
-    )
-
-
-def hiding_words(*mounted: tuple[str, str]) -> str:
-    """The sentence on volumes over what isolates, of ``(container, paths)``."""
-    told = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)
-    return f"volumes would hide what holds a container to its share of a GPU: {told}; mount them elsewhere"
-
-
-def resource_words(told: str) -> str:
-    return (
-        f"{COUNT} is no resource that containers ask for: remove it from the limits of {told}, "
-        "and set the pod's label of that name to spread a pod over GPUs"
-    )
-
-
-def carried_words(*annotations: str) -> str:
-    return (
-        f"annotations that only gpushare itself writes: {', '.join(annotations)}; remove them and submit again "
-        "(a manifest exported from a cluster carries them)"
-    )
-
-
-#: Every annotation that stands for a pod's share, in the order in which messages name them.
-RECORDS = (
-    names.ANN_SHARE,
-    names.ANN_ALSO,
-    names.ANN_RETRY,
-    names.ANN_ALLOCATION,
-    names.ANN_ASSIGNED,
-    names.ANN_ASSUME_TIME,
-    names.ANN_CORE,
-    names.ANN_MEM_INDEX,
-    names.ANN_MEM_POD,
-    names.ANN_MEM_DEVICE,
-    names.ANN_MEM_ASSIGNED,
-    names.ANN_MEM_ASSUME_TIME,
+from tests.admission_peoples_units import PEOPLES
+from tests.admission_words import (
+    COUNT,
+    MEM,
+    OURS,
+    PLACED,
+    RECORDS,
+    SCRATCH,
+    PodCase,
+    box,
+    carried_words,
+    core_words,
+    count_words,
+    hiding_words,
+    kinds_words,
+    lonely_words,
+    placement_words,
+    resource_words,
+    spread_core_words,
+    type_of_object,
+    uneven_words,
+    whole_words,
 )
 
-_SCRATCH = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
-_PLACED = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
-
 PODS: tuple[PodCase, ...] = (
+    *PEOPLES,
     # --- what is taken
     PodCase("nothing-of-ours", (box(cpu="1"),)),
     PodCase("no-resources", ({"name": "c", "image": "busybox"},)),
@@ -219,105 +75,11 @@ PODS: tuple[PodCase, ...] = (
     PodCase(
         "mounts-elsewhere",
         (box(mem="3", mounts=("/run", "/run/gpushare-data", "/etc/ld.so.conf.d", "/data/run/gpushare")),),
-        spec=_SCRATCH,
+        spec=SCRATCH,
         scheduler=OURS,
     ),
-    PodCase("mounts-without-gpu", (box(cpu="1", mounts=("/run/gpushare",)),), spec=_SCRATCH),
+    PodCase("mounts-without-gpu", (box(cpu="1", mounts=("/run/gpushare",)),), spec=SCRATCH),
     PodCase("other-annotations", (box(mem="3"),), annotations={"gpushare.dev/note": "x"}, scheduler=OURS),
-    # --- people's units: MiB are rounded up, percent is rounded down
-    PodCase("mib", (box(memory="6Gi"),), scheduler=OURS, units={"c": "6"}, note='{"c":"6144Mi"}'),
-    PodCase("mib-rounded", (box(memory="6145Mi"),), scheduler=OURS, units={"c": "7"}, note='{"c":"6145Mi"}'),
-    PodCase("mib-1", (box(memory="1Mi"),), scheduler=OURS, units={"c": "1"}, note='{"c":"1Mi"}'),
-    PodCase(
-        "mib-in-bytes", (box(memory="1073741824"),), scheduler=OURS, units={"c": "1"}, note='{"c":"1024Mi"}'
-    ),
-    PodCase("mib-fraction", (box(memory="1.5Gi"),), scheduler=OURS, units={"c": "2"}, note='{"c":"1536Mi"}'),
-    PodCase(
-        "mib-beyond-all",
-        (box(memory="4Ei"),),
-        scheduler=OURS,
-        units={"c": "4294967296"},
-        note='{"c":"4398046511104Mi"}',
-    ),
-    PodCase(
-        "mib-with-requests",
-        (box(memory="3Gi", requests={"memory": "3Gi"}),),
-        scheduler=OURS,
-        units={"c": "3"},
-        note='{"c":"3072Mi"}',
-    ),
-    PodCase(
-        "mib-with-compute",
-        (box(memory="2Gi", core="30"),),
-        scheduler=OURS,
-        units={"c": "2"},
-        note='{"c":"2048Mi"}',
-    ),
-    PodCase("percent", (box(percent="25"),), scheduler=OURS, units={"c": "3"}, note='{"c":"25%"}'),
-    PodCase("percent-least", (box(percent="7"),), scheduler=OURS, units={"c": "1"}, note='{"c":"7%"}'),
-    PodCase("percent-100", (box(percent="100"),), scheduler=OURS, units={"c": "15"}, note='{"c":"100%"}'),
-    PodCase(
-        "peoples-units-in-all-containers",
-        (box("a", memory="1500Mi"), box("b", percent="50"), box("u", mem="2"), box("web", cpu="1")),
-        (box("i", memory="8Gi"), box("s", percent="10", sidecar=True), box("j", mem="1")),
-        scheduler=OURS,
-        units={"a": "2", "b": "7", "u": "2", "i": "8", "s": "1", "j": "1"},
-        note='{"a":"1500Mi","b":"50%","i":"8192Mi","s":"10%"}',
-    ),
-    PodCase(
-        "mib-over-3-gpus",
-        (box(memory="10Gi"),),
-        labels={COUNT: "3"},
-        scheduler=OURS,
-        units={"c": "12"},
-        note='{"c":"10240Mi"}',
-    ),
-    PodCase(
-        "percent-over-2-gpus",
-        (box(percent="50"),),
-        labels={COUNT: "2"},
-        scheduler=OURS,
-        units={"c": "14"},
-        note='{"c":"50%"}',
-    ),
-    PodCase(
-        "mib-of-a-whole-device",
-        (box(memory="4Gi"),),
-        labels=_PLACED,
-        scheduler=OURS,
-        units={"c": "4"},
-        note='{"c":"4096Mi"}',
-    ),
-    PodCase(
-        "mib-beside-other-annotations",
-        (box(memory="4Gi"),),
-        annotations={"gpushare.dev/note": "x"},
-        scheduler=OURS,
-        units={"c": "4"},
-        note='{"c":"4096Mi"}',
-    ),
-    PodCase(
-        "mib-though-opted-out",
-        (box(memory="4Gi"),),
-        labels={names.LABEL_ADMISSION: "disabled"},
-        units={"c": "4"},
-        note='{"c":"4096Mi"}',
-    ),
-    PodCase(
-        "mib-though-the-namespace-opted-out",
-        (box(memory="4Gi"),),
-        namespace_labels={names.LABEL_ADMISSION: "disabled"},
-        units={"c": "4"},
-        note='{"c":"4096Mi"}',
-    ),
-    PodCase(
-        "mib-with-another-scheduler",
-        (box(memory="4Gi"),),
-        spec={"schedulerName": "other"},
-        scheduler="other",
-        units={"c": "4"},
-        note='{"c":"4096Mi"}',
-    ),
     PodCase("gpu-count-2", (box(mem="4"),), labels={COUNT: "2"}, scheduler=OURS),
     PodCase(
         "gpu-count-2-in-all-containers",
@@ -326,77 +88,9 @@ PODS: tuple[PodCase, ...] = (
         labels={COUNT: "2"},
         scheduler=OURS,
     ),
-    PodCase("whole-device", (box(mem="4"),), labels=_PLACED, scheduler=OURS),
-    PodCase("whole-device-with-compute", (box(mem="4", core="30"),), labels=_PLACED, scheduler=OURS),
-    PodCase("whole-devices", (box(mem="4"),), labels={COUNT: "2", **_PLACED}, scheduler=OURS),
-    # --- people's units
-    PodCase("mib-none", (box(memory="6144"),), says=mib_words(("c", "6144"))),
-    PodCase("mib-0", (box(memory="0"),), says=mib_words(("c", "0"))),
-    PodCase("mib-decimal", (box("a", memory="6G"), box("b", memory="1Mi")), says=mib_words(("a", "6G"))),
-    PodCase("mib-huge", (box(memory="1e30"),), says=mib_words(("c", "1e30"))),
-    PodCase(
-        "mib-none-in-init", (box("a", memory="1Gi"),), (box("i", memory="5"),), says=mib_words(("i", "5"))
-    ),
-    PodCase("percent-0", (box(percent="0"),), says=percent_words(("c", "0"))),
-    PodCase("percent-101", (box(percent="101"),), says=percent_words(("c", "101"))),
-    PodCase("percent-huge", (box("a", percent="5E"), box("b", percent="5")), says=percent_words(("a", "5E"))),
-    PodCase(
-        "percent-small",
-        (box("a", percent="6"), box("b", percent="7")),
-        (box("s", percent="1", sidecar=True),),
-        says=small_words("container a asks for 6, container s asks for 1"),
-    ),
-    PodCase("mib-beside-units", (box(mem="3", memory="3Gi"),), says=ways_words(("c", f"{MEM} and {MEMORY}"))),
-    PodCase(
-        "percent-beside-no-units",
-        (box(mem="0", percent="50"),),
-        says=ways_words(("c", f"{MEM} and {PERCENT}")),
-    ),
-    PodCase(
-        "all-ways-at-once",
-        (box("a", mem="3"), box("b", memory="3Gi", percent="20")),
-        (box("i", mem="3", memory="3Gi", percent="20"),),
-        says=ways_words(("b", f"{MEMORY} and {PERCENT}"), ("i", f"{MEM} and {MEMORY} and {PERCENT}")),
-    ),
-    PodCase(
-        "mib-none-before-percent", (box("a", percent="0"), box("b", memory="1")), says=mib_words(("b", "1"))
-    ),
-    PodCase("compute-7-beside-mib", (box(memory="1Gi", core="7"),), says=core_words(("c", "7"))),
-    PodCase(
-        "kinds-differ-in-peoples-units",
-        (box("a", memory="1Gi", core="30"), box("b", percent="10")),
-        says=kinds_words("container a", "container b"),
-    ),
-    PodCase(
-        "whole-beside-mib",
-        (box("a", whole="1"), box("b", memory="1Gi")),
-        says=whole_words("container a", "container b"),
-    ),
-    PodCase("gpu-count-0-of-mib", (box(memory="2Gi"),), labels={COUNT: "0"}, says=count_words("0")),
-    PodCase(
-        "gpu-count-uneven-beside-mib",
-        (box("a", memory="5Gi"), box("b", mem="5")),
-        labels={COUNT: "2"},
-        says=uneven_words("2", "container b asks for 5"),
-    ),
-    PodCase(
-        "gpu-count-with-compute-and-mib",
-        (box(memory="4Gi", core="30"),),
-        labels={COUNT: "2"},
-        says=spread_core_words("2", "container c"),
-    ),
-    PodCase(
-        "placement-unknown-of-mib",
-        (box(memory="4Gi"),),
-        labels={names.LABEL_POD_PLACEMENT: "spread"},
-        says=placement_words("spread"),
-    ),
-    PodCase(
-        "mounts-over-isolation-with-mib",
-        (box(memory="3Gi", mounts=("/run/gpushare",)),),
-        spec=_SCRATCH,
-        says=hiding_words(("c", "/run/gpushare")),
-    ),
+    PodCase("whole-device", (box(mem="4"),), labels=PLACED, scheduler=OURS),
+    PodCase("whole-device-with-compute", (box(mem="4", core="30"),), labels=PLACED, scheduler=OURS),
+    PodCase("whole-devices", (box(mem="4"),), labels={COUNT: "2", **PLACED}, scheduler=OURS),
     # --- compute
     PodCase("compute-7", (box(mem="1", core="7"),), says=core_words(("c", "7"))),
     PodCase("compute-0", (box(mem="1", core="0"),), says=core_words(("c", "0"))),
@@ -510,7 +204,7 @@ PODS: tuple[PodCase, ...] = (
     # --- volumes
     *(
         PodCase(
-            f"mounts-{path}", (box(mem="3", mounts=(path,)),), spec=_SCRATCH, says=hiding_words(("c", path))
+            f"mounts-{path}", (box(mem="3", mounts=(path,)),), spec=SCRATCH, says=hiding_words(("c", path))
         )
         for path in (
             "/run/gpushare",
@@ -527,7 +221,7 @@ PODS: tuple[PodCase, ...] = (
         "mounts-over-isolation-twice",
         (box("a", mem="1", mounts=("/run/gpushare", "/data", "/etc/ld.so.preload")), box("b")),
         (box("i", mem="1", mounts=("/run/gpushare/usage",)),),
-        spec=_SCRATCH,
+        spec=SCRATCH,
         says=hiding_words(("a", "/run/gpushare, /etc/ld.so.preload"), ("i", "/run/gpushare/usage")),
     ),
     # --- annotations
@@ -544,23 +238,6 @@ PODS: tuple[PodCase, ...] = (
     # --- what Kubernetes itself refuses
     PodCase("memory-fraction", (box(mem="500m"),), says="must be an integer", by="kubernetes"),
     PodCase("compute-fraction", (box(mem="1", core="500m"),), says="must be an integer", by="kubernetes"),
-    PodCase("mib-of-half-a-byte", (box(memory="500m"),), says="must be an integer", by="kubernetes"),
-    PodCase("percent-fraction", (box(percent="2500m"),), says="must be an integer", by="kubernetes"),
-    PodCase(
-        "mib-negative", (box(memory="-1Gi"),), says="must be greater than or equal to 0", by="kubernetes"
-    ),
-    PodCase(
-        "mib-without-limits",
-        (box(requests={"memory": "3Gi"}),),
-        says="Limit must be set for non overcommitable resources",
-        by="kubernetes",
-    ),
-    PodCase(
-        "mib-other-than-limits",
-        (box(memory="3Gi", requests={"memory": "2Gi"}),),
-        says=f"must be equal to {MEMORY} limit",
-        by="kubernetes",
-    ),
     PodCase("memory-negative", (box(mem="-1"),), says="must be greater than or equal to 0", by="kubernetes"),
     PodCase(
         "requests-without-limits",
@@ -593,31 +270,6 @@ def pod(case: PodCase, name: str, namespace: str = "default") -> type_of_object:
         "metadata": {"name": name, "namespace": namespace, **template["metadata"]},
         "spec": template["spec"],
     }
-
-
-def counted(case: PodCase, stored: Any) -> str:
-    """What is wrong with the units of the pod of ``case`` as it is ``stored``; empty where they are as the table says."""
-    containers = [*stored["spec"]["containers"], *stored["spec"].get("initContainers", ())]
-    asked = {one["name"]: one.get("resources", {}) for one in containers}
-    for name, resources in asked.items():
-        amounts = [resources.get(which) or {} for which in ("limits", "requests")]
-        if any(one in amount for amount in amounts for one in (MEMORY, PERCENT)):
-            return f"container {name} still asks in people's units: {resources}"
-    if not case.units:
-        return (
-            ""
-            if names.ANN_REQUESTED not in (stored["metadata"].get("annotations") or {})
-            else "a note is there"
-        )
-    for which in ("limits", "requests"):
-        found = {name: str(one[which][MEM]) for name, one in asked.items() if MEM in one.get(which, {})}
-        if found != case.units:
-            return f"{which} {found}, not {dict(case.units)}"
-    note = f'{{"unitMib":1024,"cardMib":16160,"containers":{case.note}}}'
-    told = stored["metadata"]["annotations"]
-    if {**case.annotations, names.ANN_REQUESTED: note} != told:
-        return f"annotations {told}"
-    return ""
 
 
 def _template(case: PodCase, **spec: Any) -> type_of_object:

@@ -17,19 +17,8 @@ import yaml
 from gpushare.kube.access import load_access
 from gpushare.model import names
 from gpushare.playground.apiserver.errors import ApiError
-from tests.admission_cases import (
-    COUNTING,
-    PODS,
-    RECORDS,
-    WORKLOADS,
-    PodCase,
-    box,
-    carried_words,
-    core_words,
-    counted,
-    pod,
-    workload,
-)
+from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_words import COUNTING, RECORDS, PodCase, box, carried_words, core_words, counted
 from tests.admission_writes import ADMIN, OBJECTS, SCHEDULER, WRITES, Write, agent_on, changed_words
 from tests.e2e.asking import Answer, Api, Commands
 from tests.e2e.cluster.waiting import wait_for

@@ -65,7 +65,7 @@ def _listed(pod: Pod) -> Iterator[tuple[str, Container, dict[str, str]]]:
     ):
         for index, container in enumerate(containers):
             limits = (container.resources.limits if container.resources else None) or {}
-            texts = {one: str(limits[one]) for one in _WAYS if one in limits}
+            texts: dict[str, str] = {one: str(limits[one]) for one in _WAYS if one in limits}
             yield f"/spec/{place}/{index}/resources", container, texts
 
 
@@ -110,7 +110,7 @@ def _step(name: str) -> str:
 def _no_mib(asking: Mapping[str, type_of_texts]) -> str:
     name = names.GPU_MEMORY
     wrong = _told(asking, name, lambda text: mib_of(text) is None)
-    return f"{name} must be a whole number of MiB, such as 6144Mi or 6Gi: {wrong}" if wrong else ""
+    return f"{name} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {wrong}" if wrong else ""
 
 
 def _no_percent(asking: Mapping[str, type_of_texts]) -> str:

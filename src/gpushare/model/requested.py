@@ -17,6 +17,8 @@ from gpushare.model.quantity import MAX_AMOUNT, MemoryUnit, parse_quantity, type
 
 #: Resources of our own that stand for GPU memory in people's units.
 PEOPLES: Final = (names.GPU_MEMORY, names.GPU_MEMORY_PERCENT)
+#: 16 TiB, more than any GPU has. Policies cannot tell whether much larger quantities are whole numbers.
+MOST_MIB: Final = 1 << 24
 _MIB: Final = 1 << 20
 
 
@@ -46,9 +48,11 @@ class Counting(msgspec.Struct, frozen=True):
 
 
 def mib_of(text: type_of_quantity) -> int | None:
-    """MiB in an amount of ``gpushare.dev/gpu-memory``; ``None`` where it is no whole number of them, from 1."""
+    """MiB in an amount of ``gpushare.dev/gpu-memory``; ``None`` where it is no whole number of them, from 1 to ``MOST_MIB``."""
     bytes_ = _whole(text)
-    return None if bytes_ is None or bytes_ < _MIB or bytes_ % _MIB else bytes_ // _MIB
+    if bytes_ is None or bytes_ % _MIB or not 0 < bytes_ // _MIB <= MOST_MIB:
+        return None
+    return bytes_ // _MIB
 
 
 def percent_of(text: type_of_quantity) -> int | None:

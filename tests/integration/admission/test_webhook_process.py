@@ -21,7 +21,8 @@ from gpushare.admission.__main__ import main
 from gpushare.admission.app import ReviewApp
 from gpushare.admission.review import MAX_BODY_BYTES
 from gpushare.model import names
-from tests.admission_cases import PODS, core_words, pod
+from tests.admission_cases import PODS, pod
+from tests.admission_words import core_words
 from tests.admission_writes import User
 from tests.integration.admission.kept_api import CONFIGURATIONS, SECRET, KeptApi, kept_api
 from tests.integration.admission.running_webhook import (

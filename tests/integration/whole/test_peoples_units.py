@@ -36,9 +36,8 @@ def note(unit_mib: int, **containers: str) -> Json:
 
 
 async def test_a_deployment_in_mib_runs_in_units_and_keeps_what_was_written(seen: World) -> None:
-    template = gpu_pod("x", None, limits={MEMORY: "6144Mi"}, labels={"app": "mib"})
-    template["spec"] |= {"restartPolicy": "Always", "nodeSelector": {"kubernetes.io/hostname": "single"}}
-    del template["metadata"]["name"], template["metadata"]["namespace"]
+    spec = gpu_pod("x", None, limits={MEMORY: "6144Mi"}, node="single")["spec"]
+    template = {"metadata": {"labels": {"app": "mib"}}, "spec": {**spec, "restartPolicy": "Always"}}
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -59,7 +58,7 @@ async def test_a_deployment_in_mib_runs_in_units_and_keeps_what_was_written(seen
         assert f"{names.GPU_MEM}:  6" in described
         assert f"{MEMORY}:" not in described
     written = json.loads((await seen.kubectl("get", "deployment", "mib", "-o", "json")).out)
-    assert written["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {MEMORY: "6144Mi"}
+    assert written["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {MEMORY: "6Gi"}
     assert (await seen.kubectl("apply", "-f", "-", stdin=json.dumps(deployment))).out.split() == [
         "deployment.apps/mib",
         "unchanged",
@@ -103,7 +102,7 @@ async def test_init_containers_and_sidecars_are_counted_as_in_units(seen: World)
     [
         (
             {MEMORY: "6144"},
-            f"{MEMORY} must be a whole number of MiB, such as 6144Mi or 6Gi: container main asks for 6144",
+            f"{MEMORY} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: container main asks for 6144",
         ),
         ({PERCENT: 110}, f"{PERCENT} must be a whole number from 1 to 100: container main asks for 110"),
         (

@@ -7,7 +7,8 @@ import pytest
 from gpushare.admission import rules
 from gpushare.model import names
 from gpushare.model.requested import Counting
-from tests.admission_cases import PODS, RECORDS, WORKLOADS, PodCase, counted, pod, workload
+from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_words import RECORDS, PodCase, counted
 from tests.admission_writes import WRITES, Write
 from tests.unit.admission.reviews import answered, patched, review, reviewer
 

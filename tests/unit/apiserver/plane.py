@@ -9,7 +9,7 @@ from gpushare.playground.apiserver.patching import merge_patch
 from gpushare.playground.apiserver.resources import Registry, Resource
 from gpushare.playground.apiserver.store import Store
 from gpushare.playground.apiserver.writing import Outcome, WriteOptions, Writer
-from tests.admission_cases import COUNTING
+from tests.admission_words import COUNTING
 from tests.admission_writes import OBJECTS, SCHEDULER, WRITES, Write, agent_on
 
 AGENT = agent_on("n1")

@@ -6,7 +6,8 @@ import pytest
 
 from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.writing import Outcome
-from tests.admission_cases import PODS, WORKLOADS, PodCase, counted, pod, workload
+from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_words import PodCase, counted
 from tests.admission_writes import Write
 from tests.unit.apiserver.plane import HERE, Plane
 

@@ -40,7 +40,7 @@ def pod(annotations=None, units="6", labels=None):
         ("1.5Gi", 1536),
         ("1048576", 1),
         (1048576, 1),
-        ("8796093022207Mi", 8796093022207),
+        ("16Ti", 1 << 24),
     ],
 )
 def test_memory_in_kubernetes_own_notation(text, mib):
@@ -48,7 +48,22 @@ def test_memory_in_kubernetes_own_notation(text, mib):
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "6144", "6G", "1048577", "0.5Mi", "500m", "-1Gi", "1e30", str(MAX_AMOUNT + 1), "much", ""]
+    "text",
+    [
+        "0",
+        "6144",
+        "6G",
+        "1048577",
+        "0.5Mi",
+        "500m",
+        "-1Gi",
+        "1e30",
+        "16777217Mi",
+        "4Ei",
+        str(MAX_AMOUNT + 1),
+        "much",
+        "",
+    ],
 )
 def test_memory_that_is_no_whole_number_of_mib(text):
     assert mib_of(text) is None

@@ -20,6 +20,11 @@ mean is in src/gpushare/admission/peoples_units.py, which says the same.
 ['gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'].exists(r, r in c.?resources.limits.orValue({}))
 {{- end }}
 
+{{/* CEL: whether that is among its requests too, as the API server fills them in. */}}
+{{- define "gpushare.admission.requestsInPeoplesUnits" -}}
+['gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'].exists(r, r in c.?resources.requests.orValue({}))
+{{- end }}
+
 {{/* CEL: the amount of a resource that is in the limits of container c. */}}
 {{- define "gpushare.admission.amount" -}}
 quantity(string(c.resources.limits['{{ . }}']))
@@ -32,7 +37,8 @@ quantity(string(c.resources.limits['{{ . }}']))
 - name: noMib
   expression: >-
     variables.containers.filter(c, 'gpushare.dev/gpu-memory' in c.?resources.limits.orValue({})
-      && !({{ $memory }}.isInteger() && {{ $memory }}.asInteger() >= 1048576 && {{ $memory }}.asInteger() % 1048576 == 0))
+      && !({{ $memory }}.isInteger() && {{ $memory }}.asInteger() >= 1048576
+        && {{ $memory }}.asInteger() <= 17592186044416 && {{ $memory }}.asInteger() % 1048576 == 0))
 - name: noPercent
   expression: >-
     variables.containers.filter(c, 'gpushare.dev/gpu-memory.percentage' in c.?resources.limits.orValue({})
@@ -57,7 +63,7 @@ quantity(string(c.resources.limits['{{ . }}']))
 - expression: size(variables.noMib) == 0
   reason: Invalid
   messageExpression: >-
-    'gpushare.dev/gpu-memory must be a whole number of MiB, such as 6144Mi or 6Gi: '
+    'gpushare.dev/gpu-memory must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: '
     + variables.noMib.map(c, 'container ' + c.name + ' asks for '
       + string(c.resources.limits['gpushare.dev/gpu-memory'])).join(', ')
 - expression: size(variables.noPercent) == 0
@@ -124,7 +130,7 @@ string(variables.gpus * ('gpushare.dev/gpu-memory' in c.resources.limits
 {{- if $n }}
 + {{ end -}}
 {{- $asking := printf "variables.%s" $.asking -}}
-{{- if $n }}{{ $asking = printf "variables.%s.filter(c, has(c.resources.requests))" $.asking }}{{ end -}}
+{{- if $n }}{{ $asking = printf "variables.%s.filter(c, %s)" $.asking (include "gpushare.admission.requestsInPeoplesUnits" $) }}{{ end -}}
 {{ $asking }}.map(c, JSONPatch{op: 'remove', path: {{ $path }} + '{{ $amounts }}/' + {{ $step }}})
 + {{ $asking }}.map(c, JSONPatch{op: 'add', path: {{ $path }} + '{{ $amounts }}/aliyun.com~1gpu-mem',
     value: {{ $units | indent 4 | trim }}})

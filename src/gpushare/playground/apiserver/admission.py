@@ -120,7 +120,7 @@ def count_in_units(counting: type_of_counting) -> Mutating:
             return
         pod = _pod_in(review.resource, review.obj)
         if pod is not None and (patch := conversion(pod, counting())):
-            review.obj |= json_patch(review.obj, patch)
+            review.obj.update(json_patch(review.obj, patch))
 
     return count
 
