@@ -44,28 +44,28 @@ async def test_a_deployment_in_mib_runs_in_units_and_keeps_what_was_written(seen
         "metadata": {"name": "mib", "namespace": "default"},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "mib"}}, "template": template},
     }
-    assert (await seen.apply(deployment)).code == 0
-    pods = await seen.pods.until(
-        lambda: (found := [one for one in seen.pods.items.values() if is_running(one)])[1:] and found,
-        "both pods run",
-    )
-    for pod in pods:
-        assert asked(pod) == units(6)
-        assert mib_of(pod) == [6144]
-        assert pod["spec"]["schedulerName"] == names.SCHEDULER_NAME
-        assert json.loads(pod["metadata"]["annotations"][names.ANN_REQUESTED]) == note(1024, main="6144Mi")
-        described = (await seen.kubectl("describe", "pod", pod["metadata"]["name"])).out
-        assert f"{names.GPU_MEM}:  6" in described
-        assert f"{MEMORY}:" not in described
-    written = json.loads((await seen.kubectl("get", "deployment", "mib", "-o", "json")).out)
-    assert written["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {MEMORY: "6Gi"}
-    assert (await seen.kubectl("apply", "-f", "-", stdin=json.dumps(deployment))).out.split() == [
-        "deployment.apps/mib",
-        "unchanged",
-    ]
-    shown = (await seen.kubectl("inspect", "cgpu", "single")).out
-    assert "12/16" in shown
-    await seen.kubectl("delete", "deployment", "mib")
+    try:
+        assert (await seen.apply(deployment)).code == 0
+        pods = await seen.pods.until(
+            lambda: (found := [one for one in seen.pods.items.values() if is_running(one)])[1:] and found,
+            "both pods run",
+        )
+        for pod in pods:
+            assert asked(pod) == units(6)
+            assert mib_of(pod) == [6144]
+            assert pod["spec"]["schedulerName"] == names.SCHEDULER_NAME
+            assert json.loads(pod["metadata"]["annotations"][names.ANN_REQUESTED]) == note(
+                1024, main="6144Mi"
+            )
+            described = (await seen.kubectl("describe", "pod", pod["metadata"]["name"])).out
+            assert f"{names.GPU_MEM}:  6" in described
+            assert f"{MEMORY}:" not in described
+        written = json.loads((await seen.kubectl("get", "deployment", "mib", "-o", "json")).out)
+        assert written["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {MEMORY: "6Gi"}
+        shown = (await seen.kubectl("inspect", "cgpu", "single")).out
+        assert "12/16" in shown
+    finally:
+        await seen.kubectl("delete", "deployment", "mib")
 
 
 async def test_four_quarters_are_on_one_card(seen: World) -> None:
