@@ -3,156 +3,42 @@
 ``PODS`` are pods, also put into templates by ``workloads``; ``admission_writes`` goes on with writes of different
 users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the API server puts words before it), or,
 where ``by`` is ``kubernetes``, a piece of what the API server itself answers before anybody of ours is asked.
-Where several rules are broken the first of this order answers: compute's value, compute without memory, kinds, whole
+``units`` is what a pod of them asks for once it is stored, where it asked in people's units, counted as ``COUNTING`` says.
+Where several rules are broken the first of this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
 beside share, count as resource, the label for several GPUs (value, compute, parts), placement, volumes, annotations.
 """
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from gpushare.model import names
-
-type_of_object = dict[str, Any]
-Who = Literal["gpushare", "kubernetes"]
-
-MEM, CORE, COUNT, WHOLE = names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE
-OURS, DEFAULT = names.SCHEDULER_NAME, "default-scheduler"
-
-
-@dataclass(frozen=True)
-class PodCase:
-    """A pod; ``says`` empty: taken, with ``scheduler`` in its spec then."""
-
-    id: str
-    containers: tuple[type_of_object, ...]
-    init: tuple[type_of_object, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    says: str = ""
-    by: Who = "gpushare"
-    scheduler: str = DEFAULT
-
-    @property
-    def refused(self) -> bool:
-        return bool(self.says)
-
-
-def box(
-    name: str = "c",
-    *,
-    requests: Mapping[str, str] | None = None,
-    sidecar: bool = False,
-    mounts: tuple[str, ...] = (),
-    **limits: str,
-) -> type_of_object:
-    """A container with limits ``mem``, ``core``, ``count``, ``whole`` (and ``cpu``), as users write them."""
-    called = {"mem": MEM, "core": CORE, "count": COUNT, "whole": WHOLE}
-    resources: type_of_object = {}
-    if limits:
-        resources["limits"] = {called.get(short, short): amount for short, amount in limits.items()}
-    if requests:
-        resources["requests"] = {called.get(short, short): amount for short, amount in requests.items()}
-    made: type_of_object = {"name": name, "image": "busybox", "resources": resources}
-    if sidecar:
-        made["restartPolicy"] = "Always"
-    if mounts:
-        made["volumeMounts"] = [{"name": "scratch", "mountPath": path} for path in mounts]
-    return made
-
-
-def core_words(*asked: tuple[str, str]) -> str:
-    """The sentence on a wrong compute share, of ``(container, amount)``."""
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
-    return f"{CORE} must be a multiple of 5 from 5 to 100: {told}"
-
-
-def lonely_words(told: str) -> str:
-    return f"{CORE} needs {MEM} beside it: add {MEM} to the limits of {told}"
-
-
-def kinds_words(both: str, alone: str) -> str:
-    return (
-        f"all GPU containers of a pod must ask for the same kinds of resource: with {CORE} {both}, without it {alone}; "
-        f"give every one of them {MEM} alone, or both"
-    )
-
-
-def whole_words(whole: str, shared: str) -> str:
-    return (
-        f"{WHOLE} cannot be had beside {MEM}, no node offers both: whole GPUs for {whole}, a share for {shared}; "
-        "ask for one of them in all containers"
-    )
-
-
-def count_words(value: str) -> str:
-    return (
-        f"label {COUNT} must be a whole number from 1 to 9999, without leading zeros: it is '{value}'; "
-        "write the number of GPUs, or remove the label"
-    )
-
-
-def uneven_words(count: str, told: str) -> str:
-    return (
-        f"label {COUNT}={count} spreads {MEM} over {count} GPUs in equal whole parts: {told}; "
-        f"ask for a multiple of {count}, or change the label"
-    )
-
-
-def spread_core_words(count: str, told: str) -> str:
-    return f"label {COUNT}={count} and {CORE} exclude each other: remove the label, or {CORE} from {told}"
-
-
-def placement_words(value: str) -> str:
-    return (
-        f"label {names.LABEL_POD_PLACEMENT} has one value, {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
-        "correct it, or remove the label"
-    )
-
-
-def hiding_words(*mounted: tuple[str, str]) -> str:
-    """The sentence on volumes over what isolates, of ``(container, paths)``."""
-    told = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)
-    return f"volumes would hide what holds a container to its share of a GPU: {told}; mount them elsewhere"
-
-
-def resource_words(told: str) -> str:
-    return (
-        f"{COUNT} is no resource that containers ask for: remove it from the limits of {told}, "
-        "and set the pod's label of that name to spread a pod over GPUs"
-    )
-
-
-def carried_words(*annotations: str) -> str:
-    return (
-        f"annotations that only gpushare itself writes: {', '.join(annotations)}; remove them and submit again "
-        "(a manifest exported from a cluster carries them)"
-    )
-
-
-#: Every annotation that stands for a pod's share, in the order in which messages name them.
-RECORDS = (
-    names.ANN_SHARE,
-    names.ANN_ALSO,
-    names.ANN_RETRY,
-    names.ANN_ALLOCATION,
-    names.ANN_ASSIGNED,
-    names.ANN_ASSUME_TIME,
-    names.ANN_CORE,
-    names.ANN_MEM_INDEX,
-    names.ANN_MEM_POD,
-    names.ANN_MEM_DEVICE,
-    names.ANN_MEM_ASSIGNED,
-    names.ANN_MEM_ASSUME_TIME,
+from tests.admission_peoples_units import PEOPLES
+from tests.admission_words import (
+    COUNT,
+    MEM,
+    OURS,
+    PLACED,
+    RECORDS,
+    SCRATCH,
+    PodCase,
+    box,
+    carried_words,
+    core_words,
+    count_words,
+    hiding_words,
+    kinds_words,
+    lonely_words,
+    placement_words,
+    resource_words,
+    spread_core_words,
+    type_of_object,
+    uneven_words,
+    whole_words,
 )
 
-_SCRATCH = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
-_PLACED = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
-
 PODS: tuple[PodCase, ...] = (
+    *PEOPLES,
     # --- what is taken
     PodCase("nothing-of-ours", (box(cpu="1"),)),
     PodCase("no-resources", ({"name": "c", "image": "busybox"},)),
@@ -189,10 +75,10 @@ PODS: tuple[PodCase, ...] = (
     PodCase(
         "mounts-elsewhere",
         (box(mem="3", mounts=("/run", "/run/gpushare-data", "/etc/ld.so.conf.d", "/data/run/gpushare")),),
-        spec=_SCRATCH,
+        spec=SCRATCH,
         scheduler=OURS,
     ),
-    PodCase("mounts-without-gpu", (box(cpu="1", mounts=("/run/gpushare",)),), spec=_SCRATCH),
+    PodCase("mounts-without-gpu", (box(cpu="1", mounts=("/run/gpushare",)),), spec=SCRATCH),
     PodCase("other-annotations", (box(mem="3"),), annotations={"gpushare.dev/note": "x"}, scheduler=OURS),
     PodCase("gpu-count-2", (box(mem="4"),), labels={COUNT: "2"}, scheduler=OURS),
     PodCase(
@@ -202,9 +88,9 @@ PODS: tuple[PodCase, ...] = (
         labels={COUNT: "2"},
         scheduler=OURS,
     ),
-    PodCase("whole-device", (box(mem="4"),), labels=_PLACED, scheduler=OURS),
-    PodCase("whole-device-with-compute", (box(mem="4", core="30"),), labels=_PLACED, scheduler=OURS),
-    PodCase("whole-devices", (box(mem="4"),), labels={COUNT: "2", **_PLACED}, scheduler=OURS),
+    PodCase("whole-device", (box(mem="4"),), labels=PLACED, scheduler=OURS),
+    PodCase("whole-device-with-compute", (box(mem="4", core="30"),), labels=PLACED, scheduler=OURS),
+    PodCase("whole-devices", (box(mem="4"),), labels={COUNT: "2", **PLACED}, scheduler=OURS),
     # --- compute
     PodCase("compute-7", (box(mem="1", core="7"),), says=core_words(("c", "7"))),
     PodCase("compute-0", (box(mem="1", core="0"),), says=core_words(("c", "0"))),
@@ -318,7 +204,7 @@ PODS: tuple[PodCase, ...] = (
     # --- volumes
     *(
         PodCase(
-            f"mounts-{path}", (box(mem="3", mounts=(path,)),), spec=_SCRATCH, says=hiding_words(("c", path))
+            f"mounts-{path}", (box(mem="3", mounts=(path,)),), spec=SCRATCH, says=hiding_words(("c", path))
         )
         for path in (
             "/run/gpushare",
@@ -335,7 +221,7 @@ PODS: tuple[PodCase, ...] = (
         "mounts-over-isolation-twice",
         (box("a", mem="1", mounts=("/run/gpushare", "/data", "/etc/ld.so.preload")), box("b")),
         (box("i", mem="1", mounts=("/run/gpushare/usage",)),),
-        spec=_SCRATCH,
+        spec=SCRATCH,
         says=hiding_words(("a", "/run/gpushare, /etc/ld.so.preload"), ("i", "/run/gpushare/usage")),
     ),
     # --- annotations

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpushare.model import names
-from tests.admission_cases import box, carried_words, type_of_object
+from tests.admission_words import box, carried_words, type_of_object
 
 NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 Operation = Literal["CREATE", "UPDATE", "DELETE"]

@@ -18,6 +18,10 @@ ROLES: Final = {
     ),
     "playground": ("gpushare.playground.__main__", "a whole cluster in one process tree, without a GPU"),
     "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
+    "node-template": (
+        "gpushare.nodetemplate.__main__",
+        "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
+    ),
     "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
 }
 
@@ -29,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     if role in ("-h", "--help"):
         print("usage: gpushare ROLE [options]    (gpushare ROLE --help says more)\n")
         for name, (_, text) in ROLES.items():
-            print(f"  {name:<12} {text}")
+            print(f"  {name:<13} {text}")
         return 0 if arguments else 2
     if role in ("-V", "--version"):
         print(f"gpushare {__version__}")

@@ -17,17 +17,8 @@ import yaml
 from gpushare.kube.access import load_access
 from gpushare.model import names
 from gpushare.playground.apiserver.errors import ApiError
-from tests.admission_cases import (
-    PODS,
-    RECORDS,
-    WORKLOADS,
-    PodCase,
-    box,
-    carried_words,
-    core_words,
-    pod,
-    workload,
-)
+from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_words import COUNTING, RECORDS, PodCase, box, carried_words, core_words, counted
 from tests.admission_writes import ADMIN, OBJECTS, SCHEDULER, WRITES, Write, agent_on, changed_words
 from tests.e2e.asking import Answer, Api, Commands
 from tests.e2e.cluster.waiting import wait_for
@@ -80,6 +71,7 @@ def api(commands: Commands, access: Any) -> Iterator[Api]:
 def policies(commands: Commands, api: Api, *arguments: str) -> list[dict[str, Any]]:
     """What the chart makes of admission on this API server."""
     argv = ["helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, *arguments]
+    argv += ["--set", f"admission.cardMemoryMiB={COUNTING.card_mib}"]
     for kind in (VALIDATING, MUTATING):
         if _has(api, kind):
             argv += ["--api-versions", f"admissionregistration.k8s.io/v1/{kind}"]
@@ -117,6 +109,9 @@ def _asleep(api: Api, mutating: bool) -> list[str]:
         made = api.create(pod(CASES["memory"], "probe"), dry=True)
         if made.body.get("spec", {}).get("schedulerName") != names.SCHEDULER_NAME:
             found.append("scheduler name")
+        made = api.create(pod(CASES["mib"], "probe"), dry=True)
+        if not made.taken or counted(CASES["mib"], made.body):
+            found.append("people's units")
     return found
 
 
@@ -145,6 +140,8 @@ def test_pods(api: Api, case: PodCase) -> None:
     answer = api.create(pod(case, "case", namespace), dry=True)
     pointed = answer.body["spec"]["schedulerName"] if answer.taken and _has(api, MUTATING) else None
     assert not problem(case, answer, pointed=pointed)
+    if answer.taken and _has(api, MUTATING):
+        assert not counted(case, answer.body)
     if case.by == "gpushare" and case.refused:
         assert re.search(r"ValidatingAdmissionPolicy 'gpushare-(requests|records)'", answer.message)
         assert answer.message.endswith(case.says)

@@ -23,7 +23,8 @@ from cryptography import x509
 
 from gpushare.kube.access import load_access
 from gpushare.model import names
-from tests.admission_cases import PODS, WORKLOADS, PodCase, pod, workload
+from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_words import COUNTING, PodCase, counted
 from tests.admission_writes import SCHEDULER, WRITES, User, Write
 from tests.e2e.asking import Answer, Api
 from tests.e2e.cluster.waiting import wait_for
@@ -81,6 +82,7 @@ class Webhook:
             "0",
         ]
         argv += ["--listen", f"127.0.0.1:{self.ports[0]}", "--metrics-listen", f"127.0.0.1:{self.ports[1]}"]
+        argv += ["--card-memory-mib", str(COUNTING.card_mib)]
         with log.open("ab") as written:
             self._process = subprocess.Popen([*argv, *arguments], stderr=written, cwd=CHECKOUT)
         wait_for("the webhook's ports", lambda: self._alive() and ports.exists())
@@ -229,6 +231,7 @@ def test_pods(api: Api, case: PodCase) -> None:
         return
     assert answer.taken, answer.message
     assert answer.body["spec"]["schedulerName"] == case.scheduler
+    assert not counted(case, answer.body)
     assert not answer.warnings
 
 

@@ -74,9 +74,20 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .enabled .pointToScheduler (ne .mode "policy") (not (include "gpushare.admission.pointByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
+{{/* Requests in people's units become units wherever admission is on: what stays as it is fits no node. */}}
+{{- define "gpushare.admission.countByPolicy" -}}
+{{- with .Values.admission -}}
+{{- if and .enabled (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+{{- define "gpushare.admission.countByWebhook" -}}
+{{- with .Values.admission -}}
+{{- if and .enabled (ne .mode "policy") (not (include "gpushare.admission.countByPolicy" $)) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
 {{/* Whether the webhook runs at all. */}}
 {{- define "gpushare.admission.webhook" -}}
-{{- if or (include "gpushare.admission.validateByWebhook" .) (include "gpushare.admission.pointByWebhook" .) -}}true{{- end -}}
+{{- if or (include "gpushare.admission.validateByWebhook" .) (include "gpushare.admission.countByWebhook" .) -}}true{{- end -}}
 {{- end }}
 
 {{- define "gpushare.schedulerNamespace" -}}

@@ -17,6 +17,9 @@ from gpushare.admission.writes import Writers
 from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeconfigError
 from gpushare.model import names
+from gpushare.model.errors import InvalidUnit
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.requested import Counting
 from gpushare.serving.command import InvalidAddress, address, run
 
 _PROGRAM: Final = "gpushare admission"
@@ -102,6 +105,18 @@ def _parser() -> argparse.ArgumentParser:
         "default %(default)s",
     )
     parser.add_argument(
+        "--unit",
+        default=MemoryUnit.GIB.setting,
+        help=f"unit of {names.GPU_MEM}, 1GiB or 128MiB, as the node agents have it (%(default)s)",
+    )
+    parser.add_argument(
+        "--card-memory-mib",
+        type=int,
+        default=0,
+        metavar="MIB",
+        help=f"memory of the card of which {names.GPU_MEMORY_PERCENT} is percent; 0: it is refused (%(default)s)",
+    )
+    parser.add_argument(
         "--valid-for",
         type=float,
         default=90 * 24,
@@ -148,6 +163,7 @@ def _settings(options: argparse.Namespace, environ: Mapping[str, str], account_n
         ("--overlap", options.overlap, 0, 86400),
         ("--period", options.period, 0.05, 3600),
         ("--drain", options.drain, 0, 300),
+        ("--card-memory-mib", options.card_memory_mib, 0, 1 << 30),
     ):
         if not least <= value <= most:
             raise InvalidSetting(f"{option} {value}: give a number from {least} to {most}")
@@ -175,6 +191,7 @@ def _settings(options: argparse.Namespace, environ: Mapping[str, str], account_n
         configuration=options.configuration,
         scheduler=options.scheduler_name,
         bind_agents=options.node_binding != "never",
+        counting=Counting(MemoryUnit.parse(options.unit, "--unit"), options.card_memory_mib),
         pace=Pace(period_s=options.period, overlap_s=options.overlap),
         drain_s=options.drain,
         ports_file=options.ports_file,
@@ -187,7 +204,7 @@ def main(argv: list[str] | None = None) -> int:
         options = _parser().parse_args(argv)
         access = load_access(options.kubeconfig, options.context)
         settings = _settings(options, os.environ, access.namespace)
-    except (InvalidSetting, InvalidAddress, KubeconfigError) as error:
+    except (InvalidSetting, InvalidAddress, InvalidUnit, KubeconfigError) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return 2
     logs.configure(options.log_level, options.log_format)

@@ -23,6 +23,7 @@ from gpushare.kube.client import Client
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.session import Session
 from gpushare.model import names
+from gpushare.model.requested import Counting
 from gpushare.serving.probes import Probes
 from gpushare.serving.server import Server, bind, write_ports
 from gpushare.signals import told_to_end
@@ -43,6 +44,7 @@ class Settings:
     configuration: str = "gpushare-admission"
     scheduler: str = names.SCHEDULER_NAME
     bind_agents: bool = True
+    counting: Counting = field(default_factory=Counting)
     pace: Pace = field(default_factory=Pace)
     drain_s: float = 5.0
     ports_file: Path | None = None
@@ -61,7 +63,11 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             keeper = Keeper(store, tls, settings.policy, settings.pace, clock)
             _export(metrics, keeper)
             reviewer = Reviewer(
-                settings.writers, TokenPlaces(Client(session)), settings.scheduler, settings.bind_agents
+                settings.writers,
+                TokenPlaces(Client(session)),
+                settings.scheduler,
+                settings.bind_agents,
+                settings.counting,
             )
             reviews = bounded_server(ReviewApp(reviewer, metrics), tls.context)
             stop = told_to_end()

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gpushare.admission import rules, writes
+from gpushare.admission import peoples_units, rules, writes
 from gpushare.admission.review import (
     UNREADABLE,
     Refusal,
@@ -18,6 +18,8 @@ from gpushare.admission.review import (
     write_review,
 )
 from gpushare.admission.writes import Writers, called
+from gpushare.model.objects import Pod
+from gpushare.model.requested import Counting
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +35,22 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """Answers reviews. ``bind_agents``: hold a node agent to the node that its token belongs to."""
+    """Answers reviews. ``bind_agents``: hold a node agent to the node that its token belongs to; ``counting``: how requests
+    in people's units become units."""
 
     writers: Writers
     places: Places
     scheduler: str
     bind_agents: bool = True
+    counting: Counting = field(default_factory=Counting)
 
     async def mutate(self, body: bytes) -> bytes:
         """The answer of ``/mutate``; raises ``UnreadableReview``."""
-        return await self._answer(body, self._mutated)
+        return await self._answer(body, self._pointed)
+
+    async def count(self, body: bytes) -> bytes:
+        """The answer of ``/units``; raises ``UnreadableReview``."""
+        return await self._answer(body, self._counted)
 
     async def validate(self, body: bytes) -> bytes:
         """The answer of ``/validate``; raises ``UnreadableReview``."""
@@ -70,15 +78,13 @@ class Reviewer:
             )
         return write_review(request.uid, verdict)
 
-    async def _mutated(self, request: Request) -> Verdict:
-        if request.operation != "CREATE" or called(request) != "pods":
-            return Verdict()
-        try:
-            pod = pod_of(request.resource, request.object)
-        except UNREADABLE:
-            # Nobody has checked it yet; the API server does after us, and says best what is wrong.
-            return Verdict()
+    async def _pointed(self, request: Request) -> Verdict:
+        pod = _created(request)
         return Verdict(patch=rules.pointing(pod, self.scheduler)) if pod else Verdict()
+
+    async def _counted(self, request: Request) -> Verdict:
+        pod = _created(request)
+        return Verdict(patch=peoples_units.conversion(pod, self.counting)) if pod else Verdict()
 
     async def _validated(self, request: Request) -> Verdict:
         if request.user_info.username == self.writers.agent:
@@ -104,4 +110,15 @@ class Reviewer:
             if is_pod(request.resource):
                 # Who may change the records was asked above.
                 pod.metadata.annotations = None
-        return rules.judge(pod)
+        return rules.judge(pod, self.counting)
+
+
+def _created(request: Request) -> Pod | None:
+    """The pod that is created, ``None`` where something else is asked about."""
+    if request.operation != "CREATE" or called(request) != "pods":
+        return None
+    try:
+        return pod_of(request.resource, request.object)
+    except UNREADABLE:
+        # Nobody has checked it yet; the API server does after us, and says best what is wrong.
+        return None

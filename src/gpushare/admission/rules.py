@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpushare.admission import peoples_units
 from gpushare.admission.review import Refusal, Verdict
 from gpushare.model import names
 from gpushare.model.errors import InvalidQuantity
 from gpushare.model.objects import Container, Pod
 from gpushare.model.quantity import MAX_AMOUNT, parse_quantity
+from gpushare.model.requested import PEOPLES, Counting
 
 #: Policies that refuse; see ``Refusal.policy``.
 REQUESTS: Final = "gpushare-requests"
@@ -33,7 +35,7 @@ RECORDS: Final = (
     names.ANN_MEM_ASSIGNED,
     names.ANN_MEM_ASSUME_TIME,
 )
-_OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE)
+_OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE, *PEOPLES)
 _DEFAULT_SCHEDULER: Final = ("", "default-scheduler")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: Paths in a container at which the node agent puts what holds it to its share (docs/isolation.md), however they are
@@ -46,13 +48,19 @@ _OVER_ISOLATION: Final = re.compile(
 )
 
 
+_PLAIN: Final = Counting()
+
+
 @dataclass(frozen=True, slots=True)
 class _Asking:
     """A container that asks for something of ours: the texts as written, and what they come to."""
 
     name: str
     texts: Mapping[str, str]
-    memory: float
+    memory: bool
+    """Whether for memory, in whatever unit."""
+    units: float
+    """Units of memory, as far as it asks in units."""
     core: float
     whole: float
     over_isolation: tuple[str, ...]
@@ -62,12 +70,17 @@ class _Asking:
         return f"container {self.name}"
 
 
-def judge(pod: Pod) -> Verdict:
-    """The first rule that ``pod`` breaks, as policies tell one too; nothing where it breaks none."""
+def judge(pod: Pod, counting: Counting = _PLAIN) -> Verdict:
+    """The first rule that ``pod`` breaks, as policies tell one too; nothing where it breaks none.
+
+    ``counting`` is how requests in people's units are turned into units.
+    """
     asking = list(_asking(pod))
     labels = pod.metadata.labels or {}
     if text := carried(pod.metadata.annotations):
         return Verdict([Refusal(RECORDED, text)])
+    if text := peoples_units.problem({one.name: one.texts for one in asking}, counting):
+        return Verdict([Refusal(REQUESTS, text, invalid=True)])
     for rule in _RULES:
         if text := rule(asking, labels):
             return Verdict([Refusal(REQUESTS, text, invalid=True)])
@@ -110,7 +123,7 @@ def pointing(pod: Pod, scheduler: str = names.SCHEDULER_NAME) -> list[dict[str, 
         labels.get(names.LABEL_ADMISSION) == "disabled"
         or pod.spec.node_name
         or pod.spec.scheduler_name not in _DEFAULT_SCHEDULER
-        or not any(one.memory > 0 or one.core > 0 for one in _asking(pod))
+        or not any(one.memory or one.core > 0 for one in _asking(pod))
     ):
         return []
     return [{"op": "add", "path": "/spec/schedulerName", "value": scheduler}]
@@ -120,12 +133,13 @@ def _asking(pod: Pod) -> Iterator[_Asking]:
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         texts = _texts(container)
         if texts:
-            memory, core, whole = (
+            units, core, whole = (
                 _number(texts.get(one)) for one in (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
             )
+            memory = units > 0 or any(one in texts for one in PEOPLES)
             mounts = [one.mount_path for one in container.volume_mounts or ()]
             over = tuple(path for path in mounts if _OVER_ISOLATION.search(path))
-            yield _Asking(container.name, texts, memory, core, whole, over)
+            yield _Asking(container.name, texts, memory, units, core, whole, over)
 
 
 def _texts(container: Container) -> dict[str, str]:
@@ -157,15 +171,15 @@ def _core_percentage(asking: list[_Asking], labels: Mapping[str, str]) -> str:
 
 
 def _core_needs_memory(asking: list[_Asking], labels: Mapping[str, str]) -> str:
-    lonely = [str(one) for one in asking if one.core > 0 and not one.memory > 0]
+    lonely = [str(one) for one in asking if one.core > 0 and not one.memory]
     if not lonely:
         return ""
     return f"{names.GPU_CORE} needs {names.GPU_MEM} beside it: add {names.GPU_MEM} to the limits of {', '.join(lonely)}"
 
 
 def _equal_kinds(asking: list[_Asking], labels: Mapping[str, str]) -> str:
-    both = [str(one) for one in asking if one.memory > 0 and one.core > 0]
-    alone = [str(one) for one in asking if one.memory > 0 and not one.core > 0]
+    both = [str(one) for one in asking if one.memory and one.core > 0]
+    alone = [str(one) for one in asking if one.memory and not one.core > 0]
     if not both or not alone:
         return ""
     return (
@@ -177,7 +191,7 @@ def _equal_kinds(asking: list[_Asking], labels: Mapping[str, str]) -> str:
 
 def _whole_or_share(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     whole = [str(one) for one in asking if one.whole > 0]
-    shared = [str(one) for one in asking if one.memory > 0 or one.core > 0]
+    shared = [str(one) for one in asking if one.memory or one.core > 0]
     if not whole or not shared:
         return ""
     return (
@@ -217,7 +231,7 @@ def _gpu_count(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     uneven = [
         f"{one} asks for {one.texts[names.GPU_MEM]}"
         for one in asking
-        if one.memory > MAX_AMOUNT or (one.memory > 0 and one.memory % int(count))
+        if one.units > MAX_AMOUNT or (one.units > 0 and one.units % int(count))
     ]
     if not uneven:
         return ""
@@ -239,9 +253,7 @@ def _placement(asking: list[_Asking], labels: Mapping[str, str]) -> str:
 
 def _nothing_over_isolation(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     hiding = [
-        f"{one} mounts {', '.join(one.over_isolation)}"
-        for one in asking
-        if one.memory > 0 and one.over_isolation
+        f"{one} mounts {', '.join(one.over_isolation)}" for one in asking if one.memory and one.over_isolation
     ]
     if not hiding:
         return ""
@@ -249,7 +261,7 @@ def _nothing_over_isolation(asking: list[_Asking], labels: Mapping[str, str]) ->
 
 
 def _shares(asking: list[_Asking]) -> bool:
-    return any(one.memory > 0 for one in asking)
+    return any(one.memory for one in asking)
 
 
 _RULES: Final[tuple[Callable[[list[_Asking], Mapping[str, str]], str], ...]] = (

@@ -258,6 +258,8 @@ class Ledger:
         """Which of ``nodes`` take ``request`` now, and for each of the others why not."""
         at = self._places(nodes)
         fits = self._left.of(request).take(at) != FAR
+        if request.unit_mib:
+            fits &= self._columns.unit_mib.take(at) == request.unit_mib
         if fits.all():
             return Verdict(list(nodes), {}, {})
         if not fits.any():
@@ -346,6 +348,8 @@ class Ledger:
 
     def _chosen(self, book: NodeBook, node: NodeDevices, request: Request) -> Allocation | None:
         """What the node would give ``request`` now, ``None`` if it does not fit."""
+        if request.unit_mib not in (0, node.unit.mib):
+            return None
         candidates = book.candidates(request)
         if node.placement is Placement.FRAGMENTATION:
             grown = self._growth.by_gpu(request, book.column)

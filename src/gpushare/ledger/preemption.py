@@ -84,6 +84,8 @@ def plan_of(
         return None
     if request.gpu_count > 1 and not book.devices.mode.gives_several:
         return None
+    if request.unit_mib not in (0, book.devices.unit.mib):
+        return None
     ranks = {uid: found for uid in book.uids() if (found := rank(uid)) is not None}
     leaving = {uid for uid, one in ranks.items() if one.leaving} | set(forced)
     others = _other_kind(book, held, request)

@@ -62,6 +62,15 @@ def too_large(asked_mib: int, largest_units: int, unit: MemoryUnit) -> str:
     return f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
 
 
+def other_unit(request: Request, unit_mib: int) -> str:
+    """The request is in people's units, and was turned into units of another size than the node's."""
+    asked = memory_text(request.memory_units * request.unit_mib)
+    return (
+        f"the request for {asked} was counted in units of {memory_text(request.unit_mib)} when it was submitted, the node "
+        f"counts in {memory_text(unit_mib)}; delete the pod, so that it is made anew"
+    )
+
+
 def too_much_core(core_percent: int) -> str:
     """The pod's containers together ask for more than one GPU's compute."""
     return f"asks for {core_percent}% compute, one GPU has 100%"

@@ -69,6 +69,8 @@ class Refusals:
         unknown, group = Group(names, at).part(at == NO_NODE)
         refused.update(dict.fromkeys(unknown.names, reasons.UNKNOWN_NODE))
         group = self._standing(request, group, hopeless)
+        if request.unit_mib:
+            group = self._counting_alike(request, group, hopeless)
         if request.core_percent > 100:
             hopeless.update(dict.fromkeys(group.names, reasons.too_much_core(request.core_percent)))
             return refused, hopeless
@@ -88,6 +90,14 @@ class Refusals:
         hopeless.update(
             zip(stopped.names, [self._against[column][kind] for column in stopped.at.tolist()], strict=True)
         )
+        return rest
+
+    def _counting_alike(self, request: Request, group: Group, hopeless: type_of_texts) -> Group:
+        """Part off the nodes whose unit is another than the one that the request was counted in; the others."""
+        other, rest = group.part(self._columns.unit_mib[group.at] != request.unit_mib)
+        units_mib = self._columns.unit_mib[other.at].tolist()
+        text_of = {mib: reasons.other_unit(request, mib) for mib in set(units_mib)}
+        hopeless.update(zip(other.names, map(text_of.__getitem__, units_mib), strict=True))
         return rest
 
     def _of_unit(

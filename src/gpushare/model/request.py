@@ -12,6 +12,7 @@ from gpushare.model import names
 from gpushare.model.errors import InvalidQuantity, InvalidRequest
 from gpushare.model.objects import Container, Pod
 from gpushare.model.quantity import parse_amount, parse_quantity, type_of_quantity
+from gpushare.model.requested import read_requested
 
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 
@@ -43,7 +44,8 @@ class Request(msgspec.Struct, frozen=True):
 
     ``whole_device``: only GPUs of which nobody holds anything, and all of each of them; ``memory_units`` is the least
     that they must have then. ``containers`` holds only those that ask, init containers first, in the order in which
-    they start. ``cpu_milli`` is what the pod asks of its node's processors, in thousandths of one.
+    they start. ``cpu_milli`` is what the pod asks of its node's processors, in thousandths of one. ``unit_mib`` is the unit in
+    which admission has counted a request in people's units: only nodes that count alike give what was asked for; 0: any.
     """
 
     memory_units: int
@@ -52,6 +54,7 @@ class Request(msgspec.Struct, frozen=True):
     gpu_count: int = 1
     whole_device: bool = False
     cpu_milli: int = 0
+    unit_mib: int = 0
 
     @property
     def wants_core(self) -> bool:
@@ -83,7 +86,12 @@ def request_of(pod: Pod) -> Request | None:
     such a pod fits no node, ever, until it is changed.
     """
     request = unlabelled_request_of(pod)
-    if request is None or not pod.metadata.labels:
+    if request is None:
+        return None
+    requested = read_requested(pod)
+    if requested is not None:
+        request = msgspec.structs.replace(request, unit_mib=requested.unit_mib)
+    if not pod.metadata.labels:
         return request
     labels, subject = pod.metadata.labels, f"pod {pod.key}"
     gpu_count = _gpu_count(labels, request.containers, subject)

@@ -43,6 +43,7 @@ def built(programs: Sequence[Program], told: Callable[[str], None]) -> dict[str,
 
 def _target(program: Program, version: str) -> Path:
     pins = [(program.folder / name).read_text() for name in ("go.mod", "go.sum")]
+    pins += [source.read_text() for source in sorted(program.folder.rglob("*.go"))]
     key = digest([*pins, *arguments([program], "out"), str(program.cgo), version])
     return cache() / "programs" / f"{program.name}-{key}" / program.name
 

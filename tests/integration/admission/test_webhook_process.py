@@ -21,7 +21,8 @@ from gpushare.admission.__main__ import main
 from gpushare.admission.app import ReviewApp
 from gpushare.admission.review import MAX_BODY_BYTES
 from gpushare.model import names
-from tests.admission_cases import PODS, core_words, pod
+from tests.admission_cases import PODS, pod
+from tests.admission_words import core_words
 from tests.admission_writes import User
 from tests.integration.admission.kept_api import CONFIGURATIONS, SECRET, KeptApi, kept_api
 from tests.integration.admission.running_webhook import (
@@ -174,7 +175,7 @@ async def test_a_broken_secret_is_replaced(running: Running) -> None:
         ("/validate", b"null", 400, "not an AdmissionReview"),
         ("/mutate", b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', 400, "request"),
         ("/mutate", RIGHT.replace(b"io/v1", b"io/v1beta1"), 400, "admission.k8s.io/v1beta1"),
-        ("/elsewhere", RIGHT, 404, "there are /mutate and /validate"),
+        ("/elsewhere", RIGHT, 404, "there are /units, /mutate and /validate"),
         ("/validate", b"x" * (MAX_BODY_BYTES + 1), 413, "is not read"),
     ],
     ids=["empty", "cut", "no-utf-8", "deep", "null", "no-request", "older", "elsewhere", "huge"],

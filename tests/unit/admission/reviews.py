@@ -1,7 +1,6 @@
 """AdmissionReviews as the API server sends them, and a reviewer with the users of the tables."""
 
 import base64
-import copy
 import json
 from typing import Any
 
@@ -9,6 +8,8 @@ from gpushare.admission.review import UserInfo
 from gpushare.admission.reviewer import Reviewer
 from gpushare.admission.writes import Writers, node_in_token
 from gpushare.model import names
+from gpushare.playground.apiserver.patching import json_patch
+from tests.admission_words import COUNTING
 from tests.admission_writes import SCHEDULER, User, agent_on
 
 GROUPS = {"apps/v1": ("apps", "v1"), "batch/v1": ("batch", "v1"), "v1": ("", "v1")}
@@ -25,6 +26,7 @@ def reviewer(**changes: Any) -> Reviewer:
         "writers": Writers(frozenset({SCHEDULER.name, AGENT}), AGENT),
         "places": TokensAlone(),
         "scheduler": names.SCHEDULER_NAME,
+        "counting": COUNTING,
     }
     return Reviewer(**{**settings, **changes})
 
@@ -77,12 +79,4 @@ def answered(body: bytes) -> dict[str, Any]:
 
 
 def patched(pod: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
-    made = copy.deepcopy(pod)
-    for one in patch:
-        assert one["op"] == "add"
-        *way, last = one["path"].strip("/").split("/")
-        place = made
-        for step in way:
-            place = place[step]
-        place[last] = one["value"]
-    return made
+    return json_patch(pod, patch)

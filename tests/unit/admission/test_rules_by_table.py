@@ -5,13 +5,19 @@ from typing import Any
 import pytest
 
 from gpushare.admission import rules
-from tests.admission_cases import PODS, RECORDS, WORKLOADS, PodCase, pod, workload
+from gpushare.model import names
+from gpushare.model.requested import Counting
+from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_words import RECORDS, PodCase, counted
 from tests.admission_writes import WRITES, Write
 from tests.unit.admission.reviews import answered, patched, review, reviewer
 
 OURS = [case for case in PODS if case.by == "gpushare"]
 #: Whole namespaces are left out by the configuration, which tests/e2e/test_webhook.py shows.
 POINTED = [case for case in OURS if not case.refused and not case.namespace_labels]
+
+
+TAKEN = [case for case in OURS if not case.refused]
 
 
 def said(response: dict[str, Any]) -> str:
@@ -32,6 +38,73 @@ async def test_which_scheduler_a_pod_gets(case: PodCase) -> None:
     response = answered(await reviewer().mutate(review("pods", sent)))
     assert response["allowed"]
     assert patched(sent, response.get("patch", []))["spec"]["schedulerName"] == case.scheduler
+
+
+@pytest.mark.parametrize("case", TAKEN, ids=lambda case: case.id)
+async def test_peoples_units_become_units(case: PodCase) -> None:
+    sent = settled(pod(case, "x"))
+    response = answered(await reviewer().count(review("pods", sent)))
+    assert response["allowed"]
+    made = patched(sent, response.get("patch", []))
+    assert not counted(case, made)
+    assert made == sent or case.units
+    assert "patch" not in answered(await reviewer().count(review("pods", made))), "it is done once"
+    assert answered(await reviewer().validate(review("pods", made)))["allowed"]
+    # Whichever of the two is asked first: the scheduler is the same.
+    pointed = answered(await reviewer().mutate(review("pods", made)))
+    before = answered(await reviewer().mutate(review("pods", sent)))
+    assert pointed.get("patch") == before.get("patch")
+
+
+@pytest.mark.parametrize("case", [case for case in PODS if case.refused], ids=lambda case: case.id)
+async def test_what_is_wrong_is_refused_in_the_same_words_after_that(case: PodCase) -> None:
+    """Or by Kubernetes, which sees its own mistakes as they were submitted."""
+    sent = settled(pod(case, "x"))
+    made = patched(sent, answered(await reviewer().count(review("pods", sent))).get("patch", []))
+    if case.by == "kubernetes":
+        assert made == sent
+    else:
+        assert said(answered(await reviewer().validate(review("pods", made)))) == case.says
+
+
+async def test_nothing_but_new_pods_is_counted() -> None:
+    case = next(case for case in PODS if case.id == "mib")
+    for body in (
+        review("pods", pod(case, "x"), pod(case, "x"), operation="UPDATE"),
+        review("deployments", workload("Deployment", case, "x"), group="apps"),
+        review("pods", {"spec": 7}),
+    ):
+        response = answered(await reviewer().count(body))
+        assert response["allowed"]
+        assert "patch" not in response
+
+
+async def test_limits_alone_are_replaced_where_nobody_has_filled_in_requests() -> None:
+    case = next(case for case in PODS if case.id == "mib")
+    patch = answered(await reviewer().count(review("pods", pod(case, "x"))))["patch"]
+    assert patched(pod(case, "x"), patch)["spec"]["containers"][0]["resources"] == {
+        "limits": {names.GPU_MEM: "6"}
+    }
+
+
+async def test_percent_needs_a_card() -> None:
+    case = next(case for case in PODS if case.id == "percent")
+    without = reviewer(counting=Counting())
+    assert said(answered(await without.validate(review("pods", pod(case, "x"))))) == (
+        f"{names.GPU_MEMORY_PERCENT} needs a card of which to take percent, and none is named in this cluster (chart value "
+        f"admission.cardMemoryMiB): ask for {names.GPU_MEMORY} in container c"
+    )
+    assert "patch" not in answered(await without.count(review("pods", pod(case, "x"))))
+
+
+def settled(sent: dict[str, Any]) -> dict[str, Any]:
+    """As the API server fills in a pod before it asks: requests as limits, and a scheduler."""
+    sent["spec"].setdefault("schedulerName", "default-scheduler")
+    for one in [*sent["spec"]["containers"], *sent["spec"].get("initContainers", ())]:
+        resources = one.get("resources", {})
+        if "limits" in resources:
+            resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
+    return sent
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)

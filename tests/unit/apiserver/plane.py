@@ -9,6 +9,7 @@ from gpushare.playground.apiserver.patching import merge_patch
 from gpushare.playground.apiserver.resources import Registry, Resource
 from gpushare.playground.apiserver.store import Store
 from gpushare.playground.apiserver.writing import Outcome, WriteOptions, Writer
+from tests.admission_words import COUNTING
 from tests.admission_writes import OBJECTS, SCHEDULER, WRITES, Write, agent_on
 
 AGENT = agent_on("n1")
@@ -28,7 +29,7 @@ class Plane:
     def __init__(self) -> None:
         self.store = Store(clock=time.monotonic)
         self.registry = Registry()
-        admission = Admission.guarded([SCHEDULER.name, AGENT.name])
+        admission = Admission.guarded([SCHEDULER.name, AGENT.name], lambda: COUNTING)
         self.writer = Writer(self.store, self.registry, admission, utc_now)
         self.space("default", {})
 

@@ -6,7 +6,8 @@ import pytest
 
 from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.writing import Outcome
-from tests.admission_cases import PODS, WORKLOADS, PodCase, pod, workload
+from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_words import PodCase, counted
 from tests.admission_writes import Write
 from tests.unit.apiserver.plane import HERE, Plane
 
@@ -39,6 +40,7 @@ def test_a_pod(plane: Plane, case: PodCase) -> None:
     outcome = agrees(case, lambda: plane.create("pods", pod(case, "p", namespace)), "")
     if outcome is not None:
         assert outcome.record.obj["spec"]["schedulerName"] == case.scheduler
+        assert not counted(case, outcome.record.obj)
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.requested import Counting
 from gpushare.playground.__main__ import main
 from gpushare.playground.cluster import Cluster, ClusterError
 from gpushare.playground.cluster.real import RIGHTS, TWO_RULES, RealControl
@@ -18,9 +20,12 @@ async def test_a_folder_without_binaries_says_what_to_do_and_leaves_nothing(tmp_
 
 
 def test_helm_is_asked_for_the_policies_alone():
-    command = helm_command(Path("/bin/helm"), Path("/charts/one"), (1, 36), ["a", "b"])
+    command = helm_command(
+        Path("/bin/helm"), Path("/charts/one"), (1, 36), ["a", "b"], Counting(MemoryUnit.MIB_128, 16160)
+    )
     assert command[:4] == ["/bin/helm", "template", "gpushare", "/charts/one"]
     assert {"--kube-version=1.36", "--set=admission.extraWriters={a,b}"} <= set(command)
+    assert {"--set=gpuMemoryUnit=128MiB", "--set=admission.cardMemoryMiB=16160"} <= set(command)
     shown = [one for one in command if one.startswith("--show-only=")]
     assert shown
     assert all(one.startswith("--show-only=templates/admission/") for one in shown)

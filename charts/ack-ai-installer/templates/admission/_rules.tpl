@@ -10,7 +10,8 @@ object.spec.template; what they mean is in docs/guide/admission.md.
 - name: asks-for-gpu
   expression: >-
     ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
-      ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu', 'aliyun.com/gpu-count']
+      ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu', 'aliyun.com/gpu-count',
+       'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
       .exists(r, r in c.?resources.limits.orValue({})))
 {{- if eq .pod "object" }}
 - name: is-new-or-relabelled
@@ -24,11 +25,17 @@ object.spec.template; what they mean is in docs/guide/admission.md.
 {{- end }}
 {{- end }}
 
+{{/* CEL: whether container c asks for memory, in whatever unit. */}}
+{{- define "gpushare.admission.asksMemory" -}}
+{{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }} || {{ include "gpushare.admission.asksInPeoplesUnits" . }}
+{{- end }}
+
 {{- define "gpushare.admission.rules.variables" -}}
 - name: containers
   expression: {{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])
 - name: withMemory
-  expression: variables.containers.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }})
+  expression: >-
+    variables.containers.filter(c, {{ include "gpushare.admission.asksMemory" . }})
 - name: withCompute
   expression: variables.containers.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }})
 - name: count
@@ -51,6 +58,7 @@ matchConditions:
   {{- include "gpushare.admission.rules.conditions" . | nindent 2 }}
 variables:
   {{- include "gpushare.admission.rules.variables" . | nindent 2 }}
+  {{- include "gpushare.admission.peoplesUnits.variables" .root | nindent 2 }}
   - name: wrongCompute
     expression: >-
       variables.containers.filter(c, 'aliyun.com/gpu-core.percentage' in c.?resources.limits.orValue({})
@@ -59,7 +67,7 @@ variables:
           && quantity(string(c.resources.limits['aliyun.com/gpu-core.percentage'])).asInteger() <= 100
           && quantity(string(c.resources.limits['aliyun.com/gpu-core.percentage'])).asInteger() % 5 == 0))
   - name: lonelyCompute
-    expression: variables.withCompute.filter(c, !{{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }})
+    expression: variables.withCompute.filter(c, !({{ include "gpushare.admission.asksMemory" . }}))
   - name: memoryAlone
     expression: variables.withMemory.filter(c, !{{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }})
   - name: withWhole
@@ -68,12 +76,13 @@ variables:
     expression: variables.containers.filter(c, 'aliyun.com/gpu-count' in c.?resources.limits.orValue({}))
   - name: uneven
     expression: >-
-      variables.withMemory.filter(c, !quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).isInteger()
-        || quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).asInteger() % variables.gpus != 0)
+      variables.withMemory.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }} && (!quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).isInteger()
+        || quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).asInteger() % variables.gpus != 0))
   - name: hiding
     expression: >-
       variables.withMemory.filter(c, c.?volumeMounts.orValue([]).exists(m, {{ include "gpushare.admission.overIsolation" . }}))
 validations:
+  {{- include "gpushare.admission.peoplesUnits.validations" .root | nindent 2 }}
   - expression: size(variables.wrongCompute) == 0
     reason: Invalid
     messageExpression: >-

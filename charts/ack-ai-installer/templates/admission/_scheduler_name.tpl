@@ -24,6 +24,7 @@ matchConditions:
     expression: >-
       (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
         {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }}
+        || {{ include "gpushare.admission.asksInPeoplesUnits" . }}
         || {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }})
 mutations:
   - patchType: ApplyConfiguration

@@ -6,7 +6,13 @@ does not know. The webhook's process looks again by itself, so a condition may b
 {{/* The containers of a list of a pod, some of which ask for something of ours. Takes the list's path. */}}
 {{- define "gpushare.webhook.asking" -}}
 (has({{ . }}) && {{ . }} != null && {{ . }}.exists(c, has(c.resources) && has(c.resources.limits)
-  && c.resources.limits.exists(r, r.startsWith('aliyun.com/gpu'))))
+  && c.resources.limits.exists(r, r.startsWith('aliyun.com/gpu') || r.startsWith('gpushare.dev/gpu-memory'))))
+{{- end }}
+
+{{/* The containers of a list of a pod, some of which ask in people's units. Takes the list's path. */}}
+{{- define "gpushare.webhook.askingInPeoplesUnits" -}}
+(has({{ . }}) && {{ . }} != null && {{ . }}.exists(c, has(c.resources) && has(c.resources.limits)
+  && c.resources.limits.exists(r, r.startsWith('gpushare.dev/gpu-memory'))))
 {{- end }}
 
 {{/* A pod or a template that asks for something of ours. Takes its path. */}}

@@ -5,12 +5,15 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import uvloop
 
+from gpushare.model.requested import Counting
 from gpushare.playground.apiserver.admission import Admission
 from gpushare.playground.apiserver.server import ApiServer
 from gpushare.playground.apiserver.store import HISTORY
+from gpushare.playground.counting import CountingFile
 from gpushare.signals import told_to_end
 
 KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"
@@ -53,6 +56,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="let only this user write the records of who holds what; may be repeated (default: everybody may)",
     )
     parser.add_argument(
+        "--counting",
+        type=Path,
+        metavar="FILE",
+        help="with --record-writer: how requests in people's units are counted, as 'UNIT MIB', such as '1GiB 16160'; "
+        "read whenever it is needed (default: 1GiB, and no card)",
+    )
+    parser.add_argument(
         "--history",
         type=int,
         default=HISTORY,
@@ -60,6 +70,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="changes per kind that a watch can still ask for (default: %(default)s)",
     )
     return parser.parse_args(argv)
+
+
+def _admission(options: argparse.Namespace) -> Admission | None:
+    if not options.record_writer:
+        return None
+    counting = Counting if options.counting is None else CountingFile(options.counting)
+    return Admission.guarded(options.record_writer, counting)
 
 
 async def _serve(options: argparse.Namespace) -> None:
@@ -70,7 +87,7 @@ async def _serve(options: argparse.Namespace) -> None:
         port=options.port,
         kubelet_token=options.kubelet_token,
         users=options.user,
-        admission=Admission.guarded(options.record_writer) if options.record_writer else None,
+        admission=_admission(options),
         history=options.history,
     )
     async with server:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpushare.admission.peoples_units import conversion
 from gpushare.admission.review import Refusal, Template, UserInfo
 from gpushare.admission.review import Request as WriteRequest
 from gpushare.admission.review import Resource as WrittenResource
@@ -18,7 +19,9 @@ from gpushare.admission.rules import RECORDED, RECORDS, carried, judge, judged_a
 from gpushare.admission.writes import Writers, refused_write
 from gpushare.model import names
 from gpushare.model.objects import Pod
+from gpushare.model.requested import Counting
 from gpushare.playground.apiserver.errors import ApiError, Object, qualified
+from gpushare.playground.apiserver.patching import json_patch
 from gpushare.playground.apiserver.resources import Resource
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -59,6 +62,8 @@ Mutating = Callable[[Review], None]
 """Changes ``review.obj`` in place."""
 Validating = Callable[[Review], None]
 """Raises ``ApiError`` to refuse."""
+type_of_counting = Callable[[], Counting]
+"""How requests in people's units become units, now."""
 
 
 def _pod_in(resource: Resource, obj: Object) -> Pod | None:
@@ -107,22 +112,39 @@ def name_scheduler(review: Review) -> None:
         review.obj["spec"]["schedulerName"] = change["value"]
 
 
-def check_requests(review: Review) -> None:
-    """Refuse what can never be served, in pods and in templates of pods; raises ``ApiError``."""
-    if review.subresource or _excluded(review):
-        return
-    pod = _pod_in(review.resource, review.obj)
-    if pod is None:
-        return
-    before = None if review.old is None else _pod_in(review.resource, review.old)
-    if before is not None and judged_alike(pod, before):
-        return
-    ending = _PLACES[review.resource.storage][1]
-    if not ending:
-        pod.metadata.annotations = None  # who may write those on pods depends on who it is
-    for refusal in judge(pod).refusals:
-        named = Refusal(f"{refusal.policy}{ending}", refusal.message, refusal.invalid)
-        raise _refused(review.resource, review.obj, named)
+def count_in_units(counting: type_of_counting) -> Mutating:
+    """A function that turns what pods ask for in people's units into units."""
+
+    def count(review: Review) -> None:
+        if review.resource.storage != "pods" or _excluded(review):
+            return
+        pod = _pod_in(review.resource, review.obj)
+        if pod is not None and (patch := conversion(pod, counting())):
+            review.obj.update(json_patch(review.obj, patch))
+
+    return count
+
+
+def check_requests(counting: type_of_counting) -> Validating:
+    """A function that refuses what can never be served, in pods and in templates of pods; it raises ``ApiError``."""
+
+    def check(review: Review) -> None:
+        if review.subresource or _excluded(review):
+            return
+        pod = _pod_in(review.resource, review.obj)
+        if pod is None:
+            return
+        before = None if review.old is None else _pod_in(review.resource, review.old)
+        if before is not None and judged_alike(pod, before):
+            return
+        ending = _PLACES[review.resource.storage][1]
+        if not ending:
+            pod.metadata.annotations = None  # who may write those on pods depends on who it is
+        for refusal in judge(pod, counting()).refusals:
+            named = Refusal(f"{refusal.policy}{ending}", refusal.message, refusal.invalid)
+            raise _refused(review.resource, review.obj, named)
+
+    return check
 
 
 def guard_records(writers: Collection[str]) -> Validating:
@@ -171,13 +193,15 @@ def _only(annotations: Mapping[str, str]) -> msgspec.Raw:
 class Admission:
     """The functions asked about every write: first all that change what is created, then all that judge."""
 
-    mutating: Sequence[Mutating] = field(default=(name_scheduler,))
-    validating: Sequence[Validating] = field(default=(check_requests,))
+    mutating: Sequence[Mutating] = field(default=(count_in_units(Counting), name_scheduler))
+    validating: Sequence[Validating] = field(default=(check_requests(Counting),))
 
     @classmethod
-    def guarded(cls, writers: Collection[str]) -> "Admission":
+    def guarded(cls, writers: Collection[str], counting: type_of_counting = Counting) -> "Admission":
         """All rules of the product; ``writers`` are the users that may write records of who holds what."""
-        return cls(validating=(check_requests, guard_records(writers)))
+        return cls(
+            (count_in_units(counting), name_scheduler), (check_requests(counting), guard_records(writers))
+        )
 
     def mutate(self, review: Review) -> None:
         """Let every mutating function change the object."""

@@ -19,6 +19,7 @@ from gpushare.model.device import described_devices
 from gpushare.model.errors import ModelError
 from gpushare.model.objects import Node, decode_node
 from gpushare.model.quantity import MemoryUnit
+from gpushare.model.requested import Counting
 from gpushare.playground import gpus
 from gpushare.playground.cluster.control import Control, Place
 from gpushare.playground.cluster.embedded import EmbeddedControl
@@ -57,6 +58,9 @@ class Cluster:
     ) -> None:
         self.nodes = tuple(nodes)
         self.unit = unit
+        self._card_mib = min(
+            (gpu.total_mib for node in nodes for gpu in gpus.preset(node.preset, node.name).gpus), default=0
+        )
         self.lost = asyncio.Event()
         """Set when the embedded API server has ended: it keeps the cluster in memory, so the cluster is gone."""
         self.parts: dict[str, Part] = {}
@@ -69,6 +73,11 @@ class Cluster:
         self.control: Control = control or EmbeddedControl()
 
     # --- where things are -----------------------------------------------------------------------
+
+    @property
+    def counting(self) -> Counting:
+        """How requests in people's units become units; percent is of the smallest GPU that there is."""
+        return Counting(self.unit, self._card_mib)
 
     @property
     def kubeconfig(self) -> Path:
@@ -103,6 +112,7 @@ class Cluster:
             (self.state / folder).mkdir()
         if self._isolation is not None:
             in_one_folder(self._isolation, self.state / "isolation")
+        await self.control.count(self.counting)
         await self.control.start()
         self.parts.update(self.control.parts)
         await self._step("API server", self.kubeconfig_ready())
@@ -169,8 +179,9 @@ class Cluster:
     # --- changing it ------------------------------------------------------------------------------
 
     async def set_unit(self, unit: MemoryUnit) -> None:
-        """Start every node agent again with another memory unit, as a changed chart value does."""
+        """Admission counts in another memory unit, and every node agent starts again with it, as by a changed chart value."""
         self.unit = unit
+        await self.control.count(self.counting)
         agents = [part for name, part in self.parts.items() if name.startswith("node-agent ")]
         await asyncio.gather(*(agent.stop() for agent in agents))
         for agent in agents:

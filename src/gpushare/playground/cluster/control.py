@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gpushare.model.requested import Counting
 from gpushare.playground.cluster.parts import Part
 
 
@@ -42,6 +43,9 @@ class Control(Protocol):
 
     def enter(self, place: Place) -> None:
         """Take the place; called once, before anything else."""
+
+    async def count(self, counting: Counting) -> None:
+        """Turn requests in people's units into units like this from now on; called before ``start`` too."""
 
     async def start(self) -> None:
         """Start what stores and serves objects; it may return before it answers."""

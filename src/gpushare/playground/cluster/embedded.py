@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from gpushare.model.requested import Counting
 from gpushare.playground.cluster.control import Place
 from gpushare.playground.cluster.parts import Part
+from gpushare.playground.counting import CountingFile
 
 _USERS: Final = ("controllers", "kubescheduler", "extender", "node-agent", "kubelet", "walk")
 #: Who writes the records of who holds what.
@@ -36,6 +38,14 @@ class EmbeddedControl:
         """None: all are the cluster's."""
         return {}
 
+    async def count(self, counting: Counting) -> None:
+        """Tell the API server, which reads it with the next pod."""
+        CountingFile(self._counting).write(counting)
+
+    @property
+    def _counting(self) -> Path:
+        return self._place.state / "counting"
+
     async def start(self) -> None:
         """Start the API server."""
         token_file = self._place.state / "kubelet.token"
@@ -47,7 +57,14 @@ class EmbeddedControl:
         users += [option for user in _WRITERS for option in ("--record-writer", user)]
         server = self._place.add(
             "apiserver",
-            ["gpushare.playground.apiserver", "--dir", str(folder), *users],
+            [
+                "gpushare.playground.apiserver",
+                "--dir",
+                str(folder),
+                "--counting",
+                str(self._counting),
+                *users,
+            ],
             {"GPUSHARE_KUBELET_TOKEN": self._token},
         )
         server.on_end = self._place.lost

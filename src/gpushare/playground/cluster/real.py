@@ -14,6 +14,7 @@ from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeError
 from gpushare.kube.session import Session
 from gpushare.model import names
+from gpushare.model.requested import Counting
 from gpushare.playground.cluster.control import Place
 from gpushare.playground.cluster.errors import ClusterError
 from gpushare.playground.cluster.parts import Part
@@ -46,6 +47,8 @@ class RealControl:
         self._binaries = binaries
         self._manifests = tuple(manifests)
         self._chart = chart
+        self._counting = Counting()
+        self._started = False
 
     def enter(self, place: Place) -> None:
         """Take the place."""
@@ -76,7 +79,17 @@ class RealControl:
                 f"policies that exist from {_OLDEST[0]}.{_OLDEST[1]} on. Name a folder with that or a later one"
             )
         await self._apply(RIGHTS)
-        rules = self._manifests or (await self._rules(version),)
+        self._started = True
+        await self._put_rules(self._manifests or (await self._rules(version),))
+
+    async def count(self, counting: Counting) -> None:
+        """Render the chart's policies anew, where it is them that are in place."""
+        self._counting = counting
+        if self._started and self._has_chart:
+            version = await asyncio.to_thread(lambda: self.plane.version)
+            await self._put_rules((await self._rules(version),))
+
+    async def _put_rules(self, rules: Sequence[Path]) -> None:
         for path in rules:
             await self._apply(path)
         await self._admission_ready(rules)
@@ -128,23 +141,30 @@ class RealControl:
             raise ClusterError(f"{path} cannot be applied: {said.decode().strip()}")
 
     async def _rules(self, version: tuple[int, int]) -> Path:
-        helm = self._binaries / "helm"
-        if self._chart is None or not os.access(helm, os.X_OK):
+        if self._chart is None or not self._has_chart:
             self._told(
                 f"admission: the two rules of the examples only (no helm in {self._binaries}, or no chart)"
             )
             return TWO_RULES
-        command = helm_command(helm, self._chart, version, sorted(_USERS.values()))
+        helm = self._binaries / "helm"
+        command = helm_command(helm, self._chart, version, sorted(_USERS.values()), self._counting)
         return await rendered(command, self._state / "admission.yaml")
+
+    @property
+    def _has_chart(self) -> bool:
+        """Whether the rules are the chart's, all of them."""
+        helm = self._binaries / "helm"
+        return not self._manifests and self._chart is not None and os.access(helm, os.X_OK)
 
     async def _admission_ready(self, rules: Sequence[Path]) -> None:
         """Wait until the policies act, which the API server says only by what it does with a pod."""
-        limits = {names.GPU_MEM: "1"}
+        asked = {names.GPU_MEMORY: "1Gi"} if self._has_chart else {names.GPU_MEM: "1"}
+        units = str(self._counting.units_of_mib(1024)) if self._has_chart else "1"
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "trial"},
-            "spec": {"containers": [{"name": "c", "image": "none", "resources": {"limits": limits}}]},
+            "spec": {"containers": [{"name": "c", "image": "none", "resources": {"limits": asked}}]},
         }
         async with Session(load_access(str(self.kubeconfig))) as session:
             for _ in range(int(_ADMISSION_S / _POLL_S)):
@@ -155,10 +175,12 @@ class RealControl:
                         params={"dryRun": "All"},
                         body=json.dumps(pod).encode(),
                     )
-                    if json.loads(answer)["spec"].get("schedulerName") == names.SCHEDULER_NAME:
+                    spec = json.loads(answer)["spec"]
+                    limits = spec["containers"][0]["resources"]["limits"]
+                    if spec.get("schedulerName") == names.SCHEDULER_NAME and limits == {names.GPU_MEM: units}:
                         return
                 await asyncio.sleep(_POLL_S)
         raise ClusterError(
-            f"a pod that asks for {names.GPU_MEM} is not pointed to {names.SCHEDULER_NAME} after {_ADMISSION_S:.0f} s; "
+            f"a pod that asks for {', '.join(asked)} does not get {units} {names.GPU_MEM} and {names.SCHEDULER_NAME} after {_ADMISSION_S:.0f} s; "
             f"look at the policies in {', '.join(map(str, rules))}"
         )

@@ -5,23 +5,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from gpushare.model.requested import Counting
 from gpushare.playground.cluster.errors import ClusterError
 
 _HELM_S: Final = 60.0
-_FILES: Final = ("scheduler-name", "requests", "records")
+_FILES: Final = ("peoples-units", "scheduler-name", "requests", "records")
 """Of the chart's ``templates/admission``: what does not depend on the accounts that our components have in a cluster."""
 _POLICIES: Final = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 
 
-def helm_command(helm: Path, chart: Path, version: tuple[int, int], writers: Sequence[str]) -> list[str]:
+def helm_command(
+    helm: Path, chart: Path, version: tuple[int, int], writers: Sequence[str], counting: Counting
+) -> list[str]:
     """The command that prints the policies of ``chart`` for a Kubernetes of ``version``.
 
-    ``writers`` are the users that may write records, as ``admission.extraWriters`` of the chart.
+    ``writers`` are the users that may write records, as ``admission.extraWriters`` of the chart; ``counting`` is how
+    requests in people's units become units.
     """
     command = [str(helm), "template", "gpushare", str(chart), "--namespace=kube-system"]
     command += [f"--kube-version={version[0]}.{version[1]}", "--set=admission.mode=policy"]
     command += [f"--api-versions=admissionregistration.k8s.io/v1/{kind}" for kind in _POLICIES]
     command += [f"--set=admission.extraWriters={{{','.join(writers)}}}"]
+    command += [
+        f"--set=gpuMemoryUnit={counting.unit.setting}",
+        f"--set=admission.cardMemoryMiB={counting.card_mib}",
+    ]
     return [*command, *(f"--show-only=templates/admission/{name}.yaml" for name in _FILES)]
 
 

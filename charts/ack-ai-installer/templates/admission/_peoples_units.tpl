@@ -1,0 +1,202 @@
+{{/*
+Requests in people's units: gpushare.dev/gpu-memory in bytes, gpushare.dev/gpu-memory.percentage of a card
+(docs/decisions/0021). CEL of which the rules on requests, and the policy that writes units instead, are made; what they
+mean is in src/gpushare/admission/peoples_units.py, which says the same.
+*/}}
+
+{{/* MiB of one unit, and of the card of which percent is meant. */}}
+{{- define "gpushare.unitMiB" -}}
+{{- if has .Values.gpuMemoryUnit (list "128MiB" "MiB") }}128{{ else }}1024{{ end -}}
+{{- end }}
+{{- define "gpushare.unitName" -}}
+{{- if eq (include "gpushare.unitMiB" .) "128" }}128MiB{{ else }}1GiB{{ end -}}
+{{- end }}
+{{- define "gpushare.cardUnits" -}}
+{{ div .Values.admission.cardMemoryMiB (include "gpushare.unitMiB" . | int) }}
+{{- end }}
+
+{{/* CEL: whether container c asks for memory in people's units. */}}
+{{- define "gpushare.admission.asksInPeoplesUnits" -}}
+['gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'].exists(r, r in c.?resources.limits.orValue({}))
+{{- end }}
+
+{{/* CEL: whether that is among its requests too, as the API server fills them in. */}}
+{{- define "gpushare.admission.requestsInPeoplesUnits" -}}
+['gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'].exists(r, r in c.?resources.requests.orValue({}))
+{{- end }}
+
+{{/* CEL: the amount of a resource that is in the limits of container c. */}}
+{{- define "gpushare.admission.amount" -}}
+quantity(string(c.resources.limits['{{ . }}']))
+{{- end }}
+
+{{/* The containers that break a rule on people's units, a variable for each rule. Needs the variable containers. */}}
+{{- define "gpushare.admission.peoplesUnits.variables" -}}
+{{- $memory := include "gpushare.admission.amount" "gpushare.dev/gpu-memory" -}}
+{{- $percent := include "gpushare.admission.amount" "gpushare.dev/gpu-memory.percentage" -}}
+- name: noMib
+  expression: >-
+    variables.containers.filter(c, 'gpushare.dev/gpu-memory' in c.?resources.limits.orValue({})
+      && !({{ $memory }}.isInteger() && {{ $memory }}.asInteger() >= 1048576
+        && {{ $memory }}.asInteger() <= 17592186044416 && {{ $memory }}.asInteger() % 1048576 == 0))
+- name: noPercent
+  expression: >-
+    variables.containers.filter(c, 'gpushare.dev/gpu-memory.percentage' in c.?resources.limits.orValue({})
+      && !({{ $percent }}.isInteger() && {{ $percent }}.asInteger() >= 1 && {{ $percent }}.asInteger() <= 100))
+- name: inTwoWays
+  expression: >-
+    variables.containers.filter(c,
+      size(['aliyun.com/gpu-mem', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
+        .filter(r, r in c.?resources.limits.orValue({}))) > 1)
+- name: ofNoCard
+  expression: >-
+    {{ include "gpushare.cardUnits" . }} > 0 ? [] : variables.containers.filter(c,
+      'gpushare.dev/gpu-memory.percentage' in c.?resources.limits.orValue({}))
+- name: lessThanAUnit
+  expression: >-
+    size(variables.noPercent) > 0 ? [] : variables.containers.filter(c,
+      'gpushare.dev/gpu-memory.percentage' in c.?resources.limits.orValue({})
+      && {{ $percent }}.asInteger() * {{ include "gpushare.cardUnits" . }} < 100)
+{{- end }}
+
+{{- define "gpushare.admission.peoplesUnits.validations" -}}
+- expression: size(variables.noMib) == 0
+  reason: Invalid
+  messageExpression: >-
+    'gpushare.dev/gpu-memory must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: '
+    + variables.noMib.map(c, 'container ' + c.name + ' asks for '
+      + string(c.resources.limits['gpushare.dev/gpu-memory'])).join(', ')
+- expression: size(variables.noPercent) == 0
+  reason: Invalid
+  messageExpression: >-
+    'gpushare.dev/gpu-memory.percentage must be a whole number from 1 to 100: '
+    + variables.noPercent.map(c, 'container ' + c.name + ' asks for '
+      + string(c.resources.limits['gpushare.dev/gpu-memory.percentage'])).join(', ')
+- expression: size(variables.inTwoWays) == 0
+  reason: Invalid
+  messageExpression: >-
+    'GPU memory is asked for in one way: '
+    + variables.inTwoWays.map(c, 'container ' + c.name + ' asks for '
+      + ['aliyun.com/gpu-mem', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
+        .filter(r, r in c.resources.limits).join(' and ')).join(', ')
+    + '; keep one of them in each container'
+- expression: size(variables.ofNoCard) == 0
+  reason: Invalid
+  messageExpression: >-
+    'gpushare.dev/gpu-memory.percentage needs a card of which to take percent, and none is named in this cluster '
+    + '(chart value admission.cardMemoryMiB): ask for gpushare.dev/gpu-memory in '
+    + {{ include "gpushare.admission.named" "ofNoCard" }}
+- expression: size(variables.lessThanAUnit) == 0
+  reason: Invalid
+  messageExpression: >-
+    'gpushare.dev/gpu-memory.percentage is less than one unit of {{ include "gpushare.unitName" . }} on a card of '
+    + '{{ .Values.admission.cardMemoryMiB | int }} MiB: '
+    + variables.lessThanAUnit.map(c, 'container ' + c.name + ' asks for '
+      + string(c.resources.limits['gpushare.dev/gpu-memory.percentage'])).join(', ')
+    + '; ask for {{ include "gpushare.leastPercent" . }} or more'
+{{- end }}
+
+{{/* The smallest percentage that comes to a unit: above 100 where the card has none. */}}
+{{- define "gpushare.leastPercent" -}}
+{{- $units := include "gpushare.cardUnits" . | int -}}
+{{- if $units }}{{ div (add 99 $units) $units }}{{ else }}101{{ end -}}
+{{- end }}
+
+{{/* CEL: how a container c of the list at PATH is addressed by a JSON patch. */}}
+{{- define "gpushare.admission.peoplesUnits.path" -}}
+'/spec/{{ . }}/' + string(object.spec.{{ . }}.map(one, one.name).indexOf(c.name)) + '/resources/'
+{{- end }}
+
+{{/* CEL: the name of what container c asks for in people's units, as a step of a JSON patch's path. */}}
+{{- define "gpushare.admission.peoplesUnits.step" -}}
+('gpushare.dev/gpu-memory' in c.resources.limits ? 'gpushare.dev~1gpu-memory' : 'gpushare.dev~1gpu-memory.percentage')
+{{- end }}
+
+{{/* CEL: what container c asks for, in units: MiB rounded up, percent rounded down, as many on each GPU. */}}
+{{- define "gpushare.admission.peoplesUnits.units" -}}
+{{- $memory := include "gpushare.admission.amount" "gpushare.dev/gpu-memory" -}}
+{{- $percent := include "gpushare.admission.amount" "gpushare.dev/gpu-memory.percentage" -}}
+string(variables.gpus * ('gpushare.dev/gpu-memory' in c.resources.limits
+  ? ({{ $memory }}.asInteger() / 1048576 - 1) / ({{ include "gpushare.unitMiB" . }} * variables.gpus) + 1
+  : {{ $percent }}.asInteger() * {{ include "gpushare.cardUnits" . }} / 100))
+{{- end }}
+
+{{/* CEL: the JSON patch for one list of containers. Takes (dict "root" $ "list" NAME "asking" VARIABLE). */}}
+{{- define "gpushare.admission.peoplesUnits.patch" -}}
+{{- $path := include "gpushare.admission.peoplesUnits.path" .list -}}
+{{- $step := include "gpushare.admission.peoplesUnits.step" . -}}
+{{- $units := include "gpushare.admission.peoplesUnits.units" .root -}}
+{{- range $n, $amounts := list "limits" "requests" }}
+{{- if $n }}
++ {{ end -}}
+{{- $asking := printf "variables.%s" $.asking -}}
+{{- if $n }}{{ $asking = printf "variables.%s.filter(c, %s)" $.asking (include "gpushare.admission.requestsInPeoplesUnits" $) }}{{ end -}}
+{{ $asking }}.map(c, JSONPatch{op: 'remove', path: {{ $path }} + '{{ $amounts }}/' + {{ $step }}})
++ {{ $asking }}.map(c, JSONPatch{op: 'add', path: {{ $path }} + '{{ $amounts }}/aliyun.com~1gpu-mem',
+    value: {{ $units | indent 4 | trim }}})
+{{- end }}
+{{- end }}
+
+{{/* The policy that writes units instead. */}}
+{{- define "gpushare.admission.peoplesUnits" -}}
+failurePolicy: Fail
+# Whoever adds a GPU container after us is seen too.
+reinvocationPolicy: IfNeeded
+matchConstraints:
+  {{- include "gpushare.admission.namespaces" . | nindent 2 }}
+  resourceRules:
+    - apiGroups: [""]
+      apiVersions: [v1]
+      operations: [CREATE]
+      resources: [pods]
+matchConditions:
+  - name: asks-in-peoples-units
+    expression: >-
+      (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
+        {{ include "gpushare.admission.asksInPeoplesUnits" . }})
+variables:
+  - name: containers
+    expression: object.spec.containers + object.spec.?initContainers.orValue([])
+  {{- include "gpushare.admission.peoplesUnits.variables" . | nindent 2 }}
+  # Requests that are no limits: Kubernetes refuses them, and must see them for that.
+  - name: differing
+    expression: >-
+      variables.containers.filter(c, ['gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'].exists(r,
+        r in c.?resources.requests.orValue({}) && (!(r in c.?resources.limits.orValue({}))
+          || string(c.resources.requests[r]) != string(c.resources.limits[r]))))
+  # What is wrong is left as it is, and refused by the rules on requests.
+  - name: clear
+    expression: >-
+      size(variables.noMib) + size(variables.noPercent) + size(variables.inTwoWays) + size(variables.ofNoCard)
+      + size(variables.lessThanAUnit) + size(variables.differing) == 0
+  - name: count
+    expression: object.metadata.?labels[?'aliyun.com/gpu-count'].orValue('1')
+  - name: gpus
+    expression: "variables.count.matches('^[1-9][0-9]{0,3}$') ? int(variables.count) : 1"
+  - name: apps
+    expression: >-
+      variables.clear ? object.spec.containers.filter(c, {{ include "gpushare.admission.asksInPeoplesUnits" . }}) : []
+  - name: inits
+    expression: >-
+      variables.clear ? object.spec.?initContainers.orValue([]).filter(c,
+        {{ include "gpushare.admission.asksInPeoplesUnits" . }}) : []
+  # As src/gpushare/model/requested.py writes and reads it.
+  - name: note
+    expression: >-
+      '{"unitMib":{{ include "gpushare.unitMiB" . }},"cardMib":{{ .Values.admission.cardMemoryMiB | int }},"containers":{'
+      + (variables.apps + variables.inits).map(c, '"' + c.name + '":"'
+        + ('gpushare.dev/gpu-memory' in c.resources.limits
+          ? string({{ include "gpushare.admission.amount" "gpushare.dev/gpu-memory" }}.asInteger() / 1048576) + 'Mi'
+          : string({{ include "gpushare.admission.amount" "gpushare.dev/gpu-memory.percentage" }}.asInteger()) + '%')
+        + '"').join(',') + '}}'
+mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
+        {{ include "gpushare.admission.peoplesUnits.patch" (dict "root" . "list" "containers" "asking" "apps") | nindent 8 | trim }}
+        + {{ include "gpushare.admission.peoplesUnits.patch" (dict "root" . "list" "initContainers" "asking" "inits") | nindent 8 | trim }}
+        + (variables.clear && !has(object.metadata.annotations)
+          ? [JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}] : [])
+        + (variables.clear ? [JSONPatch{op: 'add', path: '/metadata/annotations/gpushare.dev~1requested',
+          value: variables.note}] : [])
+{{- end }}

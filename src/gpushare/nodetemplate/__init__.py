@@ -1,0 +1,1 @@
+"""Tells autoscalers what nodes will have that are not there yet."""

@@ -1,0 +1,25 @@
+"""How a playground's API server counts requests in people's units: a file, for the unit changes while it runs."""
+
+import os
+from pathlib import Path
+
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.requested import Counting
+
+
+class CountingFile:
+    """``UNIT MIB`` in one line: the memory unit, and the memory of the card of which percent is meant."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, counting: Counting) -> None:
+        """Put it there in one step, for a reader at any moment."""
+        beside = self._path.with_name(f"{self._path.name}.new")
+        beside.write_text(f"{counting.unit.setting} {counting.card_mib}\n")
+        os.replace(beside, self._path)
+
+    def __call__(self) -> Counting:
+        """What it says now. Raises ``OSError`` or ``ValueError`` where it cannot be read."""
+        unit, _, card_mib = self._path.read_text().partition(" ")
+        return Counting(MemoryUnit.parse(unit, str(self._path)), int(card_mib))

@@ -1,0 +1,210 @@
+"""The part of the table of admission that is about requests in people's units; see ``admission_cases``."""
+
+from gpushare.model import names
+from tests.admission_words import (
+    COUNT,
+    MEM,
+    MEMORY,
+    OURS,
+    PERCENT,
+    PLACED,
+    SCRATCH,
+    PodCase,
+    box,
+    core_words,
+    count_words,
+    hiding_words,
+    kinds_words,
+    mib_words,
+    percent_words,
+    placement_words,
+    small_words,
+    spread_core_words,
+    uneven_words,
+    ways_words,
+    whole_words,
+)
+
+PEOPLES: tuple[PodCase, ...] = (
+    # --- people's units: MiB are rounded up, percent is rounded down
+    PodCase("mib", (box(memory="6Gi"),), scheduler=OURS, units={"c": "6"}, note='{"c":"6144Mi"}'),
+    PodCase("mib-rounded", (box(memory="6145Mi"),), scheduler=OURS, units={"c": "7"}, note='{"c":"6145Mi"}'),
+    PodCase("mib-1", (box(memory="1Mi"),), scheduler=OURS, units={"c": "1"}, note='{"c":"1Mi"}'),
+    PodCase(
+        "mib-in-bytes", (box(memory="1073741824"),), scheduler=OURS, units={"c": "1"}, note='{"c":"1024Mi"}'
+    ),
+    PodCase("mib-fraction", (box(memory="1.5Gi"),), scheduler=OURS, units={"c": "2"}, note='{"c":"1536Mi"}'),
+    PodCase(
+        "mib-beyond-all",
+        (box(memory="16Ti"),),
+        scheduler=OURS,
+        units={"c": "16384"},
+        note='{"c":"16777216Mi"}',
+    ),
+    PodCase(
+        "mib-with-requests",
+        (box(memory="3Gi", requests={"memory": "3Gi"}),),
+        scheduler=OURS,
+        units={"c": "3"},
+        note='{"c":"3072Mi"}',
+    ),
+    PodCase(
+        "mib-with-compute",
+        (box(memory="2Gi", core="30"),),
+        scheduler=OURS,
+        units={"c": "2"},
+        note='{"c":"2048Mi"}',
+    ),
+    PodCase("percent", (box(percent="25"),), scheduler=OURS, units={"c": "3"}, note='{"c":"25%"}'),
+    PodCase("percent-least", (box(percent="7"),), scheduler=OURS, units={"c": "1"}, note='{"c":"7%"}'),
+    PodCase("percent-100", (box(percent="100"),), scheduler=OURS, units={"c": "15"}, note='{"c":"100%"}'),
+    PodCase(
+        "peoples-units-in-all-containers",
+        (box("a", memory="1500Mi"), box("b", percent="50"), box("u", mem="2"), box("web", cpu="1")),
+        (box("i", memory="8Gi"), box("s", percent="10", sidecar=True), box("j", mem="1")),
+        scheduler=OURS,
+        units={"a": "2", "b": "7", "u": "2", "i": "8", "s": "1", "j": "1"},
+        note='{"a":"1500Mi","b":"50%","i":"8192Mi","s":"10%"}',
+    ),
+    PodCase(
+        "mib-over-3-gpus",
+        (box(memory="10Gi"),),
+        labels={COUNT: "3"},
+        scheduler=OURS,
+        units={"c": "12"},
+        note='{"c":"10240Mi"}',
+    ),
+    PodCase(
+        "percent-over-2-gpus",
+        (box(percent="50"),),
+        labels={COUNT: "2"},
+        scheduler=OURS,
+        units={"c": "14"},
+        note='{"c":"50%"}',
+    ),
+    PodCase(
+        "mib-of-a-whole-device",
+        (box(memory="4Gi"),),
+        labels=PLACED,
+        scheduler=OURS,
+        units={"c": "4"},
+        note='{"c":"4096Mi"}',
+    ),
+    PodCase(
+        "mib-beside-other-annotations",
+        (box(memory="4Gi"),),
+        annotations={"gpushare.dev/note": "x"},
+        scheduler=OURS,
+        units={"c": "4"},
+        note='{"c":"4096Mi"}',
+    ),
+    PodCase(
+        "mib-though-opted-out",
+        (box(memory="4Gi"),),
+        labels={names.LABEL_ADMISSION: "disabled"},
+        units={"c": "4"},
+        note='{"c":"4096Mi"}',
+    ),
+    PodCase(
+        "mib-though-the-namespace-opted-out",
+        (box(memory="4Gi"),),
+        namespace_labels={names.LABEL_ADMISSION: "disabled"},
+        units={"c": "4"},
+        note='{"c":"4096Mi"}',
+    ),
+    PodCase(
+        "mib-with-another-scheduler",
+        (box(memory="4Gi"),),
+        spec={"schedulerName": "other"},
+        scheduler="other",
+        units={"c": "4"},
+        note='{"c":"4096Mi"}',
+    ),
+    # --- people's units
+    PodCase("mib-none", (box(memory="6144"),), says=mib_words(("c", "6144"))),
+    PodCase("mib-0", (box(memory="0"),), says=mib_words(("c", "0"))),
+    PodCase("mib-decimal", (box("a", memory="6G"), box("b", memory="1Mi")), says=mib_words(("a", "6G"))),
+    PodCase("mib-large", (box(memory="17Ti"),), says=mib_words(("c", "17Ti"))),
+    PodCase("mib-huge", (box(memory="1e30"),), says=mib_words(("c", "1e30"))),
+    PodCase(
+        "mib-none-in-init", (box("a", memory="1Gi"),), (box("i", memory="5"),), says=mib_words(("i", "5"))
+    ),
+    PodCase("percent-0", (box(percent="0"),), says=percent_words(("c", "0"))),
+    PodCase("percent-101", (box(percent="101"),), says=percent_words(("c", "101"))),
+    PodCase("percent-huge", (box("a", percent="5E"), box("b", percent="5")), says=percent_words(("a", "5E"))),
+    PodCase(
+        "percent-small",
+        (box("a", percent="6"), box("b", percent="7")),
+        (box("s", percent="1", sidecar=True),),
+        says=small_words("container a asks for 6, container s asks for 1"),
+    ),
+    PodCase("mib-beside-units", (box(mem="3", memory="3Gi"),), says=ways_words(("c", f"{MEM} and {MEMORY}"))),
+    PodCase(
+        "percent-beside-no-units",
+        (box(mem="0", percent="50"),),
+        says=ways_words(("c", f"{MEM} and {PERCENT}")),
+    ),
+    PodCase(
+        "all-ways-at-once",
+        (box("a", mem="3"), box("b", memory="3Gi", percent="20")),
+        (box("i", mem="3", memory="3Gi", percent="20"),),
+        says=ways_words(("b", f"{MEMORY} and {PERCENT}"), ("i", f"{MEM} and {MEMORY} and {PERCENT}")),
+    ),
+    PodCase(
+        "mib-none-before-percent", (box("a", percent="0"), box("b", memory="1")), says=mib_words(("b", "1"))
+    ),
+    PodCase("compute-7-beside-mib", (box(memory="1Gi", core="7"),), says=core_words(("c", "7"))),
+    PodCase(
+        "kinds-differ-in-peoples-units",
+        (box("a", memory="1Gi", core="30"), box("b", percent="10")),
+        says=kinds_words("container a", "container b"),
+    ),
+    PodCase(
+        "whole-beside-mib",
+        (box("a", whole="1"), box("b", memory="1Gi")),
+        says=whole_words("container a", "container b"),
+    ),
+    PodCase("gpu-count-0-of-mib", (box(memory="2Gi"),), labels={COUNT: "0"}, says=count_words("0")),
+    PodCase(
+        "gpu-count-uneven-beside-mib",
+        (box("a", memory="5Gi"), box("b", mem="5")),
+        labels={COUNT: "2"},
+        says=uneven_words("2", "container b asks for 5"),
+    ),
+    PodCase(
+        "gpu-count-with-compute-and-mib",
+        (box(memory="4Gi", core="30"),),
+        labels={COUNT: "2"},
+        says=spread_core_words("2", "container c"),
+    ),
+    PodCase(
+        "placement-unknown-of-mib",
+        (box(memory="4Gi"),),
+        labels={names.LABEL_POD_PLACEMENT: "spread"},
+        says=placement_words("spread"),
+    ),
+    PodCase(
+        "mounts-over-isolation-with-mib",
+        (box(memory="3Gi", mounts=("/run/gpushare",)),),
+        spec=SCRATCH,
+        says=hiding_words(("c", "/run/gpushare")),
+    ),
+    # --- what Kubernetes itself refuses
+    PodCase("mib-of-half-a-byte", (box(memory="500m"),), says="must be an integer", by="kubernetes"),
+    PodCase("percent-fraction", (box(percent="2500m"),), says="must be an integer", by="kubernetes"),
+    PodCase(
+        "mib-negative", (box(memory="-1Gi"),), says="must be greater than or equal to 0", by="kubernetes"
+    ),
+    PodCase(
+        "mib-without-limits",
+        (box(requests={"memory": "3Gi"}),),
+        says="Limit must be set for non overcommitable resources",
+        by="kubernetes",
+    ),
+    PodCase(
+        "mib-other-than-limits",
+        (box(memory="3Gi", requests={"memory": "2Gi"}),),
+        says=f"must be equal to {MEMORY} limit",
+        by="kubernetes",
+    ),
+)

@@ -1,0 +1,199 @@
+"""What the table of admission is made of: pods in short words, and the sentences that refuse them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.requested import Counting
+
+type_of_object = dict[str, Any]
+Who = Literal["gpushare", "kubernetes"]
+
+MEM, CORE, COUNT, WHOLE = names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE
+MEMORY, PERCENT = names.GPU_MEMORY, names.GPU_MEMORY_PERCENT
+#: A card of 15 units.
+COUNTING = Counting(MemoryUnit.GIB, 16160)
+OURS, DEFAULT = names.SCHEDULER_NAME, "default-scheduler"
+
+
+@dataclass(frozen=True)
+class PodCase:
+    """A pod; ``says`` empty: taken, with ``scheduler`` in its spec then."""
+
+    id: str
+    containers: tuple[type_of_object, ...]
+    init: tuple[type_of_object, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    says: str = ""
+    by: Who = "gpushare"
+    scheduler: str = DEFAULT
+    units: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    """What ``gpushare.dev/requested`` says of containers then."""
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.says)
+
+
+def box(
+    name: str = "c",
+    *,
+    requests: Mapping[str, str] | None = None,
+    sidecar: bool = False,
+    mounts: tuple[str, ...] = (),
+    **limits: str,
+) -> type_of_object:
+    """A container with limits ``mem``, ``core``, ``count``, ``whole``, ``memory``, ``percent`` (and ``cpu``), as users write them."""
+    called = {"mem": MEM, "core": CORE, "count": COUNT, "whole": WHOLE, "memory": MEMORY, "percent": PERCENT}
+    resources: type_of_object = {}
+    if limits:
+        resources["limits"] = {called.get(short, short): amount for short, amount in limits.items()}
+    if requests:
+        resources["requests"] = {called.get(short, short): amount for short, amount in requests.items()}
+    made: type_of_object = {"name": name, "image": "busybox", "resources": resources}
+    if sidecar:
+        made["restartPolicy"] = "Always"
+    if mounts:
+        made["volumeMounts"] = [{"name": "scratch", "mountPath": path} for path in mounts]
+    return made
+
+
+def mib_words(*asked: tuple[str, str]) -> str:
+    """The sentence on memory that is no whole number of MiB, of ``(container, amount)``."""
+    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    return f"{MEMORY} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {told}"
+
+
+def percent_words(*asked: tuple[str, str]) -> str:
+    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    return f"{PERCENT} must be a whole number from 1 to 100: {told}"
+
+
+def ways_words(*asked: tuple[str, str]) -> str:
+    """The sentence on memory asked for twice, of ``(container, resources)``."""
+    told = ", ".join(f"container {name} asks for {resources}" for name, resources in asked)
+    return f"GPU memory is asked for in one way: {told}; keep one of them in each container"
+
+
+def small_words(told: str) -> str:
+    return f"{PERCENT} is less than one unit of 1GiB on a card of 16160 MiB: {told}; ask for 7 or more"
+
+
+def core_words(*asked: tuple[str, str]) -> str:
+    """The sentence on a wrong compute share, of ``(container, amount)``."""
+    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    return f"{CORE} must be a multiple of 5 from 5 to 100: {told}"
+
+
+def lonely_words(told: str) -> str:
+    return f"{CORE} needs {MEM} beside it: add {MEM} to the limits of {told}"
+
+
+def kinds_words(both: str, alone: str) -> str:
+    return (
+        f"all GPU containers of a pod must ask for the same kinds of resource: with {CORE} {both}, without it {alone}; "
+        f"give every one of them {MEM} alone, or both"
+    )
+
+
+def whole_words(whole: str, shared: str) -> str:
+    return (
+        f"{WHOLE} cannot be had beside {MEM}, no node offers both: whole GPUs for {whole}, a share for {shared}; "
+        "ask for one of them in all containers"
+    )
+
+
+def count_words(value: str) -> str:
+    return (
+        f"label {COUNT} must be a whole number from 1 to 9999, without leading zeros: it is '{value}'; "
+        "write the number of GPUs, or remove the label"
+    )
+
+
+def uneven_words(count: str, told: str) -> str:
+    return (
+        f"label {COUNT}={count} spreads {MEM} over {count} GPUs in equal whole parts: {told}; "
+        f"ask for a multiple of {count}, or change the label"
+    )
+
+
+def spread_core_words(count: str, told: str) -> str:
+    return f"label {COUNT}={count} and {CORE} exclude each other: remove the label, or {CORE} from {told}"
+
+
+def placement_words(value: str) -> str:
+    return (
+        f"label {names.LABEL_POD_PLACEMENT} has one value, {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
+        "correct it, or remove the label"
+    )
+
+
+def hiding_words(*mounted: tuple[str, str]) -> str:
+    """The sentence on volumes over what isolates, of ``(container, paths)``."""
+    told = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)
+    return f"volumes would hide what holds a container to its share of a GPU: {told}; mount them elsewhere"
+
+
+def resource_words(told: str) -> str:
+    return (
+        f"{COUNT} is no resource that containers ask for: remove it from the limits of {told}, "
+        "and set the pod's label of that name to spread a pod over GPUs"
+    )
+
+
+def carried_words(*annotations: str) -> str:
+    return (
+        f"annotations that only gpushare itself writes: {', '.join(annotations)}; remove them and submit again "
+        "(a manifest exported from a cluster carries them)"
+    )
+
+
+#: Every annotation that stands for a pod's share, in the order in which messages name them.
+RECORDS = (
+    names.ANN_SHARE,
+    names.ANN_ALSO,
+    names.ANN_RETRY,
+    names.ANN_ALLOCATION,
+    names.ANN_ASSIGNED,
+    names.ANN_ASSUME_TIME,
+    names.ANN_CORE,
+    names.ANN_MEM_INDEX,
+    names.ANN_MEM_POD,
+    names.ANN_MEM_DEVICE,
+    names.ANN_MEM_ASSIGNED,
+    names.ANN_MEM_ASSUME_TIME,
+)
+
+SCRATCH = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
+PLACED = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+
+
+def counted(case: PodCase, stored: Any) -> str:
+    """What is wrong with the units of the pod of ``case`` as it is ``stored``; empty where they are as the table says."""
+    containers = [*stored["spec"]["containers"], *stored["spec"].get("initContainers", ())]
+    asked = {one["name"]: one.get("resources", {}) for one in containers}
+    for name, resources in asked.items():
+        amounts = [resources.get(which) or {} for which in ("limits", "requests")]
+        if any(one in amount for amount in amounts for one in (MEMORY, PERCENT)):
+            return f"container {name} still asks in people's units: {resources}"
+    if not case.units:
+        return (
+            ""
+            if names.ANN_REQUESTED not in (stored["metadata"].get("annotations") or {})
+            else "a note is there"
+        )
+    for which in ("limits", "requests"):
+        found = {name: str(one[which][MEM]) for name, one in asked.items() if MEM in one.get(which, {})}
+        if found != case.units:
+            return f"{which} {found}, not {dict(case.units)}"
+    note = f'{{"unitMib":1024,"cardMib":16160,"containers":{case.note}}}'
+    told = stored["metadata"]["annotations"]
+    if {**case.annotations, names.ANN_REQUESTED: note} != told:
+        return f"annotations {told}"
+    return ""

@@ -1,0 +1,222 @@
+"""What cluster-autoscaler makes of our nodes and pods, one table for its rules as we know them and for its own code.
+
+It runs kube-scheduler's plugins without extenders, so it knows sums of nodes and no GPU (docs/decisions/0022).
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from gpushare.model import names
+from gpushare.model.device import NodeMode
+from gpushare.model.node_template import NodeTemplate
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.requested import Counting
+
+V100 = 16160
+
+type_of_object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``template`` is what its group makes, ``nodes`` are there, ``pods`` run or wait.
+
+    ``seen``: how many of those it looks at; ``lacking``: for which of them it finds no room; ``makes``: how many nodes it adds.
+    """
+
+    id: str
+    template: type_of_object
+    pods: tuple[type_of_object, ...]
+    nodes: tuple[type_of_object, ...] = ()
+    seen: int = 1
+    lacking: tuple[str, ...] = ()
+    makes: int = 0
+
+
+def node(name: str, template: NodeTemplate, **more: str) -> type_of_object:
+    """A ready node with what ``template`` says, or one that is to come."""
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    amounts |= {resource: str(amount) for resource, amount in template.capacity.items()} | more
+    return {
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "labels": {"kubernetes.io/hostname": name, **template.labels},
+        },
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod(name: str, units: int, *, on: str = "", seen: bool = True) -> type_of_object:
+    """A pod that runs ``on`` a node, or waits; ``seen``: with the condition that kube-scheduler gives."""
+    amounts = {names.GPU_MEM: str(units)}
+    made: type_of_object = {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {
+            "schedulerName": names.SCHEDULER_NAME,
+            "nodeSelector": {names.LABEL_MODE: "share"},
+            "containers": [
+                {"name": "c", "image": "x", "resources": {"limits": amounts, "requests": amounts}}
+            ],
+        },
+        "status": {},
+    }
+    if on:
+        made["spec"]["nodeName"] = on
+    elif seen:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        made["status"]["conditions"] = [condition]
+    return made
+
+
+def elsewhere(made: type_of_object, *nodes: str) -> type_of_object:
+    """A stand-in for a pod: it asks for the same, on no node of these."""
+    found = copy.deepcopy(made)
+    found["metadata"] |= {
+        "name": f"{made['metadata']['name']}-elsewhere",
+        "uid": f"{made['metadata']['uid']}-e",
+    }
+    rule = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": list(nodes)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    found["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return found
+
+
+def _with_compute(made: type_of_object, percent: int) -> type_of_object:
+    found = copy.deepcopy(made)
+    found["spec"]["nodeSelector"] = {names.LABEL_MODE: "core_mem"}
+    for amounts in found["spec"]["containers"][0]["resources"].values():
+        amounts[names.GPU_CORE] = str(percent)
+    return found
+
+
+def _nominated(made: type_of_object) -> type_of_object:
+    found = copy.deepcopy(made)
+    found["status"]["nominatedNodeName"] = "n1"
+    return found
+
+
+def _failed(made: type_of_object) -> type_of_object:
+    found = copy.deepcopy(made)
+    found["status"]["conditions"][0]["reason"] = "SchedulerError"
+    return found
+
+
+def _bare(*, labelled: bool) -> type_of_object:
+    """A template of which nobody has said what it has, or which label."""
+    made = node("template", NodeTemplate(() if labelled else (V100,), NodeMode.SHARE))
+    if labelled:
+        del made["status"]["capacity"][names.GPU_MEM], made["status"]["capacity"][names.GPU_COUNT]
+    else:
+        del made["metadata"]["labels"][names.LABEL_MODE]
+    return made
+
+
+def _several(count: int, units: int) -> tuple[type_of_object, ...]:
+    return tuple(pod(f"p{number}", units) for number in range(count))
+
+
+def _named(count: int) -> tuple[str, ...]:
+    return tuple(f"p{number}" for number in range(count))
+
+
+ONE, TWO = NodeTemplate((16384,)), NodeTemplate((16384, 16384))
+#: Six units are free on each of its two GPUs, and the pod that no GPU holds.
+BROKEN_UP = (node("n1", TWO),)
+RUNNING = (pod("a", 10, on="n1"), pod("b", 10, on="n1"))
+LARGE = pod("large", 8)
+STAND_IN = elsewhere(LARGE, "n1")
+
+CASES: tuple[Case, ...] = (
+    *(
+        # Two pods of 6 GiB are on a GPU of 15: ten pods need five nodes, whatever the unit.
+        Case(
+            f"from-zero-as-many-nodes-as-pods-need-in-units-of-{unit.setting}",
+            node("template", NodeTemplate((V100,), NodeMode.SHARE, unit)),
+            _several(10, Counting(unit).units_of_mib(6144)),
+            seen=10,
+            lacking=_named(10),
+            makes=5,
+        )
+        for unit in MemoryUnit
+    ),
+    Case("a-group-that-is-not-described", _bare(labelled=True), (pod("p", 6),), lacking=("p",)),
+    Case("a-group-without-the-label-that-pods-select", _bare(labelled=False), (pod("p", 6),), lacking=("p",)),
+    Case(
+        "compute-is-counted-too",
+        node("template", NodeTemplate((V100,), NodeMode.CORE_MEM)),
+        tuple(_with_compute(one, 40) for one in _several(4, 2)),
+        seen=4,
+        lacking=_named(4),
+        makes=2,
+    ),
+    # Room for a nominated pod is on its way, and a pod that nobody has tried is not its business.
+    Case(
+        "only-pods-that-kube-scheduler-calls-unschedulable",
+        node("template", ONE),
+        (pod("new", 6, seen=False), _nominated(pod("nominated", 6)), _failed(pod("failed", 6)), pod("p", 6)),
+        lacking=("p",),
+        makes=1,
+    ),
+    # The gap: eight units of twelve, six on each GPU.
+    Case(
+        "a-pod-that-the-sum-would-hold-and-no-gpu-does", node("template", TWO), (*RUNNING, LARGE), BROKEN_UP
+    ),
+    Case(
+        "a-stand-in-that-may-not-be-on-those-nodes",
+        node("template", TWO),
+        (*RUNNING, LARGE, STAND_IN),
+        BROKEN_UP,
+        seen=2,
+        lacking=("large-elsewhere",),
+        makes=1,
+    ),
+    # Where a group has nodes, one of them is the template; only its name becomes another.
+    Case(
+        "a-stand-in-where-a-living-node-is-the-template",
+        BROKEN_UP[0],
+        (*RUNNING, LARGE, STAND_IN),
+        BROKEN_UP,
+        seen=2,
+        lacking=("large-elsewhere",),
+        makes=1,
+    ),
+    Case(
+        "a-stand-in-once-its-node-has-come",
+        node("template", TWO),
+        (*RUNNING, LARGE, STAND_IN),
+        (*BROKEN_UP, node("n2", TWO)),
+        seen=2,
+    ),
+    Case(
+        "with-one-gpu-in-a-node-sums-say-the-truth",
+        node("template", ONE),
+        (pod("a", 10, on="n1"), pod("b", 10, on="n2"), LARGE),
+        (node("n1", ONE), node("n2", ONE)),
+        lacking=("large",),
+        makes=1,
+    ),
+    # Two GPUs of 16 hold two pods of 9, their sum three: the third is left for the next round.
+    Case(
+        "of-several-gpus-too-few-nodes-at-first",
+        node("template", TWO),
+        _several(3, 9),
+        seen=3,
+        lacking=_named(3),
+        makes=1,
+    ),
+    # Why such nodes need a startup taint: a second one would be made for the same pod.
+    Case(
+        "a-node-whose-agent-has-not-registered-yet",
+        node("template", TWO),
+        (pod("p", 8),),
+        (node("n1", TWO, **{names.GPU_MEM: "0"}),),
+        lacking=("p",),
+        makes=1,
+    ),
+)

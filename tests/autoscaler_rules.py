@@ -1,0 +1,108 @@
+"""cluster-autoscaler's rules as far as they concern us, for where its code cannot be had: which pods it looks at, whether it finds room
+on nodes that are there, and how many nodes it adds (first fit, largest first). Its code is asked in ``tests/e2e/test_autoscaling.py``.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpushare.model.quantity import parse_quantity
+from tests.autoscaler_cases import type_of_object
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Pods that it looks at, those that it finds no room for, and the nodes that it adds."""
+
+    seen: list[str]
+    lacking: list[str]
+    nodes: int
+
+
+class _Room:
+    """What is left of a node, as kube-scheduler's plugins count without extenders."""
+
+    def __init__(self, node: type_of_object) -> None:
+        self.labels = node["metadata"]["labels"]
+        self.left = {name: parse_quantity(amount) for name, amount in node["status"]["allocatable"].items()}
+
+    def takes(self, pod: type_of_object) -> bool:
+        selected = pod["spec"].get("nodeSelector", {}).items() <= self.labels.items()
+        return (
+            selected
+            and self._allowed(pod)
+            and all(self.left.get(name, 0) >= parse_quantity(amount) for name, amount in _asked(pod).items())
+        )
+
+    def take(self, pod: type_of_object) -> None:
+        for name, amount in _asked(pod).items():
+            self.left[name] -= parse_quantity(amount)
+
+    def _allowed(self, pod: type_of_object) -> bool:
+        affinity = pod["spec"].get("affinity")
+        if affinity is None:
+            return True
+        terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        (rule,) = terms[0]["matchExpressions"]
+        assert rule["operator"] == "NotIn"
+        return self.labels.get(rule["key"]) not in rule["values"]
+
+
+def _asked(pod: type_of_object) -> type_of_object:
+    requests: type_of_object = pod["spec"]["containers"][0]["resources"]["requests"]
+    return requests
+
+
+def simulated(
+    template: type_of_object, pods: Sequence[type_of_object], nodes: Sequence[type_of_object]
+) -> Answer:
+    """What it would do."""
+    rooms = {node["metadata"]["name"]: _Room(node) for node in nodes}
+    for pod in pods:
+        if on := pod["spec"].get("nodeName"):
+            rooms[on].take(pod)
+    seen = [pod for pod in pods if _looked_at(pod)]
+    lacking = []
+    for pod in seen:
+        room = next((room for room in rooms.values() if room.takes(pod)), None)
+        if room is None:
+            lacking.append(pod)
+        else:
+            room.take(pod)
+    fresh: list[_Room] = []
+    for pod in sorted(lacking, key=lambda pod: -sum(map(parse_quantity, _asked(pod).values()))):
+        room = next((room for room in fresh if room.takes(pod)), None)
+        if room is None:
+            room = _Room(_named(template, f"template-{len(fresh)}"))
+            if not room.takes(pod):
+                continue
+            fresh.append(room)
+        room.take(pod)
+    return Answer([_name(pod) for pod in seen], [_name(pod) for pod in lacking], len(fresh))
+
+
+def _looked_at(pod: type_of_object) -> bool:
+    status = pod["status"]
+    return (
+        not pod["spec"].get("nodeName")
+        and not status.get("nominatedNodeName")
+        and any(
+            (one["type"], one["status"], one["reason"]) == ("PodScheduled", "False", "Unschedulable")
+            for one in status.get("conditions", ())
+        )
+    )
+
+
+def _named(template: type_of_object, name: str) -> type_of_object:
+    made = copy.deepcopy(template)
+    made["metadata"]["name"] = made["metadata"]["labels"][_HOSTNAME] = name
+    return made
+
+
+def _name(pod: type_of_object) -> str:
+    name: str = pod["metadata"]["name"]
+    return name

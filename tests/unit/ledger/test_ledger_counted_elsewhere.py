@@ -1,0 +1,41 @@
+"""Requests in people's units, which admission has counted in a unit, are given on nodes that count alike."""
+
+import pytest
+from msgspec import structs
+
+from gpushare.ledger import Ledger, Refused
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import Request
+from tests.unit.ledger.ledger_samples import V100, asks, node
+
+
+def counted_in(unit: MemoryUnit, units: int) -> Request:
+    return structs.replace(asks(units), unit_mib=unit.mib)
+
+
+def test_a_request_counted_in_another_unit_is_given_nothing_there() -> None:
+    """Six units of 1 GiB were meant; six of 128 MiB would be an eighth of that."""
+    ledger = Ledger()
+    ledger.set_node(node("gib", V100))
+    ledger.set_node(node("small", V100, unit=MemoryUnit.MIB_128))
+    request = counted_in(MemoryUnit.GIB, 6)
+    verdict = ledger.filter(request, ["gib", "small", "none"])
+    assert verdict.fits == ["gib"]
+    assert verdict.hopeless == {
+        "small": "the request for 6 GiB was counted in units of 1 GiB when it was submitted, the node counts in 128 MiB; "
+        "delete the pod, so that it is made anew"
+    }
+    assert set(verdict.refused) == {"none"}
+    with pytest.raises(Refused, match="was counted in units of 1 GiB") as caught:
+        ledger.reserve("a", "default/a", request, "small")
+    assert caught.value.hopeless
+    assert ledger.plan(request, ["small"], lambda uid: None) is None
+    assert ledger.reserve("a", "default/a", request, "gib").gpus[0].mib == V100 * 6 // 15
+    assert ledger.filter(asks(6), ["gib", "small"]).fits == ["gib", "small"], "units are units anywhere"
+
+
+def test_a_request_counted_as_every_node_counts_is_refused_for_its_room_alone() -> None:
+    ledger = Ledger()
+    ledger.set_node(node("small", 1280, unit=MemoryUnit.MIB_128))
+    verdict = ledger.filter(counted_in(MemoryUnit.MIB_128, 11), ["small"])
+    assert verdict.hopeless == {"small": "asks for 1408 MiB, the largest GPU has 1280 MiB"}
