@@ -67,7 +67,7 @@ def plan_of(
     book: NodeBook, held: type_of_held, request: Request, rank: type_of_rank, forced: Collection[str] = ()
 ) -> Plan | None:
     """The cheapest plan on one node."""
-    if book.devices is None or book.standing[0]:
+    if book.devices is None or book.standing[2 if request.by_gpu else 0]:
         return None
     if request.gpu_count > 1 and not book.devices.mode.gives_several:
         return None
@@ -99,7 +99,7 @@ def _choices(gpus: list[GpuBook], request: Request) -> Iterator[list[GpuBook]]:
 
 
 def _other_kind(book: NodeBook, held: type_of_held, request: Request) -> set[str]:
-    if not (book.memory_pods if request.wants_core else book.core_pods):
+    if request.by_gpu or not (book.memory_pods if request.wants_core else book.core_pods):
         return set()
     return {
         uid

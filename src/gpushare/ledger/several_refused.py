@@ -36,14 +36,15 @@ def explain(
     several = request.gpu_count > 1
     asked = min(request.memory_units, MOST_UNITS)
     asked_mib = request.memory_units * unit.mib
-    if several:
+    if several and not request.by_gpu:
         single, group = group.part(columns.one_gpu[group.at] == 1)
         told.hopeless.update(dict.fromkeys(single.names, reasons.ONE_GPU_EACH))
     group = _never(columns, request, unit, group, unhealthy, told)
-    others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
-    mixed, group = group.part(others > 0)
-    for name, count in zip(mixed.names, others[others > 0].tolist(), strict=True):
-        told.refused[name] = reasons.mixed(request, count)
+    if not request.by_gpu:
+        others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
+        mixed, group = group.part(others > 0)
+        for name, count in zip(mixed.names, others[others > 0].tolist(), strict=True):
+            told.refused[name] = reasons.mixed(request, count)
     group = not_full(group, told.refused)
     if not group.names:
         return told
