@@ -36,4 +36,5 @@ extenders:
     managedResources:
       - name: aliyun.com/gpu-mem
       - name: aliyun.com/gpu-core.percentage
+      - name: aliyun.com/gpu
 {{- end }}

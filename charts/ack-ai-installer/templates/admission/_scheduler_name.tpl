@@ -24,7 +24,8 @@ matchConditions:
     expression: >-
       (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
         {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }}
-        || {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }})
+        || {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }}
+        || {{ include "gpushare.admission.asks" "aliyun.com/gpu" }})
 mutations:
   - patchType: ApplyConfiguration
     applyConfiguration:

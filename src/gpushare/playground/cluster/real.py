@@ -96,7 +96,9 @@ class RealControl:
 
     async def start_scheduling(self, extender_url: str) -> None:
         """Start the scheduler that asks the extender."""
-        config = with_extender(names.SCHEDULER_NAME, extender_url, (names.GPU_MEM, names.GPU_CORE))
+        config = with_extender(
+            names.SCHEDULER_NAME, extender_url, (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
+        )
         try:
             await self.plane.add_scheduler(names.SCHEDULER_NAME, config)
         except ControlPlaneError as error:
