@@ -52,8 +52,7 @@ class Refusals:
         Empty texts where nothing does.
         """
         self.forget_node(column)
-        if any(standing):
-            self._against[column] = standing
+        self._against[column] = standing
         if unhealthy:
             self._unhealthy[column] = unhealthy
 

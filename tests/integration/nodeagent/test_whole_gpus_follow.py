@@ -6,6 +6,7 @@ from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
 from gpushare.model import names
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import Device, NodeDevices, NodeMode, description_of, node_devices
+from gpushare.model.nearness import type_of_near
 from gpushare.model.objects import decode_node
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import read_allocation
@@ -79,6 +80,28 @@ async def test_a_node_is_described_until_its_whole_gpus_are_given_back(world: Wo
     await world.changes.until(lambda: told() is NodeMode.DEFAULT, "described still")
     world.end_pod("a")
     await world.changes.until(lambda: told() is None, "not described any more")
+
+
+async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: World) -> None:
+    one, two, three = gpus = [gpu(index) for index in range(3)]
+    world.nvml.gpus[:] = gpus
+    world.nvml.near |= {(one.uuid, two.uuid): 100, (two.uuid, three.uuid): 50}
+    world.nvml.near |= {(one.uuid, three.uuid): 1}
+    await world.start(mode="topology")
+
+    def told() -> tuple[list[bool], type_of_near] | None:
+        found = description_of(decode_node(world.api.objects["nodes", NODE]))
+        return None if found is None else ([device.healthy for device in found.devices], found.near)
+
+    near = ((0, 100, 1), (100, 0, 50), (1, 50, 0))
+    await world.changes.until(lambda: told() == ([True] * 3, near), "described")
+    world.nvml.gpus[:] = [one, three]
+    world.nvml.near = {(one.uuid, three.uuid): 2}
+    world.nvml.exchanged = True
+    changed = ((0, 100, 2), (100, 0, 50), (2, 50, 0))
+    await world.changes.until(
+        lambda: told() == ([True, False, True], changed), "one is gone, the rest is read anew"
+    )
 
 
 async def test_nearness_as_the_stand_in_driver_tells_it_is_written_on_the_node(world: World) -> None:

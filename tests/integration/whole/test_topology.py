@@ -106,6 +106,24 @@ async def test_a_share_of_two_gpus_lies_on_one_island(seen: World) -> None:
     assert indices(seen, "narrow") == {4, 5}
 
 
+async def test_the_pods_of_a_gang_each_have_an_island(seen: World) -> None:
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    pods = [whole(f"g-{number}", 4, "isles") for number in range(2)]
+    for pod in pods:
+        pod["metadata"]["labels"] = gang
+    await seen.create(pods[0])
+    await seen.pods.until(
+        lambda: "gang default/g needs 2 pods together: there are 1" in waits_because(seen.pod("g-0")),
+        "it waits",
+    )
+    await seen.create(pods[1])
+    await seen.run_all("g-0", "g-1")
+    assert {frozenset(indices(seen, f"g-{number}")) for number in range(2)} == {
+        frozenset(LEFT),
+        frozenset(RIGHT),
+    }
+
+
 async def test_pods_of_another_scheduler_get_an_island_and_a_record_too(seen: World) -> None:
     await runs(seen, whole("ours", 2, "isles"), whole("theirs", 4, "isles", nodeName="isles"))
     await seen.pods.until(
