@@ -4,6 +4,7 @@ Matrices are numbered as they come: a cluster has few kinds of node. What counts
 which of its GPUs fit, and of such pairs there are few among thousands of nodes; each is looked up once and remembered.
 """
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,6 @@ class Nearness:
     def __init__(self) -> None:
         self._numbers: dict[type_of_near, int] = {(): _NOT_KNOWN}
         self._matrices: list[type_of_near] = [()]
-        self._masks: dict[tuple[int, int], Ints] = {}
         self._least: dict[tuple[int, int, int], int] = {}
 
     def number_of(self, near: type_of_near) -> int:
@@ -53,14 +53,16 @@ class Nearness:
             return 0
         least = self._least.get((number, free, count))
         if least is None:
-            near = self._matrices[number]
-            masks = self._masks.get((number, count))
-            if masks is None:
-                masks = np.array([one.mask for one in sets_of(near, len(near), count)], np.int64)
-                self._masks[number, count] = masks
-            (at,) = ((masks & ~free) == 0).nonzero()
-            least = sets_of(near, len(near), count)[at[0]].least
+            masks, values = _nearest_first(self._matrices[number], count)
+            least = int(values[((masks & ~free) == 0).argmax()])
             if len(self._least) >= _MOST_KEPT:
                 self._least.clear()
             self._least[number, free, count] = least
         return least
+
+
+@lru_cache(maxsize=64)
+def _nearest_first(near: type_of_near, count: int) -> tuple[Ints, Ints]:
+    """All sets of ``count`` GPUs as bits, the nearest first, and how near the farthest two of each are."""
+    sets = sets_of(near, len(near), count)
+    return np.array([one.mask for one in sets], np.int64), np.array([one.least for one in sets], np.int64)

@@ -58,7 +58,7 @@ def untriangle(rows: type_of_near, order: tuple[int, ...]) -> type_of_near:
     return matrix(len(order), lambda a, b: rows[max(order[a], order[b])][min(order[a], order[b])])
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)  # of 8 of 16 GPUs a few MB
 def sets_of(near: type_of_near, gpus: int, count: int) -> tuple[GpuSet, ...]:
     """All sets of ``count`` of a node's ``gpus`` (at most ``MOST_GPUS``), the nearest first, of equals the lowest places."""
     found: list[GpuSet] = []

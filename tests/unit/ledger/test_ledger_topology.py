@@ -8,10 +8,11 @@ import pytest
 from gpushare.ledger import Ledger, Refused
 from gpushare.ledger.nearness import MOST_KINDS, Nearness
 from gpushare.ledger.preemption import Rank
+from gpushare.model.allocation import GpuShare
 from gpushare.model.device import NodeDevices, NodeMode, Placement
 from gpushare.model.nearness import MOST_GPUS, matrix, type_of_near
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, counts, node
+from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, counts, holding, node
 
 ISLANDS = matrix(8, lambda a, b: 100 if a // 4 == b // 4 else 1)
 SWITCHED = matrix(8, lambda a, b: 450)
@@ -134,6 +135,21 @@ def test_who_is_refused_is_told_why(case: str) -> None:
     assert why in told["n1"]
     with pytest.raises(Refused, match=re.escape(why)):
         ledger.reserve("x", "default/x", request, "n1")
+
+
+def test_gpus_of_any_index_are_named() -> None:
+    many = topology(near=(), sizes=(T4,) * 128)
+    ledger = ledger_with(many, topology("few", sizes=(T4, T4), near=()))
+    ledger.reserve("a", "default/a", counts(125), "n1")
+    ledger.reserve("b", "default/b", counts(1), "few")
+    refused = ledger.filter(counts(4), ["n1"]).refused
+    assert refused == {"n1": "needs 4 GPUs that nobody uses, only GPUs 125, 126 and 127 are free"}
+    ledger.release("a")
+    for number, index in enumerate((0, 63, 64)):
+        share = many.devices[index]
+        ledger.hold(f"{number}", f"{number}", "n1", holding(GpuShare(share.uuid, index, T4, 15, 15)))
+    assert "GPUs 1, 2, 3" in ledger.filter(counts(126), ["n1"]).refused["n1"]
+    assert "62, 65, 66" in ledger.filter(counts(126), ["n1"]).refused["n1"]
 
 
 def test_what_pods_hold_from_another_mode_is_not_given_whole() -> None:
