@@ -60,8 +60,9 @@ PODS: tuple[PodCase, ...] = (
         "sidecar-and-app-alike", (box("c", mem="1"),), (box("s", mem="3", sidecar=True),), scheduler=OURS
     ),
     PodCase("no-memory-asked", (box(mem="0"),)),
-    PodCase("whole-gpu", (box(whole="1"),)),
-    PodCase("whole-gpu-and-no-memory", (box(whole="1", mem="0"),)),
+    PodCase("whole-gpu", (box(whole="1"),), scheduler=OURS),
+    PodCase("whole-gpu-and-no-memory", (box(whole="1", mem="0"),), scheduler=OURS),
+    PodCase("no-whole-gpu", (box(whole="0"),)),
     PodCase("names-our-scheduler", (box(mem="3"),), spec={"schedulerName": OURS}, scheduler=OURS),
     PodCase("names-another-scheduler", (box(mem="3"),), spec={"schedulerName": "other"}, scheduler="other"),
     PodCase("opted-out-pod", (box(mem="3"),), labels={names.LABEL_ADMISSION: "disabled"}),

@@ -43,4 +43,5 @@ extenders:
     managedResources:
       - name: aliyun.com/gpu-mem
       - name: aliyun.com/gpu-core.percentage
+      - name: aliyun.com/gpu
 {{- end }}

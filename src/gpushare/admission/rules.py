@@ -123,7 +123,7 @@ def pointing(pod: Pod, scheduler: str = names.SCHEDULER_NAME) -> list[dict[str, 
         labels.get(names.LABEL_ADMISSION) == "disabled"
         or pod.spec.node_name
         or pod.spec.scheduler_name not in _DEFAULT_SCHEDULER
-        or not any(one.memory or one.core > 0 for one in _asking(pod))
+        or not any(one.memory or one.core > 0 or one.whole > 0 for one in _asking(pod))
     ):
         return []
     return [{"op": "add", "path": "/spec/schedulerName", "value": scheduler}]

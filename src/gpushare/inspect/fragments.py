@@ -24,7 +24,7 @@ def fragments(cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: str |
         except ModelError as error:
             lines.append((pod.metadata.namespace, pod.metadata.name, "?", "-", error.problem))
             continue
-        if request is None:
+        if request is None or request.by_gpu:
             continue
         if not request.is_ordinary:
             what = f"{request.gpu_count} × {request.memory_units}" + (

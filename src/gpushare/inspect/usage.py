@@ -183,6 +183,7 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
         return gpu
 
     usages: list[PodUsage] = []
+    shared = False
     for pod in pods:
         try:
             usage = _pod_usage(pod, devices, gpu_of)
@@ -191,7 +192,8 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
             continue
         if usage is not None:
             usages.append(usage)
-    if not advertised and not usages:
+            shared = shared or not _counts_gpus(pod)
+    if not advertised and not shared:
         return None
     waiting = [usage for usage in usages if not usage.shares]
     has_core = (
@@ -254,10 +256,19 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
         shares = _shares(allocation, devices, gpu_of, subject)
         return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, shares)
     request = request_of(pod)
-    if request is None:
+    if request is None or request.by_gpu:
         return None
     waiting = (request.memory_units * request.gpu_count, request.core_percent)
     return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, (), *waiting)
+
+
+def _counts_gpus(pod: Pod) -> bool:
+    """Whether it asks for whole GPUs by their number, which is no memory of a GPU that people would look for."""
+    try:
+        request = request_of(pod)
+    except ModelError:
+        return False
+    return request is not None and request.by_gpu
 
 
 def _shares(

@@ -46,6 +46,8 @@ _NODE_LINES: Final = {
     "spread": (np.int32, 0),
     "no_memory": (np.int32, 0),
     "no_core": (np.int32, 0),
+    "no_whole": (np.int32, 0),
+    "near": (np.int32, 0),
     "one_gpu": (np.int32, 0),
     "full": (np.int32, 0),
     "by_fragments": (np.int32, 0),
@@ -85,6 +87,10 @@ class Columns:
     """1 where the node takes no new request whatever is free."""
     no_core: Ints
     """1 where it takes none that asks for compute."""
+    no_whole: Ints
+    """1 where it takes none that counts GPUs (``aliyun.com/gpu``)."""
+    near: Ints
+    """The number of the matrix that says how near its GPUs are to each other (``ledger.nearness``); 0 for none."""
     one_gpu: Ints
     """1 where it gives no pod more than one GPU."""
     full: Ints
@@ -149,7 +155,8 @@ class Columns:
         self.by_fragments[column] = devices.placement is Placement.FRAGMENTATION
         self.free_cpu_milli[column] = node.free_cpu_milli
         self.one_gpu[column] = not devices.mode.gives_several
-        self.no_memory[column], self.no_core[column] = map(bool, node.standing)
+        self.no_memory[column], self.no_core[column], self.no_whole[column] = map(bool, node.standing)
+        self.near[column] = node.near
         for gpu in node.present:
             assert gpu.device is not None
             self.units[gpu.row, column] = gpu.units

@@ -34,7 +34,7 @@ class LeftOver:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._kept: dict[tuple[int, int, int, bool], _Kept] = {}
+        self._kept: dict[tuple[int, int, int, bool, bool], _Kept] = {}
 
     def of(self, request: Request) -> Ints:
         """For each column, as it is now; whoever asks must not write in it."""
@@ -45,6 +45,7 @@ class LeftOver:
             request.core_percent,
             request.gpu_count,
             request.whole_device,
+            request.by_gpu,
         )
         kept = self._kept.pop(key, None)
         changed = None if kept is None else columns.changed_since(kept.seen)

@@ -10,11 +10,13 @@ from itertools import compress, repeat
 
 import numpy as np
 
+from gpushare.ledger import several
 from gpushare.ledger.columns import NO_NODE, Columns, Ints, Places
 from gpushare.ledger.errors import Refused
-from gpushare.ledger.fitting import FAR, MAX_SCORE, ranks, scores
+from gpushare.ledger.fitting import FAR, MAX_SCORE, MOST_UNITS, ranks, scores
 from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
+from gpushare.ledger.nearness import Nearness
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.placement import choose, choose_several
 from gpushare.ledger.preemption import Plan, best_plan, type_of_rank
@@ -45,6 +47,7 @@ class Ledger:
         self._refusals = Refusals(self._columns)
         self._left = LeftOver(self._columns)
         self._growth = Growth(self._columns)
+        self._near = Nearness()
         # Names that were found last, and where: mostly they are asked for again at once, to be scored.
         self._found: tuple[list[str], Places] | None = None
         self._held: dict[str, Held] = {}
@@ -72,6 +75,7 @@ class Ledger:
             self._columns.empty(book.column)
         book.devices = node
         book.standing = standing_refusals(node)
+        book.near = self._near.number_of(node.near)
         self._lose_gpus(book)
         for row, device in enumerate(node.devices):
             gpu = book.gpu(device.uuid)
@@ -173,7 +177,8 @@ class Ledger:
 
     def arrived(self, request: Request) -> None:
         """Count a request into the mix that is to be expected: once for each pod, whether it fits or not."""
-        self._growth.arrived(request)
+        if not request.by_gpu:
+            self._growth.arrived(request)
 
     # --- room for pods that wait for others to end ----------------------------------------------
 
@@ -330,6 +335,25 @@ class Ledger:
 
     def _scores(self, request: Request, nodes: Sequence[str]) -> Ints:
         at = self._places(nodes)
+        if request.is_ordinary:
+            return self._by_policy(request, at)
+        left = self._left.of(request).take(at)
+        near = self._columns.near.take(at)
+        least = np.zeros(left.size, np.int64)
+        if request.gpu_count > 1 and near.any():
+            asked = min(request.memory_units, MOST_UNITS)
+            least = self._near.least(near, several.fits(self._columns, request, asked, at), request.gpu_count)
+        if request.by_gpu:
+            spread = self._node_policy is Placement.SPREAD
+            return ranks(-least, np.where(left == FAR, FAR, -left if spread else left))
+        points = self._by_policy(request, at)
+        fits = left != FAR
+        if not fits.any() or (least[fits] == least[fits][0]).all():
+            return points
+        # Nearness first: pods of several GPUs have them talk to each other.
+        return ranks(-least, np.where(fits, MAX_SCORE - points, FAR))
+
+    def _by_policy(self, request: Request, at: Places) -> Ints:
         if self._node_policy is Placement.FRAGMENTATION:
             growth = self._growth.of(request)
             return ranks(growth.grown.take(at), growth.left.take(at))
@@ -351,13 +375,13 @@ class Ledger:
         if request.unit_mib not in (0, node.unit.mib):
             return None
         candidates = book.candidates(request)
-        if node.placement is Placement.FRAGMENTATION:
+        if node.placement is Placement.FRAGMENTATION and not request.by_gpu:
             grown = self._growth.by_gpu(request, book.column)
             candidates = (one._replace(grown=grown[one.row]) for one in candidates)
-        if request.gpu_count == 1:
+        if request.gpu_count == 1 and not request.by_gpu:
             row = choose(node.placement, candidates)
             return None if row is None else allocate_on(node, node.devices[row], request)
-        rows = choose_several(node.placement, candidates, request.gpu_count)
+        rows = choose_several(node, candidates, request)
         return None if rows is None else allocate_over(node, [node.devices[row] for row in rows], request)
 
     def _refused(self, request: Request, node: str) -> Refused:

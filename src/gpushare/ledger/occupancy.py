@@ -87,8 +87,9 @@ class NodeBook:
     """One node: its GPUs by UUID, those present in order of index, and how many pods of which kind it has.
 
     ``devices`` is ``None`` while the node is not known; ``column`` is its place in the arrays then.
-    ``standing`` says why the node takes no new requests for memory, whatever is free, and why none for
-    compute too; empty where it does. ``free_cpu_milli`` are thousandths of processors that its pods leave.
+    ``standing`` says why the node takes no new requests for memory, whatever is free, why none for
+    compute too, and why none that counts GPUs; empty where it does. ``near`` is the number of what is known of how near its
+    GPUs are to each other. ``free_cpu_milli`` are thousandths of processors that its pods leave.
     """
 
     __slots__ = (
@@ -99,6 +100,7 @@ class NodeBook:
         "gpus",
         "memory_pods",
         "name",
+        "near",
         "present",
         "standing",
     )
@@ -107,7 +109,8 @@ class NodeBook:
         self.name = name
         self.devices: NodeDevices | None = None
         self.column = 0
-        self.standing = ("", "")
+        self.standing = ("", "", "")
+        self.near = 0
         self.gpus: dict[str, GpuBook] = {}
         self.present: list[GpuBook] = []
         self.memory_pods = 0
@@ -156,6 +159,9 @@ class NodeBook:
 
     def candidates(self, request: Request) -> Iterator[Candidate]:
         """The GPUs that can take ``request`` now."""
+        if request.by_gpu:
+            yield from self._free_gpus(request)
+            return
         if self.memory_pods if request.wants_core else self.core_pods:
             return
         if request.gpu_count > 1 and self.devices is not None and not self.devices.mode.gives_several:
@@ -172,3 +178,12 @@ class NodeBook:
             free_mib = total_mib - gpu.taken_mib
             asked_mib = granted_mib(total_mib, request.memory_units, gpu.units)
             yield Candidate(gpu.row, free_mib, free_mib - asked_mib, len(gpu.pods))
+
+    def _free_gpus(self, request: Request) -> Iterator[Candidate]:
+        """The GPUs of which nobody holds anything, for a request that counts GPUs."""
+        if self.standing[2] or self.is_full:
+            return
+        for gpu in self.present:
+            if gpu.room_units >= request.memory_units and gpu.is_untouched:
+                assert gpu.device is not None
+                yield Candidate(gpu.row, gpu.device.total_mib, 0, 0)

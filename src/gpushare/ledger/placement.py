@@ -1,9 +1,12 @@
 """Which of the GPUs that would do a pod is put on: one loop, a named preference for each policy."""
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Final, NamedTuple
 
-from gpushare.model.device import Placement
+from gpushare.model.device import NodeDevices, Placement
+from gpushare.model.nearness import MOST_GPUS, best_set
+from gpushare.model.request import Request
 
 
 class Candidate(NamedTuple):
@@ -50,7 +53,24 @@ def choose(placement: Placement, candidates: Iterable[Candidate]) -> int | None:
     return None if best is None else best.row
 
 
-def choose_several(placement: Placement, candidates: Iterable[Candidate], count: int) -> list[int] | None:
-    """The rows of the ``count`` GPUs that ``placement`` prefers, the best first; ``None`` where there are fewer."""
-    found = sorted(candidates, key=PREFERENCES[placement])[:count]
-    return [one.row for one in found] if len(found) == count else None
+def choose_several(
+    node: NodeDevices, candidates: Iterable[Candidate], request: Request
+) -> tuple[int, ...] | None:
+    """The rows of the GPUs that the request gets, as many as it asks for; ``None`` where there are fewer candidates.
+
+    Those whose farthest two are nearest; of equals those that the node's placement prefers, where memory is asked for, then what
+    ``model.nearness`` prefers. On nodes with more than ``MOST_GPUS`` the placement alone decides.
+    """
+    preference = PREFERENCES[node.placement]
+    found = sorted(candidates, key=preference)
+    if len(found) < request.gpu_count:
+        return None
+    numa = tuple(device.numa_node for device in node.devices)
+    if len(node.devices) > MOST_GPUS or (not node.near and len(set(numa)) == 1):
+        return tuple(one.row for one in found[: request.gpu_count])
+    wish: dict[int, int] | None = None
+    if not request.by_gpu:
+        # All preferences end with the row, which comes last of all here.
+        alike = groupby(found, key=lambda one: preference(one)[:-1])
+        wish = {one.row: rank for rank, (_, its) in enumerate(alike) for one in its}
+    return best_set(node.near, numa, [one.row for one in found], request.gpu_count, wish=wish)

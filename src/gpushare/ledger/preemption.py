@@ -80,7 +80,7 @@ def plan_of(
     rule: Rule = _NO_RULE,
 ) -> Plan | None:
     """The cheapest plan on one node."""
-    if book.devices is None or book.standing[0]:
+    if book.devices is None or book.standing[2 if request.by_gpu else 0]:
         return None
     if request.gpu_count > 1 and not book.devices.mode.gives_several:
         return None
@@ -117,7 +117,7 @@ def _choices(gpus: list[GpuBook], request: Request) -> Iterator[list[GpuBook]]:
 
 
 def _other_kind(book: NodeBook, held: type_of_held, request: Request) -> set[str]:
-    if not (book.memory_pods if request.wants_core else book.core_pods):
+    if request.by_gpu or not (book.memory_pods if request.wants_core else book.core_pods):
         return set()
     return {
         uid

@@ -18,18 +18,21 @@ def memory_text(mib: int) -> str:
     return f"{mib >> 10} GiB" if mib % 1024 == 0 else f"{mib} MiB"
 
 
-def standing_refusals(node: NodeDevices) -> tuple[str, str]:
-    """Why ``node`` takes nothing new whatever is free: requests for memory, requests for compute too.
+def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:
+    """Why ``node`` takes nothing new whatever is free: requests for memory, for compute too, for a number of GPUs.
 
     Empty where it does. No eviction changes any of these.
     """
     if node.refusal:
-        return node.refusal, node.refusal
+        return node.refusal, node.refusal, node.refusal
+    if node.mode is NodeMode.TOPOLOGY:
+        nothing = _shares_nothing(node.mode)
+        return nothing, nothing, "" if node.devices else "node has no GPU"
     if not node.mode.shares_memory:
-        return _shares_nothing(node.mode), _shares_nothing(node.mode)
+        return _shares_nothing(node.mode), _shares_nothing(node.mode), _gives_no_whole(node.mode)
     if not node.devices:
-        return "node has no GPU", "node has no GPU"
-    return "", "" if node.mode.gives_core else _gives_no_core(node.mode)
+        return "node has no GPU", "node has no GPU", _gives_no_whole(node.mode)
+    return "", "" if node.mode.gives_core else _gives_no_core(node.mode), _gives_no_whole(node.mode)
 
 
 @cache
@@ -42,6 +45,14 @@ def _gives_no_core(mode: NodeMode) -> str:
     return (
         f"node gives out no compute (it is in mode {mode.value}; "
         f"{names.GPU_CORE} needs label {names.LABEL_MODE}={NodeMode.CORE_MEM.value})"
+    )
+
+
+@cache
+def _gives_no_whole(mode: NodeMode) -> str:
+    return (
+        f"node gives no GPUs by number (it is in mode {mode.value}; "
+        f"{names.GPU_WHOLE} needs label {names.LABEL_MODE}={NodeMode.TOPOLOGY.value})"
     )
 
 
@@ -156,6 +167,8 @@ def too_few_below_cap(request: Request, asked_mib: int, max_pods: int, gpus: Seq
 def _wanted(request: Request, asked_mib: int) -> str:
     least = f"{memory_text(asked_mib)} or more" if request.whole_device else memory_text(asked_mib)
     count = request.gpu_count
+    if request.by_gpu:
+        return "a GPU" if count == 1 else f"{count} GPUs"
     return f"{'a GPU' if count == 1 else f'{count} GPUs'} with {least}"
 
 

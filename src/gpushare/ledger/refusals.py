@@ -41,19 +41,18 @@ class Refusals:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._against: dict[int, tuple[str, str]] = {}
+        self._against: dict[int, tuple[str, str, str]] = {}
         self._unhealthy: dict[int, str] = {}
         self._largest = {unit: reasons.Parts(partial(_write_largest, unit)) for unit in _UNITS}
         self._nearest = {unit: reasons.Parts(partial(_write_nearest, unit)) for unit in _UNITS}
 
-    def set_node(self, column: int, standing: tuple[str, str], unhealthy: str) -> None:
-        """Note what stands against a node's requests for memory, and for compute too, and its unhealthy GPUs.
+    def set_node(self, column: int, standing: tuple[str, str, str], unhealthy: str) -> None:
+        """Note what stands against requests for memory, for compute too, for a number of GPUs, and its unhealthy GPUs.
 
         Empty texts where nothing does.
         """
         self.forget_node(column)
-        if any(standing):
-            self._against[column] = standing
+        self._against[column] = standing
         if unhealthy:
             self._unhealthy[column] = unhealthy
 
@@ -84,9 +83,12 @@ class Refusals:
 
     def _standing(self, request: Request, group: Group, hopeless: type_of_texts) -> Group:
         columns = self._columns
-        against = columns.no_core if request.wants_core else columns.no_memory
+        against, kind = columns.no_memory, 0
+        if request.by_gpu:
+            against, kind = columns.no_whole, 2
+        elif request.wants_core:
+            against, kind = columns.no_core, 1
         stopped, rest = group.part(against[group.at] == 1)
-        kind = int(request.wants_core)
         hopeless.update(
             zip(stopped.names, [self._against[column][kind] for column in stopped.at.tolist()], strict=True)
         )

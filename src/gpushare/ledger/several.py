@@ -24,7 +24,7 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
     """As ``fitting.left_over``: what the GPUs that a node would choose have left over, on average.
 
     Of a GPU that is given whole it is what it has beyond the request: of several the one of the size asked for is left
-    least.
+    least. Where GPUs are counted, it is how many free ones are left: pods of one GPU so gather on nodes that are begun.
     """
     if at is None:
         at = np.arange(columns.fit_units.shape[1], dtype=np.intp)
@@ -33,6 +33,9 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
         return np.full(at.size, FAR)
     asked = min(request.memory_units, MOST_UNITS)
     mask = fits(columns, request, asked, at)
+    if request.by_gpu:
+        there: Ints = mask.sum(axis=0)
+        return np.where(there < count, FAR, there - count)
     total_mib = columns.total_mib.take(at, axis=-1)
     free_mib = total_mib - columns.taken_mib.take(at, axis=-1)
     left_mib = free_mib - total_mib * asked // np.maximum(columns.units.take(at, axis=-1), 1)
@@ -48,6 +51,9 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
 
 def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:
     """GPUs of the columns ``at`` that take the request's share of ``asked`` units, alone or as one of several."""
+    if request.by_gpu:
+        closed = columns.no_whole.take(at) + columns.full.take(at) > 0
+        return (columns.room_units.take(at, axis=-1) >= asked) & untouched(columns, at) & ~closed
     mask: Mask = columns.fit_units.take(at, axis=-1) >= asked
     others = columns.core_pods
     if request.wants_core:

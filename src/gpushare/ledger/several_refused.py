@@ -4,7 +4,9 @@ The steps are those of ``refusals``, with a count of GPUs in place of the best o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from gpushare.ledger import reasons
 from gpushare.ledger.columns import Columns, Mask
@@ -13,6 +15,9 @@ from gpushare.ledger.group import Group
 from gpushare.ledger.several import untouched
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
+
+#: Bits of a number; a node has at most twice as many GPUs (``model.device.MAX_DEVICES``).
+_WORD: Final = 64
 
 
 class Told(NamedTuple):
@@ -36,14 +41,15 @@ def explain(
     several = request.gpu_count > 1
     asked = min(request.memory_units, MOST_UNITS)
     asked_mib = request.memory_units * unit.mib
-    if several:
+    if several and not request.by_gpu:
         single, group = group.part(columns.one_gpu[group.at] == 1)
         told.hopeless.update(dict.fromkeys(single.names, reasons.ONE_GPU_EACH))
     group = _never(columns, request, unit, group, unhealthy, told)
-    others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
-    mixed, group = group.part(others > 0)
-    for name, count in zip(mixed.names, others[others > 0].tolist(), strict=True):
-        told.refused[name] = reasons.mixed(request, count)
+    if not request.by_gpu:
+        others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
+        mixed, group = group.part(others > 0)
+        for name, count in zip(mixed.names, others[others > 0].tolist(), strict=True):
+            told.refused[name] = reasons.mixed(request, count)
     group = not_full(group, told.refused)
     if not group.names:
         return told
@@ -115,18 +121,21 @@ def _never(
 def _tell(
     columns: Columns, group: Group, gpus: Mask, words: Callable[[Sequence[int]], str], told: dict[str, str]
 ) -> None:
-    texts: dict[tuple[int, ...], str] = {}
-    for name, found in zip(group.names, _indices(columns, group, gpus), strict=True):
-        text = texts.get(found)
-        if text is None:
-            text = texts[found] = words(found)
-        told[name] = text
+    found = _indices(columns, group, gpus)
+    texts = {some: words(some) for some in set(found)}
+    told.update(zip(group.names, map(texts.__getitem__, found), strict=True))
 
 
 def _indices(columns: Columns, group: Group, gpus: Mask) -> list[tuple[int, ...]]:
     """The indices of those GPUs, for each node."""
-    index = columns.index.take(group.at, axis=1).T.tolist()
-    return [
-        tuple(number for number, is_one in zip(row, flags, strict=True) if is_one)
-        for row, flags in zip(index, gpus.T.tolist(), strict=True)
-    ]
+    index = columns.index.take(group.at, axis=1).astype(np.uint64)
+    # Bits by index, in two words; nodes are thousands, and the sets of their GPUs are few.
+    bits = np.where(gpus, np.left_shift(np.uint64(1), index % _WORD), np.uint64(0))
+    low, high = (np.where(index // _WORD == word, bits, np.uint64(0)).sum(axis=0) for word in (0, 1))
+    keys = list(zip(low.tolist(), high.tolist(), strict=True))
+    read = {key: _bits(key[0] | key[1] << _WORD) for key in set(keys)}
+    return [read[key] for key in keys]
+
+
+def _bits(word: int) -> tuple[int, ...]:
+    return tuple(at for at in range(word.bit_length()) if word >> at & 1)

@@ -6,7 +6,7 @@ import msgspec
 
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.quantity import MemoryUnit, granted_mib
-from gpushare.model.request import Request
+from gpushare.model.request import ContainerKind, Request
 
 
 class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,7 +55,10 @@ def allocate_on(node: NodeDevices, device: Device, request: Request) -> Allocati
 
 
 def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request) -> Allocation:
-    """The allocation that gives ``request`` on as many ``devices`` of ``node`` as it asks for, in the order of their indices."""
+    """The allocation that gives ``request`` on as many ``devices`` of ``node`` as it asks for, in the order of their indices.
+
+    Every container has its part on each of them, but where GPUs are counted (``Request.by_gpu``): then each has its own.
+    """
     given_on = sorted(devices, key=lambda device: device.index)
 
     def shares(units: int, core_percent: int) -> tuple[GpuShare, ...]:
@@ -63,11 +66,30 @@ def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request
             given_share(device, node.units_of(device), request, units, core_percent) for device in given_on
         )
 
+    if request.by_gpu:
+        return Allocation(
+            shares(request.memory_units, 0), _handed_out(shares(request.memory_units, 0), request), node.unit
+        )
     return Allocation(
         gpus=shares(request.memory_units, request.core_percent),
         containers={one.name: shares(request.part_of(one), one.core_percent) for one in request.containers},
         unit=node.unit,
     )
+
+
+def _handed_out(gpus: tuple[GpuShare, ...], request: Request) -> dict[str, tuple[GpuShare, ...]]:
+    """Whole GPUs by container, as the kubelet will: what a finished init container had goes to those after it."""
+    again: list[GpuShare] = []
+    fresh = list(gpus)
+    given: dict[str, tuple[GpuShare, ...]] = {}
+    for one in request.containers:
+        count = one.whole_gpus
+        its = [*again[:count], *fresh[: max(count - len(again), 0)]]
+        fresh = [share for share in fresh if share not in its]
+        kept = [share for share in again if share not in its]
+        again = [*kept, *its] if one.kind is ContainerKind.INIT else kept
+        given[one.name] = tuple(sorted(its, key=lambda share: share.index))
+    return given
 
 
 def given_share(

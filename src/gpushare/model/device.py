@@ -2,12 +2,13 @@
 
 import re
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from gpushare.model import names
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
+from gpushare.model.nearness import triangle, type_of_near, untriangle
 from gpushare.model.objects import Node
 from gpushare.model.quantity import MemoryUnit, parse_amount
 
@@ -106,6 +107,8 @@ class NodeDevices(msgspec.Struct, frozen=True):
     refusal: str = ""
     problem: str = ""
     max_node_pods: int | None = None
+    near: type_of_near = ()
+    """How near each two of ``devices`` are to each other (``gpushare.model.nearness``)."""
 
     def units_of(self, device: Device) -> int:
         """How many units ``device`` has in this node's unit."""
@@ -135,22 +138,28 @@ class NodeDevices(msgspec.Struct, frozen=True):
         return device
 
 
-class _Described(msgspec.Struct, frozen=True):
-    """The value of the annotation ``gpushare.dev/devices``."""
+class _Annotation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The value of the annotation ``gpushare.dev/devices``.
+
+    ``near`` tells for each of ``gpus`` how near it is to those before it. Readers of before pass over it.
+    """
 
     version: int
     unit: str
     mode: NodeMode
     gpus: tuple[Device, ...]
+    near: type_of_near = ()
 
 
-_DESCRIBED = msgspec.json.Decoder(_Described)
+_DESCRIBED = msgspec.json.Decoder(_Annotation)
 _VERSION: Final = 1
 
 
-def devices_annotation(mode: NodeMode, unit: MemoryUnit, devices: tuple[Device, ...]) -> str:
+def devices_annotation(
+    mode: NodeMode, unit: MemoryUnit, devices: tuple[Device, ...], near: type_of_near = ()
+) -> str:
     """The value of ``gpushare.dev/devices`` that describes these GPUs (JSON, version 1)."""
-    return msgspec.json.encode(_Described(_VERSION, unit.setting, mode, devices)).decode()
+    return msgspec.json.encode(_Annotation(_VERSION, unit.setting, mode, devices, triangle(near))).decode()
 
 
 def mode_of(node: Node) -> NodeMode:
@@ -158,7 +167,22 @@ def mode_of(node: Node) -> NodeMode:
     return _label(node, names.LABEL_MODE, NodeMode, NodeMode.DEFAULT)
 
 
+class Described(NamedTuple):
+    """What a node agent says of its node; ``near`` is in the order of ``devices``."""
+
+    mode: NodeMode
+    unit: MemoryUnit
+    devices: tuple[Device, ...]
+    near: type_of_near
+
+
 def described_devices(node: Node) -> tuple[NodeMode, MemoryUnit, tuple[Device, ...]] | None:
+    """As ``description_of``, without how near the GPUs are to each other."""
+    found = description_of(node)
+    return None if found is None else found[:3]
+
+
+def description_of(node: Node) -> Described | None:
     """What the node agent wrote on ``node``, or ``None`` when it wrote nothing.
 
     Raises ``MalformedDevices`` when the annotation cannot be understood.
@@ -181,9 +205,16 @@ def described_devices(node: Node) -> tuple[NodeMode, MemoryUnit, tuple[Device, .
             f"annotation {names.ANN_DEVICES} has version {described.version}, this program reads {_VERSION}; "
             "run node agents and scheduler of one release",
         )
-    devices = tuple(sorted(described.gpus, key=lambda device: device.index))
+    order = tuple(sorted(range(len(described.gpus)), key=lambda at: described.gpus[at].index))
+    devices = tuple(described.gpus[at] for at in order)
     _check_devices(devices, subject)
-    return described.mode, unit, devices
+    try:
+        near = untriangle(described.near, order)
+    except ValueError as error:
+        raise MalformedDevices(
+            subject, f"annotation {names.ANN_DEVICES}: {error}; remove it, the node agent writes it anew"
+        ) from None
+    return Described(described.mode, unit, devices, near)
 
 
 def node_devices(
@@ -205,10 +236,11 @@ def node_devices(
     name = node.metadata.name
     labels = _Labels.of(node, placement)
     labelled = labels.mode
-    described = described_devices(node)
+    described = description_of(node)
     refusal = labels.problem
+    near: type_of_near = ()
     if described is not None:
-        mode, unit, devices = described
+        mode, unit, devices, near = described
         if mode is not labelled and not refusal:
             refusal = f"node is switching from {mode.value} to {labelled.value}"
     else:
@@ -235,6 +267,7 @@ def node_devices(
         refusal=refusal,
         problem=labels.problem,
         max_node_pods=labels.max_node_pods,
+        near=near,
     )
 
 

@@ -29,7 +29,8 @@ class ContainerKind(Enum):
 class ContainerRequest(msgspec.Struct, frozen=True):
     """What one container asks for; ``index`` counts within its own list (containers or initContainers).
 
-    ``memory_units`` are those of all its GPUs together, as its manifest says and the kubelet counts.
+    ``memory_units`` are those of all its GPUs together, as its manifest says and the kubelet counts; ``whole_gpus`` are
+    those that it asks for with ``aliyun.com/gpu``.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
     index: int
     memory_units: int
     core_percent: int
+    whole_gpus: int = 0
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -46,6 +48,8 @@ class Request(msgspec.Struct, frozen=True):
     that they must have then. ``containers`` holds only those that ask, init containers first, in the order in which
     they start. ``cpu_milli`` is what the pod asks of its node's processors, in thousandths of one. ``unit_mib`` is the unit in
     which admission has counted a request in people's units: only nodes that count alike give what was asked for; 0: any.
+    ``by_gpu``: it counts GPUs, with ``aliyun.com/gpu``, which ``topology`` nodes give; it is for whole ones then, and
+    ``containers`` have theirs each.
     """
 
     memory_units: int
@@ -55,6 +59,7 @@ class Request(msgspec.Struct, frozen=True):
     whole_device: bool = False
     cpu_milli: int = 0
     unit_mib: int = 0
+    by_gpu: bool = False
 
     @property
     def wants_core(self) -> bool:
@@ -86,8 +91,8 @@ def request_of(pod: Pod) -> Request | None:
     such a pod fits no node, ever, until it is changed.
     """
     request = unlabelled_request_of(pod)
-    if request is None:
-        return None
+    if request is None or request.by_gpu:
+        return request
     requested = read_requested(pod)
     if requested is not None:
         request = msgspec.structs.replace(request, unit_mib=requested.unit_mib)
@@ -115,6 +120,8 @@ def unlabelled_request_of(pod: Pod) -> Request | None:
     asked = _asked(pod, subject)
     if not asked:
         return None
+    if any(one.whole_gpus for one in asked):
+        return _by_gpu(pod, asked, subject)
     for one in asked:
         _check_container(one, subject)
     if len({one.core_percent > 0 for one in asked}) > 1:
@@ -129,6 +136,25 @@ def unlabelled_request_of(pod: Pod) -> Request | None:
         core_percent=effective_amount([(one.kind, one.core_percent) for one in asked]),
         containers=tuple(asked),
         cpu_milli=cpu_milli_of(pod),
+    )
+
+
+def _by_gpu(pod: Pod, asked: list[ContainerRequest], subject: str) -> Request:
+    shared = ", ".join(f"container {one.name}" for one in asked if one.memory_units or one.core_percent)
+    if shared:
+        raise InvalidRequest(
+            subject,
+            f"{names.GPU_WHOLE} cannot be had beside {names.GPU_MEM}, no node offers both: a share for {shared}; "
+            "ask for one of them in all containers",
+        )
+    return Request(
+        memory_units=1,  # the least that there is: all of each GPU is given
+        core_percent=0,
+        containers=tuple(asked),
+        gpu_count=effective_amount([(one.kind, one.whole_gpus) for one in asked]),
+        whole_device=True,
+        cpu_milli=cpu_milli_of(pod),
+        by_gpu=True,
     )
 
 
@@ -174,8 +200,11 @@ def _asked(pod: Pod, subject: str) -> list[ContainerRequest]:
     for index, container, kind in _listed(pod):
         memory_units = _amount(container, names.GPU_MEM, subject)
         core_percent = _amount(container, names.GPU_CORE, subject)
-        if memory_units or core_percent:
-            asked.append(ContainerRequest(container.name, kind, index, memory_units, core_percent))
+        whole_gpus = _amount(container, names.GPU_WHOLE, subject)
+        if memory_units or core_percent or whole_gpus:
+            asked.append(
+                ContainerRequest(container.name, kind, index, memory_units, core_percent, whole_gpus)
+            )
     return asked
 
 

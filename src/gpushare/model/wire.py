@@ -49,6 +49,8 @@ def allocation_annotations(allocation: Allocation, request: Request, stamp: Stam
     """
     assigned = "true" if stamp.assigned else "false"
     written = {names.ANN_SHARE: _record(allocation)}
+    if request.by_gpu:
+        return written  # the generations before are about shares: their readers add up memory
     if len(allocation.gpus) == 1:
         share = allocation.gpus[0]
         written |= {

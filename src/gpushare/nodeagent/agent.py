@@ -49,6 +49,7 @@ from gpushare.nodeagent.registration import ResourceServer
 from gpushare.nodeagent.settings import SOCKETS, Settings
 from gpushare.nodeagent.socket_names import new_generation, socket_name
 from gpushare.nodeagent.succession import Succession
+from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +82,11 @@ class Agent:
         self._servers: dict[str, ResourceServer] = {}
         self._to_start: asyncio.Queue[ResourceServer] = asyncio.Queue(len(SOCKETS))
         self._book = ClaimBook(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
+        self._whole = WholeGpus()
         listing = KubeletPodResources(settings.pod_resources)
         self._reconciler = Reconciler(
             self._book,
+            self._whole,
             listing,
             self._client,
             events=self._events,
@@ -92,7 +95,7 @@ class Agent:
             on_blocked=self._converge,
             on_idle=trim,
         )
-        self._pods = PodsOnNode(self._book, self._events, self._on_pods)
+        self._pods = PodsOnNode(self._book, self._whole, self._events, self._on_pods)
         isolation = settings.isolation
         self._limits = DriverLimits(
             isolation.watch,
@@ -120,6 +123,7 @@ class Agent:
         )
         self._allocator = Allocator(
             self._book,
+            self._whole,
             self._pods,
             list_pods=self._list_pods,
             listing=listing,
@@ -367,7 +371,8 @@ class Agent:
             if device.healthy and device.uuid in blocked:
                 device = msgspec.structs.replace(device, healthy=False, reason=blocked[device.uuid])
             found.append(device)
-        return NodeDevices(self._settings.node, self._mode, self._settings.unit, tuple(found))
+        near = self._inventory.near if self._inventory is not None else ()
+        return NodeDevices(self._settings.node, self._mode, self._settings.unit, tuple(found), near=near)
 
     def _converge(self) -> None:
         """Make all that others see follow from what is known now."""
@@ -404,11 +409,12 @@ class Agent:
                 self._retire(resource)
         shares = node.mode.shares_memory and bool(node.devices)
         # A node that shares no longer is described for as long as pods hold what it gave, so that they can be seen.
-        described = bool(node.devices) and (bool(wanted) or bool(self._book.claims))
-        self._access.want(wanted=bool(wanted) or bool(self._book.claims))
+        needed = bool(wanted) or bool(self._book.claims) or bool(self._whole.pods)
+        described = bool(node.devices) and needed
+        self._access.want(wanted=needed)
         self._status.want(
             Advertised(
-                devices_annotation(node.mode, node.unit, node.devices) if described else None,
+                devices_annotation(node.mode, node.unit, node.devices, node.near) if described else None,
                 str(len(node.devices)) if shares else None,
                 self._isolation.active if described and wanted else None,
             )

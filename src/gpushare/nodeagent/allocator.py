@@ -25,6 +25,7 @@ from gpushare.nodeagent.injection import Backend, Grant, Injection, core_envs, m
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
 from gpushare.nodeagent.pods_on_node import PodsOnNode
+from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Allocator:
     def __init__(
         self,
         book: ClaimBook,
+        whole: WholeGpus,
         pods: PodsOnNode,
         *,
         list_pods: Callable[[], Awaitable[list[Pod]]],
@@ -62,6 +64,7 @@ class Allocator:
         on_answer: Callable[[], None],
     ) -> None:
         self._book = book
+        self._whole_gpus = whole
         self._pods = pods
         self._list_pods = list_pods
         self._listing = listing
@@ -78,8 +81,7 @@ class Allocator:
     ) -> list[str]:
         """The IDs that the kubelet should take, all on the GPUs that were decided; raises ``ClaimRefused``."""
         if resource == names.GPU_WHOLE:
-            rest = [device_id for device_id in in_order(available) if device_id not in set(must)]
-            return [*must, *rest][:amount]
+            return self._whole_gpus.prefer(self._book.node, self._book.ids, amount, available, must)
         async with self._turn:
             try:
                 return await self._decide(

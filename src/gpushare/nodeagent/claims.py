@@ -457,7 +457,9 @@ class ClaimBook:
 
 
 def amount_of(container: ContainerRequest, resource: str) -> int:
-    """What ``container`` asks of a resource: units of GPU memory, or percent of compute."""
+    """What ``container`` asks of a resource: units of GPU memory, percent of compute, or whole GPUs."""
+    if resource == names.GPU_WHOLE:
+        return container.whole_gpus
     return container.core_percent if resource == names.GPU_CORE else container.memory_units
 
 

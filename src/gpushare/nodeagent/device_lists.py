@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpushare.kubeletapi.deviceplugin_pb2 import Device as PluginDevice
-from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
+from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse, NUMANode, TopologyInfo
 from gpushare.model import names
 from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.nodeagent.device_ids import DeviceIds
@@ -37,15 +37,16 @@ class DeviceList:
 def device_list(resource: str, node: NodeDevices, ids: DeviceIds) -> DeviceList:
     """Every device of ``resource`` on ``node``.
 
-    No NUMA hints: with them the kubelet's topology manager would choose IDs by NUMA node, or refuse the pod,
-    after the scheduler has decided for a GPU. The list is kept encoded, one block instead of thousands of
+    No NUMA hints for shares: with them the kubelet's topology manager would choose IDs by NUMA node, or refuse the pod,
+    after the scheduler has decided for a GPU. Whole GPUs have them: whichever the kubelet gives, the record follows. The list is kept encoded, one block instead of thousands of
     objects (8 GPUs of 141 GiB are 9,000 devices); encoded parts one after the other are the encoded whole.
     """
     parts: list[bytes] = []
     healthy = unhealthy = 0
     for device in node.devices:
         its = _ids(resource, device, node, ids)
-        parts += _encoded(its, HEALTHY if device.healthy else UNHEALTHY)
+        numa_node = device.numa_node if resource == names.GPU_WHOLE else -1
+        parts += _encoded(its, HEALTHY if device.healthy else UNHEALTHY, numa_node)
         if device.healthy:
             healthy += len(its)
         else:
@@ -53,11 +54,14 @@ def device_list(resource: str, node: NodeDevices, ids: DeviceIds) -> DeviceList:
     return DeviceList(b"".join(parts), healthy, unhealthy)
 
 
-def _encoded(ids: list[str], health: str) -> Iterator[bytes]:
+def _encoded(ids: list[str], health: str, numa_node: int) -> Iterator[bytes]:
     """In small parts, so that never many messages exist at once."""
+    near = None if numa_node < 0 else TopologyInfo(nodes=[NUMANode(ID=numa_node)])
     for start in range(0, len(ids), _AT_ONCE):
         some = ids[start : start + _AT_ONCE]
-        part = ListAndWatchResponse(devices=[PluginDevice(ID=one, health=health) for one in some])
+        part = ListAndWatchResponse(
+            devices=[PluginDevice(ID=one, health=health, topology=near) for one in some]
+        )
         yield part.SerializeToString()
 
 

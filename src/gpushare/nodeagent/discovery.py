@@ -15,8 +15,10 @@ from typing import Final, Literal
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.model.device import Device
+from gpushare.model.nearness import UNKNOWN, matrix, type_of_near
 from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 from gpushare.nodeagent.health import HealthBook
+from gpushare.nodeagent.nearness import pair_of
 from gpushare.nodeagent.nvml import FoundGpu, Nvml
 from gpushare.nodeagent.settings import Pace
 
@@ -45,6 +47,8 @@ class Inventory:
     left_out: tuple[str, ...] = ()
     minors: tuple[tuple[str, int], ...] = ()
     """UUID and the number in the device node's name, of each GPU whose driver tells it."""
+    near: type_of_near = ()
+    """How near each two of ``devices`` are to each other."""
 
 
 class GpuWatch:
@@ -73,6 +77,7 @@ class GpuWatch:
         self._look = look
         self._between = between
         self._known: dict[str, FoundGpu] = {}
+        self._near: dict[tuple[str, str], int] = {}
         self._left_out: tuple[str, ...] = ()
         self._missing: dict[str, str] = {}
         self._told: Inventory | None = None
@@ -149,6 +154,8 @@ class GpuWatch:
         whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
         self._missing = dict.fromkeys(self._known.keys() - whole.keys(), "NVML does not find it any more")
         self._known |= whole
+        # A GPU that does not answer stays where it was.
+        self._near |= listed.near
         if whole:
             return None
         self._nvml.close()
@@ -206,8 +213,13 @@ class GpuWatch:
         by_index |= {gpu.index: gpu for uuid, gpu in self._known.items() if uuid not in self._missing}
         devices = tuple(self._device(gpu) for _, gpu in sorted(by_index.items()))
         minors = tuple((device.uuid, self._known[device.uuid].minor) for device in devices)
+        uuids = [device.uuid for device in devices]
         inventory = Inventory(
-            devices, trouble, self._left_out, tuple((uuid, minor) for uuid, minor in minors if minor >= 0)
+            devices,
+            trouble,
+            self._left_out,
+            tuple((uuid, minor) for uuid, minor in minors if minor >= 0),
+            matrix(len(uuids), lambda a, b: self._near.get(pair_of(uuids[a], uuids[b]), UNKNOWN)),
         )
         if inventory != self._told:
             self._told = inventory

@@ -7,7 +7,7 @@ import ctypes
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -17,6 +17,7 @@ from gpushare.nodeagent.driver_loading import Driver
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 from gpushare.nodeagent.isolation.judging import GpuProcess
 from gpushare.nodeagent.memory_limits import limit_bytes, set_limit, why_not
+from gpushare.nodeagent.nearness import Seen, near_of, type_of_pairs
 from gpushare.nodeagent.process_usage import ProcessUsage
 
 logger = logging.getLogger(__name__)
@@ -43,10 +44,11 @@ class FoundGpu:
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """All that NVML found: the GPUs, and one text for each that could not be read."""
+    """All that NVML found: the GPUs, one text for each that could not be read, and how near two are to each other."""
 
     gpus: tuple[FoundGpu, ...]
     unreadable: tuple[str, ...] = ()
+    near: type_of_pairs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ class DriverNvml:
             self._uuids[_address(handle)] = gpu.uuid
             found.append(gpu)
         self._listen()
-        return Enumeration(tuple(found), tuple(unreadable))
+        near = near_of([Seen(gpu.uuid, self._handles[gpu.uuid], gpu.pci_bus_id) for gpu in found])
+        return Enumeration(tuple(found), tuple(unreadable), near)
 
     def replaced(self) -> bool:
         """Whether the driver was removed, or another installed, since ``open``."""

@@ -11,6 +11,7 @@ from gpushare.model.errors import MalformedAllocation
 from gpushare.model.objects import Pod
 from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
 from gpushare.nodeagent.claims import ClaimBook, amount_of
+from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +21,11 @@ REASON_MALFORMED: Final = "MalformedGPUAllocation"
 class PodsOnNode:
     """The handler of the pod informer. ``on_change`` is called after each change that matters."""
 
-    def __init__(self, book: ClaimBook, events: Recorder, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, book: ClaimBook, whole: WholeGpus, events: Recorder, on_change: Callable[[], None]
+    ) -> None:
         self._book = book
+        self._whole = whole
         self._events = events
         self._on_change = on_change
         self._pods: dict[str, BoundPod] = {}
@@ -77,11 +81,15 @@ class PodsOnNode:
             pod
             for pod in self._pods.values()
             if pod.uid not in decided
+            and not pod.request.by_gpu
             and not pod.running
             and any(amount_of(one, resource) == amount for one in pod.request.containers)
         ]
 
     def _enter(self, pod: BoundPod) -> None:
+        if pod.request.by_gpu:
+            self._whole.put(pod)
+            return
         if not self._ready:
             return
         try:
@@ -109,3 +117,4 @@ class PodsOnNode:
         self._pods.pop(uid, None)
         self._told.pop(uid, None)
         self._book.remove(uid)
+        self._whole.remove(uid)

@@ -7,7 +7,7 @@ that writes on pods, and all that it writes can be worked out again: it may die 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Annotator
@@ -16,11 +16,12 @@ from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
 from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
-from gpushare.nodeagent.bound_pods import Claim, claim_of
+from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
 from gpushare.nodeagent.claims import ClaimBook, type_of_listing
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
+from gpushare.nodeagent.whole_gpus import WholeGpus
 from gpushare.nodeagent.writeback import Correction, announcement, correction, relocation, type_of_given
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,18 @@ TRUST_S: Final = 10.0
 _MOST_MOVES: Final = 64
 
 
+class _Pod(Protocol):
+    """Whose record is written."""
+
+    @property
+    def uid(self) -> str:
+        """Its UID."""
+
+    @property
+    def pod(self) -> BoundPod:
+        """As the watch shows it."""
+
+
 class Reconciler:
     """``on_blocked`` is called when ``blocked`` would say otherwise than when it was asked last.
 
@@ -47,6 +60,7 @@ class Reconciler:
     def __init__(
         self,
         book: ClaimBook,
+        whole: WholeGpus,
         listing: Listing,
         client: Annotator,
         *,
@@ -57,6 +71,7 @@ class Reconciler:
         on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._book = book
+        self._whole_gpus = whole
         self._listing = listing
         self._client = client
         self._events = events
@@ -68,6 +83,7 @@ class Reconciler:
         self._kubelet_is_new = True
         self._blocked: Mapping[str, str] = {}
         self._whole: Mapping[str, str] = {}
+        self._listed: type_of_listing = {}
         self._written: dict[str, tuple[Correction, float]] = {}
         self._in_line: dict[str, tuple[Claim, type_of_given, NodeDevices]] = {}
         """What was looked at and found right."""
@@ -129,7 +145,10 @@ class Reconciler:
                 await asyncio.sleep(0)  # an Allocate may wait
             elif announced or not change.note:
                 written = await self._write(claim, change) and written
-        known = {claim.uid for claim in self._book.claims}
+        node, ids = self._book.node, self._book.ids
+        for one, change in self._whole_gpus.corrections(self._listed, node, ids) if heard else ():
+            written = await self._write(one, change) and written
+        known = {claim.uid for claim in self._book.claims} | {one.uid for one in self._whole_gpus.pods}
         for gone in [uid for uid in (*self._written, *self._in_line) if uid not in known]:
             self._written.pop(gone, None)
             self._in_line.pop(gone, None)
@@ -190,14 +209,15 @@ class Reconciler:
                 slot.uid,
             )
         self._whole = self._held_whole(listing)
+        self._listed = listing
         return True
 
-    def _is_written(self, claim: Claim, change: Correction) -> bool:
+    def _is_written(self, claim: "_Pod", change: Correction) -> bool:
         """Whether it is what was written last, and the watch may only not have shown it yet."""
         wrote, at_s = self._written.get(claim.uid, (None, 0.0))
         return wrote == change and self._clock.monotonic() - at_s < TRUST_S
 
-    async def _write(self, claim: Claim, change: Correction) -> bool:
+    async def _write(self, claim: "_Pod", change: Correction) -> bool:
         if self._is_written(claim, change):
             return True
         wrote, _ = self._written.get(claim.uid, (None, 0.0))

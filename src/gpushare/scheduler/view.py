@@ -148,7 +148,7 @@ class ClusterView:
                 self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting")
         self._on_confirmed(record.uid)
         if allocation is not None:
-            if is_new and allocation.gpus:
+            if is_new and allocation.gpus and not self._gives_whole(record.node):
                 self.ledger.arrived(_asked_for(allocation, record.cpu_milli))
             self.malformed.pop(f"pod {record.pod}", None)
             self.ledger.hold(record.uid, record.pod, record.node, allocation)
@@ -160,6 +160,11 @@ class ClusterView:
             self.ledger.hold(record.uid, record.pod, record.node, held.allocation)
         else:
             self.ledger.release(record.uid)
+
+    def _gives_whole(self, node: str) -> bool:
+        """Whether its pods count GPUs, which says nothing of the shares that are to be expected."""
+        devices = self.ledger.node(node)
+        return devices is not None and devices.mode is NodeMode.TOPOLOGY
 
     def learn_pod(self, record: PodRecord) -> None:
         """A pod was read, and is bound: it counts, unless the watch has told of it already.

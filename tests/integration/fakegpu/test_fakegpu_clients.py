@@ -171,6 +171,13 @@ def test_nvidia_smi_draws_switched_and_direct_links(tmp_path: Path) -> None:
     assert len(re.findall(r"Link \d: 25\.781 GB/s", links)) == 4
 
 
+def test_nvidia_smi_draws_two_islands(tmp_path: Path) -> None:
+    rows = matrix(smi(described(tmp_path, NODES["two-islands"]), "topo", "-m"))
+    near = [[cell.strip() for cell in row[1:9]] for row in rows]
+    assert near[0] == ["X", "NV4", "NV4", "NV4", "SYS", "SYS", "SYS", "SYS"]
+    assert near[7] == near[0][::-1]
+
+
 def test_nvidia_smi_sees_only_what_a_container_sees(tmp_path: Path) -> None:
     path = described(tmp_path, MIXED)
     chosen = MIXED.gpus[2]

@@ -27,6 +27,7 @@ class ScriptedNvml:
     """
 
     gpus: list[FoundGpu] = field(default_factory=list)
+    near: dict[tuple[str, str], int] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
     driver: bool = True
     reports_xids: bool = True
@@ -63,7 +64,7 @@ class ScriptedNvml:
         self.threads.add(threading.get_ident())
 
     def enumerate(self) -> Enumeration:
-        return Enumeration(tuple(self.gpus))
+        return Enumeration(tuple(self.gpus), near=dict(self.near))
 
     def probe(self, uuid: str) -> str:
         self.threads.add(threading.get_ident())

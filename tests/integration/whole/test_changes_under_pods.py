@@ -207,3 +207,106 @@ async def test_a_node_that_shares_but_has_no_gpu_says_so(seen: World, trouble: s
         gpus.write(file, good)
     await seen.offers("single", 16)
     await seen.pods.until(lambda: is_running(seen.pod("waits")), "it is placed once there are GPUs")
+
+
+async def test_the_placement_changes_under_pods_which_stay_and_those_that_come_follow_it(seen: World) -> None:
+    async def runs_on(*pods: tuple[str, int]) -> None:
+        for name, index in pods:
+            await runs(seen, gpu_pod(name, 3, node="four"))
+            assert [share["index"] for share in record_of(seen.pod(name))] == [index], name
+
+    await runs_on(("packed", 0), ("beside", 0))
+    await seen.label("four", {names.LABEL_PLACEMENT: "spread"})
+    await runs_on(("spread", 1), ("farther", 2))
+    # A word that means nothing keeps new pods away, and frees nothing.
+    await seen.label("four", {names.LABEL_PLACEMENT: "sprad"})
+    await seen.event("four", "MalformedGPUDevices", names.LABEL_PLACEMENT, "sprad")
+    await waits(seen, gpu_pod("waits", 3, node="four"), "sprad is unknown; use one of binpack, spread")
+    held = dict.fromkeys(("packed", "beside", "spread", "farther"), granted(V100_OLD_MIB, 3, 1024))
+    assert all(is_running(seen.pod(name)) for name in held)
+    await seen.label("four", {names.LABEL_PLACEMENT: None})
+    await seen.pods.until(lambda: is_running(seen.pod("waits")), "what waited is placed")
+    assert [share["index"] for share in record_of(seen.pod("waits"))] == [0]
+    await figures_are(seen, {**held, "waits": granted(V100_OLD_MIB, 3, 1024)})
+
+
+async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_pods_hold_nothing_of_it(
+    seen: World,
+) -> None:
+    file = seen.cluster.gpu_file("single")
+    good, other = gpus.read(file), gpus.preset("v100-16384", "another")
+    await runs(seen, gpu_pod("stays", 4, node="single"))
+    record = record_of(seen.pod("stays"))
+    assert record[0]["uuid"] == good.gpus[0].uuid
+
+    async def come_back_with(node: gpus.GpuNode) -> None:
+        gpus.write(file, node)
+        for part in ("kubelet single", "node-agent single"):
+            seen.cluster.kill(part)
+        await seen.nodes.until(
+            lambda: (
+                node.gpus[0].uuid in seen.nodes.items["single"]["metadata"]["annotations"][names.ANN_DEVICES]
+            ),
+            "the node describes the GPU that it has now",
+        )
+        await seen.offers("single", 16)
+
+    try:
+        await come_back_with(other)
+        assert is_running(seen.pod("stays"))
+        await runs(seen, gpu_pod("new", 12, node="single"))
+        assert [share["uuid"] for share in record_of(seen.pod("new"))] == [other.gpus[0].uuid]
+        assert record_of(seen.pod("stays")) == record
+        told = await seen.kubectl("inspect", "cgpu", "single")
+        assert f"holds 4096 MiB of GPU 0 ({record[0]['uuid']}), which node single has no longer" in told.err
+        assert "12/16" in told.out
+        metrics = await seen.metrics()
+        assert (metrics["memory_given_mebibytes"], metrics["holding_pods"]) == (12288, 2)
+        await gone(seen, "stays")
+        await runs(seen, gpu_pod("rest", 4, node="single"))
+        await waits(seen, gpu_pod("too-much", 1, node="single"), names.GPU_MEM)
+        await gone(seen, "too-much", "new", "rest")
+    finally:
+        await come_back_with(good)
+    await runs(seen, gpu_pod("whole", 16, node="single"))
+    await figures_are(seen, {"whole": V100_MIB})
+
+
+async def test_a_gpu_that_fails_under_pods_of_several_gpus_and_gangs_keeps_every_figure(seen: World) -> None:
+    seen.cluster.parts["node-agent four"].arguments += ["--health-period", "0.2"]
+    seen.cluster.kill("node-agent four")
+    await seen.offers("four", 0)
+    await seen.offers("four", 60)
+    file = seen.cluster.gpu_file("four")
+    good = gpus.read(file)
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    pair = {names.LABEL_POD_GPU_COUNT: "2"}
+    await runs(seen, gpu_pod("pair", 10, node="four", labels=pair))
+    await runs(seen, *(gpu_pod(f"g-{number}", 11, node="four", labels=gang) for number in range(2)))
+    records = {name: record_of(seen.pod(name)) for name in ("pair", "g-0", "g-1")}
+    number = records["pair"][1]["index"]
+    held = {
+        "pair": 2 * granted(V100_OLD_MIB, 5, 1024),
+        **dict.fromkeys(("g-0", "g-1"), granted(V100_OLD_MIB, 11, 1024)),
+    }
+
+    broken = [replace(gpu, fault="lost") if index == number else gpu for index, gpu in enumerate(good.gpus)]
+    gpus.write(file, replace(good, gpus=tuple(broken)))
+    await seen.offers("four", 45)
+    await figures_are(seen, held)
+    why = await waits(seen, gpu_pod("new", 12, node="four", labels=pair), "needs 2 GPUs with 6 GiB free each")
+    assert f"GPU {number} is unhealthy" in why, why
+    await gone(seen, "new")
+    again = {names.LABEL_GANG_NAME: "h", names.LABEL_GANG_LEAST: "2"}
+    await seen.create(*(gpu_pod(f"h-{other}", 6, node="four", labels=again) for other in range(2)))
+    for name in ("h-0", "h-1"):
+        await reason(seen, name, "gang default/h needs room for 2 pods at once and there is room for 1")
+    assert {name: record_of(seen.pod(name)) for name in records} == records
+    assert all(is_running(seen.pod(name)) for name in records)
+    await figures_are(seen, held)
+
+    gpus.write(file, good)
+    await seen.offers("four", 60)
+    await seen.run_all("h-0", "h-1")
+    await gone(seen, "h-0", "h-1")
+    await figures_are(seen, held)

@@ -201,8 +201,8 @@ class World:
         body = json.dumps({"metadata": {"labels": labels}}).encode()
         await self.session.request("PATCH", f"/api/v1/nodes/{node}", body=body, content_type=MERGE_PATCH)
 
-    async def devices(self, node: str) -> type_of_devices:
-        """What the node's kubelet says that containers have of GPU memory."""
+    async def devices(self, node: str, resource: str = names.GPU_MEM) -> type_of_devices:
+        """What the node's kubelet says that containers have of GPU memory, or of another resource."""
         path = self.cluster.state / "nodes" / node / "pod-resources" / "kubelet.sock"
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             stub = PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
@@ -213,7 +213,7 @@ class World:
                 ids = [
                     one
                     for had in container.devices
-                    if had.resource_name == names.GPU_MEM
+                    if had.resource_name == resource
                     for one in had.device_ids
                 ]
                 if ids:

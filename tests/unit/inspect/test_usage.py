@@ -8,6 +8,7 @@ from gpushare.inspect.usage import ClusterUsage, percent, usage_of
 from gpushare.model import names
 from gpushare.model.allocation import GpuShare, share_of
 from gpushare.model.device import NodeMode, index_uuid
+from gpushare.model.objects import Pod, ResourceRequirements
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.inspect.clusters import (
     T4_MIB,
@@ -264,3 +265,36 @@ def test_nodes_stay_in_the_order_of_the_api_server() -> None:
     cluster = seen([foreign_node(name, "10.0.0.1", 1, T4_MIB // 1024) for name in ("c", "a", "b")])
     assert [one.name for one in cluster.nodes] == ["c", "a", "b"]
     assert not list(pairwise(cluster.units))
+
+
+def counting(name: str, gpus: list[int]) -> Pod:
+    """A pod that has whole GPUs of node ``n`` by their number; without any it has no record yet."""
+    waiting = pod(name, "n", 0)
+    waiting.spec.containers[0].resources = ResourceRequirements(limits={names.GPU_WHOLE: str(len(gpus) or 1)})
+    return (
+        with_allocation(waiting, [share_of(device(at), 15, 15, 0) for at in gpus], GIB) if gpus else waiting
+    )
+
+
+def test_whole_gpus_by_their_number_are_no_memory_and_not_shown() -> None:
+    there = node("n", "10.0.0.1", [device(0), device(1)], mode=NodeMode.TOPOLOGY, advertised=False)
+    assert seen([there], [counting("a", [0]), counting("waits", [])]).nodes == ()
+
+
+def test_whole_gpus_are_counted_where_memory_is_shared_too() -> None:
+    gpus = [device(0), device(1), device(2)]
+    pods = [counting("a", [0, 2]), counting("waits", []), placed("b", "n", gpus[1], 3)]
+    for mode in (NodeMode.SHARE, NodeMode.TOPOLOGY):  # switched there with pods on it, or away
+        there = node("n", "10.0.0.1", gpus, mode=mode, advertised=mode.shares_memory)
+        cluster = seen([there], pods)
+        assert figures(cluster) == {"n": ["15/15", "3/15", "15/15"]}
+        assert not cluster.nodes[0].has_pending
+
+
+def test_a_request_that_cannot_be_read_does_not_hide_what_its_pod_holds() -> None:
+    gpu = device(0)
+    broken = placed("a", "n", gpu, 3)
+    assert broken.metadata.labels is not None
+    broken.metadata.labels[names.LABEL_POD_GPU_COUNT] = "none"
+    there = node("n", "10.0.0.1", [gpu], mode=NodeMode.DEFAULT, advertised=False)
+    assert figures(seen([there], [broken])) == {"n": ["3/15"]}

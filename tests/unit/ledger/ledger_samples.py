@@ -41,6 +41,12 @@ def asks(memory_units: int, core_percent: int = 0, *, gpus: int = 1, whole: bool
     return Request(memory_units, core_percent, (one,), gpus, whole)
 
 
+def counts(gpus: int) -> Request:
+    """For a number of whole GPUs, ``aliyun.com/gpu``."""
+    one = ContainerRequest("main", ContainerKind.APP, 0, 0, 0, gpus)
+    return Request(1, 0, (one,), gpus, whole_device=True, by_gpu=True)
+
+
 def share(uuid: str, mib: int, units: int = 1, of: int = 15, core: int = 0, index: int = 0) -> GpuShare:
     return GpuShare(uuid, index, mib, units, of, core)
 

@@ -4,8 +4,10 @@ The tests compare the real one with it. Wording is shared with ``gpushare.ledger
 sentences test that), which reason is given is worked out here once more.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import combinations
 from math import ceil, floor
 
 from gpushare.ledger import GpuUsage, NodeUsage, PendingShare, Totals, reasons
@@ -112,7 +114,7 @@ class NaiveLedger:
         node = self.nodes.get(name)
         if node is None:
             return reasons.UNKNOWN_NODE, False
-        standing = reasons.standing_refusals(node)[1 if request.core_percent else 0]
+        standing = reasons.standing_refusals(node)[2 if request.by_gpu else 1 if request.core_percent else 0]
         if standing:
             return standing, True
         if request.core_percent > 100:
@@ -163,7 +165,7 @@ class NaiveLedger:
     def _reason_beyond_one_share(self, request: Request, node: NodeDevices) -> tuple[str, bool] | None:
         count, asked_mib = request.gpu_count, request.memory_units * node.unit.mib
         note = reasons.unhealthy_text(node.devices)
-        if count > 1 and not node.mode.gives_several:
+        if count > 1 and not node.mode.gives_several and not request.by_gpu:
             return reasons.ONE_GPU_EACH, True
         if len(node.devices) < count:
             return reasons.too_few_gpus(count, len(node.devices)), True
@@ -179,7 +181,7 @@ class NaiveLedger:
                 return reasons.too_few_healthy(request, asked_mib, note), True
             return reasons.only_unhealthy(asked_mib, note), True
         others = self.of_kind(node.name, core=not request.core_percent)
-        if others:
+        if others and not request.by_gpu:
             return reasons.mixed(request, others), False
         if full := self.full(node):
             return full, False
@@ -201,7 +203,14 @@ class NaiveLedger:
         return not self.shares_of(name, device.uuid) and not device.foreign_mib
 
     def chosen(self, request: Request, name: str) -> list[Device]:
-        """The GPUs that take a request that fits, the best first."""
+        """The GPUs that take a request that fits."""
+        fitting = self.preferred(request, name)
+        if request.gpu_count == 1 and not request.by_gpu:
+            return fitting[:1]
+        return list(self._nearest(request, self.nodes[name], fitting))
+
+    def preferred(self, request: Request, name: str) -> list[Device]:
+        """The GPUs that would do, in the order of the node's placement."""
         node = self.nodes[name]
         fitting = [
             device
@@ -221,7 +230,37 @@ class NaiveLedger:
             )
         else:
             fitting.sort(key=lambda device: (self.left_mib(request, name, device), device.index))
-        return fitting[: request.gpu_count]
+        return fitting
+
+    def _nearest(self, request: Request, node: NodeDevices, fitting: list[Device]) -> tuple[Device, ...]:
+        """The best of all sets, one after the other held against each other."""
+        name = node.name
+
+        def wish(device: Device) -> tuple[int, ...]:
+            if node.placement is Placement.SPREAD:
+                return -self.free_mib(name, device), len(self.pods(name, device.uuid))
+            return (self.left_mib(request, name, device),)
+
+        def worth(some: tuple[Device, ...]) -> tuple[object, ...]:
+            rest = [device for device in fitting if device not in some]
+            return (
+                -self.least(node, some),
+                () if request.by_gpu else tuple(sorted(map(wish, some))),
+                -sum(self.near(node, one, other) for one, other in combinations(some, 2)),
+                -sum(self.near(node, one, other) for one, other in combinations(rest, 2)),
+                len({device.numa_node for device in some}),
+                sorted(device.index for device in some),
+            )
+
+        return min(combinations(fitting, request.gpu_count), key=worth)
+
+    @staticmethod
+    def near(node: NodeDevices, one: Device, other: Device) -> int:
+        at = {device.uuid: place for place, device in enumerate(node.devices)}
+        return node.near[at[one.uuid]][at[other.uuid]] if node.near else 0
+
+    def least(self, node: NodeDevices, some: Iterable[Device]) -> int:
+        return min((self.near(node, one, other) for one, other in combinations(some, 2)), default=0)
 
     def left_mib(self, request: Request, name: str, device: Device) -> int:
         asked = self.asked_mib(self.nodes[name], device, request.memory_units)
@@ -229,10 +268,39 @@ class NaiveLedger:
         return self.free_mib(name, device) - asked
 
     def scores(self, request: Request, names: list[str], policy: Placement) -> list[int]:
+        points = {} if request.by_gpu else dict(zip(names, self._points(request, names, policy), strict=True))
+        fits = [name for name in names if self.reason(request, name) is None]
+        if request.gpu_count == 1 and not request.by_gpu:
+            return list(map(points.__getitem__, names))
+        least = {name: self.least(self.nodes[name], self.chosen(request, name)) for name in fits}
+        if request.by_gpu:
+            sign = -1 if policy is Placement.SPREAD else 1
+            worth = {
+                name: (
+                    -least[name],
+                    sign
+                    * sum(self._would_do(self.nodes[name], device) for device in self.nodes[name].devices),
+                )
+                for name in fits
+            }
+        elif len(set(least.values())) <= 1:
+            return list(map(points.__getitem__, names))
+        else:
+            worth = {name: (-least[name], -points[name]) for name in fits}
+        order = sorted(set(worth.values()))
+        return [max(10 - order.index(worth[name]), 0) if name in worth else 0 for name in names]
+
+    def _would_do(self, node: NodeDevices, device: Device) -> bool:
+        return self.has_memory(node, device, 1) and self.is_untouched(node.name, device)
+
+    def _points(self, request: Request, names: list[str], policy: Placement) -> list[int]:
         left = {
             name: floor(
                 Fraction(
-                    sum(self.left_mib(request, name, device) for device in self.chosen(request, name)),
+                    sum(
+                        self.left_mib(request, name, device)
+                        for device in self.preferred(request, name)[: request.gpu_count]
+                    ),
                     request.gpu_count,
                 )
             )

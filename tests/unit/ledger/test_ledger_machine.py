@@ -13,9 +13,10 @@ from gpushare.ledger import Held, Ledger, Refused, several
 from gpushare.ledger.fitting import left_over
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement, index_uuid
+from gpushare.model.nearness import matrix
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
-from tests.unit.ledger.ledger_samples import asks
+from tests.unit.ledger.ledger_samples import asks, counts
 from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
 
 NAMES = ("n0", "n1", "n2")
@@ -51,8 +52,10 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
                 reason="" if healthy else f"XID {slot}",
                 foreign_mib=draw(st.sampled_from((0, 0, 0, 100, 1024, 6000))),
                 cordoned=draw(st.integers(0, 7)) == 0,
+                numa_node=draw(st.sampled_from((-1, 0, 0, 1))),
             )
         )
+    pairs = draw(st.dictionaries(st.frozensets(st.integers(0, 3), min_size=2, max_size=2), st.integers(0, 3)))
     return NodeDevices(
         name=name,
         mode=draw(st.sampled_from(MODES)),
@@ -62,6 +65,7 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
         max_pods=draw(st.sampled_from((None, None, 1, 2, 16))),
         refusal=draw(st.sampled_from(("", "", "", "", "node is switching from share to cgpu"))),
         max_node_pods=draw(st.sampled_from((None, None, None, 1, 2, 3))),
+        near=matrix(len(devices), lambda a, b: pairs.get(frozenset((a, b)), 0)),
     )
 
 
@@ -73,6 +77,7 @@ requests = st.one_of(
     st.builds(asks, amounts, st.sampled_from((0, 0, 5, 30, 50, 100, 120))),
     st.builds(asks, amounts, gpus=st.integers(2, 4), whole=st.booleans()),
     st.builds(asks, amounts, st.sampled_from((0, 0, 30, 100)), whole=st.just(True)),
+    st.builds(counts, st.sampled_from((1, 1, 2, 2, 3, 4, 2**40))),
 )
 
 
@@ -160,7 +165,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert usage.used_units <= usage.total_units
             assert usage.used_core <= 100 or not one.core_percent
             assert node.max_pods is None or len(usage.pods) <= node.max_pods
-            assert not self.naive.of_kind(name, core=not one.core_percent)
+            assert request.by_gpu or not self.naive.of_kind(name, core=not one.core_percent)
+            assert request.by_gpu == (node.mode is NodeMode.TOPOLOGY)
             if request.whole_device:
                 assert (len(usage.pods), usage.used_mib) == (1, usage.total_mib)
                 assert one.units == one.device_units >= request.memory_units
@@ -237,8 +243,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def what_is_kept_is_as_if_worked_out_anew(self) -> None:
-        for units, core, gpus, whole in list(self.ledger._left._kept):
-            request = asks(units, core, gpus=gpus, whole=whole)
+        for units, core, gpus, whole, by_gpu in list(self.ledger._left._kept):
+            request = counts(gpus) if by_gpu else asks(units, core, gpus=gpus, whole=whole)
             anew = several.left_over(self.ledger._columns, request)
             assert_array_equal(self.ledger._left.of(request), anew)
             if request.is_ordinary:

@@ -16,6 +16,7 @@ from gpushare.model.device import (
     node_devices,
 )
 from gpushare.model.errors import MalformedDevices
+from gpushare.model.nearness import matrix
 from gpushare.model.objects import Node, decode_node
 from gpushare.model.quantity import MemoryUnit
 
@@ -58,6 +59,33 @@ def test_what_the_node_agent_writes_is_read_back_the_same(
     mode: NodeMode, unit: MemoryUnit, found: tuple[Device, ...]
 ) -> None:
     assert described_devices(node(annotation=devices_annotation(mode, unit, found))) == (mode, unit, found)
+
+
+def test_how_near_gpus_are_is_read_in_the_order_of_their_indices() -> None:
+    near = matrix(3, lambda a, b: 10 * (a + 1) + b + 1 if a > b else 10 * (b + 1) + a + 1)
+    there = tuple(Device(index, f"GPU-{index}", 15360) for index in range(3))
+    text = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, there, near)
+    assert '"near":[[],[21],[31,32]]' in text
+    read = node_devices(node({"ack.node.gpu.schedule": "topology"}, text))
+    assert read is not None
+    assert read.near == near
+    backwards = devices_annotation(
+        NodeMode.TOPOLOGY, MemoryUnit.GIB, there[::-1], tuple(row[::-1] for row in near[::-1])
+    )
+    assert backwards != text
+    assert node_devices(node({"ack.node.gpu.schedule": "topology"}, backwards)) == read
+    # A description of before says nothing of it, and a reader of before passes over it.
+    older = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, there)
+    assert '"near"' not in older
+    assert described_devices(node(annotation=text)) == described_devices(node(annotation=older))
+
+
+def test_nearness_of_other_gpus_than_are_described_is_refused() -> None:
+    text = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, (T4,), ((0, 5), (5, 0)))
+    with pytest.raises(
+        MalformedDevices, match="nearness of 1 GPUs is told in rows of 0 to 0 numbers; remove it"
+    ):
+        described_devices(node(annotation=text))
 
 
 def test_gpus_of_different_sizes_keep_their_own_units() -> None:

@@ -216,3 +216,37 @@ def test_any_mixture_of_containers_is_counted_as_kubernetes_does(
     request = request_of(spec)
     assert request is not None
     assert request.memory_units == Kubernetes.effective(init, apps)
+
+
+def whole(name: str, gpus: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": {"aliyun.com/gpu": gpus, **more}}}
+
+
+def test_whole_gpus_are_counted_and_labels_for_shares_do_not_matter() -> None:
+    request = request_of(
+        pod(whole("a", "2"), whole("b", 1), init=(whole("i", 4),), labels={"aliyun.com/gpu-count": "3"})
+    )
+    assert request is not None
+    assert (request.by_gpu, request.whole_device, request.gpu_count, request.memory_units) == (
+        True,
+        True,
+        4,
+        1,
+    )
+    assert not request.is_ordinary
+    assert not request.wants_core
+    assert [(one.name, one.whole_gpus, one.memory_units) for one in request.containers] == [
+        ("i", 4, 0),
+        ("a", 2, 0),
+        ("b", 1, 0),
+    ]
+    assert request_of(pod(whole("a", 0))) is None
+
+
+def test_whole_gpus_beside_a_share_are_refused() -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"aliyun\.com/gpu cannot be had beside aliyun\.com/gpu-mem.*container b"
+    ):
+        request_of(pod(whole("a", 1), container("b", 2)))
+    with pytest.raises(InvalidRequest, match="no node offers both"):
+        request_of(pod(whole("a", 1, **{MEM: 2})))

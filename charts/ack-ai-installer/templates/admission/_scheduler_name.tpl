@@ -25,7 +25,8 @@ matchConditions:
       (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
         {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }}
         || {{ include "gpushare.admission.asksInPeoplesUnits" . }}
-        || {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }})
+        || {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }}
+        || {{ include "gpushare.admission.asks" "aliyun.com/gpu" }})
 mutations:
   - patchType: ApplyConfiguration
     applyConfiguration:

@@ -109,7 +109,8 @@ class RealControl:
 
     async def start_scheduling(self, extender_url: str, ignored: Sequence[str] = ()) -> None:
         """Start the scheduler that asks the extender."""
-        config = with_extender(names.SCHEDULER_NAME, extender_url, (names.GPU_MEM, names.GPU_CORE), ignored)
+        managed = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
+        config = with_extender(names.SCHEDULER_NAME, extender_url, managed, ignored)
         try:
             await self.plane.add_scheduler(names.SCHEDULER_NAME, config)
         except ControlPlaneError as error:

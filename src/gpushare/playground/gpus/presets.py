@@ -4,6 +4,7 @@ import hashlib
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 from gpushare.playground.gpus.description import Gpu, GpuNode, UnknownPreset
@@ -127,10 +128,22 @@ def _dgx_h200(node: str) -> GpuNode:
     return GpuNode(driver=DRIVER, cuda=CUDA, gpus=gpus)
 
 
+def _two_islands(node: str) -> GpuNode:
+    """Eight A100 on two boards of four; NVLink joins those of a board, each two by four links, and a socket has a board."""
+    gpus = tuple(
+        replace(gpu, numa=index // 4, cpus=("0-31", "32-63")[index // 4])
+        for index, gpu in enumerate(_row(node, ["a100-80gb"] * 8))
+    )
+    boards = (range(4), range(4, 8))
+    links = {pair: 4 for board in boards for pair in combinations(board, 2)}
+    return GpuNode(driver=DRIVER, cuda=CUDA, gpus=gpus, paths=dict.fromkeys(links, "node"), nvlinks=links)
+
+
 _NODES: Final[dict[str, Callable[[str], GpuNode]]] = {
     "mixed": _mixed,
     "core-mem-4": _core_mem_4,
     "dgx-h200": _dgx_h200,
+    "two-islands": _two_islands,
 }
 PRESETS: Final = (*_MODELS, *_NODES)
 """Models first (a node with one such GPU), then whole nodes."""

@@ -30,7 +30,7 @@ class ExtenderSettings:
     url_prefix: str
     weight: int = 5
     http_timeout_s: float = 5.0
-    managed_resources: frozenset[str] = frozenset((names.GPU_MEM, names.GPU_CORE))
+    managed_resources: frozenset[str] = frozenset((names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE))
     filter_verb: str = "filter"
     prioritize_verb: str = "prioritize"
     bind_verb: str = "bind"

@@ -1,0 +1,167 @@
+"""Whole GPUs and shares of several, on nodes whose GPUs are not all equally near each other."""
+
+import json
+
+import pytest
+
+from gpushare.model import names
+from gpushare.playground import gpus
+from tests.integration.whole.seen import Json, annotations_of, is_running, node_of, record_of, waits_because
+from tests.integration.whole.world import World, gpu_pod, shared_node
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Two boards of four, linked with 100 GB/s within a board; four GPUs with 25 or 50 GB/s between each two.
+NODES = (
+    shared_node("isles", "two-islands", "topology"),
+    shared_node("four", "core-mem-4", "topology"),
+    shared_node("shared", "two-islands"),
+)
+LEFT, RIGHT = {0, 1, 2, 3}, {4, 5, 6, 7}
+
+
+def whole(name: str, count: int, node: str = "", **more: object) -> Json:
+    pod = gpu_pod(name, None, node=node, limits={names.GPU_WHOLE: count})
+    pod["spec"].update(more)
+    if "nodeName" in more:
+        del pod["spec"]["nodeSelector"]
+    return pod
+
+
+def indices(seen: World, name: str) -> set[int]:
+    """The GPUs that the pod's record names."""
+    return {share["index"] for share in record_of(seen.pod(name))}
+
+
+async def has(seen: World, name: str) -> set[int]:
+    """The GPUs that the kubelet says that the pod has, by index."""
+    node = node_of(seen.pod(name))
+    given = (await seen.devices(node, names.GPU_WHOLE))[f"default/{name}", "main"]
+    uuids = [gpu.uuid for gpu in gpus.preset({"isles": "two-islands", "four": "core-mem-4"}[node], node).gpus]
+    return {
+        at
+        for at, uuid in enumerate(uuids)
+        if any(uuid.startswith(f"GPU-{one.partition('-')[0]}") for one in given)
+    }
+
+
+async def runs(seen: World, *pods: Json) -> None:
+    """Create the pods one after the other, each once the one before it runs."""
+    for pod in pods:
+        await seen.create(pod)
+        await seen.run_all(pod["metadata"]["name"])
+
+
+async def test_pods_of_two_and_four_gpus_lie_on_islands(seen: World) -> None:
+    await runs(seen, whole("two", 2, "isles"), whole("all", 4, "isles"), whole("too", 2, "isles"))
+    assert indices(seen, "two") == {0, 1}
+    assert indices(seen, "all") == RIGHT
+    assert indices(seen, "too") == {2, 3}
+    for name in ("two", "all", "too"):
+        assert await has(seen, name) == indices(seen, name)
+        shares = record_of(seen.pod(name))
+        assert all(share["units"] == share["of"] == 80 and share["mib"] == 81920 for share in shares)
+        assert names.ANN_MEM_INDEX not in annotations_of(seen.pod(name))
+        assert seen.pod(name)["spec"]["schedulerName"] == names.SCHEDULER_NAME
+    await seen.create(whole("waits", 1, "isles"))
+    await seen.pods.until(
+        lambda: f"Insufficient {names.GPU_WHOLE}" in waits_because(seen.pod("waits")), "it waits"
+    )
+    await seen.delete("all")
+    await seen.run_all("waits")
+    assert indices(seen, "waits") <= RIGHT
+    # Whole GPUs are no GPU memory: the table shows the node that shares it.
+    assert [node["name"] for node in (await seen.inspected())["nodes"]] == ["shared"]
+    metrics = await seen.metrics()
+    assert metrics["holding_pods"] == 3
+    assert metrics["memory_given_mebibytes"] == 5 * 81920
+
+
+async def test_of_nodes_the_one_with_the_best_set_is_chosen(seen: World) -> None:
+    await runs(seen, whole("near", 2))
+    assert node_of(seen.pod("near")) == "isles"
+    await runs(seen, whole("leaves", 2, "isles"), whole("begins", 2, "isles"))
+    assert [indices(seen, name) for name in ("near", "leaves", "begins")] == [{0, 1}, {2, 3}, {4, 5}]
+    await seen.delete("leaves")
+    await seen.pods.until(lambda: "default/leaves" not in seen.pods.items, "it is gone")
+    # Four are free there, on two boards: elsewhere they are nearer.
+    await runs(seen, whole("better", 4))
+    assert node_of(seen.pod("better")) == "four"
+    assert indices(seen, "better") == {0, 1, 2, 3}
+
+
+async def test_a_share_of_two_gpus_lies_on_one_island(seen: World) -> None:
+    pair = {names.LABEL_POD_GPU_COUNT: "2"}
+    await runs(
+        seen,
+        gpu_pod("left", 70, node="shared"),
+        gpu_pod("across", 10, node="shared", labels=pair),
+        gpu_pod("wide", 160, node="shared", labels={names.LABEL_POD_GPU_COUNT: "4"}),
+        gpu_pod("narrow", 60, node="shared", labels=pair),
+    )
+    assert indices(seen, "left") == {0}
+    assert indices(seen, "across") == {0, 1}
+    assert indices(seen, "wide") == RIGHT
+    # What is left least of, of those that are as near.
+    assert indices(seen, "narrow") == {4, 5}
+
+
+async def test_the_pods_of_a_gang_each_have_an_island(seen: World) -> None:
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    pods = [whole(f"g-{number}", 4, "isles") for number in range(2)]
+    for pod in pods:
+        pod["metadata"]["labels"] = gang
+    await seen.create(pods[0])
+    await seen.pods.until(
+        lambda: "gang default/g needs 2 pods together: there are 1" in waits_because(seen.pod("g-0")),
+        "it waits",
+    )
+    await seen.create(pods[1])
+    await seen.run_all("g-0", "g-1")
+    assert {frozenset(indices(seen, f"g-{number}")) for number in range(2)} == {
+        frozenset(LEFT),
+        frozenset(RIGHT),
+    }
+
+
+async def test_pods_of_another_scheduler_get_an_island_and_a_record_too(seen: World) -> None:
+    await runs(seen, whole("ours", 2, "isles"), whole("theirs", 4, "isles", nodeName="isles"))
+    await seen.pods.until(
+        lambda: indices(seen, "theirs"), "the agent has recorded it", tell=lambda: str(seen.pod("theirs"))
+    )
+    assert indices(seen, "theirs") == RIGHT == await has(seen, "theirs")
+    await runs(seen, whole("last", 2, "isles"))
+    assert indices(seen, "last") == {2, 3}
+
+
+async def test_parts_that_are_killed_lose_nothing(seen: World) -> None:
+    await runs(seen, whole("before", 4, "isles"))
+    for part in ("extender", "node-agent isles", "kubelet isles"):
+        seen.cluster.kill(part)
+    await seen.create(whole("after", 4, "isles"))
+    await seen.run_all("after")
+    assert is_running(seen.pod("before"))
+    assert {frozenset(indices(seen, name)) for name in ("before", "after")} == {
+        frozenset(LEFT),
+        frozenset(RIGHT),
+    }
+    for name in ("before", "after"):
+        assert await has(seen, name) == indices(seen, name)
+
+
+async def test_the_mode_changes_under_a_pod_with_whole_gpus(seen: World) -> None:
+    await runs(seen, whole("stays", 2, "four"))
+    assert indices(seen, "stays") == {0, 3}  # the two that have two links
+    await seen.label("four", {names.LABEL_MODE: "share"})
+    await seen.offers("four", 30)  # of 60: two GPUs are held whole
+    await runs(seen, *(gpu_pod(f"share-{number}", 15, node="four") for number in range(2)))
+    assert [indices(seen, f"share-{number}") for number in range(2)] == [{1}, {2}]
+    node = next(one for one in (await seen.inspected())["nodes"] if one["name"] == "four")
+    assert [gpu["memory"]["allocatedMiB"] for gpu in node["gpus"]] == [16160] * 4, json.dumps(node)
+    await seen.delete("share-0")
+    await seen.label("four", {names.LABEL_MODE: "topology"})
+    await seen.pods.until(lambda: "default/share-0" not in seen.pods.items, "it is gone")
+    await runs(seen, whole("one", 1, "four"))
+    assert indices(seen, "one") == {1}
+    assert is_running(seen.pod("stays"))
+    assert indices(seen, "stays") == {0, 3}

@@ -1,0 +1,270 @@
+"""Whole GPUs by their number (``aliyun.com/gpu``), and sets of GPUs that are near each other."""
+
+import re
+
+import msgspec
+import pytest
+
+from gpushare.ledger import Ledger, Refused
+from gpushare.ledger.nearness import MOST_KINDS, Nearness
+from gpushare.ledger.preemption import Rank
+from gpushare.model.allocation import GpuShare
+from gpushare.model.device import NodeDevices, NodeMode, Placement
+from gpushare.model.nearness import MOST_GPUS, matrix, type_of_near
+from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, counts, holding, node
+
+ISLANDS = matrix(8, lambda a, b: 100 if a // 4 == b // 4 else 1)
+SWITCHED = matrix(8, lambda a, b: 450)
+
+
+def topology(
+    name: str = "n1",
+    near: type_of_near = ISLANDS,
+    mode: NodeMode = NodeMode.TOPOLOGY,
+    sizes: tuple[int, ...] = (T4,) * 8,
+    **more: object,
+) -> NodeDevices:
+    return msgspec.structs.replace(node(name, *sizes, mode=mode), near=near, **more)  # type: ignore[arg-type]
+
+
+def ledger_with(*nodes: NodeDevices, policy: Placement = Placement.BINPACK) -> Ledger:
+    ledger = Ledger(node_policy=policy)
+    for one in nodes:
+        ledger.set_node(one)
+    return ledger
+
+
+def given(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
+    return [share.index for share in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
+
+
+def test_gpus_that_are_counted_are_given_whole_and_near_each_other() -> None:
+    ledger = ledger_with(topology())
+    allocation = ledger.reserve("a", "default/a", counts(2), "n1")
+    assert [(one.index, one.units, one.device_units, one.mib) for one in allocation.gpus] == [
+        (0, 15, 15, T4),
+        (1, 15, 15, T4),
+    ]
+    assert allocation.containers == {"main": allocation.gpus}
+    assert given(ledger, "b", counts(4)) == [4, 5, 6, 7]
+    assert given(ledger, "c", counts(2)) == [2, 3]
+    with pytest.raises(Refused, match="needs a GPU that nobody uses, no GPU is free"):
+        given(ledger, "d", counts(1))
+    assert ledger.release("a")
+    assert given(ledger, "d", counts(1)) == [0]
+
+
+def test_a_single_gpu_is_taken_from_an_island_that_is_begun() -> None:
+    ledger = ledger_with(topology())
+    assert given(ledger, "a", counts(1)) == [0]
+    assert given(ledger, "b", counts(1)) == [1]
+    assert given(ledger, "c", counts(4)) == [4, 5, 6, 7]
+
+
+def test_containers_have_gpus_of_their_own_and_take_over_those_of_init_containers() -> None:
+    def asking(*wanted: tuple[str, ContainerKind, int]) -> Request:
+        containers = tuple(ContainerRequest(name, kind, 0, 0, 0, gpus) for name, kind, gpus in wanted)
+        return Request(1, 0, containers, 4, whole_device=True, by_gpu=True)
+
+    app, init, sidecar = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+    asked = asking(("early", init, 2), ("beside", sidecar, 1), ("one", app, 2), ("two", app, 1))
+    allocation = ledger_with(topology()).reserve("a", "default/a", asked, "n1")
+    given_to = {name: [one.index for one in shares] for name, shares in allocation.containers.items()}
+    assert given_to == {"early": [0, 1], "beside": [0], "one": [1, 2], "two": [3]}
+    assert [one.index for one in allocation.gpus] == [0, 1, 2, 3]
+
+
+REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
+    "shares on a topology node": (
+        topology(),
+        asks(1),
+        "node shares no GPU memory (it is in mode topology, label ack.node.gpu.schedule)",
+        True,
+    ),
+    "shares of several GPUs on a topology node": (topology(), asks(1, gpus=2), "shares no GPU memory", True),
+    "GPUs by number on a node that shares": (
+        topology(mode=NodeMode.CGPU),
+        counts(1),
+        "node gives no GPUs by number (it is in mode cgpu; "
+        "aliyun.com/gpu needs label ack.node.gpu.schedule=topology)",
+        True,
+    ),
+    "on a node without a mode": (topology(mode=NodeMode.DEFAULT), counts(1), "gives no GPUs by number", True),
+    "a node without GPUs": (
+        NodeDevices("n1", NodeMode.TOPOLOGY, node().unit, ()),
+        counts(1),
+        "node has no GPU",
+        True,
+    ),
+    "a node that is switching": (topology(refusal="node is switching"), counts(1), "node is switching", True),
+    "more than it has": (topology(), counts(9), "asks for 9 GPUs, the node has 8", True),
+    "too few in service": (
+        msgspec.structs.replace(
+            node("n1", T4, T4, mode=NodeMode.TOPOLOGY, sick={0: "XID 79"}),
+        ),
+        counts(2),
+        "asks for 2 GPUs, too few of them are in service (GPU 0 is unhealthy: XID 79)",
+        True,
+    ),
+    "as many pods as may be there": (
+        topology(max_node_pods=1),
+        counts(1),
+        "node already has 1 pod on its GPUs, the most allowed",
+        False,
+    ),
+    "too few that nobody uses": (
+        topology(sizes=(T4, T4)),
+        counts(2),
+        "needs 2 GPUs that nobody uses, only GPU 1 is free",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_who_is_refused_is_told_why(case: str) -> None:
+    there, request, why, hopeless = REFUSED[case]
+    if there.devices and len(there.devices) == 2:
+        there = msgspec.structs.replace(there, near=())
+    ledger = ledger_with(there)
+    if not hopeless:
+        ledger.reserve("first", "default/first", counts(1), "n1")
+    verdict = ledger.filter(request, ["n1"])
+    told = verdict.hopeless if hopeless else verdict.refused
+    assert why in told["n1"]
+    with pytest.raises(Refused, match=re.escape(why)):
+        ledger.reserve("x", "default/x", request, "n1")
+
+
+def test_gpus_of_any_index_are_named() -> None:
+    many = topology(near=(), sizes=(T4,) * 128)
+    ledger = ledger_with(many, topology("few", sizes=(T4, T4), near=()))
+    ledger.reserve("a", "default/a", counts(125), "n1")
+    ledger.reserve("b", "default/b", counts(1), "few")
+    refused = ledger.filter(counts(4), ["n1"]).refused
+    assert refused == {"n1": "needs 4 GPUs that nobody uses, only GPUs 125, 126 and 127 are free"}
+    ledger.release("a")
+    for number, index in enumerate((0, 63, 64)):
+        share = many.devices[index]
+        ledger.hold(f"{number}", f"{number}", "n1", holding(GpuShare(share.uuid, index, T4, 15, 15)))
+    assert "GPUs 1, 2, 3" in ledger.filter(counts(126), ["n1"]).refused["n1"]
+    assert "62, 65, 66" in ledger.filter(counts(126), ["n1"]).refused["n1"]
+
+
+def test_what_pods_hold_from_another_mode_is_not_given_whole() -> None:
+    ledger = ledger_with(topology(mode=NodeMode.CORE_MEM))
+    assert given(ledger, "share", asks(3, 30)) == [0]
+    ledger.set_node(topology())
+    assert given(ledger, "a", counts(3)) == [1, 2, 3]
+    with pytest.raises(Refused, match="needs 5 GPUs that nobody uses, only GPUs 4, 5, 6 and 7 are free"):
+        given(ledger, "b", counts(5))
+    # And back: what is held whole is full.
+    ledger.release("share")
+    ledger.set_node(topology(mode=NodeMode.CGPU))
+    assert [gpu.free_mib for gpu in ledger.usage("n1").gpus] == [T4, 0, 0, 0, *[T4] * 4]
+    assert given(ledger, "c", asks(1)) == [0]
+
+
+def test_of_nodes_the_one_with_the_nearest_set_is_preferred() -> None:
+    ledger = ledger_with(topology("far", ()), topology("islands"), topology("switched", SWITCHED))
+    assert ledger.score(counts(2), ["far", "islands", "switched", "unknown"]) == [8, 9, 10, 0]
+    # An island is no place for five.
+    assert ledger.score(counts(5), ["far", "islands", "switched"]) == [8, 9, 10]
+    for number in range(3):
+        ledger.reserve(f"{number}", f"default/{number}", counts(2), "switched")
+    assert ledger.score(counts(4), ["far", "islands", "switched"]) == [9, 10, 0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "points"),
+    [(Placement.BINPACK, [9, 10]), (Placement.FRAGMENTATION, [9, 10]), (Placement.SPREAD, [10, 9])],
+)
+def test_of_equally_near_sets_the_policy_says_which_node(policy: Placement, points: list[int]) -> None:
+    ledger = ledger_with(topology("empty"), topology("begun"), policy=policy)
+    ledger.reserve("a", "default/a", counts(1), "begun")
+    assert ledger.score(counts(1), ["empty", "begun"]) == points
+    assert ledger.score(counts(2), ["empty", "begun"]) == points
+    assert ledger.standing_out(counts(2), ["empty", "begun"]) == [(("empty", "begun")[points[1] > 9], 1)]
+
+
+@pytest.mark.parametrize("placement", Placement)
+def test_shares_of_several_gpus_are_near_each_other_and_then_as_the_node_places(placement: Placement) -> None:
+    ledger = ledger_with(topology(mode=NodeMode.CGPU, placement=placement))
+    if placement is Placement.SPREAD:
+        assert given(ledger, "a", asks(2, gpus=2)) == [0, 1]
+        assert given(ledger, "b", asks(2, gpus=2)) == [2, 3]
+        assert given(ledger, "c", asks(2, gpus=3)) == [4, 5, 6]
+        return
+    assert given(ledger, "a", asks(10)) == [0]
+    # The tightest are GPU 0 and any other: of its island.
+    assert given(ledger, "b", asks(4, gpus=2)) == [0, 1]
+    assert given(ledger, "c", asks(8, gpus=4)) == [4, 5, 6, 7]
+    assert given(ledger, "d", asks(7, gpus=2)) == [4, 5]
+
+
+def test_of_nodes_shares_of_several_gpus_prefer_the_nearest_set_then_the_policy() -> None:
+    far, near = topology("far", (), NodeMode.CGPU), topology("near", ISLANDS, NodeMode.CGPU)
+    ledger = ledger_with(far, near)
+    ledger.reserve("a", "default/a", asks(8, gpus=2), "far")
+    assert ledger.score(asks(4, gpus=2), ["far", "near", "none"]) == [9, 10, 0]
+    assert ledger.score(asks(4, gpus=9), ["far", "near"]) == [0, 0]
+    # Where all are as near, it is as if nothing were known.
+    plain = ledger_with(
+        topology("begun", SWITCHED, NodeMode.CGPU), topology("empty", SWITCHED, NodeMode.CGPU)
+    )
+    plain.reserve("a", "default/a", asks(8, gpus=2), "begun")
+    unknown = ledger_with(topology("begun", (), NodeMode.CGPU), topology("empty", (), NodeMode.CGPU))
+    unknown.reserve("a", "default/a", asks(8, gpus=2), "begun")
+    request = asks(4, gpus=2)
+    assert plain.score(request, ["begun", "empty"]) == unknown.score(request, ["begun", "empty"])
+
+
+def test_on_nodes_with_very_many_gpus_the_placement_alone_decides() -> None:
+    sizes = (V100,) * MOST_GPUS + (T4,)
+    many = topology(near=matrix(MOST_GPUS + 1, lambda a, b: 100), sizes=sizes)
+    ledger = ledger_with(many)
+    assert given(ledger, "a", counts(2)) == [0, 1]
+    assert ledger.score(counts(2), ["n1"]) == [10]
+
+
+def test_kinds_of_node_beyond_a_bound_count_as_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpushare.ledger.nearness.MOST_KINDS", 2)
+    assert MOST_KINDS > 2
+    near = Nearness()
+    assert [near.number_of(one) for one in ((), ISLANDS, SWITCHED, ISLANDS)] == [0, 1, 0, 1]
+
+
+def test_what_is_remembered_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpushare.ledger.nearness._MOST_KEPT", 1)
+    ledger = ledger_with(topology("islands"), topology("switched", SWITCHED))
+    for _ in range(2):
+        assert ledger.score(counts(2), ["islands", "switched"]) == [9, 10]
+        assert ledger.score(counts(3), ["islands", "switched"]) == [9, 10]
+
+
+def test_what_counts_gpus_teaches_nothing_of_shares() -> None:
+    ledger = ledger_with(node("n1", T4), policy=Placement.FRAGMENTATION)
+    ledger.arrived(counts(4))
+    assert ledger.score(asks(1), ["n1"]) == [10]
+
+
+def test_room_for_whole_gpus_is_made_by_ending_pods_that_hold_them() -> None:
+    ledger = ledger_with(topology(sizes=(A100, A100), near=()))
+    assert given(ledger, "low", counts(1)) == [0]
+    assert given(ledger, "lower", counts(1)) == [1]
+    ranks = {"low": Rank(5), "lower": Rank(1)}
+    plan = ledger.plan(counts(1), ["n1"], ranks.get)
+    assert plan is not None
+    assert (plan.rows, plan.victims) == ((1,), ("lower",))
+    ledger.keep("high", counts(1), plan)
+    assert "no GPU is free" in ledger.filter(counts(1), ["n1"]).refused["n1"]
+    ledger.release("lower")
+    assert ledger.filter_for("high", counts(1), ["n1"]).fits == ["n1"]
+    assert ledger.filter(counts(1), ["n1"]).fits == []
+    ledger.unkeep("high")
+    assert given(ledger, "high", counts(1)) == [1]
+    both = ledger.plan(counts(2), ["n1"], lambda uid: Rank(0))
+    assert both is not None
+    assert set(both.victims) == {"low", "high"}
+    assert ledger.plan(asks(1), ["n1"], ranks.get) is None

@@ -1,0 +1,135 @@
+"""How near GPUs are to each other, how that is written, and which set of the free ones is the best."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.model.nearness import (
+    MOST_GPUS,
+    OTHER_SOCKET,
+    best_set,
+    matrix,
+    sets_of,
+    triangle,
+    type_of_near,
+    untriangle,
+)
+
+NVLINK = 100
+#: Two boards of four, NVLink within each.
+ISLANDS = matrix(8, lambda a, b: NVLINK if a // 4 == b // 4 else OTHER_SOCKET)
+SOCKETS = (0, 0, 0, 0, 1, 1, 1, 1)
+ALL = range(8)
+
+
+def test_of_two_islands_each_set_lies_on_one() -> None:
+    assert best_set(ISLANDS, SOCKETS, ALL, 2) == (0, 1)
+    assert best_set(ISLANDS, SOCKETS, ALL, 4) == (0, 1, 2, 3)
+    assert best_set(ISLANDS, SOCKETS, [0, 3, 4, 5, 6, 7], 4) == (4, 5, 6, 7)
+
+
+def test_an_island_that_is_broken_already_is_used_before_one_that_is_whole() -> None:
+    assert best_set(ISLANDS, SOCKETS, [0, 1, 2, 3, 5, 7], 2) == (5, 7)
+    assert best_set(ISLANDS, SOCKETS, [0, 1, 2, 3, 6], 1) == (6,)
+    assert best_set(ISLANDS, SOCKETS, [0, 1, 2, 3, 4, 5, 7], 3) == (4, 5, 7)
+
+
+def test_the_farthest_pair_counts_before_the_sum() -> None:
+    near = matrix(4, lambda a, b: {(0, 1): 900, (0, 2): 1, (1, 2): 900}.get((min(a, b), max(a, b)), 50))
+    assert best_set(near, (0,) * 4, range(4), 3) == (0, 1, 3)
+
+
+def test_of_equal_farthest_pairs_the_sum_counts() -> None:
+    near = matrix(4, lambda a, b: {(1, 2): 60, (2, 3): 70}.get((min(a, b), max(a, b)), 50))
+    assert best_set(near, (0,) * 4, range(4), 3) == (1, 2, 3)
+
+
+def test_where_nothing_else_tells_them_apart_a_set_lies_on_one_numa_node() -> None:
+    switched = matrix(4, lambda a, b: 450)
+    for near in ((), switched):
+        assert best_set(near, (0, 1, 0, 1), range(4), 2) == (0, 2)
+        assert best_set(near, (0, 1, 1, 1), range(4), 3) == (1, 2, 3)
+        assert best_set(near, (0, 1, 0, 1), [0, 1, 3], 2) == (1, 3)
+
+
+def test_a_wish_comes_after_the_farthest_pair_and_before_the_rest() -> None:
+    wish = {row: 0 if row in (3, 7) else 1 for row in ALL}
+    assert best_set(ISLANDS, SOCKETS, ALL, 2, wish=wish) == (0, 3)
+    assert best_set(ISLANDS, SOCKETS, ALL, 2, wish={**wish, 6: 0}) == (6, 7)
+
+
+def test_gpus_that_must_be_there_are() -> None:
+    assert best_set(ISLANDS, SOCKETS, ALL, 2, must=[6]) == (4, 6)
+    assert best_set(ISLANDS, SOCKETS, ALL, 2, must=[1, 6]) == (1, 6)
+    assert best_set(ISLANDS, SOCKETS, [0, 1], 2, must=[5]) is None
+
+
+def test_too_few_are_no_set_and_too_many_are_not_compared() -> None:
+    assert best_set(ISLANDS, SOCKETS, [0, 1], 3) is None
+    assert best_set(ISLANDS, SOCKETS, [0, 1], 1, must=[0, 1]) is None
+    assert best_set((), (0,) * (MOST_GPUS + 1), range(MOST_GPUS + 1), 2) is None
+    assert len(sets_of((), MOST_GPUS, 8)) == 12870
+
+
+@st.composite
+def _matrices(draw: st.DrawFn) -> type_of_near:
+    count = draw(st.integers(1, 7))
+    levels = {pair: draw(st.sampled_from((0, 1, 2, 50, 100))) for pair in combinations(range(count), 2)}
+    made = matrix(count, lambda a, b: levels[min(a, b), max(a, b)])
+    return made or ((0,) * count,) * count
+
+
+@given(st.data(), _matrices(), st.booleans())
+def test_the_best_set_is_the_one_that_comparing_all_of_them_finds(
+    data: st.DataObject, near: type_of_near, wishes: bool
+) -> None:
+    count = len(near)
+    free = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1)))
+    wanted = data.draw(st.integers(1, len(free)))
+    numa = tuple(data.draw(st.lists(st.integers(-1, 1), min_size=count, max_size=count)))
+    wish = {row: data.draw(st.integers(0, 2)) for row in free} if wishes else None
+
+    def total(rows: list[int]) -> int:
+        return sum(near[a][b] for a, b in combinations(rows, 2))
+
+    def worth(some: tuple[int, ...]) -> tuple[object, ...]:
+        rest = [row for row in free if row not in some]
+        return (
+            -min((near[a][b] for a, b in combinations(some, 2)), default=0),
+            sorted(wish[row] for row in some) if wish else [],
+            -total(list(some)),
+            -total(rest),
+            len({numa[row] for row in some}),
+            some,
+        )
+
+    assert best_set(near, numa, free, wanted, wish=wish) == min(combinations(free, wanted), key=worth)
+
+
+@given(_matrices(), st.randoms(use_true_random=False))
+def test_what_is_written_is_read_again_in_whatever_order(near: type_of_near, random: object) -> None:
+    order = list(range(len(near)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    read = untriangle(triangle(near), tuple(order))
+    expected = tuple(tuple(near[a][b] for b in order) for a in order)
+    assert read == (expected if any(map(any, near)) else ())
+
+
+def test_nothing_known_is_written_as_nothing() -> None:
+    assert matrix(3, lambda a, b: 0) == () == triangle(()) == untriangle((), (0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (((), (1,)), "rows of 0 to 2 numbers"),
+        (((), (1,), (1, 2, 3)), "rows of 0 to 2 numbers"),
+        (((), (1,), (1, -1)), "a number from 0 to 65535"),
+        (((), (1,), (1, 65536)), "a number from 0 to 65535"),
+    ],
+)
+def test_what_is_no_triangle_is_refused(rows: type_of_near, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        untriangle(rows, (0, 1, 2))

@@ -1,0 +1,189 @@
+"""Pods that count GPUs: which they should get, and what their records say once the kubelet has given them."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from gpushare.model import names
+from gpushare.model.allocation import allocate_over
+from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.nearness import MOST_GPUS, matrix
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
+from gpushare.model.wire import Stamp, allocation_annotations, read_allocation
+from gpushare.nodeagent.bound_pods import BoundPod
+from gpushare.nodeagent.device_ids import DeviceIds
+from gpushare.nodeagent.whole_gpus import WholeGpus, WholePod
+
+APP, INIT = ContainerKind.APP, ContainerKind.INIT
+NEAR = matrix(8, lambda a, b: 100 if a // 4 == b // 4 else 1)
+DEVICES = tuple(Device(index, f"GPU-{index + 1:08x}-1111", 16384, numa_node=index // 4) for index in range(8))
+NODE = NodeDevices("n1", NodeMode.TOPOLOGY, MemoryUnit.GIB, DEVICES, near=NEAR)
+IDS = DeviceIds(DEVICES)
+
+
+def ids(*indices: int) -> list[str]:
+    return [IDS.whole_id(DEVICES[index]) for index in indices]
+
+
+def on(device_ids: Sequence[str]) -> list[int]:
+    return [next(device.index for device in DEVICES if device.uuid == IDS.gpu_of(one)) for one in device_ids]
+
+
+def pod(
+    name: str,
+    *wanted: int | tuple[ContainerKind, int],
+    decided: Sequence[int] = (),
+    running: bool = False,
+    annotations: dict[str, str] | None = None,
+) -> BoundPod:
+    """A pod of containers that want so many GPUs each, and those decided for it."""
+    asked = [(APP, one) if isinstance(one, int) else one for one in wanted]
+    containers = tuple(
+        ContainerRequest(f"c{at}", kind, at, 0, 0, gpus) for at, (kind, gpus) in enumerate(asked)
+    )
+    request = Request(1, 0, containers, effective_amount(asked), whole_device=True, by_gpu=True)
+    if decided:
+        allocation = allocate_over(NODE, [DEVICES[index] for index in decided], request)
+        annotations = allocation_annotations(allocation, request, Stamp(1, assigned=False))
+        assert list(annotations) == [names.ANN_SHARE]
+    return BoundPod(f"uid-{name}", "default", name, name, request, annotations or {}, running=running)
+
+
+def book(*pods: BoundPod) -> WholeGpus:
+    made = WholeGpus()
+    for one in pods:
+        made.put(one)
+    return made
+
+
+def test_a_pod_gets_the_gpus_that_were_decided_for_it() -> None:
+    there = book(pod("a", 2, decided=(2, 3)), pod("b", 2, decided=(4, 5)), pod("c", 4, decided=(0, 1, 6, 7)))
+    assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), [])) == [2, 3]
+    assert on(there.prefer(NODE, IDS, 2, ids(0, 1, 4, 5, 6, 7), [])) == [4, 5]
+    assert on(there.prefer(NODE, IDS, 4, ids(0, 1, 6, 7), [])) == [0, 1, 6, 7]
+
+
+def test_a_pod_that_nobody_decided_for_gets_the_nearest_of_those_that_are_promised_to_nobody() -> None:
+    there = book(pod("a", 3, decided=(0, 1, 2)), pod("b", 2))
+    assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), [])) == [4, 5]
+    assert on(there.prefer(NODE, IDS, 2, ids(0, 1, 2, 3, 5), [])) == [3, 5]
+    # Rather those that are promised than none.
+    assert on(there.prefer(NODE, IDS, 2, ids(0, 1, 2), [])) == [0, 1]
+
+
+def test_what_a_finished_init_container_had_is_kept() -> None:
+    there = book(pod("a", (INIT, 1), 2, decided=(5, 6)))
+    assert on(there.prefer(NODE, IDS, 1, ids(*range(8)), [])) == [5]
+    assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), ids(5))) == [5, 6]
+    # It went elsewhere: what is near to that.
+    assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), ids(1))) == [0, 1]
+    assert on(book().prefer(NODE, IDS, 1, ids(1, 2), ids(2))) == [2]
+
+
+def test_without_enough_gpus_that_are_known_all_that_there_is_is_offered() -> None:
+    assert book().prefer(NODE, IDS, 3, ids(0, 1), []) == ids(0, 1)
+    strange = "ffffffff-g"
+    assert book().prefer(NODE, IDS, 2, [strange, *ids(3)], []) == [*ids(3), strange]
+
+
+def test_on_a_node_with_very_many_gpus_the_first_are_taken() -> None:
+    devices = tuple(Device(at, f"GPU-{at + 1:08x}-2222", 16384) for at in range(MOST_GPUS + 1))
+    node, known = NodeDevices("n1", NodeMode.TOPOLOGY, MemoryUnit.GIB, devices), DeviceIds(devices)
+    every = [known.whole_id(device) for device in devices]
+    assert book().prefer(node, known, 2, every[::-1], []) == every[:2]
+
+
+def corrected(
+    one: BoundPod, given: dict[str, list[int]], node: NodeDevices = NODE
+) -> tuple[BoundPod, str] | None:
+    listing = {one.key: {(name, names.GPU_WHOLE): frozenset(ids(*its)) for name, its in given.items()}}
+    found = book(one).corrections(listing, node, IDS)
+    if not found:
+        return None
+    [(whom, change)] = found
+    assert (whom.uid, whom.pod) == (one.uid, one)
+    return one.annotated(change.annotations), change.note
+
+
+def recorded(one: BoundPod) -> tuple[list[int], dict[str, list[int]]]:
+    allocation = read_allocation(one.annotations, None)
+    assert allocation is not None
+    assert all(share.units == share.device_units == 16 and share.mib == 16384 for share in allocation.gpus)
+    return [share.index for share in allocation.gpus], {
+        name: [share.index for share in shares] for name, shares in allocation.containers.items()
+    }
+
+
+def test_a_record_that_is_right_is_left_alone() -> None:
+    assert corrected(pod("a", 2, decided=(2, 3)), {"c0": [2, 3]}) is None
+    assert corrected(pod("a", (INIT, 2), 1, decided=(2, 3)), {"c1": [2]}) is None
+    # While not all is given nothing is written.
+    assert corrected(pod("a", 1, 1, decided=(2, 3)), {"c0": [5]}) is None
+    assert corrected(pod("a", 1, decided=(2,)), {}) is None
+
+
+def test_a_record_follows_what_the_kubelet_gave() -> None:
+    found = corrected(pod("a", 2, decided=(2, 3)), {"c0": [4, 5]})
+    assert found is not None
+    now, note = found
+    assert (
+        note == "GPU 2 and GPU 3 were decided, the kubelet gave GPU 4 and GPU 5; the pod's record says so now"
+    )
+    assert recorded(now) == ([4, 5], {"c0": [4, 5]})
+    assert corrected(now, {"c0": [4, 5]}) is None
+    one = corrected(pod("a", 1, decided=(2,)), {"c0": [4]})
+    assert one is not None
+    assert one[1].startswith("GPU 2 was decided")
+
+
+def test_a_pod_of_another_scheduler_gets_a_record() -> None:
+    found = corrected(pod("a", 1, 1), {"c0": [1], "c1": [0]})
+    assert found is not None
+    assert found[1] == "the kubelet gave GPU 0 and GPU 1; the pod's record says so now"
+    assert recorded(found[0]) == ([0, 1], {"c0": [1], "c1": [0]})
+
+
+@pytest.mark.parametrize("broken", ["{", '{"version":7,"unit":"1GiB","gpus":[],"containers":{}}'])
+def test_a_record_that_cannot_be_read_is_written_anew(broken: str) -> None:
+    found = corrected(pod("a", 1, annotations={names.ANN_SHARE: broken}), {"c0": [1]})
+    assert found is not None
+    assert recorded(found[0]) == ([1], {"c0": [1]})
+
+
+def test_containers_that_have_each_others_gpus_are_told_apart_quietly() -> None:
+    found = corrected(pod("a", 1, 1, decided=(0, 1)), {"c0": [1], "c1": [0]})
+    assert found is not None
+    assert found[1] == ""
+    assert recorded(found[0]) == ([0, 1], {"c0": [1], "c1": [0]})
+
+
+def test_what_a_larger_init_container_had_stays_the_pods() -> None:
+    one = pod("a", (INIT, 3), 1, decided=(0, 1, 2))
+    found = corrected(one, {"c1": [5]})
+    assert found is not None
+    assert recorded(found[0]) == ([0, 1, 5], {"c1": [5]})
+    assert corrected(found[0], {"c1": [5]}) is None
+
+
+def test_gpus_that_are_not_found_now_are_waited_for() -> None:
+    fewer = msgspec.structs.replace(NODE, devices=DEVICES[:4], near=())
+    one = pod("a", 1, decided=(2,))
+    listing = {one.key: {("c0", names.GPU_WHOLE): frozenset(ids(6))}}
+    assert book(one).corrections(listing, fewer, DeviceIds(fewer.devices)) == []
+
+
+def test_other_resources_and_other_pods_do_not_matter() -> None:
+    one = pod("a", 1, decided=(2,))
+    listing = {
+        one.key: {("c0", names.GPU_MEM): frozenset({"x"}), ("c0", names.GPU_WHOLE): frozenset(ids(2))},
+        "default/other": {("c0", names.GPU_WHOLE): frozenset(ids(3))},
+    }
+    there = book(one)
+    assert there.corrections(listing, NODE, IDS) == []
+    assert [kept.uid for kept in there.pods] == ["uid-a"]
+    assert WholePod(one, {}).uid == one.uid
+    there.remove(one.uid)
+    there.remove(one.uid)
+    assert not there.pods
