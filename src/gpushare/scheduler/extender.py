@@ -8,6 +8,7 @@ from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.request import Request, request_of
 from gpushare.scheduler import wire
+from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.view import ClusterView
 
 #: Larger bodies are read and forgotten.
@@ -40,7 +41,9 @@ class Bodies:
         args = wire.read_args(body)
         names = args.names()
         try:
-            asked = Asked(args, names, request_of(args.pod), "", gang_of(args.pod))
+            request = request_of(args.pod)
+            # Pods without a GPU go their own way, whatever they say of a gang.
+            asked = Asked(args, names, request, "", None if request is None else gang_of(args.pod))
         except InvalidRequest as error:
             asked = Asked(args, names, None, error.problem)
         self._last = (body, asked) if len(body) <= _KEPT_BYTES else None
@@ -50,8 +53,10 @@ class Bodies:
 type_of_on_refused = Callable[[str, Collection[str]], None]
 
 
-def filter_nodes(view: ClusterView, asked: Asked, on_refused: type_of_on_refused) -> bytes:
-    """Answer a filter body. A pod without a GPU request fits everywhere.
+def filter_nodes(
+    view: ClusterView, asked: Asked, on_refused: type_of_on_refused, policies: Policies | None = None
+) -> bytes:
+    """Answer a filter body. A pod without a GPU request fits everywhere where no ResourcePolicy has it otherwise.
 
     ``on_refused`` is told the UID of a pod that no node takes now, though one might later, and the nodes that would
     take it if others ended.
@@ -60,6 +65,8 @@ def filter_nodes(view: ClusterView, asked: Asked, on_refused: type_of_on_refused
     if problem:
         return wire.filter_answer(args, [], {}, dict.fromkeys(names, problem))
     verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
+    if policies is not None and policies.in_use:
+        verdict = policies.narrow(args.pod, verdict)
     if not verdict.fits:
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
@@ -88,12 +95,19 @@ def _verdict(
     return view.ledger.filter_for(uid, request, names)
 
 
-def preempt_pods(view: ClusterView, args: wire.PreemptionArgs, on_found: Callable[[str], None]) -> bytes:
+def preempt_pods(
+    view: ClusterView,
+    args: wire.PreemptionArgs,
+    on_found: Callable[[str], None],
+    policies: Policies | None = None,
+) -> bytes:
     """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
 
     ``on_found`` is told the UID of a pod for which kube-scheduler will make room.
     """
     victims = args.victims()
+    if policies is not None and policies.in_use:
+        victims = policies.preemptable(args.pod, victims)
     try:
         request = request_of(args.pod)
     except InvalidRequest:

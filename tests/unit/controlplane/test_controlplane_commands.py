@@ -117,6 +117,10 @@ class TestSchedulerConfiguration:
         [extender] = config["extenders"]
         assert (extender["urlPrefix"], extender["managedResources"]) == ("http://x/y", [{"name": "a/b"}])
 
+    def test_an_extender_for_all_pods_manages_no_resource_in_particular(self):
+        config = yaml.safe_load(with_extender("ours", "http://x/y"))
+        assert "managedResources" not in config["extenders"][0]
+
     def test_what_the_user_gave_stays(self):
         given = {
             "kind": "KubeSchedulerConfiguration",

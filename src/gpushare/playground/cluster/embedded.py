@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from gpushare.playground.cluster.control import Place
+from gpushare.playground.cluster.definitions import define
 from gpushare.playground.cluster.parts import Part
 
 _USERS: Final = ("controllers", "kubescheduler", "extender", "node-agent", "kubelet", "walk")
@@ -53,7 +54,8 @@ class EmbeddedControl:
         server.on_end = self._place.lost
 
     async def start_controllers(self) -> None:
-        """Start the controllers."""
+        """Start the controllers, and make our own kinds known."""
+        await define(self.kubeconfig)
         kubeconfig = str(self.access("controllers"))
         self._place.add("controllers", ["gpushare.playground.controllers", "--kubeconfig", kubeconfig], {})
 

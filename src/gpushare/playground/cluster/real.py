@@ -15,6 +15,7 @@ from gpushare.kube.errors import KubeError
 from gpushare.kube.session import Session
 from gpushare.model import names
 from gpushare.playground.cluster.control import Place
+from gpushare.playground.cluster.definitions import define
 from gpushare.playground.cluster.errors import ClusterError
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.rules import helm_command, rendered
@@ -82,7 +83,8 @@ class RealControl:
         await self._admission_ready(rules)
 
     async def start_controllers(self) -> None:
-        """They run already."""
+        """They run already; our own kinds are made known."""
+        await define(self.kubeconfig)
 
     def access(self, user: str) -> Path:
         """The kubeconfig of one of our components, with the rights of ``rights.yaml``."""
@@ -96,7 +98,7 @@ class RealControl:
 
     async def start_scheduling(self, extender_url: str) -> None:
         """Start the scheduler that asks the extender."""
-        config = with_extender(names.SCHEDULER_NAME, extender_url, (names.GPU_MEM, names.GPU_CORE))
+        config = with_extender(names.SCHEDULER_NAME, extender_url)
         try:
             await self.plane.add_scheduler(names.SCHEDULER_NAME, config)
         except ControlPlaneError as error:

@@ -32,9 +32,9 @@ def plain(kubeconfig: str) -> str:
     return completed(_written({"apiVersion": _API, "kind": _KIND}), kubeconfig, "the default configuration")
 
 
-def with_extender(profile: str, url: str, resources: tuple[str, ...]) -> str:
-    """A scheduler called ``profile`` that asks the extender at ``url`` about pods with one of ``resources``."""
-    extender = {
+def with_extender(profile: str, url: str, resources: tuple[str, ...] = ()) -> str:
+    """A scheduler called ``profile`` that asks the extender at ``url`` about pods with one of ``resources``; none: about all."""
+    extender: dict[str, Any] = {
         "urlPrefix": url,
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
@@ -43,8 +43,9 @@ def with_extender(profile: str, url: str, resources: tuple[str, ...]) -> str:
         "weight": 5,
         "nodeCacheCapable": True,
         "httpTimeout": "5s",
-        "managedResources": [{"name": name} for name in resources],
     }
+    if resources:
+        extender["managedResources"] = [{"name": name} for name in resources]
     profiles = [{"schedulerName": profile}]
     return _written({"apiVersion": _API, "kind": _KIND, "profiles": profiles, "extenders": [extender]})
 
