@@ -41,6 +41,8 @@ class Nodes:
         self._columns = _FIRST_COLUMNS
         self._next = NOBODY + 1
         self._rows: list[Row] = []
+        # Names that were asked about last, and where: kube-scheduler mostly names the same again.
+        self._found: tuple[list[str], Places] | None = None
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -53,6 +55,7 @@ class Nodes:
         column = self._column_of.get(name)
         if column is None:
             column = self._column_of[name] = self._take()
+            self._found = None
         for row in self._rows:
             row.mask[column] = row.unit.has_node(labels)
         return True
@@ -62,14 +65,19 @@ class Nodes:
         if self._labels.pop(name, None) is None:
             return False
         column = self._column_of.pop(name)
+        self._found = None
         self._unused.append(column)
         for row in self._rows:
             row.mask[column] = False
         return True
 
     def places(self, names: Sequence[str]) -> Places:
-        """The columns of ``names``."""
-        return np.fromiter(map(self._column_of.get, names, repeat(NOBODY)), np.intp, len(names))
+        """The columns of ``names``, which nobody may change."""
+        if self._found is not None and self._found[0] == names:
+            return self._found[1]
+        at = np.fromiter(map(self._column_of.get, names, repeat(NOBODY)), np.intp, len(names))
+        self._found = (list(names), at)
+        return at
 
     def place(self, name: str) -> int:
         """The column of one name."""

@@ -159,7 +159,8 @@ async def serve(access: Access, settings: Settings) -> None:
 
         def missing() -> str:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
-            waiting += [] if policies.watches.ready.is_set() else ["ResourcePolicies"]
+            if not waiting and not policies.watches.ready.is_set():
+                waiting = ["ResourcePolicies"]
             return f"{' and '.join(waiting)} not read yet" if waiting else ""
 
         def refused(uid: str, nodes: Collection[str]) -> None:

@@ -1,21 +1,22 @@
 """ResourcePolicies in the extender's verbs, over kube-scheduler's own words."""
 
+import asyncio
 import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError, Unreachable
+from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
 from gpushare.model import names
 from gpushare.model.objects import decode_pod
 from gpushare.model.resource_policy import decode_policy, policy_pod_of
 from gpushare.policy.choosing import PREEMPTION_S
-from gpushare.scheduler import wire
+from gpushare.scheduler import policies, wire
 from gpushare.scheduler.bind import Binder, BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
 from gpushare.scheduler.policies import LOOK_AGAIN_S, PROMISED_S, Policies
-from gpushare.scheduler.policy_binding import PolicyBinding
+from gpushare.scheduler.policy_binding import PolicyBinding, surely_not_done
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.wire import BindingArgs
 from tests.unit.policy.policy_samples import written
@@ -246,6 +247,19 @@ async def test_what_became_of_a_binding_is_learnt_by_reading_the_pod(rules: Poli
     assert not rules.policies.promises
 
 
+async def test_a_binding_that_the_api_server_refuses_gives_the_place_back_at_once(rules: PolicyWorld) -> None:
+    def refuse() -> None:
+        raise ApiError(403, "Forbidden", "not here", "")
+
+    rules.rules({"max": 1}, {})
+    rules.make("p")
+    rules.make("q")
+    rules.api.before = [refuse]
+    with pytest.raises(BindRefused, match="not here"):
+        await rules.bind("p", "a1")
+    assert rules.ask("q")[0] == ["a1", "a2"]
+
+
 async def test_a_promise_that_nobody_acts_on_ends_by_itself(rules: PolicyWorld) -> None:
     rules.rules({"max": 1}, {})
     rules.make("p")
@@ -434,3 +448,78 @@ async def test_a_pod_without_a_gpu_says_what_it_likes_of_a_gang(rules: PolicyWor
     assert rules.ask("p") == (list(NODES), {}, {})
     await rules.bind("p", "n1")
     assert rules.api.bindings == [("default/p", "n1")]
+
+
+async def test_pods_of_another_scheduler_count_and_are_not_touched(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1})
+    other = pod_object("other", labels={"app": "x"})
+    other["spec"]["schedulerName"] = "default-scheduler"
+    rules.api.create(other)
+    rules.look("other")
+    assert not rules.policies.waiting
+    other["spec"]["nodeName"] = "a1"
+    rules.look("other")
+    rules.make("p")
+    assert rules.ask("p")[0] == []
+
+
+async def test_a_policy_that_says_the_same_again_and_one_of_another_namespace_wake_nobody(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 0})
+    rules.make("p")
+    rules.ask("p")
+    rules.rules({"max": 0})
+    rules.rules({"max": 0}, name="second", made="2026-03-01T00:00:00Z")
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+    rules.policies.remove_policy("default/second")
+    assert not rules.policies.strays
+    rules.policies.refresh("elsewhere")
+
+
+async def test_what_is_remembered_of_waiting_pods_has_a_bound(
+    rules: PolicyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_REMEMBERED", 2)
+    rules.rules({}, {}, preemptPolicy="BeforeNextUnit")
+    for name in "pqr":
+        rules.make(name)
+        rules.ask(name, "b1")
+    assert len(rules.policies._tried) == 2
+    assert len(rules.policies._due) == 2
+
+
+async def test_overdue_promises_are_looked_at_every_second(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1}, {})
+    rules.make("p")
+    rules.api.before = [_lost]
+    with pytest.raises(BindRefused):
+        await rules.bind("p", "a1")
+    sweeping = asyncio.create_task(rules.binding.run())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await rules.clock.turn(PROMISED_S + 1)
+    async with asyncio.timeout(10.0):
+        while rules.policies.promises:
+            await asyncio.sleep(0)
+    sweeping.cancel()
+
+
+def _lost() -> None:
+    raise Unreachable("POST", "no answer", sent=None)
+
+
+@pytest.mark.parametrize(
+    ("error", "sure"),
+    [
+        (ApiError(409, "", "", ""), True),
+        (ApiError(408, "", "", ""), False),
+        (ApiError(500, "", "", ""), False),
+        (CredentialError("", ""), True),
+        (Unreachable("", "", sent=False), True),
+        (Unreachable("", "", sent=None), False),
+    ],
+)
+def test_only_what_surely_did_not_happen_gives_a_place_back_at_once(error: KubeError, sure: bool) -> None:
+    assert surely_not_done(error) is sure

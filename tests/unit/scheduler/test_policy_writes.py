@@ -1,5 +1,6 @@
 """Status and deletion costs: written once, by the leader alone, and again when they are not seen."""
 
+import asyncio
 import socket
 from typing import Any
 
@@ -218,3 +219,26 @@ async def test_a_namespace_that_has_a_policy_again_is_not_cleaned(desk: Desk) ->
 
 def test_a_pod_s_record_is_read_from_its_json() -> None:
     assert policy_pod_of(decode_pod(pod_object("p"))).key == "default/p"
+
+
+async def test_it_goes_on_after_a_failure_with_a_longer_wait(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.rules({})
+    desk.api.fails = [ApiError(503, "", "busy", "")]
+    running = asyncio.create_task(desk.writer.run())
+    async with asyncio.timeout(10.0):
+        while not desk.api.statuses:
+            await asyncio.sleep(0)
+            await desk.clock.turn(1.0)
+    running.cancel()
+    assert "busy; writing again in" in caplog.text
+
+
+async def test_of_very_many_policies_a_handful_is_written_at_once(desk: Desk) -> None:
+    for number in range(70):
+        desk.rules({}, name=f"p{number}")
+    await desk.writer.write_due()
+    assert len(desk.api.statuses) == 64
+    await desk.writer.write_due()
+    assert len(desk.api.statuses) == 70
