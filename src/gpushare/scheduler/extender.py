@@ -64,9 +64,14 @@ def filter_nodes(
     args, names, request, problem, gang = asked
     if problem:
         return wire.filter_answer(args, [], {}, dict.fromkeys(names, problem))
+    unreachable: dict[str, str] = {}
+    if gang is not None and policies is not None and policies.in_use:
+        names, unreachable = policies.reachable(args.pod, names)
     verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
     if policies is not None and policies.in_use:
         verdict = policies.narrow(args.pod, verdict)
+    if unreachable:
+        verdict = Verdict(verdict.fits, verdict.refused, verdict.hopeless | unreachable)
     if not verdict.fits:
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())

@@ -523,3 +523,32 @@ def _lost() -> None:
 )
 def test_only_what_surely_did_not_happen_gives_a_place_back_at_once(error: KubeError, sure: bool) -> None:
     assert surely_not_done(error) is sure
+
+
+async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: PolicyWorld) -> None:
+    rules.view.gangs._patience_s = 0.05
+    for name in ("a1", "b1", "n1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 0}, {})
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    for name in "pq":
+        rules.make(name, 8, labels=gang)
+    fits, refused, hopeless = rules.ask("p", "a1", "b1", "n1")
+    assert (fits, refused) == (["b1"], {})
+    assert hopeless == {
+        "a1": "ResourcePolicy default/p: unit 1: it holds 0 of at most 0 pods",
+        "n1": "ResourcePolicy default/p: the node is in none of its units",
+    }
+    assert rules.ask("q", "a1", "b1", "n1")[0] == ["b1"]
+    await asyncio.gather(rules.bind("p", "b1"), rules.bind("q", "b1"))
+    assert len(rules.api.bindings) == 2
+
+
+async def test_pods_of_a_gang_have_their_own_policy_or_none(rules: PolicyWorld) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "1"}
+    rules.rules({"max": 1}, selector={"app": "y"}, matchLabelKeys=["hash"])
+    rules.make("p", 8, labels=gang)
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    rules.make("q", 8, labels={**gang, "app": "y"})
+    assert "counts pods by label hash" in rules.ask("q", "a1")[2]["a1"]
