@@ -21,7 +21,7 @@ from gpushare.model.objects import Pod
 from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
 from gpushare.policy.book import PolicyBook
 from gpushare.policy.census import Census
-from gpushare.policy.choosing import Choice, choose
+from gpushare.policy.choosing import PREEMPTION_S, Choice, choose
 from gpushare.policy.nodes import Mask
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.wire import Victims
@@ -68,7 +68,8 @@ class Policies:
         """On which node room is kept for a pod until others have ended (``Ledger.kept_on``)."""
         self._clock = clock
         self._due: dict[str, float] = {}
-        self._tried: OrderedDict[str, set[int]] = OrderedDict()
+        # Since when others may be ended for a pod in a unit, before the next is tried.
+        self._tried: OrderedDict[str, dict[int, float]] = OrderedDict()
         # Pods whose policy is gone: nobody tells of them any more, they are tried again once.
         self._orphans: set[str] = set()
 
@@ -196,7 +197,9 @@ class Policies:
         group = book.group_of(pod)
         assert not isinstance(group, str)
         waited_s = max(self._clock.time_ns() / 1e9 - pod.scheduled, 0.0) if pod.scheduled else 0.0
-        tried = self._tried.get(pod.uid, set())
+        # kube-scheduler asks whom it may end after it was refused: until the time is over a unit is still being tried.
+        over_s = self._clock.monotonic() - PREEMPTION_S
+        tried = {number for number, at_s in self._tried.get(pod.uid, {}).items() if at_s <= over_s}
         if asked.spec.preemption_policy == "Never":
             tried = set(range(len(book.policy.units)))
         elif tried and (pod.nominated or self.kept_on(pod.uid)):
@@ -224,7 +227,7 @@ class Policies:
     def _wait(self, uid: str, choice: Choice, offered: int) -> None:
         wait_s = choice.wait_s
         if choice.tries is not None:
-            self._tried.setdefault(uid, set()).add(choice.tries)
+            self._tried.setdefault(uid, {}).setdefault(choice.tries, self._clock.monotonic())
             if len(self._tried) > _REMEMBERED:
                 self._tried.popitem(last=False)
         if _FEWEST_OFFERED <= offered < len(self.census.nodes):

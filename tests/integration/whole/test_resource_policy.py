@@ -10,8 +10,9 @@ from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Each with 8 processors; one that says that it is virtual.
+#: Each with 8 processors; one with several GPUs, one that says that it is virtual.
 NODES = (
+    shared_node("wide", "core-mem-4", "share", ("paidtype", "reserved")),
     shared_node("first", "t4", "share", ("paidtype", "subscription")),
     shared_node("second", "t4", "share", ("paidtype", "pay-as-you-go")),
     shared_node("cloud", "t4", "share", ("type", "virtual-kubelet")),
@@ -236,3 +237,30 @@ async def test_a_policy_that_makes_no_sense_is_refused_with_the_field(seen: Worl
         ran = await seen.apply(item)
         assert ran.code == 1, wrong
         assert words in ran.text, ran.text
+
+
+async def test_less_important_pods_are_ended_for_a_unit_only_if_the_policy_puts_that_before_the_next(
+    seen: World,
+) -> None:
+    for name, value in (("low", 10), ("high", 1000)):
+        meta = {"name": name}
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+        await put(seen, {**kind, "metadata": meta, "value": value})
+    low = [gpu_pod(f"low-{number}", 11, node="wide") for number in range(4)]
+    for one in low:
+        one["spec"]["priorityClassName"] = "low"
+    await seen.create(*low)
+    await seen.run_all(*(f"low-{number}" for number in range(4)))
+    units = [{"nodeSelector": {"paidtype": "reserved"}}, DOCUMENTED[0]]
+    for name, when in (("patient", "AfterAllUnits"), ("urgent", "BeforeNextUnit")):
+        await put(seen, policy(name, *units, preemptPolicy=when))
+        made = gpu_pod(name, 8, labels={"app": name})
+        made["spec"]["priorityClassName"] = "high"
+        await seen.create(made)
+        await seen.run_all(name)
+    # By its sum the node had room for both, on no GPU for either.
+    assert node_of(seen.pod("patient")) == "first"
+    assert node_of(seen.pod("urgent")) == "wide"
+    assert sum(f"default/low-{number}" in seen.pods.items for number in range(4)) == 3
+    await seen.kubectl("delete", "resourcepolicy", "patient")
+    await drop(seen, "urgent")

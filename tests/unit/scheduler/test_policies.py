@@ -419,13 +419,15 @@ async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_polic
     rules.make("high", 10, priority=5)
     fits, refused, hopeless = rules.ask("high", "a1", "b1")
     assert (fits, list(refused), list(hopeless)) == ([], ["a1"], ["b1"])
+    # Refused, kube-scheduler asks at once whom it may end.
+    assert rules.victims("high", "a1", "b1") == ["a1"]
+    await rules.clock.turn(PREEMPTION_S)
+    rules.policies.hurry()
+    assert rules.again == ["uid-high"]
     # While room is kept for it, it does not go on; without, it does.
     rules.policies.kept_on = lambda uid: "a1"
     assert rules.ask("high", "a1", "b1")[0] == []
     rules.policies.kept_on = lambda uid: ""
-    await rules.clock.turn(PREEMPTION_S)
-    rules.policies.hurry()
-    assert rules.again == ["uid-high"]
     assert rules.ask("high", "a1", "b1")[0] == ["b1"]
     rules.make("meek", 10, never=True)
     assert rules.ask("meek", "a1", "b1")[0] == ["b1"]
