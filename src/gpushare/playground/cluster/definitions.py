@@ -37,7 +37,7 @@ async def define(kubeconfig: Path) -> None:
             try:
                 await session.request("GET", served)
             except ApiError as error:
-                if not error.not_found or time.monotonic() > deadline_s:
+                if not (error.not_found or error.passing) or time.monotonic() > deadline_s:
                     raise ClusterError(f"ResourcePolicies are not served: {error}") from error
                 await asyncio.sleep(_POLL_S)
             else:
