@@ -1,95 +1,22 @@
 """ResourcePolicies in the extender's verbs, over kube-scheduler's own words."""
 
 import asyncio
-import json
-from typing import Any
 
-import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
 from gpushare.model import names
-from gpushare.model.objects import decode_pod
-from gpushare.model.resource_policy import decode_policy, policy_pod_of
 from gpushare.policy.choosing import PREEMPTION_S
-from gpushare.scheduler import policies, wire
-from gpushare.scheduler.bind import Binder, BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
-from gpushare.scheduler.policies import LOOK_AGAIN_S, PROMISED_S, Policies
-from gpushare.scheduler.policy_binding import PolicyBinding, surely_not_done
+from gpushare.scheduler import policies
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.policies import LOOK_AGAIN_S, PROMISED_S
 from gpushare.scheduler.retry import Retries
-from gpushare.scheduler.wire import BindingArgs
-from tests.unit.policy.policy_samples import written
-from tests.unit.scheduler.world import World, gpu_node, pod_object
-
-NODES = ("a1", "a2", "b1", "c1", "n1")
-FIRST = 1_767_225_600  # 2026-01-01T00:00:00Z
-
-
-class PolicyWorld(World):
-    """A scheduler with policies; the pods of their namespace are seen as they are made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock.wall_off_s = FIRST - self.clock.now_s
-        self.policies = Policies(self.clock)
-        self.policies.kept_on = self.ledger.kept_on
-        self.again: list[str] = []
-        self.policies.on_due = self.again.extend
-        self.policies.on_refused = lambda uid: None
-        self.binding = PolicyBinding(self.api, self.policies, self.clock)
-        self.binder = Binder(self.view, self.binding, self.reservations, self.clock)
-        for name in NODES:
-            self.policies.census.set_node(name, {"pool": name[0]})
-
-    def rules(self, *units: dict[str, Any], generation: int = 1, **spec: Any) -> None:
-        policy = decode_policy(written(*units, **spec))
-        self.policies.upsert_policy(msgspec.structs.replace(policy, generation=generation))
-        self.policies.unread.clear()
-
-    def make(self, name: str, mem: Any = None, **more: Any) -> None:
-        labels = {"app": "x", **more.pop("labels", {})}
-        status = more.pop("status", {})
-        made = pod_object(name, mem, labels=labels, **more)
-        made["status"] |= status
-        self.api.create(made)
-        self.look(name)
-
-    def look(self, name: str) -> None:
-        """Let the informers see a pod."""
-        self.see(name)
-        self.policies.upsert_pod(policy_pod_of(decode_pod(self.api.pods[f"default/{name}"])))
-
-    def gone(self, name: str) -> None:
-        self.policies.remove_pod(policy_pod_of(decode_pod(self.api.pods.pop(f"default/{name}"))))
-
-    def ask(self, name: str, *nodes: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
-        """(Nodes that fit, reasons where others could be ended, reasons elsewhere)."""
-        body = {"Pod": self.api.pods[f"default/{name}"], "Nodes": None, "NodeNames": list(nodes or NODES)}
-        raw = filter_nodes(self.view, Bodies().read(json.dumps(body).encode()), self.refused, self.policies)
-        read = msgspec.json.decode(raw)
-        return read["NodeNames"] or [], read["FailedNodes"] or {}, read["FailedAndUnresolvableNodes"] or {}
-
-    async def bind(self, name: str, node: str) -> None:
-        await self.binder.bind(BindingArgs("default", name, f"uid-{name}", node))
-
-    def victims(self, name: str, *nodes: str) -> list[str]:
-        """On which nodes kube-scheduler may end somebody for the pod."""
-        offered = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in nodes}
-        body = {"Pod": self.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
-        args = wire.read_preemption(json.dumps(body).encode())
-        answer = preempt_pods(self.view, args, lambda uid: None, self.policies)
-        return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
+from tests.unit.scheduler.policy_world import NODES, PolicyWorld, meta
+from tests.unit.scheduler.world import gpu_node, pod_object
 
 
 @pytest.fixture
 async def rules() -> PolicyWorld:
     return PolicyWorld()
-
-
-def meta(world: PolicyWorld, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = world.api.pods[f"default/{name}"]["metadata"]
-    return found
 
 
 async def test_without_policies_and_for_pods_of_none_all_is_as_it_was(rules: PolicyWorld) -> None:
@@ -138,128 +65,6 @@ async def test_pods_with_gpus_take_the_first_unit_with_room_on_a_gpu(rules: Poli
     assert (record[names.ANN_DELETION_COST], record[names.ANN_COST_WRITTEN]) == ("200", "200")
 
 
-async def test_two_bindings_in_a_row_do_not_exceed_a_max_whatever_was_offered(rules: PolicyWorld) -> None:
-    rules.rules({"max": 1})
-    for name in "pq":
-        rules.make(name)
-    await rules.bind("p", "a1")
-    with pytest.raises(BindRefused, match="no unit has room for the pod on node a2"):
-        await rules.bind("q", "a2")
-    assert rules.api.bindings == [("default/p", "a1")]
-    rules.look("p")
-    assert not rules.policies.promises
-    assert rules.ask("q")[0] == []
-
-
-async def test_the_unit_s_labels_and_annotations_are_on_the_pod_when_it_is_bound(rules: PolicyWorld) -> None:
-    rules.rules(
-        {"max": 1, "podLabels": {"tier": "1"}, "podAnnotations": {"note": "first"}}, {"podLabels": {"t": "2"}}
-    )
-    rules.make("p")
-    patched: list[dict[str, Any]] = []
-
-    async def annotate(namespace: str, name: str, annotations: Any, *, uid: str, labels: Any = None) -> None:
-        if rules.api.before:
-            rules.api.before.pop(0)()
-        assert (
-            "nodeName" not in rules.api.pods[f"{namespace}/{name}"]["spec"]
-            or not (rules.api.pods[f"{namespace}/{name}"]["spec"]["nodeName"])
-        )
-        patched.append({"annotations": annotations, "labels": labels})
-
-    rules.api.annotate_pod = annotate  # type: ignore[method-assign]
-    await rules.bind("p", "a1")
-    assert patched == [{"annotations": {names.ANN_UNIT_LABELS: "tier"}, "labels": {"tier": "1"}}]
-    assert meta(rules, "p")["annotations"]["note"] == "first"
-    # Another unit takes back what the first had put on the pod.
-    rules.make("q", labels={"tier": "1"}, annotations={names.ANN_UNIT_LABELS: "tier"})
-    await rules.bind("q", "b1")
-    assert patched[1] == {"annotations": {names.ANN_UNIT_LABELS: "t"}, "labels": {"tier": None, "t": "2"}}
-
-
-async def test_a_pod_whose_labels_cannot_be_written_is_not_bound_and_gives_its_place_back(
-    rules: PolicyWorld,
-) -> None:
-    rules.rules({"max": 1, "podLabels": {"tier": "1"}})
-    rules.make("p")
-
-    async def refuse(*args: Any, **kwargs: Any) -> None:
-        raise ApiError(422, "Invalid", "no such label", "")
-
-    rules.api.annotate_pod = refuse  # type: ignore[method-assign]
-    with pytest.raises(BindRefused, match="no such label"):
-        await rules.bind("p", "a1")
-    assert not rules.policies.promises
-    assert rules.ask("p")[0] == ["a1", "a2"]
-
-
-async def test_a_deletion_cost_of_the_user_stays(rules: PolicyWorld) -> None:
-    rules.rules({})
-    rules.make("p", annotations={names.ANN_DELETION_COST: "7"})
-    await rules.bind("p", "a1")
-    assert meta(rules, "p")["annotations"] == {names.ANN_DELETION_COST: "7"}
-
-
-async def test_a_binding_of_which_nobody_knows_keeps_its_place_until_the_pod_was_read(
-    rules: PolicyWorld,
-) -> None:
-    def lost() -> None:
-        raise Unreachable("POST", "no answer", sent=None)
-
-    rules.rules({"max": 1}, {})
-    rules.make("p")
-    rules.make("q")
-    rules.api.before = [lost]
-    with pytest.raises(BindRefused):
-        await rules.bind("p", "a1")
-    assert rules.ask("p")[0] == ["a1"]
-    with pytest.raises(BindRefused, match="may be bound to node a1 any moment"):
-        await rules.bind("p", "b1")
-    assert rules.ask("q")[0] == ["b1"]
-    await rules.clock.turn(PROMISED_S)
-    # Read without an answer, then as unbound.
-    rules.api.reading = [lost]
-    [promise] = rules.policies.overdue()
-    await rules.binding._settle(promise)
-    assert rules.ask("q")[0] == ["b1"]
-    await rules.clock.turn(PROMISED_S)
-    [promise] = rules.policies.overdue()
-    await rules.binding._settle(promise)
-    assert rules.ask("q")[0] == ["a1", "a2"]
-
-
-async def test_what_became_of_a_binding_is_learnt_by_reading_the_pod(rules: PolicyWorld) -> None:
-    def lost() -> None:
-        raise Unreachable("POST", "no answer", sent=None)
-
-    rules.rules({"max": 1}, {})
-    rules.make("p")
-    rules.api.after = [lost]
-    await rules.bind("p", "a1")
-    await rules.clock.turn(PROMISED_S)
-    [promise] = rules.policies.overdue()
-    await rules.binding._settle(promise)
-    assert "uid-p" in rules.policies.promises
-    await rules.clock.turn(PROMISED_S)
-    del rules.api.pods["default/p"]
-    [promise] = rules.policies.overdue()
-    await rules.binding._settle(promise)
-    assert not rules.policies.promises
-
-
-async def test_a_binding_that_the_api_server_refuses_gives_the_place_back_at_once(rules: PolicyWorld) -> None:
-    def refuse() -> None:
-        raise ApiError(403, "Forbidden", "not here", "")
-
-    rules.rules({"max": 1}, {})
-    rules.make("p")
-    rules.make("q")
-    rules.api.before = [refuse]
-    with pytest.raises(BindRefused, match="not here"):
-        await rules.bind("p", "a1")
-    assert rules.ask("q")[0] == ["a1", "a2"]
-
-
 async def test_a_promise_that_nobody_acts_on_ends_by_itself(rules: PolicyWorld) -> None:
     rules.rules({"max": 1}, {})
     rules.make("p")
@@ -272,17 +77,6 @@ async def test_a_promise_that_nobody_acts_on_ends_by_itself(rules: PolicyWorld) 
     rules.gone("q")
     rules.policies.prolong("uid-q")
     assert not rules.policies.promises
-
-
-async def test_a_pod_that_the_informer_has_not_seen_is_read_when_it_is_bound(rules: PolicyWorld) -> None:
-    rules.rules({"max": 1})
-    rules.api.create(pod_object("p", labels={"app": "x"}))
-    await rules.bind("p", "a1")
-    rules.api.create(pod_object("q", labels={"app": "x"}))
-    with pytest.raises(BindRefused):
-        await rules.bind("q", "a1")
-    with pytest.raises(BindRefused, match="not found"):
-        await rules.bind("r", "a1")
 
 
 async def test_pods_wait_while_those_of_their_namespace_are_not_read(rules: PolicyWorld) -> None:
@@ -490,41 +284,6 @@ async def test_what_is_remembered_of_waiting_pods_has_a_bound(
         rules.ask(name, "b1")
     assert len(rules.policies._tried) == 2
     assert len(rules.policies._due) == 2
-
-
-async def test_overdue_promises_are_looked_at_every_second(rules: PolicyWorld) -> None:
-    rules.rules({"max": 1}, {})
-    rules.make("p")
-    rules.api.before = [_lost]
-    with pytest.raises(BindRefused):
-        await rules.bind("p", "a1")
-    sweeping = asyncio.create_task(rules.binding.run())
-    for _ in range(3):
-        await asyncio.sleep(0)
-    await rules.clock.turn(PROMISED_S + 1)
-    async with asyncio.timeout(10.0):
-        while rules.policies.promises:
-            await asyncio.sleep(0)
-    sweeping.cancel()
-
-
-def _lost() -> None:
-    raise Unreachable("POST", "no answer", sent=None)
-
-
-@pytest.mark.parametrize(
-    ("error", "sure"),
-    [
-        (ApiError(409, "", "", ""), True),
-        (ApiError(408, "", "", ""), False),
-        (ApiError(500, "", "", ""), False),
-        (CredentialError("", ""), True),
-        (Unreachable("", "", sent=False), True),
-        (Unreachable("", "", sent=None), False),
-    ],
-)
-def test_only_what_surely_did_not_happen_gives_a_place_back_at_once(error: KubeError, sure: bool) -> None:
-    assert surely_not_done(error) is sure
 
 
 async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: PolicyWorld) -> None:
