@@ -185,9 +185,9 @@ class Policies:
         choice = self._choose(book, pod, asked, masks)
         if choice.unit is not None:
             self._promise(book, pod, choice.unit)
+            # Nobody hears why other units are not the one, and thousands of reasons take time to write and to read.
             fits = list(compress(verdict.fits, masks[choice.unit].tolist()))
-            hopeless = _told(key, verdict.fits, masks, choice.reasons, but=masks[choice.unit])
-            return Verdict(fits, verdict.refused, verdict.hopeless | hopeless)
+            return Verdict(fits, verdict.refused, verdict.hopeless)
         self.end_promise(uid)
         self.on_refused(uid)
         self._wait(uid, choice, len(everywhere))

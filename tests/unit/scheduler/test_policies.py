@@ -36,16 +36,17 @@ async def test_pods_without_gpus_take_the_units_in_order_before_any_binding_was_
     for name in "pqr":
         rules.make(name)
     assert rules.ask("p")[0] == ["a1", "a2"]
-    fits, refused, hopeless = rules.ask("q")
-    assert (fits, refused) == (["b1"], {})
-    assert hopeless == {
-        "a1": "ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pods",
-        "a2": "ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pods",
-        "c1": "ResourcePolicy default/p: unit 3: unit 2 comes before it and takes the pod",
-        "n1": "ResourcePolicy default/p: the node is in none of its units",
-    }
+    assert rules.ask("q") == (["b1"], {}, {})
     assert rules.ask("r")[0] == ["c1"]
-    assert rules.ask("r", "a1", "n1")[0] == []
+    assert rules.ask("r", "a1", "b1", "n1") == (
+        [],
+        {},
+        {
+            "a1": "ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pods",
+            "b1": "ResourcePolicy default/p: unit 2: it holds 1 of at most 1 pods",
+            "n1": "ResourcePolicy default/p: the node is in none of its units",
+        },
+    )
 
 
 async def test_pods_with_gpus_take_the_first_unit_with_room_on_a_gpu(rules: PolicyWorld) -> None:
