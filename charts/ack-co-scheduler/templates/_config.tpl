@@ -37,11 +37,9 @@ extenders:
     # It knows the nodes itself; names are enough.
     nodeCacheCapable: true
     httpTimeout: {{ .Values.extender.timeoutSeconds }}s
-    # Without it no GPU pod is placed: kube-scheduler alone would go by the node's sum and leave no record.
+    # Without it no pod that names this scheduler is placed: kube-scheduler alone would go by the node's sum and leave no
+    # record, and would know of no ResourcePolicy.
     ignorable: false
-    # kube-scheduler counts the sums too, which spares asking about nodes that are full.
-    managedResources:
-      - name: aliyun.com/gpu-mem
-      - name: aliyun.com/gpu-core.percentage
-      - name: aliyun.com/gpu
+    # No managedResources: a ResourcePolicy is for pods without GPUs, too. kube-scheduler counts the sums of GPU memory as
+    # of any resource, which spares asking about nodes that are full.
 {{- end }}

@@ -4,7 +4,7 @@ Every method raises ``ApiError``, ``Unreachable``, ``CredentialError``, ``Invali
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +38,15 @@ class _Binding(msgspec.Struct, gc=False, rename={"api_version": "apiVersion"}):
     kind: str = "Binding"
 
 
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+
+
+class _Lease(msgspec.Struct):
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+_LEASE: Final = msgspec.json.Decoder(_Lease)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -98,10 +107,21 @@ class Client:
         )
 
     async def annotate_pod(
-        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str,
+        labels: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Set annotations, or with ``None`` remove them; ``ApiError.conflict`` if the pod's UID is another."""
+        """Set annotations, and labels in the same write, or with ``None`` remove them.
+
+        ``ApiError.conflict`` if the pod's UID is another.
+        """
         metadata: dict[str, object] = {"uid": uid, "annotations": annotations}
+        if labels:
+            metadata["labels"] = labels
         await self._merge(_pod_path(namespace, name), {"metadata": metadata})
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
@@ -138,6 +158,16 @@ class Client:
     async def list_budgets(self) -> list[DisruptionBudget]:
         """The PodDisruptionBudgets of all namespaces."""
         return await self._list("/apis/policy/v1/poddisruptionbudgets", decode_budget, "", "")
+
+    async def write_policy_status(self, namespace: str, name: str, status: object) -> None:
+        """Replace the fields of a ResourcePolicy's status that ``status`` has."""
+        path = f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/namespaces/{segment(namespace)}"
+        await self._merge(f"{path}/{names.POLICY_PLURAL}/{segment(name)}/status", {"status": status})
+
+    async def lease_holder(self, namespace: str, name: str) -> str:
+        """Who holds a Lease; empty where nobody does."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
+        return (await self._get(path, _LEASE.decode)).spec.holder_identity or ""
 
     async def get_node(self, name: str) -> Node:
         """The node as it is now; ``ApiError.not_found`` if there is none."""

@@ -51,6 +51,19 @@ LABEL_GANG_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
 LABEL_GANG_LEAST: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 """How many pods of the gang must run together."""
 
+LABEL_WAIT_FOR_SCALING: Final = "k8s.aliyun.com/resource-policy-wait-for-ecs-scaling"
+"""Among ``podLabels`` of a unit: pods wait in that unit for nodes to come. Never put on a pod."""
+
+# --- others' names ---------------------------------------------------------------------------
+POLICY_GROUP: Final = "scheduling.alibabacloud.com"
+POLICY_VERSION: Final = "v1alpha1"
+POLICY_PLURAL: Final = "resourcepolicies"
+ANN_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+"""A ReplicaSet that shrinks ends the pods with the least first."""
+LABEL_NODE_TYPE: Final = "type"
+NODE_TYPE_VIRTUAL: Final = "virtual-kubelet"
+"""What virtual nodes call themselves."""
+
 # --- namespace labels ------------------------------------------------------------------------
 LABEL_ADMISSION: Final = "gpushare.dev/admission"
 """``disabled`` on a namespace: its pods keep the scheduler that they name."""
@@ -82,6 +95,10 @@ ANN_DEVICES: Final = "gpushare.dev/devices"
 """On a node: its GPUs, mode and memory unit, as the node agent found them."""
 ANN_CORDONED: Final = "gpushare.dev/cordoned-gpus"
 """On a node, set by people: GPUs that take nothing new, by index or UUID, with commas."""
+ANN_COST_WRITTEN: Final = "gpushare.dev/deletion-cost"
+"""On a pod: the deletion cost that a ResourcePolicy gave it. One that differs from this is somebody else's."""
+ANN_UNIT_LABELS: Final = "gpushare.dev/unit-labels"
+"""On a pod: the labels that the unit of a ResourcePolicy put on it, by key, with commas."""
 ANN_ISOLATION: Final = "gpushare.dev/isolation"
 """On a node: what holds containers to their share there and why, or what is wrong with it; for people."""
 

@@ -58,12 +58,23 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     priority: int | None = None
     preemption_policy: str | None = None
     scheduling_gates: list[Any] | None = None
+    overhead: type_of_resources | None = None
+
+
+class PodCondition(msgspec.Struct, rename="camel", gc=False):
+    """One of a pod's conditions; ``status`` is True, False or Unknown, the time RFC 3339."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
     """``status`` of a pod; ``phase`` is Pending, Running, Succeeded, Failed or Unknown."""
 
     phase: str = ""
+    conditions: list[PodCondition] | None = None
+    nominated_node_name: str = ""
 
 
 class Pod(msgspec.Struct, rename="camel", gc=False):

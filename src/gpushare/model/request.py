@@ -163,7 +163,7 @@ def cpu_milli_of(pod: Pod) -> int:
 
     Without what its runtime class adds, and as submitted: a resize in place does not change it.
     """
-    return effective_amount([(kind, _cpu_milli(container)) for _, container, kind in _listed(pod)])
+    return effective_amount([(kind, _cpu_milli(container)) for _, container, kind in listed_containers(pod)])
 
 
 def _cpu_milli(container: Container) -> int:
@@ -185,7 +185,7 @@ def milli_of(text: type_of_quantity) -> int:
         return 0
 
 
-def _listed(pod: Pod) -> list[tuple[int, Container, ContainerKind]]:
+def listed_containers(pod: Pod) -> list[tuple[int, Container, ContainerKind]]:
     """The pod's containers in the order in which they start, each with its index within its own list."""
     listed: list[tuple[int, Container, ContainerKind]] = []
     for index, container in enumerate(pod.spec.init_containers or ()):
@@ -197,7 +197,7 @@ def _listed(pod: Pod) -> list[tuple[int, Container, ContainerKind]]:
 
 def _asked(pod: Pod, subject: str) -> list[ContainerRequest]:
     asked = []
-    for index, container, kind in _listed(pod):
+    for index, container, kind in listed_containers(pod):
         memory_units = _amount(container, names.GPU_MEM, subject)
         core_percent = _amount(container, names.GPU_CORE, subject)
         whole_gpus = _amount(container, names.GPU_WHOLE, subject)

@@ -55,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="default %(default)s",
     )
+    parser.add_argument(
+        "--lease",
+        metavar="NAMESPACE/NAME",
+        help="the Lease by which the kube-scheduler beside this extender leads: only the leader's writes status and"
+        " deletion costs of ResourcePolicies (default: there is one alone)",
+    )
     parser.add_argument("--log-format", choices=logs.LAYOUTS, default="text")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info")
     return parser
@@ -67,6 +73,12 @@ def _settings(options: argparse.Namespace) -> Settings:
         raise ValueError(f"--isolated-max-pods {options.isolated_max_pods}: at least 1")
     if not 0 < options.reservation_ttl <= 3600:
         raise ValueError(f"--reservation-ttl {options.reservation_ttl}: above 0 and at most 3600 seconds")
+    lease = None
+    if options.lease is not None:
+        namespace, slash, name = options.lease.partition("/")
+        if not (namespace and slash and name) or "/" in name:
+            raise ValueError(f"--lease {options.lease}: write NAMESPACE/NAME")
+        lease = (namespace, name)
     return Settings(
         host=host,
         port=port,
@@ -76,6 +88,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         isolated_cap=options.isolated_max_pods,
         node_policy=Placement(options.node_policy),
         reservation_ttl_s=options.reservation_ttl,
+        lease=lease,
     )
 
 

@@ -18,6 +18,7 @@ from gpushare.scheduler.extender import (
     type_of_on_refused,
 )
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.view import ClusterView
 from gpushare.serving.exchange import JSON, Receive, Refusal, read_body
 from gpushare.serving.probes import Probes
@@ -40,8 +41,10 @@ class ExtenderApp(Probes):
         on_preempted: Callable[[str], None],
         metrics: Metrics,
         missing: Callable[[], str],
+        policies: Policies | None = None,
     ) -> None:
         super().__init__(missing, metrics)
+        self._policies = policies
         self._view = view
         self._binder = binder
         self._on_refused = on_refused
@@ -77,7 +80,7 @@ class ExtenderApp(Probes):
 
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):
-            return filter_nodes(self._view, self._bodies.read(body), self._on_refused)
+            return filter_nodes(self._view, self._bodies.read(body), self._on_refused, self._policies)
 
     def _prioritize(self, body: bytes) -> bytes:
         with self._verb("prioritize"):
@@ -85,7 +88,7 @@ class ExtenderApp(Probes):
 
     def _preempt(self, body: bytes) -> bytes:
         with self._verb("preempt"):
-            return preempt_pods(self._view, wire.read_preemption(body), self._on_preempted)
+            return preempt_pods(self._view, wire.read_preemption(body), self._on_preempted, self._policies)
 
     async def _bind(self, body: bytes) -> bytes:
         with self._verb("bind"):

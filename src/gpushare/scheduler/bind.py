@@ -189,7 +189,8 @@ class Binder:
             pod = await self._pods.get_pod(args.namespace, args.name)
             if self._bound_as_wanted(args, pod):
                 return None
-            request, gang = request_of(pod), gang_of(pod)
+            request = request_of(pod)
+            gang = None if request is None else gang_of(pod)
         except KubeError as error:
             raise BindRefused(f"pod {args.key} cannot be read: {error}") from error
         except ModelError as error:

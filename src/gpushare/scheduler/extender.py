@@ -9,6 +9,7 @@ from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.request import Request, request_of
 from gpushare.scheduler import wire
+from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.view import ClusterView
 
 #: Larger bodies are read and forgotten.
@@ -41,7 +42,9 @@ class Bodies:
         args = wire.read_args(body)
         names = args.names()
         try:
-            asked = Asked(args, names, request_of(args.pod), "", gang_of(args.pod))
+            request = request_of(args.pod)
+            # Pods without a GPU go their own way, whatever they say of a gang.
+            asked = Asked(args, names, request, "", None if request is None else gang_of(args.pod))
         except InvalidRequest as error:
             asked = Asked(args, names, None, error.problem)
         self._last = (body, asked) if len(body) <= _KEPT_BYTES else None
@@ -51,8 +54,10 @@ class Bodies:
 type_of_on_refused = Callable[[str, Collection[str]], None]
 
 
-def filter_nodes(view: ClusterView, asked: Asked, on_refused: type_of_on_refused) -> bytes:
-    """Answer a filter body. A pod without a GPU request fits everywhere.
+def filter_nodes(
+    view: ClusterView, asked: Asked, on_refused: type_of_on_refused, policies: Policies | None = None
+) -> bytes:
+    """Answer a filter body. A pod without a GPU request fits everywhere where no ResourcePolicy has it otherwise.
 
     ``on_refused`` is told the UID of a pod that no node takes now, though one might later, and the nodes that would
     take it if others ended.
@@ -60,6 +65,9 @@ def filter_nodes(view: ClusterView, asked: Asked, on_refused: type_of_on_refused
     args, names, request, problem, gang = asked
     if problem:
         return wire.filter_answer(args, [], {}, dict.fromkeys(names, problem))
+    unreachable: dict[str, str] = {}
+    if gang is not None and policies is not None and policies.in_use:
+        names, unreachable = policies.reachable(args.pod, names)
     refusal = _quota_refusal(view, args) if request is not None and view.quotas.in_use else ""
     if refusal:
         verdict = Verdict([], dict.fromkeys(names, refusal), {})
@@ -67,6 +75,10 @@ def filter_nodes(view: ClusterView, asked: Asked, on_refused: type_of_on_refused
         verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
         if request is not None and request.whole_device and view.quotas.in_use:
             verdict = _without_whole(view, args, request, verdict)
+        if policies is not None and policies.in_use:
+            verdict = policies.narrow(args.pod, verdict)
+    if unreachable:
+        verdict = Verdict(verdict.fits, verdict.refused, verdict.hopeless | unreachable)
     if not verdict.fits:
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
@@ -109,13 +121,20 @@ def _without_whole(view: ClusterView, args: wire.ExtenderArgs, request: Request,
     return Verdict(fits, {**verdict.refused, **refused}, verdict.hopeless)
 
 
-def preempt_pods(view: ClusterView, args: wire.PreemptionArgs, on_found: Callable[[str], None]) -> bytes:
+def preempt_pods(
+    view: ClusterView,
+    args: wire.PreemptionArgs,
+    on_found: Callable[[str], None],
+    policies: Policies | None = None,
+) -> bytes:
     """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
 
     Nodes on which somebody would go whose elastic quota that would bring below its min are left out.
     ``on_found`` is told the UID of a pod for which kube-scheduler will make room.
     """
     victims = args.victims()
+    if policies is not None and policies.in_use:
+        victims = policies.preemptable(args.pod, victims)
     try:
         request = request_of(args.pod)
     except InvalidRequest:

@@ -24,6 +24,7 @@ from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.app import PREFIX, ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_watch import QuotaWatch
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
@@ -60,6 +61,8 @@ class Settings:
     isolated_cap: int = 16
     node_policy: Placement = Placement.BINPACK
     reservation_ttl_s: float = RESERVATION_TTL_S
+    lease: tuple[str, str] | None = None
+    """Namespace and name of the Lease by which the kube-scheduler beside us leads; ``None``: there is one alone."""
 
 
 class _Pods:
@@ -138,7 +141,8 @@ async def serve(access: Access, settings: Settings) -> None:
         reservations = Reservations(settings.reservation_ttl_s)
         view = ClusterView(ledger, events, reservations.end)
         client = Client(session)
-        binder = Binder(view, client, reservations, SYSTEM_CLOCK)
+        policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
+        binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         view.on_freed = retries.freed
@@ -151,7 +155,7 @@ async def serve(access: Access, settings: Settings) -> None:
         by_fragments = settings.node_policy is Placement.FRAGMENTATION
         decode = decode_counted_record if by_fragments else decode_record
         nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
-        pods = Informer(session, "/api/v1/pods", decode, _Pods(view))
+        pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         metrics = Metrics()
         _export(metrics, view, reservations, watches)
@@ -159,6 +163,8 @@ async def serve(access: Access, settings: Settings) -> None:
         def missing() -> str:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
             waiting += [] if quotas.synced else ["elastic quotas"]
+            if not waiting and not policies.watches.ready.is_set():
+                waiting = ["ResourcePolicies"]
             return f"{' and '.join(waiting)} not read yet" if waiting else ""
 
         def refused(uid: str, nodes: Collection[str]) -> None:
@@ -166,7 +172,9 @@ async def serve(access: Access, settings: Settings) -> None:
             preemptor.refused(uid, nodes)
 
         server = server_of(
-            ExtenderApp(view, binder, refused, preemptor.left_to_scheduler, metrics, missing),
+            ExtenderApp(
+                view, binder, refused, preemptor.left_to_scheduler, metrics, missing, policies.policies
+            ),
             stop_s=_STOP_S,
             http=QuickProtocol,
         )
@@ -185,6 +193,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("preemption", preemptor.run()),
                 ("quotas", quotas.run()),
                 ("settle", _settle(pods, nodes)),
+                *policies.running(),
             )
         ]
         address = bound.getsockname()

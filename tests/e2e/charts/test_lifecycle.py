@@ -20,6 +20,8 @@ NAMESPACE = "gpu"
 DAEMON_SET = ("daemonset", names.DAEMON_SET_NAME)
 #: What comes and goes by itself.
 PASSING = ("Event", "EndpointSlice", "Endpoints")
+#: An uninstall leaves it, with everybody's policies.
+KEPT = "CustomResourceDefinition//resourcepolicies.scheduling.alibabacloud.com"
 #: Nodes that nobody runs; the first two were described by agents, the last by somebody else's.
 NODES = {
     "shared": ({names.LABEL_MODE: "core_mem", names.LABEL_DESCRIBED: "true"}, {names.GPU_MEM: "60", names.GPU_CORE: "400", names.GPU_COUNT: "4"}),
@@ -61,7 +63,7 @@ def install(commands: Commands, chart: str, *values: str, verb: str = "install")
 
 
 def objects(commands: Commands) -> set[str]:
-    """Every object of the cluster as ``Kind/NAMESPACE/NAME``, but those that come and go by themselves."""
+    """Every object of the cluster as ``Kind/NAMESPACE/NAME``, but those that come and go by themselves, and what is kept."""
     with Api(load_access(str(commands.kubeconfig))) as api:
         groups = [one["preferredVersion"]["groupVersion"] for one in api.get("/apis")["groups"]]
         found = set()
@@ -72,7 +74,7 @@ def objects(commands: Commands) -> set[str]:
                 listed = api.get(f"{prefix(version)}/{kind['name']}")["items"] or ()
                 metadata = [one["metadata"] for one in listed]
                 found |= {f"{kind['kind']}/{one.get('namespace', '')}/{one['name']}" for one in metadata}
-        return found
+        return found - {KEPT}
 
 
 def argument(commands: Commands, option: str) -> str:

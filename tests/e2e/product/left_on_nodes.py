@@ -33,6 +33,8 @@ _KINDS = (
     "customresourcedefinitions.apiextensions.k8s.io",
     "priorityclasses.scheduling.k8s.io",
 )
+#: An uninstall leaves the definition, with everybody's policies.
+_KEPT = "/resourcepolicies.scheduling.alibabacloud.com"
 _PASSING = ("node.kubernetes.io/", "volumes.kubernetes.io/", "node.alpha.kubernetes.io/")
 
 
@@ -109,4 +111,6 @@ def _objects(cluster: Cluster) -> list[str]:
         'jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\\n"}{end}',
     ).stdout
     # Kubelets make theirs some time after they are Ready.
-    return [line for line in listed.splitlines() if "/kube-node-lease/" not in line]
+    return [
+        line for line in listed.splitlines() if "/kube-node-lease/" not in line and not line.endswith(_KEPT)
+    ]

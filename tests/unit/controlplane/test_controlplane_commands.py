@@ -122,6 +122,10 @@ class TestSchedulerConfiguration:
         fit = {"name": "NodeResourcesFit", "args": {"ignoredResources": ["a/b", "a/c"]}}
         assert config["profiles"] == [{"schedulerName": "ours", "pluginConfig": [fit]}]
 
+    def test_an_extender_for_all_pods_manages_no_resource_in_particular(self):
+        config = yaml.safe_load(with_extender("ours", "http://x/y"))
+        assert "managedResources" not in config["extenders"][0]
+
     def test_what_the_user_gave_stays(self):
         given = {
             "kind": "KubeSchedulerConfiguration",

@@ -143,9 +143,15 @@ async def test_a_connection_that_is_cut_is_the_end_of_the_answer() -> None:
 
 
 async def test_only_pods_that_name_a_managed_resource_are_of_interest() -> None:
-    async with serving(answering({})) as extender:
+    managed = frozenset(("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"))
+    async with serving(answering({}), managed_resources=managed) as extender:
         assert extender.is_interested(GPU_POD)
         assert extender.is_interested(a_pod(asks={"aliyun.com/gpu-core.percentage": "5"}))
         early = {"name": "c", "resources": {"requests": {"aliyun.com/gpu-mem": "1"}}}
         assert extender.is_interested(a_pod(initContainers=[early]))
         assert not extender.is_interested(a_pod(asks={"cpu": "1"}))
+
+
+async def test_an_extender_that_manages_nothing_in_particular_is_asked_about_all_pods() -> None:
+    async with serving(answering({})) as extender:
+        assert extender.is_interested(a_pod(asks={"cpu": "1"}))

@@ -64,7 +64,13 @@ class Api:
         return made
 
     async def annotate_pod(
-        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str,
+        labels: Mapping[str, str | None] | None = None,
     ) -> None:
         if self.before:
             self.before.pop(0)()

@@ -7,6 +7,7 @@ from typing import Final
 
 from gpushare.model.requested import Counting
 from gpushare.playground.cluster.control import Place
+from gpushare.playground.cluster.definitions import define
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.counting import CountingFile
 
@@ -70,7 +71,8 @@ class EmbeddedControl:
         server.on_end = self._place.lost
 
     async def start_controllers(self) -> None:
-        """Start the controllers."""
+        """Start the controllers, and make our own kinds known."""
+        await define(self.kubeconfig)
         kubeconfig = str(self.access("controllers"))
         self._place.add("controllers", ["gpushare.playground.controllers", "--kubeconfig", kubeconfig], {})
 

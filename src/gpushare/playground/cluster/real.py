@@ -16,6 +16,7 @@ from gpushare.kube.session import Session
 from gpushare.model import names
 from gpushare.model.requested import Counting
 from gpushare.playground.cluster.control import Place
+from gpushare.playground.cluster.definitions import define
 from gpushare.playground.cluster.errors import ClusterError
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.rules import helm_command, rendered
@@ -95,7 +96,8 @@ class RealControl:
         await self._admission_ready(rules)
 
     async def start_controllers(self) -> None:
-        """They run already."""
+        """They run already; our own kinds are made known."""
+        await define(self.kubeconfig)
 
     def access(self, user: str) -> Path:
         """The kubeconfig of one of our components, with the rights of ``rights.yaml``."""
@@ -109,8 +111,7 @@ class RealControl:
 
     async def start_scheduling(self, extender_url: str, ignored: Sequence[str] = ()) -> None:
         """Start the scheduler that asks the extender."""
-        managed = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
-        config = with_extender(names.SCHEDULER_NAME, extender_url, managed, ignored)
+        config = with_extender(names.SCHEDULER_NAME, extender_url, ignored=ignored)
         try:
             await self.plane.add_scheduler(names.SCHEDULER_NAME, config)
         except ControlPlaneError as error:

@@ -32,12 +32,14 @@ def plain(kubeconfig: str) -> str:
     return completed(_written({"apiVersion": _API, "kind": _KIND}), kubeconfig, "the default configuration")
 
 
-def with_extender(profile: str, url: str, resources: tuple[str, ...], ignored: Sequence[str] = ()) -> str:
-    """A scheduler called ``profile`` that asks the extender at ``url`` about pods with one of ``resources``.
+def with_extender(
+    profile: str, url: str, resources: tuple[str, ...] = (), ignored: Sequence[str] = ()
+) -> str:
+    """A scheduler called ``profile`` that asks the extender at ``url`` about pods with one of ``resources``; none: about all.
 
     Of those that are ``ignored`` it does not look at what nodes have left.
     """
-    extender = {
+    extender: dict[str, Any] = {
         "urlPrefix": url,
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
@@ -46,8 +48,9 @@ def with_extender(profile: str, url: str, resources: tuple[str, ...], ignored: S
         "weight": 5,
         "nodeCacheCapable": True,
         "httpTimeout": "5s",
-        "managedResources": [{"name": name} for name in resources],
     }
+    if resources:
+        extender["managedResources"] = [{"name": name} for name in resources]
     fit = {"name": "NodeResourcesFit", "args": {"ignoredResources": list(ignored)}}
     profiles = [{"schedulerName": profile, **({"pluginConfig": [fit]} if ignored else {})}]
     return _written({"apiVersion": _API, "kind": _KIND, "profiles": profiles, "extenders": [extender]})

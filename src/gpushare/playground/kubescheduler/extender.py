@@ -11,7 +11,6 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from gpushare.model import names
 from gpushare.playground.kubescheduler.amounts import asks_for
 from gpushare.playground.kubescheduler.scores import MAX_NODE_SCORE
 from gpushare.playground.objects import Json, name_of, namespace_of, uid_of
@@ -30,7 +29,8 @@ class ExtenderSettings:
     url_prefix: str
     weight: int = 5
     http_timeout_s: float = 5.0
-    managed_resources: frozenset[str] = frozenset((names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE))
+    managed_resources: frozenset[str] = frozenset()
+    """It is asked about pods that name one of these; none: about all."""
     filter_verb: str = "filter"
     prioritize_verb: str = "prioritize"
     bind_verb: str = "bind"
@@ -70,8 +70,9 @@ class Extender:
         self._prefix = settings.url_prefix.rstrip("/")
 
     def is_interested(self, pod: Json) -> bool:
-        """Whether the pod names a resource that the extender manages."""
-        return asks_for(pod, self.settings.managed_resources)
+        """Whether the extender is asked about the pod."""
+        managed = self.settings.managed_resources
+        return not managed or asks_for(pod, managed)
 
     async def filter(self, pod: Json, nodes: Sequence[str]) -> FilterResult:
         """Which of ``nodes`` take the pod, and why the others do not."""

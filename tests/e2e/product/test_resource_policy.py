@@ -1,0 +1,52 @@
+"""``ResourcePolicy`` on the real cluster: the example of the guide, grown to 6 replicas and back to 2."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpushare.model import names
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.product import EXAMPLES, Product
+
+FIRST, SECOND, OTHER = "share-v100", "cgpu-t4", "core-mem-v100x4"
+CHANGES = (f"{FIRST} paidtype=subscription", f"{SECOND} paidtype=pay-as-you-go")
+
+
+@pytest.fixture
+def labelled(product: Product) -> Iterator[Product]:
+    """Two nodes with the labels of the example."""
+    for change in CHANGES:
+        product.kubectl("label", "node", *change.split(), "--overwrite")
+    yield product
+    product.kubectl("delete", "resourcepolicy", "--all")
+    product.delete_all()
+    for change in CHANGES:
+        product.kubectl("label", "node", change.split()[0], "paidtype-")
+
+
+def scaled(product: Product, replicas: int) -> dict[str, int]:
+    """How many pods run on each node once there are so many."""
+    product.kubectl("scale", "deployment/nginx", f"--replicas={replicas}")
+    wait_for("others are gone", lambda: len(product.pods("app=nginx")) == replicas, timeout=90, every=0.2)
+    found: dict[str, int] = {}
+    for pod in product.running("app=nginx", replicas):
+        node = pod["spec"]["nodeName"]
+        found[node] = found.get(node, 0) + 1
+    return found
+
+
+def test_the_example_grows_over_its_units_in_order_and_shrinks_in_reverse(labelled: Product) -> None:
+    labelled.kubectl("apply", "-f", str(EXAMPLES / "09-resource-policy.yaml"))
+    assert scaled(labelled, 2) == {FIRST: 2}
+    assert scaled(labelled, 4) == {FIRST: 2, SECOND: 2}
+    assert scaled(labelled, 6) == {FIRST: 2, SECOND: 2, OTHER: 2}
+    wait_for(
+        "the status counts",
+        lambda: "2/2, 2/2, 2" in labelled.kubectl("get", "resourcepolicy", "nginx"),
+        timeout=30,
+        every=0.2,
+    )
+    costs = {pod["metadata"]["annotations"][names.ANN_DELETION_COST] for pod in labelled.pods("app=nginx")}
+    assert costs == {"300", "200", "100"}
+    assert scaled(labelled, 4) == {FIRST: 2, SECOND: 2}
+    assert scaled(labelled, 2) == {FIRST: 2}

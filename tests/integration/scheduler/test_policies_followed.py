@@ -1,0 +1,263 @@
+"""The extender beside an API server: policies come, change and go, and kube-scheduler 1.36 asks about pods without GPUs."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gpushare.kube.access import load_access
+from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.kube.errors import ApiError
+from gpushare.kube.session import MERGE_PATCH, Session
+from gpushare.model import names
+from gpushare.playground.apiserver import ApiServer
+from gpushare.playground.cluster.definitions import define
+from gpushare.scheduler import policy_watches, policy_writes
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.process import Settings, serve
+from tests.unit.policy.policy_samples import policy
+
+DEADLINE_S = 30.0
+PODS = "/api/v1/namespaces/default/pods"
+POLICIES = f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/namespaces/default/{names.POLICY_PLURAL}"
+DEFINITION = (
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/resourcepolicies.scheduling.alibabacloud.com"
+)
+NODES = ["a1", "b1"]
+
+
+class Beside:
+    """An API server, and the extender in the same loop."""
+
+    def __init__(
+        self, server: ApiServer, session: Session, http: aiohttp.ClientSession, folder: Path
+    ) -> None:
+        self.server = server
+        self.api = session
+        self._http = http
+        self._port_file = folder / "port"
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._port_file.unlink(missing_ok=True)
+        access = load_access(str(self.server.kubeconfig_of("extender")))
+        self._serving = asyncio.create_task(serve(access, Settings(port=0, port_file=self._port_file)))
+
+        async def ready() -> bool:
+            assert self._serving is not None
+            if self._serving.done():
+                self._serving.result()
+            if not self._port_file.exists():
+                return False
+            async with self._http.get(f"{self.url}/readyz") as answer:
+                return answer.status == 200
+
+        await until(ready)
+
+    async def stop(self) -> None:
+        if self._serving is not None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(self._serving, DEADLINE_S)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port_file.read_text().strip()}"
+
+    async def verb(self, verb: str, body: dict[str, Any]) -> Any:
+        async with self._http.post(f"{self.url}/gpushare/{verb}", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def create(self, path: str, item: dict[str, Any]) -> dict[str, Any]:
+        return dict(json.loads(await self.api.request("POST", path, body=json.dumps(item).encode())))
+
+    async def read(self, path: str) -> dict[str, Any]:
+        return dict(json.loads(await self.api.request("GET", path)))
+
+    async def change(self, path: str, patch: dict[str, Any]) -> None:
+        await self.api.request("PATCH", path, body=json.dumps(patch).encode(), content_type=MERGE_PATCH)
+
+    async def pod(self, name: str, **more: Any) -> dict[str, Any]:
+        spec = {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "c", "image": "i"}], **more}
+        meta = {"name": name, "namespace": "default", "labels": {"app": "x"}}
+        return await self.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    async def policy(self, name: str, *units: dict[str, Any]) -> None:
+        meta = {"name": name, "namespace": "default"}
+        spec = {"selector": {"app": "x"}, "units": list(units)}
+        kind = {"apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}", "kind": "ResourcePolicy"}
+        await self.create(POLICIES, {**kind, "metadata": meta, "spec": spec})
+
+    async def filter(self, name: str) -> list[str]:
+        """As kube-scheduler 1.36 asks: the whole pod, no nodes but their names."""
+        pod = await self.read(f"{PODS}/{name}")
+        pod.pop("apiVersion", None)
+        pod.pop("kind", None)
+        answer = await self.verb("filter", {"Pod": pod, "Nodes": None, "NodeNames": NODES})
+        assert answer["Error"] == ""
+        assert answer["Nodes"] is None
+        return list(answer["NodeNames"] or [])
+
+    async def offered(self, name: str, *nodes: str) -> None:
+        """Ask until just these nodes are left."""
+
+        async def so() -> bool:
+            return await self.filter(name) == list(nodes)
+
+        await until(so)
+
+    async def bind(self, name: str, node: str) -> str:
+        uid = (await self.read(f"{PODS}/{name}"))["metadata"]["uid"]
+        body = {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
+        return str((await self.verb("bind", body))["Error"])
+
+    async def cost(self, name: str, wanted: str) -> None:
+        """Wait until the pod has that deletion cost."""
+
+        async def so() -> bool:
+            annotations = (await self.read(f"{PODS}/{name}"))["metadata"].get("annotations") or {}
+            return str(annotations.get(names.ANN_DELETION_COST, "")) == wanted
+
+        await until(so)
+
+    async def summary(self, name: str, wanted: str) -> None:
+        """Wait until the policy's status says so."""
+
+        async def so() -> bool:
+            status = (await self.read(f"{POLICIES}/{name}")).get("status") or {}
+            return str(status.get("summary", "")) == wanted
+
+        await until(so)
+
+
+async def until(reached: Any) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not await reached():
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Beside]:
+    monkeypatch.setattr(policy_watches, "_ABSENT_S", 0.05)
+    monkeypatch.setattr(policy_watches, "_PRESENT_S", 0.05)
+    monkeypatch.setattr(policy_writes, "_EVERY_S", 0.05)
+    async with (
+        ApiServer(tmp_path / "api", users=("extender",)) as server,
+        Session(load_access(str(server.kubeconfig_path))) as session,
+        aiohttp.ClientSession() as http,
+    ):
+        made = Beside(server, session, http, tmp_path)
+        for name in NODES:
+            meta = {"name": name, "labels": {"pool": name[0]}}
+            await made.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+        await made.start()
+        try:
+            yield made
+        finally:
+            await made.stop()
+
+
+def in_pool(letter: str, **more: Any) -> dict[str, Any]:
+    return {"nodeSelector": {"pool": letter}, **more}
+
+
+async def test_policies_work_from_the_moment_when_the_cluster_knows_them_until_it_does_not(
+    beside: Beside,
+) -> None:
+    await beside.pod("p")
+    assert await beside.filter("p") == NODES
+    await define(beside.server.kubeconfig_path)
+    await beside.policy("x", in_pool("a", max=1), in_pool("b"))
+    await beside.offered("p", "a1")
+    assert await beside.bind("p", "a1") == ""
+    await beside.pod("q")
+    await beside.offered("q", "b1")
+    refused = await beside.bind("q", "a1")
+    assert "ResourcePolicy default/x" in refused
+    assert "no unit has room for the pod on node a1" in refused
+    await beside.summary("x", "1/1, 0")
+    await beside.cost("p", "200")
+    await beside.api.request("DELETE", DEFINITION)
+    await beside.offered("q", *NODES)
+    await beside.cost("p", "")
+
+
+async def test_changes_of_policies_nodes_and_pods_are_followed(beside: Beside) -> None:
+    await define(beside.server.kubeconfig_path)
+    await beside.pod("early", nodeName="a1")
+    await beside.policy("x", in_pool("a", max=1), in_pool("b"))
+    await beside.pod("p")
+    await beside.offered("p", "b1")
+    await beside.cost("early", "200")
+    await beside.summary("x", "1/1, 0")
+    await beside.change(f"{POLICIES}/x", {"spec": {"units": [in_pool("b"), in_pool("a")]}})
+    await beside.cost("early", "100")
+    await beside.summary("x", "0, 1")
+    await beside.change("/api/v1/nodes/a1", {"metadata": {"labels": {"pool": "b"}}})
+    await beside.summary("x", "1, 0")
+    now = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+    await beside.api.request("DELETE", f"{PODS}/early", body=now.encode())
+    await beside.summary("x", "0, 0")
+    await beside.api.request("DELETE", "/api/v1/nodes/a1")
+    await beside.offered("p", "b1")
+
+
+async def test_a_policy_that_goes_and_comes_again_counts_what_is_there(beside: Beside) -> None:
+    await define(beside.server.kubeconfig_path)
+    await beside.policy("x", in_pool("a", max=1), in_pool("b"))
+    await beside.pod("one", nodeName="a1")
+    await beside.summary("x", "1/1, 0")
+    await beside.api.request("DELETE", f"{POLICIES}/x")
+    await beside.cost("one", "")
+    await beside.policy("y", in_pool("a", max=1), in_pool("b"))
+    await beside.summary("y", "1/1, 0")
+    await beside.pod("p")
+    await beside.offered("p", "b1")
+
+
+async def test_an_extender_that_starts_again_knows_the_units_and_cleans_up_after_policies_that_went(
+    beside: Beside,
+) -> None:
+    await define(beside.server.kubeconfig_path)
+    await beside.policy("x", in_pool("a", max=1), in_pool("b"))
+    await beside.pod("one")
+    await beside.offered("one", "a1")
+    assert await beside.bind("one", "a1") == ""
+    await beside.stop()
+    await beside.start()
+    await beside.pod("two")
+    assert await beside.filter("two") == ["b1"]
+    await beside.stop()
+    await beside.api.request("DELETE", f"{POLICIES}/x")
+    await beside.start()
+    await beside.cost("one", "")
+
+
+async def test_policies_that_may_not_be_read_are_told_and_not_heeded(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watches = policy_watches.PolicyWatches(None, beside.api)  # type: ignore[arg-type]
+    refusals = [ApiError(500, "", "tired", ""), ApiError(403, "Forbidden", "not you", "")]
+
+    async def refuse(*args: Any, **kwargs: Any) -> bytes:
+        raise refusals.pop(0)
+
+    monkeypatch.setattr(beside.api, "request", refuse)
+    assert not await watches._is_there()
+    assert "may not be read" in caplog.text
+
+
+def test_policies_of_too_many_namespaces_are_passed_over_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(policy_watches, "MOST_NAMESPACES", 0)
+    policies = Policies(SYSTEM_CLOCK)
+    policy_watches.PolicyWatches(policies, None).upsert(policy({}))  # type: ignore[arg-type]
+    assert not policies.in_use
+    assert "is passed over" in caplog.text

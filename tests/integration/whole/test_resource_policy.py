@@ -1,0 +1,266 @@
+"""ResourcePolicies through the whole playground: pods fill units in order, and leave them in reverse."""
+
+import json
+
+import pytest
+
+from gpushare.model import names
+from tests.integration.whole.seen import Json, is_finished, is_running, node_of, waits_because
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Each with 8 processors; one with several GPUs, one that says that it is virtual.
+NODES = (
+    shared_node("wide", "core-mem-4", "share", ("paidtype", "reserved")),
+    shared_node("first", "t4", "share", ("paidtype", "subscription")),
+    shared_node("second", "t4", "share", ("paidtype", "pay-as-you-go")),
+    shared_node("cloud", "t4", "share", ("type", "virtual-kubelet")),
+)
+POLICIES = f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/namespaces/default/{names.POLICY_PLURAL}"
+TAINT = "virtual-kubelet.io/provider"
+DOCUMENTED = [
+    {"resource": "ecs", "nodeSelector": {"paidtype": "subscription"}},
+    {"resource": "ecs", "nodeSelector": {"paidtype": "pay-as-you-go"}},
+    {"resource": "eci"},
+]
+
+
+def policy(name: str, *units: Json, **spec: object) -> Json:
+    meta = {"name": name, "namespace": "default"}
+    kind = {"apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}", "kind": "ResourcePolicy"}
+    return {**kind, "metadata": meta, "spec": {"selector": {"app": name}, "units": list(units), **spec}}
+
+
+def deployment(name: str, replicas: int) -> Json:
+    """Pods without a GPU, of which two fit on a node."""
+    spec = gpu_pod("any", None, limits={"cpu": "4"})["spec"]
+    spec |= {
+        "restartPolicy": "Always",
+        "schedulerName": names.SCHEDULER_NAME,
+        "tolerations": [{"key": TAINT, "operator": "Exists"}],
+    }
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def plain_pod(name: str, app: str, **more: object) -> Json:
+    """A pod without a GPU that our scheduler places."""
+    made = gpu_pod(name, None, labels={"app": app})
+    made["spec"] |= {"schedulerName": names.SCHEDULER_NAME, **more}
+    return made
+
+
+def pods_by_node(seen: World, app: str) -> dict[str, int]:
+    """How many pods of the app run on each node, those that are ending left out."""
+    found: dict[str, int] = {}
+    for pod in seen.pods.items.values():
+        meta = pod["metadata"]
+        if meta.get("labels", {}).get("app") == app and is_running(pod) and "deletionTimestamp" not in meta:
+            found[node_of(pod)] = found.get(node_of(pod), 0) + 1
+    return found
+
+
+def alive(seen: World, app: str) -> int:
+    """How many pods of the app there are, in whatever state."""
+    return sum(
+        pod["metadata"].get("labels", {}).get("app") == app and not is_finished(pod)
+        for pod in seen.pods.items.values()
+    )
+
+
+async def are_on(seen: World, app: str, **nodes: int) -> None:
+    """Wait until so many pods of the app run on these nodes, and there are no others."""
+    await seen.pods.until(
+        lambda: pods_by_node(seen, app) == nodes and alive(seen, app) == sum(nodes.values()),
+        f"pods of {app} are {nodes}",
+        tell=lambda: {key: (node_of(pod), waits_because(pod)) for key, pod in seen.pods.items.items()},
+    )
+
+
+async def status_says(seen: World, name: str, summary: str) -> None:
+    """Wait until the policy's status counts so."""
+
+    async def says() -> bool:
+        raw = await seen.session.request("GET", f"{POLICIES}/{name}")
+        return bool((json.loads(raw).get("status") or {}).get("summary") == summary)
+
+    await until(says, f"status of {name} says {summary}")
+
+
+async def put(seen: World, item: Json) -> None:
+    ran = await seen.apply(item)
+    assert ran.code == 0, ran.text
+
+
+async def drop(seen: World, name: str) -> None:
+    """Delete the deployment and the policy of that name, with all pods."""
+    for kind in ("deployment", "resourcepolicy"):
+        ran = await seen.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
+        assert ran.code == 0, ran.text
+    await seen.delete_all()
+
+
+async def test_the_documented_deployment_grows_to_6_and_shrinks_to_2_over_its_three_units(
+    seen: World,
+) -> None:
+    ran = await seen.kubectl("taint", "node", "cloud", f"{TAINT}=any:NoSchedule", "--overwrite")
+    assert ran.code == 0, ran.text
+    await put(seen, policy("nginx", *DOCUMENTED))
+    await put(seen, deployment("nginx", 2))
+    await are_on(seen, "nginx", first=2)
+    await seen.kubectl("scale", "deployment/nginx", "--replicas=4")
+    await are_on(seen, "nginx", first=2, second=2)
+    # What the next steps need to know is with the API server alone.
+    seen.cluster.kill("extender")
+    await seen.kubectl("scale", "deployment/nginx", "--replicas=6")
+    await are_on(seen, "nginx", first=2, second=2, cloud=2)
+    await status_says(seen, "nginx", "2, 2, 2")
+    table = await seen.kubectl("get", "resourcepolicy", "nginx")
+    assert "2, 2, 2" in table.out, table.text
+    await seen.kubectl("scale", "deployment/nginx", "--replicas=4")
+    await are_on(seen, "nginx", first=2, second=2)
+    seen.cluster.kill("extender")
+    await seen.kubectl("scale", "deployment/nginx", "--replicas=2")
+    await are_on(seen, "nginx", first=2)
+    await status_says(seen, "nginx", "2, 0, 0")
+    await seen.kubectl("taint", "node", "cloud", f"{TAINT}-")
+    await drop(seen, "nginx")
+
+
+async def test_a_max_is_never_exceeded_by_pods_with_and_without_gpus_while_the_extender_is_killed(
+    seen: World,
+) -> None:
+    units = [{**DOCUMENTED[0], "max": 3}, {**DOCUMENTED[1], "max": 4}, {"resource": "eci"}]
+    await put(seen, policy("many", *units))
+    plain = [plain_pod(f"plain-{number}", "many") for number in range(6)]
+    with_gpu = [gpu_pod(f"gpu-{number}", 1, labels={"app": "many"}) for number in range(6)]
+    await seen.create(*plain[:3], *with_gpu[:3])
+    seen.cluster.kill("extender")
+    await seen.create(*plain[3:], *with_gpu[3:])
+    # Nobody is ended, so what is there in the end was never more.
+    await are_on(seen, "many", first=3, second=4, cloud=5)
+    await status_says(seen, "many", "3/3, 4/4, 5")
+    await drop(seen, "many")
+
+
+async def test_a_pod_waits_for_its_unit_as_long_as_the_policy_says_whoever_asks_meanwhile(
+    seen: World,
+) -> None:
+    # No node is in the first unit.
+    units = [{"nodeSelector": {"paidtype": "none-yet"}, "max": 5}, DOCUMENTED[1]]
+    wait = {"policy": "TimeoutOrExceedMax", "timeout": "6s"}
+    await put(seen, policy("patient", *units, whenTryNextUnits=wait))
+    await seen.create(plain_pod("waiter", "patient"))
+    await seen.pods.until(
+        lambda: "unit 1 comes before it" in waits_because(seen.pod("waiter")),
+        "the pod waits",
+        tell=lambda: waits_because(seen.pod("waiter")),
+    )
+    seen.cluster.kill("extender")
+    await are_on(seen, "patient", second=1)
+    since, bound = (
+        next(
+            one["lastTransitionTime"]
+            for one in seen.pod("waiter")["status"]["conditions"]
+            if one["type"] == kind
+        )
+        for kind in ("PodScheduled", "Ready")
+    )
+    assert since <= bound
+    await drop(seen, "patient")
+
+
+async def test_what_a_unit_puts_on_pods_is_there_and_goes_with_the_policy_where_it_is_a_cost(
+    seen: World,
+) -> None:
+    labelled = {**DOCUMENTED[0], "max": 1, "podLabels": {"tier": "gold"}, "podAnnotations": {"note": "first"}}
+    await seen.create(plain_pod("older", "marked", nodeName="first"))
+    await seen.run_all("older")
+    await put(seen, policy("marked", labelled, DOCUMENTED[1]))
+    await seen.create(plain_pod("one", "marked"), plain_pod("two", "marked"))
+    # The older one does not carry the label, so it does not count.
+    await are_on(seen, "marked", first=2, second=1)
+    pods = {name: seen.pod(name)["metadata"] for name in ("one", "two")}
+    gold = [name for name, meta in pods.items() if meta["labels"].get("tier") == "gold"]
+    assert len(gold) == 1
+    assert pods[gold[0]]["annotations"]["note"] == "first"
+    await status_says(seen, "marked", "1/1, 1")
+
+    def costs() -> dict[str, str]:
+        return {
+            name: (seen.pod(name)["metadata"].get("annotations") or {}).get(names.ANN_DELETION_COST, "")
+            for name in ("older", "one", "two")
+        }
+
+    assert sorted(costs().values()) == ["", "100", "200"]
+    # The scheduler is away while the policy goes, and cleans up when it is back.
+    seen.cluster.kill("extender")
+    await seen.kubectl("delete", "resourcepolicy", "marked")
+    await seen.pods.until(lambda: not any(costs().values()), "no pod has a cost", tell=costs)
+    await drop(seen, "marked")
+
+
+async def test_pods_that_were_there_before_the_policy_get_a_cost_and_one_of_a_user_stays(seen: World) -> None:
+    await seen.create(
+        plain_pod("early", "late", nodeName="second"), plain_pod("theirs", "late", nodeName="first")
+    )
+    await seen.run_all("early", "theirs")
+    await seen.kubectl("annotate", "pod", "theirs", f"{names.ANN_DELETION_COST}=-5")
+    await put(seen, policy("late", *DOCUMENTED))
+
+    def cost(name: str) -> str:
+        return str((seen.pod(name)["metadata"].get("annotations") or {}).get(names.ANN_DELETION_COST, ""))
+
+    await seen.pods.until(lambda: cost("early") == "200", "the pod has a cost", tell=lambda: cost("early"))
+    assert cost("theirs") == "-5"
+    await drop(seen, "late")
+
+
+async def test_a_policy_that_makes_no_sense_is_refused_with_the_field(seen: World) -> None:
+    for wrong, words in (
+        ({"units": []}, "spec.units"),
+        ({"units": [{"resource": "moon"}]}, "moon"),
+        ({"units": [{"max": -1}]}, "spec.units[0].max"),
+        ({"strategy": "required"}, "required"),
+        ({"whenTryNextUnits": {"policy": "Never"}}, "Never"),
+        ({"whenTryNextUnits": {"policy": "TimeoutOrExceedMax", "timeout": "soon"}}, "timeout"),
+    ):
+        item = policy("wrong", *DOCUMENTED)
+        item["spec"] |= wrong
+        ran = await seen.apply(item)
+        assert ran.code == 1, wrong
+        assert words in ran.text, ran.text
+
+
+async def test_less_important_pods_are_ended_for_a_unit_only_if_the_policy_puts_that_before_the_next(
+    seen: World,
+) -> None:
+    for name, value in (("low", 10), ("high", 1000)):
+        meta = {"name": name}
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+        await put(seen, {**kind, "metadata": meta, "value": value})
+    low = [gpu_pod(f"low-{number}", 11, node="wide") for number in range(4)]
+    for one in low:
+        one["spec"]["priorityClassName"] = "low"
+    await seen.create(*low)
+    await seen.run_all(*(f"low-{number}" for number in range(4)))
+    units = [{"nodeSelector": {"paidtype": "reserved"}}, DOCUMENTED[0]]
+    for name, when in (("patient", "AfterAllUnits"), ("urgent", "BeforeNextUnit")):
+        await put(seen, policy(name, *units, preemptPolicy=when))
+        made = gpu_pod(name, 8, labels={"app": name})
+        made["spec"]["priorityClassName"] = "high"
+        await seen.create(made)
+        await seen.run_all(name)
+    # By its sum the node had room for both, on no GPU for either.
+    assert node_of(seen.pod("patient")) == "first"
+    assert node_of(seen.pod("urgent")) == "wide"
+    assert sum(f"default/low-{number}" in seen.pods.items for number in range(4)) == 3
+    await seen.kubectl("delete", "resourcepolicy", "patient")
+    await drop(seen, "urgent")

@@ -1,0 +1,81 @@
+"""A scheduler with policies, and kube-scheduler's own words to it."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from gpushare.model.objects import decode_pod
+from gpushare.model.resource_policy import decode_policy, policy_pod_of
+from gpushare.scheduler import wire
+from gpushare.scheduler.bind import Binder
+from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.policy_binding import PolicyBinding
+from gpushare.scheduler.wire import BindingArgs
+from tests.unit.policy.policy_samples import written
+from tests.unit.scheduler.world import World, pod_object
+
+NODES = ("a1", "a2", "b1", "c1", "n1")
+FIRST = 1_767_225_600  # 2026-01-01T00:00:00Z
+
+
+class PolicyWorld(World):
+    """A scheduler with policies; the pods of their namespace are seen as they are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock.wall_off_s = FIRST - self.clock.now_s
+        self.policies = Policies(self.clock)
+        self.policies.kept_on = self.ledger.kept_on
+        self.again: list[str] = []
+        self.policies.on_due = self.again.extend
+        self.policies.on_refused = lambda uid: None
+        self.binding = PolicyBinding(self.api, self.policies, self.clock)
+        self.binder = Binder(self.view, self.binding, self.reservations, self.clock)
+        for name in NODES:
+            self.policies.census.set_node(name, {"pool": name[0]})
+
+    def rules(self, *units: dict[str, Any], generation: int = 1, **spec: Any) -> None:
+        policy = decode_policy(written(*units, **spec))
+        self.policies.upsert_policy(msgspec.structs.replace(policy, generation=generation))
+        self.policies.unread.clear()
+
+    def make(self, name: str, mem: Any = None, **more: Any) -> None:
+        labels = {"app": "x", **more.pop("labels", {})}
+        status = more.pop("status", {})
+        made = pod_object(name, mem, labels=labels, **more)
+        made["status"] |= status
+        self.api.create(made)
+        self.look(name)
+
+    def look(self, name: str) -> None:
+        """Let the informers see a pod."""
+        self.see(name)
+        self.policies.upsert_pod(policy_pod_of(decode_pod(self.api.pods[f"default/{name}"])))
+
+    def gone(self, name: str) -> None:
+        self.policies.remove_pod(policy_pod_of(decode_pod(self.api.pods.pop(f"default/{name}"))))
+
+    def ask(self, name: str, *nodes: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
+        """(Nodes that fit, reasons where others could be ended, reasons elsewhere)."""
+        body = {"Pod": self.api.pods[f"default/{name}"], "Nodes": None, "NodeNames": list(nodes or NODES)}
+        raw = filter_nodes(self.view, Bodies().read(json.dumps(body).encode()), self.refused, self.policies)
+        read = msgspec.json.decode(raw)
+        return read["NodeNames"] or [], read["FailedNodes"] or {}, read["FailedAndUnresolvableNodes"] or {}
+
+    async def bind(self, name: str, node: str) -> None:
+        await self.binder.bind(BindingArgs("default", name, f"uid-{name}", node))
+
+    def victims(self, name: str, *nodes: str) -> list[str]:
+        """On which nodes kube-scheduler may end somebody for the pod."""
+        offered = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in nodes}
+        body = {"Pod": self.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
+        args = wire.read_preemption(json.dumps(body).encode())
+        answer = preempt_pods(self.view, args, lambda uid: None, self.policies)
+        return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
+
+
+def meta(world: PolicyWorld, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = world.api.pods[f"default/{name}"]["metadata"]
+    return found

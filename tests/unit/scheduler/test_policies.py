@@ -1,0 +1,316 @@
+"""ResourcePolicies in the extender's verbs, over kube-scheduler's own words."""
+
+import asyncio
+
+import pytest
+
+from gpushare.model import names
+from gpushare.policy.choosing import PREEMPTION_S
+from gpushare.scheduler import policies
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.policies import LOOK_AGAIN_S, PROMISED_S
+from gpushare.scheduler.retry import Retries
+from tests.unit.scheduler.policy_world import NODES, PolicyWorld, meta
+from tests.unit.scheduler.world import gpu_node, pod_object
+
+
+@pytest.fixture
+async def rules() -> PolicyWorld:
+    return PolicyWorld()
+
+
+async def test_without_policies_and_for_pods_of_none_all_is_as_it_was(rules: PolicyWorld) -> None:
+    rules.make("p")
+    assert rules.ask("p") == (list(NODES), {}, {})
+    rules.rules({}, selector={"app": "other"})
+    assert rules.ask("p") == (list(NODES), {}, {})
+    assert rules.victims("p", "a1", "n1") == ["a1", "n1"]
+    await rules.bind("p", "n1")
+    assert rules.api.bindings == [("default/p", "n1")]
+
+
+async def test_pods_without_gpus_take_the_units_in_order_before_any_binding_was_seen(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 1}, {"max": 1}, {})
+    for name in "pqr":
+        rules.make(name)
+    assert rules.ask("p")[0] == ["a1", "a2"]
+    assert rules.ask("q") == (["b1"], {}, {})
+    assert rules.ask("r")[0] == ["c1"]
+    assert rules.ask("r", "a1", "b1", "n1") == (
+        [],
+        {},
+        {
+            "a1": "ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pods",
+            "b1": "ResourcePolicy default/p: unit 2: it holds 1 of at most 1 pods",
+            "n1": "ResourcePolicy default/p: the node is in none of its units",
+        },
+    )
+
+
+async def test_pods_with_gpus_take_the_first_unit_with_room_on_a_gpu(rules: PolicyWorld) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    rules.add_node(gpu_node("b1", 16384))
+    rules.rules({}, {})
+    rules.make("p", 10)
+    rules.make("q", 10)
+    assert rules.ask("p", "a1", "b1")[0] == ["a1"]
+    await rules.bind("p", "a1")
+    rules.look("p")
+    fits, refused, _ = rules.ask("q", "a1", "b1")
+    assert fits == ["b1"]
+    assert "no single GPU has 10 GiB free" in refused["a1"]
+    record = meta(rules, "p")["annotations"]
+    assert names.ANN_SHARE in record
+    assert (record[names.ANN_DELETION_COST], record[names.ANN_COST_WRITTEN]) == ("200", "200")
+
+
+async def test_a_promise_that_nobody_acts_on_ends_by_itself(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1}, {})
+    rules.make("p")
+    rules.make("q")
+    assert rules.ask("p")[0] == ["a1", "a2"]
+    assert rules.policies.overdue() == []
+    await rules.clock.turn(PROMISED_S)
+    assert rules.policies.overdue() == []
+    assert rules.ask("q")[0] == ["a1", "a2"]
+    rules.gone("q")
+    rules.policies.prolong("uid-q")
+    assert not rules.policies.promises
+
+
+async def test_pods_wait_while_those_of_their_namespace_are_not_read(rules: PolicyWorld) -> None:
+    rules.rules({})
+    rules.make("p")
+    rules.policies.unread.add("default")
+    fits, _, hopeless = rules.ask("p")
+    assert not fits
+    assert set(hopeless.values()) == {"ResourcePolicy default/p: its pods are not read yet"}
+    with pytest.raises(BindRefused, match="not read yet"):
+        await rules.bind("p", "a1")
+    assert rules.victims("p", "a1") == []
+    await rules.clock.turn(1.0)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+
+
+async def test_a_pod_without_the_key_of_its_group_is_refused_with_a_reason(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1}, matchLabelKeys=["hash"])
+    rules.make("p")
+    _, refused, hopeless = rules.ask("p")
+    assert not refused
+    assert "counts pods by label hash, which this pod has not" in hopeless["a1"]
+    assert rules.victims("p", "a1") == []
+
+
+async def test_the_time_that_a_pod_waits_is_that_of_its_condition_and_it_is_asked_about_in_time(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "TimeoutOrExceedMax", "timeout": "1m"})
+    rules.make("p")
+    fits, _, hopeless = rules.ask("p", "b1")
+    assert not fits
+    assert hopeless["b1"] == "ResourcePolicy default/p: unit 2: unit 1 comes before it"
+    since = {"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    rules.api.pods["default/p"]["status"]["conditions"] = [since]
+    await rules.clock.turn(50.0)
+    assert rules.ask("p", "b1")[0] == []
+    rules.policies.hurry()
+    assert not rules.again
+    await rules.clock.turn(10.1)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+    # Until it was asked about it is told again.
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p", "uid-p"]
+    assert rules.ask("p", "b1")[0] == ["b1"]
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert len(rules.again) == 2
+
+
+async def test_where_kube_scheduler_may_have_shown_some_nodes_only_a_waiting_pod_is_asked_about_again(
+    rules: PolicyWorld,
+) -> None:
+    many = [f"b-{number}" for number in range(120)]
+    for name in many:
+        rules.policies.census.set_node(name, {"pool": "b"})
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
+    rules.make("p")
+    rules.ask("p", *many[:50])
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert not rules.again
+    rules.ask("p", *many[:100])
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+
+
+async def test_who_waits_is_tried_again_when_a_policy_changes_or_goes(rules: PolicyWorld) -> None:
+    rules.rules({"max": 0})
+    rules.make("p")
+    rules.make("other", labels={"app": "y"})
+    assert rules.ask("p")[0] == []
+    rules.rules({"max": 1}, generation=2)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+    assert rules.ask("p")[0] == ["a1", "a2"]
+    rules.policies.remove_policy("default/p")
+    assert rules.policies.strays == {"default"}
+    rules.policies.hurry()
+    assert rules.again == ["uid-p", "uid-p"]
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert not rules.policies.waiting
+    assert rules.ask("p") == (list(NODES), {}, {})
+
+
+async def test_a_pod_that_leaves_its_policy_waits_for_it_no_more(rules: PolicyWorld) -> None:
+    rules.rules({"max": 0})
+    rules.make("p")
+    assert set(rules.policies.waiting) == {"uid-p"}
+    rules.api.pods["default/p"]["metadata"]["labels"] = {}
+    rules.look("p")
+    assert not rules.policies.waiting
+
+
+async def test_a_place_that_comes_free_is_told(rules: PolicyWorld) -> None:
+    freed: list[str] = []
+    rules.policies.on_freed = lambda: freed.append("freed")
+    rules.rules({"max": 1})
+    rules.make("p", node="a1")
+    rules.make("q")
+    assert rules.ask("q")[0] == []
+    rules.gone("p")
+    assert freed == ["freed"]
+    assert rules.ask("q")[0] == ["a1", "a2"]
+
+
+async def test_others_are_ended_only_where_all_units_have_failed_and_in_the_first_with_victims(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 1}, {}, {})
+    rules.make("held", node="a1")
+    rules.make("p", priority=5)
+    assert rules.victims("p", "a1", "b1", "c1", "n1") == ["b1"]
+    assert rules.victims("p", "c1") == ["c1"]
+    assert rules.victims("p", "a1", "n1") == []
+    rules.rules({"max": 5}, {}, generation=2, whenTryNextUnits={"policy": "ExceedMax"})
+    assert rules.victims("p", "a1", "b1") == []
+
+
+async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_policy_says_so(
+    rules: PolicyWorld,
+) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    rules.add_node(gpu_node("b1", 16384))
+    rules.rules({}, {}, preemptPolicy="BeforeNextUnit")
+    rules.make("low", 10)
+    await rules.bind("low", "a1")
+    rules.look("low")
+    rules.make("high", 10, priority=5)
+    fits, refused, hopeless = rules.ask("high", "a1", "b1")
+    assert (fits, list(refused), list(hopeless)) == ([], ["a1"], ["b1"])
+    # Refused, kube-scheduler asks at once whom it may end.
+    assert rules.victims("high", "a1", "b1") == ["a1"]
+    await rules.clock.turn(PREEMPTION_S)
+    rules.policies.hurry()
+    assert rules.again == ["uid-high"]
+    # While room is kept for it, it does not go on; without, it does.
+    rules.policies.kept_on = lambda uid: "a1"
+    assert rules.ask("high", "a1", "b1")[0] == []
+    rules.policies.kept_on = lambda uid: ""
+    assert rules.ask("high", "a1", "b1")[0] == ["b1"]
+    rules.make("meek", 10, never=True)
+    assert rules.ask("meek", "a1", "b1")[0] == ["b1"]
+
+
+async def test_who_was_refused_shortly_before_a_place_came_free_is_tried_again(rules: PolicyWorld) -> None:
+    retries = Retries(rules.policies.waiting, rules.api, rules.clock)
+    rules.policies.on_refused = retries.refused
+    rules.policies.on_freed = retries.freed
+    rules.rules({"max": 1})
+    rules.make("p", node="a1")
+    rules.make("q")
+    rules.ask("q")
+    rules.gone("p")
+    assert [record.uid for record in retries._left_behind(rules.clock.now_s)] == ["uid-q"]
+
+
+async def test_a_pod_without_a_gpu_says_what_it_likes_of_a_gang(rules: PolicyWorld) -> None:
+    rules.make("p", labels={names.LABEL_GANG_NAME: "g"})
+    assert rules.ask("p") == (list(NODES), {}, {})
+    await rules.bind("p", "n1")
+    assert rules.api.bindings == [("default/p", "n1")]
+
+
+async def test_pods_of_another_scheduler_count_and_are_not_touched(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1})
+    other = pod_object("other", labels={"app": "x"})
+    other["spec"]["schedulerName"] = "default-scheduler"
+    rules.api.create(other)
+    rules.look("other")
+    assert not rules.policies.waiting
+    other["spec"]["nodeName"] = "a1"
+    rules.look("other")
+    rules.make("p")
+    assert rules.ask("p")[0] == []
+
+
+async def test_a_policy_that_says_the_same_again_and_one_of_another_namespace_wake_nobody(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 0})
+    rules.make("p")
+    rules.ask("p")
+    rules.rules({"max": 0})
+    rules.rules({"max": 0}, name="second", made="2026-03-01T00:00:00Z")
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+    rules.policies.remove_policy("default/second")
+    assert not rules.policies.strays
+    rules.policies.refresh("elsewhere")
+
+
+async def test_what_is_remembered_of_waiting_pods_has_a_bound(
+    rules: PolicyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_REMEMBERED", 2)
+    rules.rules({}, {}, preemptPolicy="BeforeNextUnit")
+    for name in "pqr":
+        rules.make(name)
+        rules.ask(name, "b1")
+    assert len(rules.policies._tried) == 2
+    assert len(rules.policies._due) == 2
+
+
+async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: PolicyWorld) -> None:
+    rules.view.gangs._patience_s = 0.05
+    for name in ("a1", "b1", "n1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 0}, {})
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    for name in "pq":
+        rules.make(name, 8, labels=gang)
+    fits, refused, hopeless = rules.ask("p", "a1", "b1", "n1")
+    assert (fits, refused) == (["b1"], {})
+    assert hopeless == {
+        "a1": "ResourcePolicy default/p: unit 1: it holds 0 of at most 0 pods",
+        "n1": "ResourcePolicy default/p: the node is in none of its units",
+    }
+    assert rules.ask("q", "a1", "b1", "n1")[0] == ["b1"]
+    await asyncio.gather(rules.bind("p", "b1"), rules.bind("q", "b1"))
+    assert len(rules.api.bindings) == 2
+
+
+async def test_pods_of_a_gang_have_their_own_policy_or_none(rules: PolicyWorld) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "1"}
+    rules.rules({"max": 1}, selector={"app": "y"}, matchLabelKeys=["hash"])
+    rules.make("p", 8, labels=gang)
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    rules.make("q", 8, labels={**gang, "app": "y"})
+    assert "counts pods by label hash" in rules.ask("q", "a1")[2]["a1"]
