@@ -36,7 +36,7 @@ def scaled(product: Product, replicas: int) -> dict[str, int]:
 
 
 def test_the_example_grows_over_its_units_in_order_and_shrinks_in_reverse(labelled: Product) -> None:
-    labelled.kubectl("apply", "-f", str(EXAMPLES / "09-resource-policy.yaml"))
+    labelled.kubectl("apply", "-f", str(EXAMPLES / "12-resource-policy.yaml"))
     assert scaled(labelled, 2) == {FIRST: 2}
     assert scaled(labelled, 4) == {FIRST: 2, SECOND: 2}
     assert scaled(labelled, 6) == {FIRST: 2, SECOND: 2, OTHER: 2}
