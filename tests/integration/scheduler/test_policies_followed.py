@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,11 @@ class Beside:
         self._port_file = folder / "port"
         self._serving: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, lease: tuple[str, str] | None = None) -> None:
         self._port_file.unlink(missing_ok=True)
         access = load_access(str(self.server.kubeconfig_of("extender")))
-        self._serving = asyncio.create_task(serve(access, Settings(port=0, port_file=self._port_file)))
+        settings = Settings(port=0, port_file=self._port_file, lease=lease)
+        self._serving = asyncio.create_task(serve(access, settings))
 
         async def ready() -> bool:
             assert self._serving is not None
@@ -237,6 +239,31 @@ async def test_an_extender_that_starts_again_knows_the_units_and_cleans_up_after
     await beside.api.request("DELETE", f"{POLICIES}/x")
     await beside.start()
     await beside.cost("one", "")
+
+
+async def test_of_two_policies_the_younger_decides_when_the_older_goes(beside: Beside) -> None:
+    await define(beside.server.kubeconfig_path)
+    await beside.policy("x", in_pool("b"))
+    await beside.policy("y", in_pool("a"))
+    await beside.pod("p")
+    await beside.offered("p", "b1")
+    await beside.api.request("DELETE", f"{POLICIES}/x")
+    await beside.offered("p", "a1")
+
+
+async def test_the_status_is_written_beside_the_kube_scheduler_that_leads(beside: Beside) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    meta = {"name": "ack", "namespace": "default"}
+    await beside.create(leases, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta})
+    await define(beside.server.kubeconfig_path)
+    await beside.stop()
+    await beside.start(("default", "ack"))
+    await beside.policy("x", in_pool("a"))
+    await beside.pod("p")
+    await beside.offered("p", "a1")
+    assert "status" not in await beside.read(f"{POLICIES}/x")
+    await beside.change(f"{leases}/ack", {"spec": {"holderIdentity": f"{socket.gethostname()}_1"}})
+    await beside.summary("x", "0")
 
 
 async def test_policies_that_may_not_be_read_are_told_and_not_heeded(

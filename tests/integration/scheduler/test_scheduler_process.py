@@ -138,6 +138,8 @@ async def test_a_failing_part_ends_the_process_loudly(
         (["--unit", "2GiB"], "unknown GPU memory unit '2GiB'; use 1GiB"),
         (["--isolated-max-pods", "0"], "at least 1"),
         (["--reservation-ttl", "0"], "above 0"),
+        (["--lease", "ack-co-scheduler"], "--lease ack-co-scheduler: write NAMESPACE/NAME"),
+        (["--lease", "a/b", "--kubeconfig", "/does/not/exist"], "/does/not/exist"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.model import names
 from tests.integration.whole.seen import Json, is_finished, is_running, node_of, waits_because
-from tests.integration.whole.world import World, gpu_pod, shared_node, until
+from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -131,6 +131,19 @@ async def test_the_documented_deployment_grows_to_6_and_shrinks_to_2_over_its_th
     await are_on(seen, "nginx", first=2)
     await status_says(seen, "nginx", "2, 0, 0")
     await seen.kubectl("taint", "node", "cloud", f"{TAINT}-")
+    await drop(seen, "nginx")
+
+
+async def test_the_example_of_the_guide_works_as_it_stands(seen: World) -> None:
+    ran = await seen.kubectl("apply", "-f", str(CHECKOUT / "examples" / "09-resource-policy.yaml"))
+    assert ran.code == 0, ran.text
+    await are_on(seen, "nginx", first=2)
+    await seen.kubectl("scale", "deployment/nginx", "--replicas=6")
+    # The last unit is every real node that is in no unit before it.
+    await are_on(seen, "nginx", first=2, second=2, wide=2)
+    await status_says(seen, "nginx", "2/2, 2/2, 2")
+    await seen.kubectl("scale", "deployment/nginx", "--replicas=2")
+    await are_on(seen, "nginx", first=2)
     await drop(seen, "nginx")
 
 
