@@ -42,7 +42,10 @@ class NoRule:
 
 
 class Claim:
-    """What the quotas of ``books`` say as they are now, for the pod ``uid``, of ``namespace``, that asks for ``amounts``."""
+    """What the quotas of ``books`` say for the pod ``uid``, of ``namespace``, that asks for ``amounts``.
+
+    It is good until another tree is in force; figures are those of the moment at which it is asked.
+    """
 
     def __init__(self, books: QuotaBooks, uid: str, namespace: str, amounts: type_of_amounts) -> None:
         self._books = books

@@ -291,8 +291,9 @@ class Preemptor:
             ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
         )
         claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
-        for victim in victims:
-            why = "" if claim is None else claim.words(victim.uid)
+        # All at once: a claim is one on the tree of this moment.
+        told = [(one, "" if claim is None else claim.words(one.uid)) for one in victims]
+        for victim, why in told:
             await self._evict(victim, record, plan.node, why)
 
     async def _evict(self, victim: PodRecord, record: PodRecord, node: str, why: str) -> None:

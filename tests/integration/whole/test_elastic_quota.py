@@ -36,8 +36,12 @@ class Shared:
         for pod in pods:
             pod["metadata"]["namespace"] = team
         body = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
-        ran = await self.seen.kubectl("apply", "-f", "-", stdin=body)
-        assert ran.code == 0, ran.text
+
+        async def applied() -> bool:
+            # A real API server takes none before the namespace has its service account.
+            return (await self.seen.kubectl("apply", "-f", "-", stdin=body)).code == 0
+
+        await until(applied, f"pods in {team} are taken")
 
     def pod(self, team: str, name: str) -> Json:
         return self.seen.pods.items.get(f"{team}/{name}", {"metadata": {}, "spec": {}})
