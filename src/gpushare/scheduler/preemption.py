@@ -198,7 +198,7 @@ class Preemptor:
         self._turn += 1
         claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
         rank = self._view.lesser(record.priority, guarded, claim)
-        if claim is not None and claim.short:
+        if claim is not None and not claim.enough(ended):
             # Somebody of its quotas has to go, whatever room there is: where none of them is nothing helps.
             there = {self._view.bound[uid].node for uid in claim.relieving() if rank(uid) is not None}
             nodes = [node for node in nodes if node in there]
