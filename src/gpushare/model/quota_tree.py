@@ -46,12 +46,14 @@ class Quota(msgspec.Struct, frozen=True):
 class QuotaTree(msgspec.Struct, frozen=True):
     """A tree that holds together. The root is the first of ``quotas``, and each comes after its parent.
 
-    ``leaf_of`` gives for a namespace the place of its quota; ``resources`` are all that any quota names.
+    ``leaf_of`` gives for a namespace the place of its quota; ``resources`` are all that any quota names. ``notes`` say where
+    children are promised more of what is not ours to give than their parent is.
     """
 
     quotas: tuple[Quota, ...]
     leaf_of: dict[str, int]
     resources: frozenset[str]
+    notes: tuple[str, ...] = ()
 
     def path(self, place: int) -> tuple[int, ...]:
         """A quota and those above it, the root last."""
@@ -165,6 +167,7 @@ def quota_tree_of(root: bytes) -> QuotaTree:
         tuple(reading.quotas),
         reading.leaf_of,
         frozenset(name for quota in reading.quotas for name in (*quota.min, *quota.max)),
+        tuple(reading.notes[:_TOLD]),
     )
 
 
@@ -175,6 +178,7 @@ class _Reading:
         self.quotas: list[Quota] = []
         self.leaf_of: dict[str, int] = {}
         self.problems: list[str] = []
+        self.notes: list[str] = []
         self._named: set[str] = set()
 
     def take(self, node: _Node, parent: int, level: int) -> None:
@@ -255,7 +259,9 @@ class _Reading:
         for quota, together in zip(self.quotas, sums, strict=True):
             for resource, least in together.items():
                 if least > quota.min.get(resource, 0):
-                    self._wrong(
+                    # An example of the documentation does that with processors, which nobody gives back for a guarantee.
+                    told = self.problems if resource in _OURS else self.notes
+                    told.append(
                         f"quota {quota.name}: its children's min of {resource} add up to {written(resource, least)}, "
                         f"above its own min ({written(resource, quota.min.get(resource, 0))}); "
                         "raise its min, or lower theirs"

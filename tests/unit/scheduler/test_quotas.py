@@ -341,6 +341,17 @@ def test_the_next_leader_knows_from_the_status_what_was_in_force(world: World) -
     assert (status["inForce"], status["quotas"]) == ("", [])
 
 
+def test_what_is_odd_and_does_no_harm_is_told_in_the_status(world: World) -> None:
+    odd = {**HALVES, "children": [{"name": "a", "namespaces": ["x"], "min": {"cpu": 2}}]}
+    world.view.quotas.upsert(tree(odd))
+    status = status_of(world.view.quotas, world.view.quotas.trees["tree"])
+    assert status["state"] == "InForce"
+    assert status["message"].startswith(
+        "quota root: its children's min of cpu add up to 2, above its own min (0)"
+    )
+    assert world.events.notes == []
+
+
 def test_of_two_trees_the_older_counts_and_the_other_is_told(world: World) -> None:
     quotas = world.view.quotas
     quotas.upsert(tree(HALVES, name="young", created="2026-11-22T12:00:00Z"))
