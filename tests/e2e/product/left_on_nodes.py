@@ -106,7 +106,10 @@ def _objects(cluster: Cluster) -> list[str]:
         ",".join(wanted),
         "-A",
         "-o",
-        'jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\\n"}{end}',
+        "jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} "
+        r"{.metadata.annotations.helm\.sh/resource-policy}"
+        '{"\\n"}{end}',
     ).stdout
-    # Kubelets make theirs some time after they are Ready.
-    return [line for line in listed.splitlines() if "/kube-node-lease/" not in line]
+    # Kubelets make theirs some time after they are Ready; a definition is kept, for with it users' objects would go.
+    lasting = (line for line in listed.splitlines() if "/kube-node-lease/" not in line)
+    return [line.rstrip() for line in lasting if not line.endswith(" keep")]
