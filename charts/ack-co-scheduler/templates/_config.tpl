@@ -23,7 +23,7 @@ profiles:
     pluginConfig:
       - name: NodeResourcesFit
         args:
-          ignoredResources: [aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage]
+          ignoredResources: [aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage, aliyun.com/gpu]
     {{- end }}
 extenders:
   - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}/gpushare

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from gpushare.ledger.quota import Charge, QuotaBooks, below
 from gpushare.model.amounts import type_of_amounts
+from gpushare.model.quota_tree import GIVEN
 
 
 class Rule(Protocol):
@@ -42,7 +43,10 @@ class NoRule:
 
 
 class Claim:
-    """What the quotas of ``books`` say as they are now, for the pod ``uid``, of ``namespace``, that asks for ``amounts``."""
+    """What the quotas of ``books`` say for the pod ``uid``, of ``namespace``, that asks for ``amounts``.
+
+    It is good until another tree is in force; figures are those of the moment at which it is asked.
+    """
 
     def __init__(self, books: QuotaBooks, uid: str, namespace: str, amounts: type_of_amounts) -> None:
         self._books = books
@@ -86,7 +90,10 @@ class Claim:
         return below(path, self._path) if self._path else path[:-1] or path
 
     def _is_within_min(self, leaf: int) -> bool:
-        """Whether all quotas of the one that waits stay within their ``min``, below where they meet those of ``leaf``."""
+        """Whether all quotas of the one that waits stay within their ``min``, below where they meet those of ``leaf``.
+
+        A ``min`` of processors alone is no claim on a GPU.
+        """
         tree = self._books.tree
         assert tree is not None
         guaranteed = False
@@ -95,7 +102,7 @@ class Claim:
                 amount = self._amounts.get(resource, 0)
                 if amount and self._books.staying(place, resource, but=self._uid) + amount > least:
                     return False
-                guaranteed |= amount > 0
+                guaranteed |= amount > 0 and resource in GIVEN
         return guaranteed
 
     def _spared(self, others: Sequence[Charge], charge: Charge) -> bool:

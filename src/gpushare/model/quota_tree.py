@@ -28,7 +28,8 @@ _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
 _QUALIFIED: Final = re.compile(
     r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
 )
-_OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
+#: What the product gives out itself: of these alone is anything taken back.
+GIVEN: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 _GUESSED: Final = ("requests.", "limits.")
 
 
@@ -46,12 +47,14 @@ class Quota(msgspec.Struct, frozen=True):
 class QuotaTree(msgspec.Struct, frozen=True):
     """A tree that holds together. The root is the first of ``quotas``, and each comes after its parent.
 
-    ``leaf_of`` gives for a namespace the place of its quota; ``resources`` are all that any quota names.
+    ``leaf_of`` gives for a namespace the place of its quota; ``resources`` are all that any quota names. ``notes`` say where
+    children are promised more of what is not ours to give than their parent is.
     """
 
     quotas: tuple[Quota, ...]
     leaf_of: dict[str, int]
     resources: frozenset[str]
+    notes: tuple[str, ...] = ()
 
     def path(self, place: int) -> tuple[int, ...]:
         """A quota and those above it, the root last."""
@@ -165,6 +168,7 @@ def quota_tree_of(root: bytes) -> QuotaTree:
         tuple(reading.quotas),
         reading.leaf_of,
         frozenset(name for quota in reading.quotas for name in (*quota.min, *quota.max)),
+        tuple(reading.notes[:_TOLD]),
     )
 
 
@@ -175,6 +179,7 @@ class _Reading:
         self.quotas: list[Quota] = []
         self.leaf_of: dict[str, int] = {}
         self.problems: list[str] = []
+        self.notes: list[str] = []
         self._named: set[str] = set()
 
     def take(self, node: _Node, parent: int, level: int) -> None:
@@ -255,7 +260,9 @@ class _Reading:
         for quota, together in zip(self.quotas, sums, strict=True):
             for resource, least in together.items():
                 if least > quota.min.get(resource, 0):
-                    self._wrong(
+                    # An example of the documentation does that with processors, which nobody gives back for a guarantee.
+                    told = self.problems if resource in GIVEN else self.notes
+                    told.append(
                         f"quota {quota.name}: its children's min of {resource} add up to {written(resource, least)}, "
                         f"above its own min ({written(resource, quota.min.get(resource, 0))}); "
                         "raise its min, or lower theirs"
@@ -270,12 +277,12 @@ def _resource_problem(resource: str) -> str:
     for prefix in _GUESSED:
         if resource.startswith(prefix):
             return f"that is how a ResourceQuota writes it; write {resource.removeprefix(prefix)}"
-    if resource in _PLAIN or resource in _OURS or re.fullmatch(r"hugepages-\w+", resource, re.ASCII):
+    if resource in _PLAIN or resource in GIVEN or re.fullmatch(r"hugepages-\w+", resource, re.ASCII):
         return ""
     if resource.startswith("aliyun.com/"):
-        return f"pods ask for {', '.join(_OURS[:-1])} or {_OURS[-1]}"
+        return f"pods ask for {', '.join(GIVEN[:-1])} or {GIVEN[-1]}"
     if _QUALIFIED.fullmatch(resource) is None:
-        return f"no such resource; write cpu, memory, ephemeral-storage, or a name with its domain, as {_OURS[0]}"
+        return f"no such resource; write cpu, memory, ephemeral-storage, or a name with its domain, as {GIVEN[0]}"
     return ""
 
 

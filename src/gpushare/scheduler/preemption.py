@@ -198,7 +198,7 @@ class Preemptor:
         self._turn += 1
         claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
         rank = self._view.lesser(record.priority, guarded, claim)
-        if claim is not None and claim.short:
+        if claim is not None and not claim.enough(ended):
             # Somebody of its quotas has to go, whatever room there is: where none of them is nothing helps.
             there = {self._view.bound[uid].node for uid in claim.relieving() if rank(uid) is not None}
             nodes = [node for node in nodes if node in there]
@@ -291,8 +291,9 @@ class Preemptor:
             ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
         )
         claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
-        for victim in victims:
-            why = "" if claim is None else claim.words(victim.uid)
+        # All at once: a claim is one on the tree of this moment.
+        told = [(one, "" if claim is None else claim.words(one.uid)) for one in victims]
+        for victim, why in told:
             await self._evict(victim, record, plan.node, why)
 
     async def _evict(self, victim: PodRecord, record: PodRecord, node: str, why: str) -> None:

@@ -60,7 +60,7 @@ def status_of(quotas: Quotas, record: QuotaTreeRecord) -> dict[str, Any]:
         for one in quotas.books.usage()
     ]
     if record.tree is not None:
-        return _status(record, "InForce", "", quotas.root_in_force, used)
+        return _status(record, "InForce", "; ".join(record.tree.notes), quotas.root_in_force, used)
     stays = "what was in force before stays" if quotas.in_use else "no quota is in force"
     return _status(record, "Refused", f"{record.problem}; {stays}", quotas.root_in_force, used)
 

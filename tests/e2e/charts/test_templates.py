@@ -262,7 +262,8 @@ def test_another_namespace_is_taken_over_everywhere(helm: Commands) -> None:
         elsewhere = {
             doc["metadata"]["name"] for doc in docs if doc["metadata"].get("namespace") not in (None, "gpu")
         }
-        assert elsewhere == ({f"{SCHEDULER}:authentication-reader"} if chart == SCHEDULER else set())
+        ours = {f"{SCHEDULER}:authentication-reader", f"{SCHEDULER}:elastic-quotas"}
+        assert elsewhere == (ours if chart == SCHEDULER else set())
         subjects = [subject for doc in docs for subject in doc.get("subjects", ())]
         assert {subject["namespace"] for subject in subjects} == {"gpu"}
     config = found(rendered(helm, SCHEDULER, "1.36.3", namespace="gpu"), "ConfigMap", SCHEDULER)

@@ -33,8 +33,6 @@ _KINDS = (
     "customresourcedefinitions.apiextensions.k8s.io",
     "priorityclasses.scheduling.k8s.io",
 )
-#: An uninstall leaves the definition, with everybody's policies.
-_KEPT = "/resourcepolicies.scheduling.alibabacloud.com"
 _PASSING = ("node.kubernetes.io/", "volumes.kubernetes.io/", "node.alpha.kubernetes.io/")
 
 
@@ -108,9 +106,10 @@ def _objects(cluster: Cluster) -> list[str]:
         ",".join(wanted),
         "-A",
         "-o",
-        'jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\\n"}{end}',
+        "jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} "
+        r"{.metadata.annotations.helm\.sh/resource-policy}"
+        '{"\\n"}{end}',
     ).stdout
-    # Kubelets make theirs some time after they are Ready.
-    return [
-        line for line in listed.splitlines() if "/kube-node-lease/" not in line and not line.endswith(_KEPT)
-    ]
+    # Kubelets make theirs some time after they are Ready; a definition is kept, for with it users' objects would go.
+    lasting = (line for line in listed.splitlines() if "/kube-node-lease/" not in line)
+    return [line.rstrip() for line in lasting if not line.endswith(" keep")]

@@ -203,3 +203,17 @@ def test_a_plan_is_found_whenever_any_set_would_do_and_is_one_that_loses_nobody_
     assert not any(some < victims for some in possible)
     worst = max((cluster.ranks[uid].priority for uid in victims), default=-1)
     assert worst == min(max((cluster.ranks[uid].priority for uid in some), default=-1) for some in possible)
+
+
+def test_a_node_that_takes_nothing_new_is_no_place_to_make_room() -> None:
+    cluster = Cluster(node("n", 16, 16))
+    cluster.put("low", 16, 1, "n")
+    cluster.put("low-2", 16, 1, "n")
+    cluster.ledger.set_node(structs.replace(node("n", 16, 16), refusal="its mode changes"))
+    assert cluster.plan(8, 5) is None
+    cluster.ledger.set_node(node("n", 16, 16, mode=NodeMode.MPS))
+    assert cluster.plan(4, 5, gpus=2) is None, "on MPS nodes a pod has one GPU"
+    assert cluster.plan(4, 5) is not None
+    # Compute is given on other nodes: nobody ends for it here.
+    cluster.ledger.set_node(node("n", 16, 16))
+    assert cluster.plan(4, 5, core=30) is None

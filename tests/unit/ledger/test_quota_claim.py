@@ -105,6 +105,9 @@ def test_a_min_of_another_resource_protects_too() -> None:
     books.charge("q", Charge("z", {MEM: 4000}))
     assert not claim_of(books, "x", 4).may_end("p", lesser=True)
     assert claim_of(books, "x", 4).may_end("q", lesser=True)
+    books.charge("r", Charge("x", {MEM: 1000}))
+    claim = Claim(books, "waits", "z", {MEM: 1000, CPU: 1000})
+    assert not claim.may_end("r", lesser=True), "processors are no claim on a GPU"
 
 
 def test_at_the_max_those_of_the_quota_relieve_it_and_borrowers_under_the_same_roof() -> None:

@@ -47,6 +47,25 @@ def test_the_documentations_tree_is_taken() -> None:
     assert tree.quotas[2].min == {"cpu": 10_000, "memory": 10 * 2**30 * 1000, "nvidia.com/gpu": 1000}
 
 
+def test_children_that_are_promised_more_processors_than_their_parent_are_told_and_taken() -> None:
+    """The documentation's example for job queues has such a group."""
+
+    def amounts(cpu: int, memory: str, gpus: int) -> dict[str, Any]:
+        return {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpus}
+
+    text = quota("text", min=amounts(40, "15Gi", 8), max=amounts(40, "30Gi", 10), namespaces=["text1"])
+    video = quota("video", min=amounts(12, "12Gi", 2), max=amounts(14, "14Gi", 4), namespaces=["video"])
+    group = quota("algorithm", text, video, min=amounts(50, "25Gi", 10), max=amounts(80, "50Gi", 14))
+    whole = amounts(100, "50Gi", 16)
+    tree = quota_tree_of(json.dumps(quota("root", group, min=whole, max=whole)).encode())
+    assert tree.notes == (
+        "quota algorithm: its children's min of cpu add up to 52, above its own min (50); "
+        "raise its min, or lower theirs",
+        "quota algorithm: its children's min of memory add up to 27Gi, above its own min (25Gi); "
+        "raise its min, or lower theirs",
+    )
+
+
 def test_min_and_max_may_be_left_out_and_attributes_are_passed_over() -> None:
     root = quota(
         "root", quota("a", namespaces=["a"], attributes={"resourceflavors": "x"}, max={"cpu": "500m"})

@@ -172,9 +172,10 @@ def test_of_a_pod_is_kept_what_policies_ask_about() -> None:
     assert policy_pod_of(decode_pod({"metadata": {"name": "p"}})).scheduled == 0.0
 
 
-def test_the_playground_has_the_definition_of_the_chart() -> None:
-    chart = CHECKOUT / "charts/ack-co-scheduler/crd/resourcepolicies.yaml"
-    copy = CHECKOUT / "src/gpushare/playground/controlplane/manifests/resourcepolicies.yaml"
+@pytest.mark.parametrize("definition", ["crd/resourcepolicies.yaml", "templates/crds/elasticquotatree.yaml"])
+def test_the_playground_has_the_definition_of_the_chart(definition: str) -> None:
+    chart = CHECKOUT / "charts/ack-co-scheduler" / definition
+    copy = CHECKOUT / "src/gpushare/playground/controlplane/manifests" / chart.name
     assert chart.read_text() == copy.read_text()
 
 

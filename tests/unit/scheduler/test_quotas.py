@@ -259,6 +259,28 @@ async def test_who_leaves_already_is_not_ended_twice_and_nobody_in_its_place(wor
     assert world.ledger.kept_on("uid-mine") == "n1"
 
 
+@pytest.mark.parametrize(("least", "ended"), [(2, 2), (3, 0)])
+async def test_a_gang_takes_back_for_all_of_it_or_for_nobody(world: World, least: int, ended: int) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    world.view.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
+    for number in range(4):
+        await bound(world, "z", f"b-{number}", 8, "n1" if number < 2 else "n2")
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: str(least)}
+    gang = [f"g-{number}" for number in range(least)]
+    for name in gang:
+        create(world, "x", name, 8, labels=labels)
+    for name in gang:
+        assert not ask(world, "x", name, "n1", "n2")[0]
+    await look(world)
+    assert len(world.api.evicted) == ended
+    for name in world.api.evicted:
+        end(world, "z", name)
+    found = [ask(world, "x", name, "n1", "n2")[0] for name in gang]
+    assert all(found) == bool(ended)
+    await look(world)
+    assert len(world.api.evicted) == ended
+
+
 async def test_the_end_of_a_pod_that_nobody_knows_is_no_news(world: World) -> None:
     world.view.quotas.upsert(tree(HALVES))
     world.view.quotas.ended("uid-nobody")
@@ -317,6 +339,17 @@ def test_the_next_leader_knows_from_the_status_what_was_in_force(world: World) -
     status = status_of(fresh.view.quotas, fresh.view.quotas.trees["tree"])
     assert status["message"].endswith("; no quota is in force")
     assert (status["inForce"], status["quotas"]) == ("", [])
+
+
+def test_what_is_odd_and_does_no_harm_is_told_in_the_status(world: World) -> None:
+    odd = {**HALVES, "children": [{"name": "a", "namespaces": ["x"], "min": {"cpu": 2}}]}
+    world.view.quotas.upsert(tree(odd))
+    status = status_of(world.view.quotas, world.view.quotas.trees["tree"])
+    assert status["state"] == "InForce"
+    assert status["message"].startswith(
+        "quota root: its children's min of cpu add up to 2, above its own min (0)"
+    )
+    assert world.events.notes == []
 
 
 def test_of_two_trees_the_older_counts_and_the_other_is_told(world: World) -> None:
