@@ -53,7 +53,7 @@ def test_the_walk_holds_on_the_real_control_plane(binaries: Path) -> None:
     assert "the two rules of the examples only" not in ran.stdout
 
 
-@pytest.mark.parametrize("file", ["test_gangs.py", "test_preemption.py"])
+@pytest.mark.parametrize("file", ["test_gangs.py", "test_preemption.py", "test_peoples_units.py"])
 def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
     binaries: Path, file: str
 ) -> None:

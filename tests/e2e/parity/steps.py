@@ -173,6 +173,22 @@ STEPS: Final = (
         "diff", "diff -f -", sent(pod("two", metadata={"labels": {"app": "two", "b": "d"}}, **_ON_T4)), code=1
     ),
     Step("dry run", "create --dry-run=server -o json -f -", sent(pod("dry"))),
+    Step(
+        "memory in MiB",
+        "create --dry-run=server -o json -f -",
+        sent(pod("mib", limits={"gpushare.dev/gpu-memory": "1500Mi"})),
+    ),
+    Step(
+        "percent of a card",
+        "create --dry-run=server -o json -f -",
+        sent(pod("percent", limits={"gpushare.dev/gpu-memory.percentage": 25})),
+    ),
+    Step(
+        "memory in bytes",
+        "create -f -",
+        sent(pod("bad", limits={"gpushare.dev/gpu-memory": "6144"})),
+        code=1,
+    ),
     Step("already there", "create -f -", sent(pod("two", **_ON_T4)), code=1),
     Step(
         "replace",

@@ -57,8 +57,10 @@ async def test_reviews_over_tls(running: Running) -> None:
     status, body = await running.post("/mutate", RIGHT)
     patch = [{"op": "add", "path": "/spec/schedulerName", "value": names.SCHEDULER_NAME}]
     assert answered(body)["patch"] == patch
+    status, body = await running.post("/units", review("pods", pod(CASES["mib"], "x")))
+    assert [one["op"] for one in answered(body)["patch"]] == ["remove", "add", "add", "add"]
     for unasked in ("pods/status", "services", "pods/eviction"):
-        for path in ("/mutate", "/validate"):
+        for path in ("/units", "/mutate", "/validate"):
             status, body = await running.post(path, review(unasked, {"metadata": {}, "spec": {}}))
             assert answered(body) == {"uid": "u-1", "allowed": True}
     status, body = await running.post("/validate", review("pods", None, operation="DELETE"))
@@ -313,6 +315,8 @@ async def test_the_command(tmp_path: Path) -> None:
         (["--listen", "nowhere"], "write HOST:PORT"),
         (["--metrics-listen", "127.0.0.1:99999"], "write HOST:PORT"),
         (["--valid-for", "0"], "--valid-for 0.0: give a number from"),
+        (["--unit", "2GiB"], "--unit: unknown GPU memory unit '2GiB'"),
+        (["--card-memory-mib", "-1"], "--card-memory-mib -1: give a number from 0 to"),
         (["--renew-before", "3000"], "give hours above 0 and below --valid-for"),
         (["--overlap", "80000", "--valid-for", "10"], "would end before the next one is served"),
         (["--node-binding", "sometimes"], "--help tells the options"),
