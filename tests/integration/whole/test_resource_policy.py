@@ -135,7 +135,7 @@ async def test_the_documented_deployment_grows_to_6_and_shrinks_to_2_over_its_th
 
 
 async def test_the_example_of_the_guide_works_as_it_stands(seen: World) -> None:
-    ran = await seen.kubectl("apply", "-f", str(CHECKOUT / "examples" / "09-resource-policy.yaml"))
+    ran = await seen.kubectl("apply", "-f", str(CHECKOUT / "examples" / "12-resource-policy.yaml"))
     assert ran.code == 0, ran.text
     await are_on(seen, "nginx", first=2)
     await seen.kubectl("scale", "deployment/nginx", "--replicas=6")

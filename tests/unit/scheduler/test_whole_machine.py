@@ -26,7 +26,14 @@ NODES = ("n0", "n1", "n2")
 SIZES = {"n0": (8192, 8192), "n1": (4096, 8080, 8192, 8192), "n2": (16384,)}
 #: Gangs and how many of each must run together.
 GANGS = {"g2": 2, "g3": 3, "g5": 5}
-MODES = (*(NodeMode.CORE_MEM,) * 4, NodeMode.SHARE, NodeMode.CGPU, NodeMode.MPS, NodeMode.DEFAULT)
+MODES = (
+    *(NodeMode.CORE_MEM,) * 4,
+    *(NodeMode.TOPOLOGY,) * 2,
+    NodeMode.SHARE,
+    NodeMode.CGPU,
+    NodeMode.MPS,
+    NodeMode.DEFAULT,
+)
 
 machine = settings(
     max_examples=100,
@@ -50,7 +57,9 @@ def node(name: str, generation: int = 0) -> NodeDevices:
 @st.composite
 def _asked(draw: st.DrawFn) -> dict[str, Any]:
     """What a new pod asks for, but for its name."""
-    kind = draw(st.sampled_from(("share", "share", "share", "several", "whole", "gang", "gang", "none")))
+    kind = draw(
+        st.sampled_from(("share", "share", "share", "several", "whole", "gpus", "gang", "gang", "none"))
+    )
     labels: dict[str, str] = {}
     mem: int | None = draw(st.sampled_from((1, 2, 3, 4, 4, 7, 8, 16)))
     core = draw(st.sampled_from((None, None, 30, 50, 100)))
@@ -60,7 +69,7 @@ def _asked(draw: st.DrawFn) -> dict[str, Any]:
         labels[names.LABEL_POD_GPU_COUNT] = str(count)
     elif kind == "whole":
         labels[names.LABEL_POD_PLACEMENT] = names.POD_PLACEMENT_WHOLE_DEVICE
-    elif kind == "none":
+    elif kind in ("gpus", "none"):
         mem = core = None
     elif kind == "gang":
         gang = draw(st.sampled_from(sorted(GANGS)))
@@ -71,6 +80,7 @@ def _asked(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "mem": mem,
         "core": core,
+        "gpus": draw(st.integers(1, 4)) if kind == "gpus" else None,
         "labels": labels,
         "priority": draw(st.sampled_from((0, 0, 10, 1000))),
         "never": draw(st.integers(0, 5)) == 0,
@@ -114,7 +124,7 @@ class WholeMachine(RuleBasedStateMachine):
             for _ in range(together if asked["labels"].get(names.LABEL_GANG_NAME) else 1):
                 self.made += 1
                 name = f"p{self.made}"
-                self.cluster.api.create(pod_object(name, uid=f"uid-{self.made}", **asked))
+                self.cluster.api.create(_pod(name, f"uid-{self.made}", **asked))
                 self.cluster.api.changed(name)
 
     @rule(new=st.lists(_asked(), min_size=4, max_size=12))
@@ -328,6 +338,13 @@ class WholeMachine(RuleBasedStateMachine):
         """Whether pods with a GPU run without the others; who asks for none is bound without a question to us."""
         bound = [pod for pod in self.cluster.running().values() if self._gang_of(pod) == gang]
         return any(map(_asks, bound)) and len(bound) < GANGS[gang]
+
+
+def _pod(name: str, uid: str, *, gpus: int | None, **asked: Any) -> dict[str, Any]:
+    made = pod_object(name, uid=uid, **asked)
+    if gpus is not None:
+        made["spec"]["containers"][0]["resources"]["limits"][names.GPU_WHOLE] = gpus
+    return made
 
 
 def _asks(pod: dict[str, Any]) -> bool:
