@@ -113,8 +113,9 @@ async def test_the_pods_of_a_gang_each_have_an_island(seen: World) -> None:
         pod["metadata"]["labels"] = gang
     await seen.create(pods[0])
     await seen.pods.until(
-        lambda: "gang default/g needs 2 pods together: there are 1" in waits_because(seen.pod("g-0")),
+        lambda: "gang default/g" in waits_because(seen.pod("g-0")),
         "it waits",
+        tell=lambda: (waits_because(seen.pod("g-0")), seen.events_of("g-0")),
     )
     await seen.create(pods[1])
     await seen.run_all("g-0", "g-1")
