@@ -1,0 +1,56 @@
+"""Pods of several GPUs, and several pods that run together, on the real cluster."""
+
+import json
+
+from gpushare.model import names
+from gpushare.playground import gpus
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.product import Product, gpu_pod
+
+NODE = "core-mem-v100x4"
+UUIDS = [gpu.uuid for gpu in gpus.preset("core-mem-4", NODE).gpus]
+
+
+def members(name: str, count: int, mem: int) -> list[dict[str, object]]:
+    labels = {"app": name, names.LABEL_GANG_NAME: name, names.LABEL_GANG_LEAST: str(count)}
+    return [gpu_pod(f"{name}-{number}", mem, labels=labels, node=NODE) for number in range(count)]
+
+
+def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> None:
+    product.offers(NODE, gpu_mem=60, gpu_core=400)
+    labels = {"app": "wide", names.LABEL_POD_GPU_COUNT: "2"}
+    product.apply(gpu_pod("wide", 8, labels=labels, node=NODE))
+    (pod,) = product.running("app=wide")
+    given = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert [share["units"] for share in given] == [4, 4]
+    seen = product.environment("wide")
+    visible = seen[names.ENV_VISIBLE_DEVICES].split(",")
+    assert {UUIDS.index(one) for one in visible} == {share["index"] for share in given}
+    assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("4", "15")
+    assert sorted(cell for cell in product.row(NODE) if cell.endswith("/15")) == [
+        "0/15",
+        "0/15",
+        "4/15",
+        "4/15",
+    ]
+    ran = product.run("kubectl", "apply", "-f", "-", stdin=json.dumps(gpu_pod("odd", 7, labels=labels)))
+    assert ran.code == 1, "7 units over 2 GPUs"
+    assert names.LABEL_POD_GPU_COUNT in ran.text
+
+
+def test_a_gang_runs_whole_or_not_at_all(product: Product) -> None:
+    product.offers(NODE, gpu_mem=60, gpu_core=400)
+    product.apply(gpu_pod("before", 15, labels={"app": "before"}, node=NODE))
+    product.running("app=before")
+    product.apply(*members("together", 4, 15))
+    for number in range(4):
+        wait_for(
+            "each says what its gang lacks",
+            lambda pod=f"together-{number}": any(
+                "gang default/together" in one for one in product.events(pod)
+            ),
+            timeout=60,
+        )
+    assert not any(pod["spec"].get("nodeName") for pod in product.pods("app=together"))
+    product.kubectl("delete", "pod", "before", "--grace-period=1")
+    product.running("app=together", 4)
