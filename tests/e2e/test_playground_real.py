@@ -53,7 +53,19 @@ def test_the_walk_holds_on_the_real_control_plane(binaries: Path) -> None:
     assert "the two rules of the examples only" not in ran.stdout
 
 
-@pytest.mark.parametrize("file", ["test_gangs.py", "test_preemption.py", "test_peoples_units.py"])
+#: Tests of the whole that start a playground, and may start it on the real control plane.
+WHOLE = (
+    "gangs",
+    "preemption",
+    "peoples_units",
+    "resource_policy",
+    "elastic_quota",
+    "topology",
+    "defragmentation",
+)
+
+
+@pytest.mark.parametrize("file", [f"test_{subject}.py" for subject in WHOLE])
 def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
     binaries: Path, file: str
 ) -> None:
