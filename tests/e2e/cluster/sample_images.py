@@ -13,7 +13,11 @@ from images.oci import Config, Entry, file, folder, link, make_layer, write_arch
 from tests.e2e.cluster.binaries import INIT, CannotBuild, cache
 from tests.e2e.cluster.settings import PAUSE_IMAGE
 
-BUSYBOX_IMAGES: Final = ("e2e.local/busybox:1", "docker.io/library/busybox:1.35")
+BUSYBOX_IMAGES: Final = (
+    "e2e.local/busybox:1",
+    "docker.io/library/busybox:1.35",
+    "docker.io/library/busybox:1.36",
+)
 """Names of the image with a shell, nc, httpd; its wget crashes in pods, nc does not."""
 
 
