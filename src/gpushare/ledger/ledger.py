@@ -5,7 +5,7 @@ cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the
 there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress, repeat
 
 import numpy as np
@@ -17,13 +17,15 @@ from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.placement import choose, choose_several
-from gpushare.ledger.preemption import Plan, best_plan, type_of_rank
+from gpushare.ledger.preemption import Plan, first_plan, type_of_rank
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
 from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
+from gpushare.ledger.vacating import host_of, roomiest, scattered, type_of_may_move
 from gpushare.model.allocation import Allocation, GpuShare, allocate_on, allocate_over
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
+from gpushare.moves import Host
 
 
 class Ledger:
@@ -132,21 +134,30 @@ class Ledger:
         self._put(Held(uid, pod, node, allocation, confirmed=False))
         return allocation
 
-    def hold(self, uid: str, pod: str, node: str, allocation: Allocation, *, confirmed: bool = True) -> None:
+    def hold(
+        self,
+        uid: str,
+        pod: str,
+        node: str,
+        allocation: Allocation,
+        *,
+        confirmed: bool = True,
+        priority: int = 0,
+    ) -> None:
         """Record what the API server says that the pod holds, in place of whatever it held here before.
 
         It is recorded even where it does not fit: what others gave away is gone all the same. What is not
-        ``confirmed`` counts like a reservation, and does not take the place of what is.
+        ``confirmed`` counts like a reservation, and does not take the place of what is. ``priority`` as in ``Held``.
         """
         held = self._held.get(uid)
         if held is not None:
             if held.confirmed and not confirmed:
                 return
-            if held.node == node and held.allocation == allocation:
+            if held.node == node and held.allocation == allocation and held.priority == priority:
                 self._reserved += held.confirmed - confirmed
-                self._held[uid] = Held(uid, pod, node, held.allocation, confirmed)
+                self._held[uid] = Held(uid, pod, node, held.allocation, confirmed, priority)
                 return
-        self._put(Held(uid, pod, node, allocation, confirmed))
+        self._put(Held(uid, pod, node, allocation, confirmed, priority))
 
     def release(self, uid: str) -> bool:
         """Free what the pod holds, reserved or confirmed; false if it held nothing."""
@@ -173,14 +184,22 @@ class Ledger:
     def plan(
         self,
         request: Request,
-        nodes: Iterable[str],
+        nodes: Sequence[str],
         rank: type_of_rank,
         *,
         forced: Collection[str] = (),
+        priority: int | None = None,
     ) -> Plan | None:
-        """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps."""
-        books = (book for name in nodes if (book := self._nodes.get(name)) is not None)
-        return best_plan(books, self._held.__getitem__, request, rank, forced=forced)
+        """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps.
+
+        With the ``priority`` below which ``rank`` lets pods go only nodes are looked at where that can be enough.
+        """
+        found = None
+        if priority is not None:
+            found = self._columns.where_others_could_go(request, priority, self._places(nodes))
+        stages = [nodes] if found is None else ([nodes[place] for place in some.tolist()] for some in found)
+        books = ([book for name in some if (book := self._nodes.get(name)) is not None] for some in stages)
+        return first_plan(books, self._held.__getitem__, request, rank, forced=forced)
 
     def keep(self, uid: str, request: Request, plan: Plan) -> None:
         """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""
@@ -214,6 +233,22 @@ class Ledger:
             return self.filter(request, nodes)
         finally:
             self._keep(book, kept[1], 1)
+
+    # --- room that pods could make by moving -----------------------------------------------------
+
+    def scattered(self, request: Request, nodes: Sequence[str]) -> list[str]:
+        """Those of ``nodes`` that have room for ``request`` on all GPUs together, those that lack least on one first."""
+        return [nodes[place] for place in scattered(self._columns, request, self._places(nodes)).tolist()]
+
+    def roomiest(self) -> list[str]:
+        """The nodes of which a GPU has the most free, as many as a look at moves needs."""
+        names = list(self._column_of)
+        return [names[place] for place in roomiest(self._columns, self._places(names)).tolist()]
+
+    def host(self, node: str, may_move: type_of_may_move) -> Host | None:
+        """The node as the planner of moves takes it; ``None`` where it is not known or takes nothing new."""
+        book = self._nodes.get(node)
+        return None if book is None else host_of(book, self._held.__getitem__, may_move)
 
     def _unkeep_all(self, node: str) -> None:
         for uid in [uid for uid, kept in self._kept.items() if kept[0] == node]:
@@ -349,8 +384,7 @@ class Ledger:
     def _take(self, book: NodeBook, held: Held) -> None:
         for share in map(book.counted, held.allocation.gpus):
             gpu = book.gpu(share.uuid)
-            gpu.used_mib += share.mib
-            gpu.used_core += share.core_percent
+            gpu.count(held.priority, share, 1)
             gpu.pods[held.uid] = None
             self._changed(book, share.uuid)
 
@@ -358,8 +392,7 @@ class Ledger:
         shares = [book.counted(share) for share in held.allocation.gpus]
         for share in shares:
             gpu = book.gpus[share.uuid]
-            gpu.used_mib -= share.mib
-            gpu.used_core -= share.core_percent
+            gpu.count(held.priority, share, -1)
             gpu.pods.pop(held.uid, None)
         # Only now: an allocation may name a GPU twice.
         for share in shares:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Final
 
 from gpushare import logs
 from gpushare.kube.access import load_access
@@ -11,8 +12,15 @@ from gpushare.model.device import Placement
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.bind import RESERVATION_TTL_S
+from gpushare.scheduler.defragmentation import Limits
 from gpushare.scheduler.process import Settings, serve
 from gpushare.serving.command import address, run
+
+_LIMITS: Final = {
+    "interval": "seconds between two acts at the least (default %(default)s)",
+    "wait": "seconds that a pod waits before others move for it (default %(default)s)",
+    "moves": "pods that move in one act at most (default %(default)s)",
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,6 +63,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="default %(default)s",
     )
+    moving = parser.add_argument_group("defragmentation", "pods that move so that one fits that waits")
+    moving.add_argument(
+        "--defragmentation",
+        action="store_true",
+        help="evict pods for it, as their budgets allow (default: never)",
+    )
+    limits = Limits()
+    for option, value, kind, what in (
+        ("interval", limits.interval_s, float, "SECONDS"),
+        ("wait", limits.wait_s, float, "SECONDS"),
+        ("moves", limits.most_moves, int, "PODS"),
+    ):
+        moving.add_argument(
+            f"--defragmentation-{option}", type=kind, default=value, metavar=what, help=_LIMITS[option]
+        )
     parser.add_argument("--log-format", choices=logs.LAYOUTS, default="text")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info")
     return parser
@@ -67,6 +90,9 @@ def _settings(options: argparse.Namespace) -> Settings:
         raise ValueError(f"--isolated-max-pods {options.isolated_max_pods}: at least 1")
     if not 0 < options.reservation_ttl <= 3600:
         raise ValueError(f"--reservation-ttl {options.reservation_ttl}: above 0 and at most 3600 seconds")
+    limits = Limits(
+        options.defragmentation_interval, options.defragmentation_wait, options.defragmentation_moves
+    )
     return Settings(
         host=host,
         port=port,
@@ -76,6 +102,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         isolated_cap=options.isolated_max_pods,
         node_policy=Placement(options.node_policy),
         reservation_ttl_s=options.reservation_ttl,
+        defragmentation=limits if options.defragmentation else None,
     )
 
 

@@ -16,7 +16,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
 from gpushare.ledger.preemption import Plan, sequence_from
-from gpushare.model.disruption import DisruptionBudget
+from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.objects import Pod
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.view import ClusterView
@@ -134,18 +134,20 @@ class Preemptor:
     def _plan(self, record: PodRecord, nodes: list[str], guarded: set[str]) -> Plan | None:
         if self._view.waiting.get(record.uid) is not record or self._ledger.held(record.uid) is not None:
             return None
+        if self._ledger.kept_on(record.uid):
+            return None  # others are moved for it, or were ended
         assert record.request is not None
         self._turn += 1
         rank = self._view.lesser(record.priority, guarded)
-        return self._ledger.plan(record.request, sequence_from(nodes, self._turn), rank)
+        turned = list(sequence_from(nodes, self._turn))
+        return self._ledger.plan(record.request, turned, rank, priority=record.priority)
 
     async def _protected(self, plan: Plan) -> set[str]:
         """Those victims of the plan that budgets do not let go, or that are not what we know of them any more."""
         if not plan.victims:
             return set()
         budgets = await self._pods.list_budgets()
-        spent: dict[int, int] = {}
-        found: set[str] = set()
+        victims: list[Pod] = []
         for uid in plan.victims:
             record = self._view.bound.get(uid)
             if record is None:
@@ -157,12 +159,9 @@ class Preemptor:
                 if error.not_found:
                     continue
                 raise
-            for index, budget in enumerate(budgets):
-                if pod.metadata.uid == uid and budget.covers(namespace, pod.metadata.labels or {}):
-                    spent[index] = spent.get(index, 0) + 1
-                    if spent[index] > budget.status.disruptions_allowed:
-                        found.add(uid)
-        return found
+            if pod.metadata.uid == uid:
+                victims.append(pod)
+        return protected(victims, budgets)
 
     async def _end(self, record: PodRecord, plan: Plan) -> None:
         assert record.request is not None

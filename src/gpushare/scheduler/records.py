@@ -49,6 +49,10 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     created: str = ""
     """RFC 3339."""
     cpu_milli: int = 0
+    owner: str = ""
+    """UID of the controller that would make it anew elsewhere; empty where it may not be moved, or nothing is ever moved."""
+    room_made: str = ""
+    """When others were moved for it; empty where they were not, or nothing is ever moved."""
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""
