@@ -212,12 +212,13 @@ class Columns:
             closed = closed | (self.no_core.take(at) != 0)
         if request.gpu_count > 1:
             closed = closed | (self.one_gpu.take(at) != 0)
+        given = (self.room_units.take(at, axis=1) != SHUT) & ~closed
         lacking = Lacking(
-            total_mib=np.where((self.room_units[:, at] == SHUT) | closed, 0, self.total_mib[:, at]),
-            taken_mib=self.taken_mib[:, at],
-            units=self.units[:, at],
-            used_core=self.used_core[:, at],
-            pods=self.pods[:, at],
+            total_mib=self.total_mib.take(at, axis=1) * given,
+            taken_mib=self.taken_mib.take(at, axis=1),
+            units=self.units.take(at, axis=1),
+            used_core=self.used_core.take(at, axis=1),
+            pods=self.pods.take(at, axis=1),
             max_pods=self.max_pods.take(at),
         )
         return levels(lacking, classes, request)

@@ -34,9 +34,9 @@ class Plan(NamedTuple):
     """Smaller is better, as kube-scheduler has it: guarded victims, the highest priority, the sum, the number, age."""
 
 
-#: Nodes with a plan that are compared, and nodes that are looked at for them, each of which takes up to a tenth of a millisecond.
-ENOUGH: Final = 64
-MOST_TRIED: Final = 128
+#: Nodes with a plan that are compared, and nodes that are looked at for them, each of which takes some tenths of a millisecond.
+ENOUGH: Final = 16
+MOST_TRIED: Final = 64
 
 type_of_rank = Callable[[str], Rank | None]
 """The rank of a pod that may have to go for this request; ``None``: it stays."""
@@ -90,13 +90,15 @@ def plan_of(
     if not others <= ranks.keys() | leaving:
         return None  # who asks for memory alone and who asks for compute too are never on one node
     leaving |= others
-    gpus = [gpu for gpu in book.present if gpu.device is not None and gpu.device.in_service]
+    rooms = [
+        _Room(book, held, gpu) for gpu in book.present if gpu.device is not None and gpu.device.in_service
+    ]
     best: Plan | None = None
-    for some in _choices(gpus, request):
-        gone = _fewest(book, held, request, some, ranks, leaving)
+    for some in _choices(rooms, request):
+        gone = _fewest(book, request, some, ranks, leaving)
         if gone is None:
             continue
-        rows = tuple(gpu.row for gpu in some if _fits(book, held, request, gpu, gone | leaving))
+        rows = tuple(room.gpu.row for room in some if room.fits(request, gone | leaving))
         victims = (gone | others) - {uid for uid, one in ranks.items() if one.leaving} - set(forced)
         plan = Plan(book.name, rows[: request.gpu_count], _by_worth(victims, ranks), _cost(victims, ranks))
         if best is None or plan.cost < best.cost:
@@ -104,11 +106,50 @@ def plan_of(
     return best
 
 
-def _choices(gpus: list[GpuBook], request: Request) -> Iterator[list[GpuBook]]:
+class _Room:
+    """A GPU in service, and what each of its pods holds of it: MiB and percent."""
+
+    __slots__ = ("_device", "_node", "_shares", "gpu")
+
+    def __init__(self, book: NodeBook, held: type_of_held, gpu: GpuBook) -> None:
+        assert gpu.device is not None
+        assert book.devices is not None
+        self.gpu = gpu
+        self._device = gpu.device
+        self._node = book.devices
+        self._shares: dict[str, tuple[int, int]] = {}
+        for uid in gpu.pods:
+            mib = core_percent = 0
+            for share in map(book.counted, held(uid).allocation.gpus):
+                if share.uuid == gpu.device.uuid:
+                    mib += share.mib
+                    core_percent += share.core_percent
+            self._shares[uid] = (mib, core_percent)
+
+    def fits(self, request: Request, away: set[str]) -> bool:
+        """Whether the request fits here without the pods that are ``away``."""
+        gpu, device, node = self.gpu, self._device, self._node
+        going = self._shares.keys() & away
+        if request.whole_device and (len(going) < len(self._shares) or gpu.kept_pods or device.foreign_mib):
+            return False
+        if node.max_pods is not None and len(self._shares) + gpu.kept_pods - len(going) >= node.max_pods:
+            return False
+        free_mib = device.total_mib - gpu.taken_mib
+        free_core = 100 - gpu.used_core - gpu.kept_core
+        for uid in going:
+            mib, core_percent = self._shares[uid]
+            free_mib += mib
+            free_core += core_percent
+        if request.wants_core and (not node.mode.gives_core or free_core < request.core_percent):
+            return False
+        return free_mib >= 0 and ((free_mib + 1) * gpu.units - 1) // device.total_mib >= request.memory_units
+
+
+def _choices(rooms: list[_Room], request: Request) -> Iterator[list[_Room]]:
     if request.gpu_count == 1:
-        yield from ([gpu] for gpu in gpus)
+        yield from ([room] for room in rooms)
     else:
-        yield gpus
+        yield rooms
 
 
 def _other_kind(book: NodeBook, held: type_of_held, request: Request) -> set[str]:
@@ -122,25 +163,20 @@ def _other_kind(book: NodeBook, held: type_of_held, request: Request) -> set[str
 
 
 def _fewest(
-    book: NodeBook,
-    held: type_of_held,
-    request: Request,
-    gpus: list[GpuBook],
-    ranks: dict[str, Rank],
-    leaving: set[str],
+    book: NodeBook, request: Request, rooms: list[_Room], ranks: dict[str, Rank], leaving: set[str]
 ) -> set[str] | None:
-    """A smallest set of pods without which enough of ``gpus`` fit, besides those that leave."""
+    """A smallest set of pods without which enough of ``rooms`` fit, besides those that leave."""
     assert book.devices is not None
-    cap, there = book.devices.max_node_pods, book.uids()
+    cap, there = book.devices.max_node_pods, book.uids() if book.devices.max_node_pods is not None else set()
     # At the node's cap of pods the end of any of them helps.
     full = cap is not None and len(there - leaving) >= cap
-    gone = ((there if full else {uid for gpu in gpus for uid in gpu.pods}) & ranks.keys()) - leaving
+    gone = ((there if full else {uid for room in rooms for uid in room.gpu.pods}) & ranks.keys()) - leaving
 
     def fit() -> bool:
         away = gone | leaving
         if cap is not None and len(there - away) >= cap:
             return False
-        return sum(_fits(book, held, request, gpu, away) for gpu in gpus) >= request.gpu_count
+        return sum(room.fits(request, away) for room in rooms) >= request.gpu_count
 
     if not fit():
         return None
@@ -149,30 +185,6 @@ def _fewest(
         if not fit():
             gone.add(uid)
     return gone
-
-
-def _fits(book: NodeBook, held: type_of_held, request: Request, gpu: GpuBook, away: set[str]) -> bool:
-    device, devices = gpu.device, book.devices
-    assert device is not None
-    assert devices is not None
-    going = [uid for uid in gpu.pods if uid in away]
-    shares = [
-        share
-        for uid in going
-        for share in map(book.counted, held(uid).allocation.gpus)
-        if share.uuid == device.uuid
-    ]
-    if request.whole_device and (len(going) < len(gpu.pods) or gpu.kept_pods or device.foreign_mib):
-        return False
-    pods = len(gpu.pods) + gpu.kept_pods - len(going)
-    if devices.max_pods is not None and pods >= devices.max_pods:
-        return False
-    if request.wants_core:
-        core = 100 - gpu.used_core - gpu.kept_core + sum(share.core_percent for share in shares)
-        if not devices.mode.gives_core or core < request.core_percent:
-            return False
-    free_mib = device.total_mib - gpu.taken_mib + sum(share.mib for share in shares)
-    return free_mib >= 0 and ((free_mib + 1) * gpu.units - 1) // device.total_mib >= request.memory_units
 
 
 def _by_worth(uids: Collection[str], ranks: dict[str, Rank]) -> tuple[str, ...]:

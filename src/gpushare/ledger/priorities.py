@@ -64,7 +64,7 @@ class Priorities:
         if self._too_many:
             return None
         classes = sorted(one for one in self._planes if one < priority)
-        return (self._planes[one][:, :, at] for one in classes)
+        return (self._planes[one].take(at, axis=2) for one in classes)
 
 
 class Lacking:
@@ -77,7 +77,7 @@ class Lacking:
         self, *, total_mib: Ints, taken_mib: Ints, units: Ints, used_core: Ints, pods: Ints, max_pods: Ints
     ) -> None:
         self._there = total_mib > 0
-        self._total_mib = np.maximum(total_mib, 1)
+        self._total_mib = total_mib
         self._free_mib = total_mib - taken_mib
         self._units = units
         self._used_core = used_core
@@ -92,8 +92,9 @@ class Lacking:
 
     def fits(self, request: Request) -> Mask:
         """The nodes on which enough GPUs have room for ``request`` now, as far as is known here."""
-        room = ((self._free_mib + 1) * self._units - 1) // self._total_mib
-        gpus = self._there & (self._free_mib >= 0) & (room >= request.memory_units)
+        # As ``GpuBook.refresh`` has it, without the division.
+        gpus = (self._free_mib + 1) * self._units > request.memory_units * self._total_mib
+        gpus &= self._there & (self._free_mib >= 0)
         gpus &= self._pods < (1 if request.whole_device else self._max_pods)
         # Pods with compute and pods without are never on one node.
         if request.wants_core:

@@ -124,6 +124,23 @@ def test_closed_nodes_are_left_out() -> None:
         assert cluster.plan(asks(4), 5, narrowed=True, nodes=("a",)) is not None
 
 
+def test_one_node_alone_says_the_same_of_closed_nodes_and_of_pods_on_two_gpus() -> None:
+    for mode, request in ((NodeMode.SHARE, asks(4, 30)), (NodeMode.MPS, asks(4, gpus=2))):
+        cluster = Cluster(node("a", 16, 16, mode=mode))
+        cluster.put("a", 0, 16, 0)
+        assert cluster.plan(request, 5, narrowed=False, nodes=("a",)) is None
+    closed = NodeDevices("a", NodeMode.SHARE, MemoryUnit.GIB, node("a", 16).devices, refusal="switching")
+    assert Cluster(closed).plan(asks(1), 5, narrowed=False, nodes=("a",)) is None
+    cluster = Cluster(node("a", 16, 16))
+    both = holding(*(share(f"GPU-a-{gpu}", 16384, 16, 16, index=gpu) for gpu in (0, 1)))
+    cluster.ledger.hold("two", "default/two", "a", both)
+    cluster.ranks["two"] = Rank(0)
+    for narrowed in (False, True):
+        found = cluster.plan(asks(4), 5, narrowed=narrowed, nodes=("a",))
+        assert found is not None
+        assert found.victims == ("two",)
+
+
 def test_with_too_many_priorities_every_node_is_looked_at() -> None:
     cluster = Cluster(node("a", 80))
     for priority in range(MOST_CLASSES + 2):

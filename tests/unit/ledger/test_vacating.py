@@ -126,3 +126,16 @@ def test_caps_of_pods_hold_for_who_comes_and_for_who_waited() -> None:
     found = cheaper_way(n, [(m, m.gpus[0])], asks(13), Outlook(None))
     assert [(move.pod, move.target.node) for move in found.moves] == [("b", "m")]
     assert cheaper_way(n, [(m, m.gpus[0])], asks(13), found) == found
+
+
+def test_two_that_each_find_a_place_but_not_both_do_not_move() -> None:
+    made = ledger(node("n", 16, 16), node("m", 16))
+    made.reserve("a", "default/a", asks(6), "n")
+    made.reserve("b", "default/b", asks(6), "n")
+    made.reserve("c", "default/c", asks(9), "n")
+    made.reserve("d", "default/d", asks(11), "m")
+    n = made.host("n", lambda uid: uid != "c")
+    assert n is not None
+    # 4 free beside the two and 7 beside the third: one of them has room there, the other nowhere.
+    assert outlook([n], asks(11)) == Outlook(None)
+    assert len(outlook([n], asks(10)).moves) == 1

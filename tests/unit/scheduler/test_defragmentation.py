@@ -535,3 +535,78 @@ async def test_when_the_second_of_two_may_not_go_the_first_keeps_its_place() -> 
 def test_limits_out_of_range_are_refused_by_name(limits: tuple[float, float, int], option: str) -> None:
     with pytest.raises(ValueError, match=f"--defragmentation-{option}"):
         Limits(*limits)
+
+
+async def test_two_pods_that_move_to_one_node_must_both_find_room_there() -> None:
+    for cpu, evicted in (("8", ["a", "b"]), ("1", [])):
+        moving = Moving()
+        moving.node("n", 16, 16, 16)
+        moving.node("m", 16)
+        moving.api.nodes["m"]["status"]["allocatable"]["cpu"] = cpu
+        for name, units, owner in (("a", 5, "rs"), ("b", 5, "rs"), ("c", 12, ""), ("d", 12, "")):
+            await moving.bound(name, units, "n", owner=owner)
+        for name in ("a", "b"):
+            resources = moving.api.pods[f"default/{name}"]["spec"]["containers"][0]["resources"]
+            resources["requests"] = {"cpu": "1"}
+        moving.made("wide", 14, "")
+        assert not moving.ask("wide", "n")
+        await moving.look(INTERVAL_S)
+        assert sorted(moving.api.evicted) == evicted
+        assert [place.node for place in moving.mover._places] == ["m"] * len(evicted)
+
+
+async def test_room_that_is_given_away_meanwhile_is_nobodys_to_make(moving: Moving) -> None:
+    moving.node("m", 16)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    moving.api.reading.append(
+        lambda: moving.ledger.reserve("uid-x", "default/x", pod_request(6), "n") and None
+    )
+    await moving.look(INTERVAL_S)
+    assert not moving.api.evicted
+    assert moving.ledger.kept_on("uid-wide") == ""
+
+
+async def test_only_so_many_ways_are_tried_at_one_look() -> None:
+    moving = Moving()
+    moving.node("n", *[16] * 6)
+    moving.node("m", 16)
+    moving.api.nodes["m"]["spec"] = {"unschedulable": True}
+    for number in range(6):
+        await moving.bound(f"p{number}", 10, "n")
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    del moving.api.nodes["m"]["spec"]["unschedulable"]
+    reads: list[int] = []
+
+    def gone() -> None:
+        reads.append(1)
+        raise ApiError(404, "NotFound", "gone", "")
+
+    moving.api.reading += [gone] * 6
+    await moving.look(INTERVAL_S)
+    assert len(reads) == 5
+    assert not moving.api.evicted
+
+
+async def test_who_is_bound_while_another_is_looked_at_is_passed_over(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving.made("wide", 12, "")
+    moving.made("other", 12, "")
+    for name in ("wide", "other"):
+        assert not moving.ask(name, "n")
+    monkeypatch.setattr(moving.ledger, "roomiest", lambda: moving.mover._refused.pop("uid-wide", None) and [])
+    await moving.look(INTERVAL_S)
+    assert not moving.api.evicted
+
+
+async def test_nodes_that_close_while_it_is_thought_about_are_passed_over(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving.node("m", 16)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    monkeypatch.setattr(moving.ledger, "host", lambda name, may_move: None)
+    await moving.look(INTERVAL_S)
+    assert not moving.api.evicted
