@@ -5,7 +5,7 @@ cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the
 there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress, repeat
 
 import numpy as np
@@ -179,8 +179,6 @@ class Ledger:
         """Count a request into the mix that is to be expected: once for each pod, whether it fits or not."""
         self._growth.arrived(request)
 
-    # --- room for pods that wait for others to end ----------------------------------------------
-
     def plan(
         self,
         request: Request,
@@ -190,16 +188,17 @@ class Ledger:
         forced: Collection[str] = (),
         priority: int | None = None,
     ) -> Plan | None:
-        """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps.
-
-        With the ``priority`` below which ``rank`` lets pods go only nodes are looked at where that can be enough.
-        """
-        found = None
-        if priority is not None:
-            found = self._columns.where_others_could_go(request, priority, self._places(nodes))
-        stages = [nodes] if found is None else ([nodes[place] for place in some.tolist()] for some in found)
-        books = ([book for name in some if (book := self._nodes.get(name)) is not None] for some in stages)
+        """Whose end on which of ``nodes`` would make room at the least cost; quicker with the ``priority`` that ``rank`` goes by."""
+        some = [nodes] if priority is None else self.where_others_could_go(request, nodes, priority)
+        books = ([book for name in names if (book := self._nodes.get(name)) is not None] for names in some)
         return first_plan(books, self._held.__getitem__, request, rank, forced=forced)
+
+    def where_others_could_go(
+        self, request: Request, nodes: Sequence[str], priority: int
+    ) -> Iterable[Sequence[str]]:
+        """Where ends of pods below ``priority`` can be enough, stage by stage; those of the least important pods first."""
+        found = self._columns.where_others_could_go(request, priority, self._places(nodes))
+        return [nodes] if found is None else ([nodes[at] for at in some.tolist()] for some in found)
 
     def keep(self, uid: str, request: Request, plan: Plan) -> None:
         """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""
@@ -233,8 +232,6 @@ class Ledger:
             return self.filter(request, nodes)
         finally:
             self._keep(book, kept[1], 1)
-
-    # --- room that pods could make by moving -----------------------------------------------------
 
     def scattered(self, request: Request, nodes: Sequence[str]) -> list[str]:
         """Those of ``nodes`` that have room for ``request`` on all GPUs together, those that lack least on one first."""
@@ -279,6 +276,11 @@ class Ledger:
             request, list(compress(nodes, others.tolist())), at[others]
         )
         return Verdict(names, refused, hopeless)
+
+    def best(self, request: Request, nodes: Sequence[str]) -> str | None:
+        """The first of ``nodes`` with the highest score of those that take ``request`` now."""
+        fits = self._left.of(request).take(self._places(nodes)) != FAR
+        return nodes[int(np.where(fits, self._scores(request, nodes), -1).argmax())] if fits.any() else None
 
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
         """0 to 10 for each of ``nodes`` by the GPUs that it would give; 0 where the request does not fit."""

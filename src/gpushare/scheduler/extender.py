@@ -1,9 +1,11 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
 from collections.abc import Callable, Collection
+from itertools import chain
 from typing import Final, NamedTuple
 
 from gpushare.ledger import Verdict
+from gpushare.ledger.preemption import ENOUGH, MOST_TRIED
 from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.request import Request, request_of
@@ -101,14 +103,23 @@ def preempt_pods(view: ClusterView, args: wire.PreemptionArgs, on_found: Callabl
     if request is None:
         return wire.preemption_answer(victims)
     uid = args.pod.metadata.uid
+    priority = args.pod.spec.priority or 0
+    rank = view.lesser(priority)
     found: dict[str, wire.Victims] = {}
-    for node, chosen in victims.items():
-        forced = set(chosen.uids)
-        rank = view.lesser(args.pod.spec.priority or 0)
-        plan = view.ledger.plan(request, (node,), rank, forced=forced)
-        if plan is not None:
-            more = tuple(one for one in plan.victims if one not in forced)
-            found[node] = wire.Victims((*chosen.uids, *more), chosen.violations)
+    tried = 0
+    # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
+    for violations in sorted({one.violations for one in victims.values()}):
+        nodes = [node for node, one in victims.items() if one.violations == violations]
+        for node in chain.from_iterable(view.ledger.where_others_could_go(request, nodes, priority)):
+            if len(found) == ENOUGH or tried == MOST_TRIED:
+                break
+            tried += 1
+            uids = victims[node].uids
+            forced = set(uids)
+            plan = view.ledger.plan(request, (node,), rank, forced=forced)
+            if plan is not None:
+                more = tuple(one for one in plan.victims if one not in forced)
+                found[node] = wire.Victims((*uids, *more), violations)
     if found:
         on_found(uid)
     return wire.preemption_answer(found)

@@ -1,7 +1,12 @@
 """What the planner of moves is told of nodes is what the ledger has, and the nodes it looks at are the right ones."""
 
-from gpushare.ledger import Ledger
-from gpushare.model.device import Device, NodeDevices, NodeMode
+from contextlib import suppress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.ledger import Ledger, Refused
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
 from gpushare.moves import MOST_HOSTS, NO_CAP, Outlook, cheaper_way, outlook
 from tests.unit.ledger.ledger_samples import asks, holding, share
@@ -13,8 +18,8 @@ def node(name: str, *gib: int, **more: object) -> NodeDevices:
     return NodeDevices(name, mode, MemoryUnit.GIB, devices, **more)  # type: ignore[arg-type]
 
 
-def ledger(*nodes: NodeDevices) -> Ledger:
-    made = Ledger()
+def ledger(*nodes: NodeDevices, policy: Placement = Placement.BINPACK) -> Ledger:
+    made = Ledger(node_policy=policy)
     for one in nodes:
         made.set_node(one)
     return made
@@ -139,3 +144,23 @@ def test_two_that_each_find_a_place_but_not_both_do_not_move() -> None:
     # 4 free beside the two and 7 beside the third: one of them has room there, the other nowhere.
     assert outlook([n], asks(11)) == Outlook(None)
     assert len(outlook([n], asks(10)).moves) == 1
+
+
+@given(
+    st.sampled_from(list(Placement)),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 12)), max_size=8),
+    st.integers(1, 16),
+)
+def test_the_best_node_is_the_first_of_those_that_score_highest(
+    policy: Placement, there: list[tuple[str, int]], units: int
+) -> None:
+    made = ledger(*(node(name, 16, 12) for name in "abc"), policy=policy)
+    made.arrived(asks(3))
+    for number, (name, size) in enumerate(there):
+        with suppress(Refused):
+            made.reserve(str(number), "default/x", asks(size), name)
+    names = ["unknown", "a", "b", "c"]
+    fits = made.filter(asks(units), names).fits
+    points = made.score(asks(units), fits)
+    expected = fits[points.index(max(points))] if fits else None
+    assert made.best(asks(units), names) == expected
