@@ -6,7 +6,7 @@ ended whose quota would fall below its ``min``. In a tree this is asked of all q
 meet: what brothers have lent each other is theirs.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from gpushare.ledger.quota import Charge, QuotaBooks, below
@@ -78,10 +78,10 @@ class Claim:
     def _is_own(self, charge: Charge) -> bool:
         return bool(self._path) and self._leaf_of(charge) == self._path[0]
 
-    def _theirs(self, charge: Charge) -> tuple[int, ...]:
-        """The quotas of another pod that must keep their ``min``."""
+    def _theirs(self, leaf: int) -> tuple[int, ...]:
+        """The quotas of another pod, of quota ``leaf``, that must keep their ``min``."""
         assert self._books.tree is not None
-        path = self._books.tree.path(self._leaf_of(charge))
+        path = self._books.tree.path(leaf)
         # The root's min is what is divided, nobody's guarantee.
         return below(path, self._path) if self._path else path[:-1] or path
 
@@ -102,7 +102,7 @@ class Claim:
         """Whether ``charge`` may go besides ``others``: its quotas keep their ``min``."""
         tree = self._books.tree
         assert tree is not None
-        for place in self._theirs(charge):
+        for place in self._theirs(self._leaf_of(charge)):
             for resource, least in tree.quotas[place].min.items():
                 amount = charge.amounts.get(resource, 0)
                 if amount:
@@ -163,6 +163,44 @@ class Claim:
         """The charges of those that do not leave yet."""
         found = map(self._books.charged, uids)
         return [one for one in found if one is not None and not one.leaving]
+
+    # --- whom it reaches --------------------------------------------------------------------------
+
+    def reach(self) -> tuple[list[str], list[str]]:
+        """UIDs of all that ``may_end`` allows if they are less important, and of all that it allows whatever they are.
+
+        Worked out quota by quota: there may be pods by the ten thousand.
+        """
+        tree = self._books.tree
+        assert tree is not None
+        lesser, others = list(self._books.of_no_quota()), list(self._books.leavers())
+        for leaf in set(tree.leaf_of.values()):
+            uids = self._books.charged_to(leaf)
+            if self._path and leaf == self._path[0]:
+                lesser += uids
+            elif not self._path:
+                lesser += self._to_spare(leaf, uids)
+            elif self._is_within_min(leaf):
+                others += self._to_spare(leaf, uids)
+        return lesser, others
+
+    def _to_spare(self, leaf: int, uids: Iterable[str]) -> list[str]:
+        """Those of a quota's pods that may go one by one."""
+        spare: dict[str, int] = {}
+        tree = self._books.tree
+        assert tree is not None
+        for place in self._theirs(leaf):
+            for resource, least in tree.quotas[place].min.items():
+                left = self._books.staying(place, resource, but=self._uid) - least
+                spare[resource] = min(left, spare.get(resource, left))
+        limits = tuple(spare.items())
+        found = []
+        for uid in uids:
+            charge = self._books.charged(uid)
+            assert charge is not None
+            if all(not (asked := charge.amounts.get(one)) or asked <= most for one, most in limits):
+                found.append(uid)
+        return found
 
     # --- in words and places ----------------------------------------------------------------------
 
