@@ -103,7 +103,7 @@ def preemption(nodes: int, calls: int) -> Figures:
         request = _asks(40)
 
         def decide(number: int, view: ClusterView = view, request: Request = request) -> object:
-            turned = list(sequence_from(all_names, number * 631))
+            turned = sequence_from(all_names, number * 631)
             return view.ledger.plan(request, turned, view.lesser(1000), priority=1000)
 
         decide(0)

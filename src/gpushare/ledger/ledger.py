@@ -190,15 +190,15 @@ class Ledger:
     ) -> Plan | None:
         """Whose end on which of ``nodes`` would make room at the least cost; quicker with the ``priority`` that ``rank`` goes by."""
         some = [nodes] if priority is None else self.where_others_could_go(request, nodes, priority)
-        books = ([book for name in names if (book := self._nodes.get(name)) is not None] for names in some)
+        books = (filter(None, map(self._nodes.get, names)) for names in some)
         return first_plan(books, self._held.__getitem__, request, rank, forced=forced)
 
     def where_others_could_go(
         self, request: Request, nodes: Sequence[str], priority: int
-    ) -> Iterable[Sequence[str]]:
+    ) -> Iterable[Iterable[str]]:
         """Where ends of pods below ``priority`` can be enough, stage by stage; those of the least important pods first."""
         found = self._columns.where_others_could_go(request, priority, self._places(nodes))
-        return [nodes] if found is None else ([nodes[at] for at in some.tolist()] for some in found)
+        return [nodes] if found is None else (map(nodes.__getitem__, some.tolist()) for some in found)
 
     def keep(self, uid: str, request: Request, plan: Plan) -> None:
         """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""

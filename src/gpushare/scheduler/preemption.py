@@ -139,7 +139,7 @@ class Preemptor:
         assert record.request is not None
         self._turn += 1
         rank = self._view.lesser(record.priority, guarded)
-        turned = list(sequence_from(nodes, self._turn))
+        turned = sequence_from(nodes, self._turn)
         return self._ledger.plan(record.request, turned, rank, priority=record.priority)
 
     async def _protected(self, plan: Plan) -> set[str]:
