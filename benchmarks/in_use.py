@@ -5,6 +5,7 @@ In this process, from a verb's body to its answer, without HTTP: what ``benchmar
 """
 
 import argparse
+import gc
 import time
 from collections.abc import Callable
 
@@ -28,6 +29,7 @@ GPU_MIB = 81920
 #: Of 80 units of each GPU: seven pods of 11 leave 3, as on a full cluster.
 PODS_PER_GPU, UNITS = 7, 11
 GANG = 8
+YOUNG_OBJECTS = 5000
 #: kube-scheduler offers a tenth of the nodes to preempt.
 OFFERED_PART = 10
 
@@ -50,6 +52,7 @@ def cluster(
     per_gpu: int = PODS_PER_GPU,
 ) -> ClusterView:
     """All GPUs with ``per_gpu`` pods, of the priority that node and pod number say."""
+    gc.unfreeze()
     view = ClusterView(Ledger(node_policy=policy), _NoEvents(), lambda uid: None)
     request = _asks(UNITS)
     for number in range(nodes):
@@ -71,6 +74,10 @@ def cluster(
                     created=f"2026-01-{1 + pod % 28:02}T00:00:{number % 60:02}Z",
                 )
             )
+    # As the scheduler does once everything is read.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
     return view
 
 
@@ -103,7 +110,7 @@ def preemption(nodes: int, calls: int) -> Figures:
         request = _asks(40)
 
         def decide(number: int, view: ClusterView = view, request: Request = request) -> object:
-            turned = list(sequence_from(all_names, number * 631))
+            turned = sequence_from(all_names, number * 631)
             return view.ledger.plan(request, turned, view.lesser(1000), priority=1000)
 
         decide(0)

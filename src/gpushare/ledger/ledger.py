@@ -6,7 +6,7 @@ there (yet, or for a while): it counts as soon as the GPU is. So the order of ev
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import compress, repeat
+from itertools import chain, compress, repeat
 
 import numpy as np
 
@@ -235,16 +235,18 @@ class Ledger:
         Quicker with the ``priority`` that ``rank`` goes by, as ``where_others_could_go`` takes it.
         """
         rule = rule or NoRule()
-        some = [nodes] if priority is None else self.where_others_could_go(request, nodes, priority)
+        some: Iterable[Iterable[str]] = [nodes]
+        if priority is not None:
+            some = self.where_others_could_go(request, nodes, priority)
         if rule.short:
             # Somebody has to go on any node: where there is room already it does not cost less.
-            some = [[name for names in some for name in names]]
-        books = ([book for name in names if (book := self._nodes.get(name)) is not None] for names in some)
+            some = [chain.from_iterable(some)]
+        books = (filter(None, map(self._nodes.get, names)) for names in some)
         return first_plan(books, self._held.__getitem__, request, rank, forced=forced, rule=rule)
 
     def where_others_could_go(
         self, request: Request, nodes: Sequence[str], priority: int | Mapping[str, int]
-    ) -> Iterable[Sequence[str]]:
+    ) -> Iterable[Iterable[str]]:
         """Where ends of pods below ``priority`` can be enough, stage by stage; those of the least important pods first.
 
         ``priority`` may be another for each node; nobody goes where it names none, but who leaves already.
@@ -255,7 +257,7 @@ class Ledger:
         else:
             limits = np.fromiter(map(priority.get, nodes, repeat(LEAVING + 1)), np.int64, len(nodes))
             found = self._columns.where_others_could_go(request, limits, at)
-        return [nodes] if found is None else ([nodes[place] for place in some.tolist()] for some in found)
+        return [nodes] if found is None else (map(nodes.__getitem__, some.tolist()) for some in found)
 
     def scattered(self, request: Request, nodes: Sequence[str]) -> list[str]:
         """Those of ``nodes`` that have room for ``request`` on all GPUs together, those that lack least on one first."""

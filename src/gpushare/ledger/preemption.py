@@ -48,7 +48,7 @@ _NO_RULE: Final = NoRule()
 
 
 def first_plan(
-    stages: Iterable[Sequence[NodeBook]],
+    stages: Iterable[Iterable[NodeBook]],
     held: type_of_held,
     request: Request,
     rank: type_of_rank,
@@ -246,8 +246,7 @@ def _cost(victims: Collection[str], ranks: dict[str, Rank]) -> tuple[int, ...]:
     )
 
 
-def sequence_from(names: Sequence[str], start: int) -> Iterator[str]:
+def sequence_from(names: Sequence[str], start: int) -> list[str]:
     """``names`` from the one at ``start`` on and around: so that not always the same nodes are looked at first."""
     at = start % len(names) if names else 0
-    yield from names[at:]
-    yield from names[:at]
+    return [*names[at:], *names[:at]]

@@ -206,7 +206,7 @@ class Preemptor:
             # Somebody of its quotas has to go, whatever room there is: where none of them is nothing helps.
             there = {self._view.bound[uid].node for uid in claim.relieving() if rank(uid) is not None}
             nodes = [node for node in nodes if node in there]
-        turned = list(sequence_from(nodes, self._turn))
+        turned = sequence_from(nodes, self._turn)
         reach = self._view.reach(record.priority, claim, ended)
 
         def planned() -> Plan | None:

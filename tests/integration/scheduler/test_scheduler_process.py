@@ -138,6 +138,8 @@ async def test_a_failing_part_ends_the_process_loudly(
         (["--unit", "2GiB"], "unknown GPU memory unit '2GiB'; use 1GiB"),
         (["--isolated-max-pods", "0"], "at least 1"),
         (["--reservation-ttl", "0"], "above 0"),
+        (["--defragmentation-interval", "0"], "--defragmentation-interval 0.0: from 1 to 86400 seconds"),
+        (["--defragmentation-moves", "3"], "--defragmentation-moves 3: from 1 to 2"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],
 )
