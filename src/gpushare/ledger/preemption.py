@@ -5,6 +5,7 @@ go, as many as possible are kept, the most important first, so that no victim is
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gpushare.ledger.occupancy import GpuBook, NodeBook
@@ -60,14 +61,14 @@ def first_plan(
 
     ``forced`` pods go in any case. Stages are in the order of what their plans cost. At most ``MOST_TRIED`` nodes are looked at in all.
     """
-    tried = 0
+    left = MOST_TRIED
     for books in stages:
         best: Plan | None = None
         found = 0
-        for book in books:
-            if tried == MOST_TRIED or found == ENOUGH:
-                break
-            tried += 1
+        # Stages know nothing of rules: none of them may use up all looks on nodes where the rule lets nobody go.
+        most = left if isinstance(rule, NoRule) else (left + 1) // 2
+        for book in islice(books, most):
+            left -= 1
             plan = plan_of(book, held, request, rank, forced, rule)
             if plan is None:
                 continue
@@ -76,7 +77,9 @@ def first_plan(
             found += 1
             if best.cost == ():
                 return best
-        if best is not None or tried == MOST_TRIED:
+            if found == ENOUGH:
+                break
+        if best is not None or not left:
             return best
     return None
 

@@ -4,7 +4,7 @@ A pod is charged once, to the quota of its namespace and all above it, from the 
 until it has ended. Every figure follows a change at once, whatever the number of pods; without a tree nothing is kept.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from gpushare.model.amounts import type_of_amounts, written
@@ -109,17 +109,17 @@ class QuotaBooks:
         """What the pod is charged now."""
         return self._charges.get(uid)
 
-    def charged_to(self, leaf: int) -> frozenset[str]:
-        """UIDs of all pods that are charged to a quota with namespaces."""
-        return frozenset(self._uids[leaf])
+    def charged_to(self, leaf: int) -> Set[str]:
+        """UIDs of all pods that are charged to a quota with namespaces, as it is: not to be kept."""
+        return self._uids[leaf]
 
-    def of_no_quota(self) -> frozenset[str]:
-        """UIDs of the pods whose namespaces have no quota."""
-        return frozenset(self._free)
+    def of_no_quota(self) -> Set[str]:
+        """UIDs of the pods whose namespaces have no quota; not to be kept."""
+        return self._free
 
-    def leavers(self) -> frozenset[str]:
-        """UIDs of the pods that are charged and whose end was asked for."""
-        return frozenset(self._leavers)
+    def leavers(self) -> Set[str]:
+        """UIDs of the pods that are charged and whose end was asked for; not to be kept."""
+        return self._leavers
 
     # --- figures ----------------------------------------------------------------------------------
 

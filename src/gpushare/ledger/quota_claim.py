@@ -6,7 +6,7 @@ ended whose quota would fall below its ``min``. In a tree this is asked of all q
 meet: what brothers have lent each other is theirs.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from gpushare.ledger.quota import Charge, QuotaBooks, below
@@ -166,25 +166,26 @@ class Claim:
 
     # --- whom it reaches --------------------------------------------------------------------------
 
-    def reach(self) -> tuple[list[str], list[str]]:
+    def reach(self, most: int) -> tuple[list[str], list[str]] | None:
         """UIDs of all that ``may_end`` allows if they are less important, and of all that it allows whatever they are.
 
-        Worked out quota by quota: there may be pods by the ten thousand.
+        ``None`` where more than ``most`` would have to be looked at for it: there may be pods by the hundred thousand.
         """
         tree = self._books.tree
         assert tree is not None
-        lesser, others = list(self._books.of_no_quota()), list(self._books.leavers())
-        for leaf in set(tree.leaf_of.values()):
-            uids = self._books.charged_to(leaf)
-            if self._path and leaf == self._path[0]:
-                lesser += uids
-            elif not self._path:
-                lesser += self._to_spare(leaf, uids)
-            elif self._is_within_min(leaf):
-                others += self._to_spare(leaf, uids)
-        return lesser, others
+        free, leavers = self._books.of_no_quota(), self._books.leavers()
+        own = set(self._path[:1])
+        lending = [
+            leaf for leaf in set(tree.leaf_of.values()) - own if not self._path or self._is_within_min(leaf)
+        ]
+        leaves = [*own, *lending]
+        if len(free) + len(leavers) + sum(len(self._books.charged_to(one)) for one in leaves) > most:
+            return None
+        lesser = [*free, *(uid for leaf in own for uid in self._books.charged_to(leaf))]
+        lent = [uid for leaf in lending for uid in self._to_spare(leaf)]
+        return ([*lesser, *lent], [*leavers]) if not self._path else (lesser, [*leavers, *lent])
 
-    def _to_spare(self, leaf: int, uids: Iterable[str]) -> list[str]:
+    def _to_spare(self, leaf: int) -> list[str]:
         """Those of a quota's pods that may go one by one."""
         spare: dict[str, int] = {}
         tree = self._books.tree
@@ -193,12 +194,11 @@ class Claim:
             for resource, least in tree.quotas[place].min.items():
                 left = self._books.staying(place, resource, but=self._uid) - least
                 spare[resource] = min(left, spare.get(resource, left))
-        limits = tuple(spare.items())
         found = []
-        for uid in uids:
+        for uid in self._books.charged_to(leaf):
             charge = self._books.charged(uid)
             assert charge is not None
-            if all(not (asked := charge.amounts.get(one)) or asked <= most for one, most in limits):
+            if all(not (asked := charge.amounts.get(one)) or asked <= left for one, left in spare.items()):
                 found.append(uid)
         return found
 

@@ -31,8 +31,8 @@ KEPT_S: Final = 180.0
 #: Pods that are remembered for a look, and tries to find victims that no budget protects.
 _REMEMBERED: Final = 1024
 _TRIES: Final = 5
-#: How much further the next look at nodes begins: just less than are looked at, so that after some all of them were.
-_TURN: Final = MOST_TRIED - 3
+#: How much further the next look at nodes begins: less than are looked at (of a rule's, half), so that in the end all were.
+_TURN: Final = MOST_TRIED // 2 - 1
 
 REASON_PREEMPTED: Final = "Preempted"
 REASON_NO_BUDGET: Final = "PreemptionRefused"

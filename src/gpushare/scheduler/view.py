@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 REASON_INVALID_REQUEST: Final = "InvalidGPURequest"
 REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
 REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
+#: Pods that are looked at one by one to know on which nodes a quota may take something back: some ten milliseconds.
+_MOST_REACHED: Final = 8192
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -235,7 +237,8 @@ class ClusterView:
     ) -> type_of_rank:
         """The ranks of bound pods that may go for one of ``priority``; ``guarded`` ones (UIDs) may not.
 
-        Without a ``claim`` these are the pods with less; with one it says who of which priority, and who leaves counts.
+        Without a ``claim`` these are the pods with less; with one it says who of which priority. Who leaves already counts
+        in any case.
         """
 
         def rank(uid: str) -> Rank | None:
@@ -243,13 +246,11 @@ class ClusterView:
             if record is None or uid in guarded:
                 return None
             lesser, leaving = record.priority < priority, record.leaving
-            if claim is None:
-                if not lesser:
-                    return None
-            else:
+            if claim is not None:
                 leaving = leaving or claim.leaves(uid)
-                if not leaving and not claim.may_end(uid, lesser=lesser):
-                    return None
+                lesser = leaving or claim.may_end(uid, lesser=lesser)
+            if not lesser and not leaving:
+                return None
             return Rank(record.priority, _made(record.created), leaving)
 
         return rank
@@ -257,11 +258,15 @@ class ClusterView:
     def reach(self, priority: int, claim: Claim | None, forced: Iterable[str] = ()) -> int | dict[str, int]:
         """Below which priority pods may go as ``lesser`` has it: of every node, or with a ``claim`` node by node.
 
-        With a claim pods of equal or higher priority may go too, and on many nodes nobody; ``forced`` ones (UIDs) go.
+        With a claim pods of equal or higher priority may go too, and on many nodes nobody; ``forced`` ones (UIDs) go. Where
+        it reaches very many pods it is as if all of them might.
         """
         if claim is None:
             return priority
-        lesser, others = claim.reach()
+        found = claim.reach(_MOST_REACHED)
+        if found is None:
+            return ANY
+        lesser, others = found
         limits: dict[str, int] = {}
         for uids, limit in ((lesser, priority), ((*others, *forced), ANY)):
             limits.update((record.node, limit) for uid in uids if (record := self.bound.get(uid)) is not None)

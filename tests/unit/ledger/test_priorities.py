@@ -3,14 +3,15 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpushare.ledger import Ledger
 from gpushare.ledger.preemption import ENOUGH, MOST_TRIED, Plan, Rank
-from gpushare.ledger.priorities import LEAVING, MOST_CLASSES, Priorities
+from gpushare.ledger.priorities import ANY, LEAVING, MOST_CLASSES, Priorities
 from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
-from tests.unit.ledger.ledger_samples import asks, holding, share
+from tests.unit.ledger.ledger_samples import asks, counts, holding, share
 
 NODES = ("a", "b", "c")
 
@@ -43,7 +44,7 @@ class Cluster:
     ) -> Plan | None:
         def rank(uid: str) -> Rank | None:
             found = self.ranks[uid]
-            return found if found.priority < below else None
+            return found if found.leaving or found.priority < below else None
 
         return self.ledger.plan(request, nodes, rank, priority=below if narrowed else None)
 
@@ -98,6 +99,42 @@ def test_what_pods_held_is_forgotten_with_them_and_follows_their_nodes() -> None
     cluster.put("a", 0, 16, 9)
     assert cluster.plan(asks(4), 5, narrowed=True) is None
     cluster.ledger.remove_node("a")
+    assert cluster.plan(asks(4), 10, narrowed=True, nodes=("a",)) is None
+
+
+def test_below_which_priority_pods_may_go_can_be_another_for_each_node() -> None:
+    cluster = Cluster(*(node(name, 16) for name in NODES))
+    for name, priority in (("a", 9), ("b", 1), ("c", 1)):
+        cluster.put(name, 0, 16, priority)
+
+    def where(limits: dict[str, int], request: Request) -> list[list[str]]:
+        found = cluster.ledger.where_others_could_go(request, NODES, limits)
+        return [names for names in map(list, found) if names]
+
+    assert where({"a": ANY, "b": 5}, asks(4)) == [["b"], ["a"]]
+    assert where({"a": 5, "c": 5}, asks(4)) == [["c"]]
+    assert where({}, asks(4)) == []
+    held = cluster.ledger.held("p0")
+    assert held is not None
+    cluster.ledger.hold("p0", "default/p0", "a", held.allocation, priority=LEAVING)
+    assert where({}, asks(4)) == [["a"]], "who leaves is gone whatever is said of others"
+    assert where({"b": 5}, structs.replace(asks(4), unit_mib=128)) == []
+    assert where({"b": 5}, structs.replace(asks(4), unit_mib=1024)) == [["a"], ["b"]]
+
+
+def test_where_gpus_are_counted_it_is_on_nodes_that_give_them() -> None:
+    cluster = Cluster(node("a", 16, 16, mode=NodeMode.TOPOLOGY), node("b", 16, 16))
+    for name in ("a", "b"):
+        cluster.put(name, 0, 16, 1)
+        cluster.put(name, 1, 16, 9)
+    one = cluster.plan(counts(1), 5, narrowed=True, nodes=("b", "a"))
+    assert one is not None
+    assert (one.node, one.victims) == ("a", ("p0",))
+    assert one == cluster.plan(counts(1), 5, narrowed=False, nodes=("b", "a"))
+    assert cluster.plan(counts(2), 5, narrowed=True, nodes=("b", "a")) is None
+    both = cluster.plan(counts(2), 10, narrowed=True, nodes=("b", "a"))
+    assert both is not None
+    assert both.node == "a"
     assert cluster.plan(asks(4), 10, narrowed=True, nodes=("a",)) is None
 
 
