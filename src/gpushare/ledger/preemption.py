@@ -39,7 +39,7 @@ class Plan(NamedTuple):
 
 
 #: Nodes with a plan that are compared, and nodes that are looked at for them, each of which takes some tenths of a millisecond.
-ENOUGH: Final = 16
+ENOUGH: Final = 8
 MOST_TRIED: Final = 64
 
 type_of_rank = Callable[[str], Rank | None]
