@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 PARTS = {
     "ledger": "benchmarks.ledger_events",
     "extender": "benchmarks.extender",
+    "in_use": "benchmarks.in_use",
     "allocate": "benchmarks.allocate",
     "inspect": "benchmarks.inspect_start",
     "playground": "benchmarks.playground_api",

@@ -3,17 +3,19 @@
 from collections.abc import Iterable
 
 from gpushare.inspect.columns import aligned
-from gpushare.inspect.moves import MOST_MOVES, Outlook, outlook
+from gpushare.inspect.hosts import hosts_of
 from gpushare.inspect.usage import ClusterUsage
 from gpushare.model.errors import ModelError
 from gpushare.model.objects import Pod
 from gpushare.model.request import Request, request_of
+from gpushare.moves import MOST_MOVES, Outlook, outlook
 
 _HEAD = ("NAMESPACE", "NAME", "ASKS", "GOES TO", "ONCE THESE HAVE MOVED")
 
 
 def fragments(cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: str | None = None) -> str:
     """The report. Pods that ask for something else than a share of one GPU are named and not looked at."""
+    hosts = list(hosts_of(cluster))
     lines = [_HEAD]
     counts = {"now": 0, "moves": 0, "nothing": 0}
     for pod in sorted(waiting, key=lambda one: one.key):
@@ -40,7 +42,7 @@ def fragments(cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: str |
                 )
             )
             continue
-        found = outlook(cluster, request)
+        found = outlook(hosts, request)
         counts["nothing" if found.spot is None else "moves" if found.moves else "now"] += 1
         lines.append((pod.metadata.namespace, pod.metadata.name, _asks(request), *_way(found)))
     free = [

@@ -13,6 +13,7 @@ from gpushare.kube.listing import list_pages
 from gpushare.kube.session import MERGE_PATCH, Session, segment
 from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget, decode_budget
+from gpushare.model.hosting import Guest, HostingNode, decode_guest, decode_hosting
 from gpushare.model.objects import Node, Pod, decode_node, decode_pod
 
 T = TypeVar("T")
@@ -168,6 +169,18 @@ class Client:
         """Who holds a Lease; empty where nobody does."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
         return (await self._get(path, _LEASE.decode)).spec.holder_identity or ""
+
+    async def get_guest(self, namespace: str, name: str) -> Guest:
+        """As ``get_pod``, with all that the pod asks of its node."""
+        return await self._get(_pod_path(namespace, name), decode_guest)
+
+    async def list_guests(self, node: str) -> list[Guest]:
+        """The pods of a node, finished ones too, with all that they ask of it."""
+        return await self._list("/api/v1/pods", decode_guest, f"spec.nodeName={node}", "")
+
+    async def list_hosting(self, node: str) -> list[HostingNode]:
+        """The node of that name with its taints, or none: a read that needs no right but that to list nodes."""
+        return await self._list("/api/v1/nodes", decode_hosting, f"metadata.name={node}", "")
 
     async def get_node(self, name: str) -> Node:
         """The node as it is now; ``ApiError.not_found`` if there is none."""

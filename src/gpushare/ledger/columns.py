@@ -5,13 +5,16 @@ runs of memory as long as the cluster. Columns are handed out and taken back; th
 doubling. Column 0 belongs to no node and takes nothing: it stands for the nodes that are not known.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
+from gpushare.ledger.priorities import Lacking, Priorities, levels
 from gpushare.model.device import Placement
+from gpushare.model.request import Request
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 Places = npt.NDArray[np.intp]
@@ -107,6 +110,8 @@ class Columns:
         self._returned: list[int] = []
         self._noted: list[int] = []
         self._forgotten = 0
+        self.priorities = Priorities(gpus, nodes)
+        """What pods of each priority hold."""
         for name, (dtype, empty) in _GPU_PLANES.items():
             setattr(self, name, np.full((gpus, nodes), empty, dtype))
         for name, (dtype, empty) in _NODE_LINES.items():
@@ -176,6 +181,9 @@ class Columns:
         self.used_core[row, column] = gpu.used_core
         self.used_mib[row, column] = gpu.used_mib
         self.taken_mib[row, column] = gpu.taken_mib
+        self.priorities.write(row, column, gpu.by_priority)
+        if len(gpu.by_priority) > 1 or not gpu.pods:
+            gpu.by_priority = {one: held for one, held in gpu.by_priority.items() if held[2]}
 
     def write_kinds(self, node: NodeBook) -> None:
         """Copy how many pods of either kind the node has."""
@@ -196,6 +204,35 @@ class Columns:
             getattr(self, name)[:, column] = empty
         for name, (_, empty) in _NODE_LINES.items():
             getattr(self, name)[column] = empty
+        self.priorities.empty(column)
+
+    def where_others_could_go(
+        self, request: Request, priority: int | Ints, at: Places
+    ) -> Iterator[Places] | None:
+        """Places in ``at`` that could take ``request`` once pods below ``priority`` are gone, those of the least important first.
+
+        ``priority`` may be another for each place. ``None``: nothing can be said. A few that could not are among them, and none is left out that could.
+        """
+        classes = self.priorities.below(priority, at)
+        if classes is None:
+            return None
+        closed = (self.no_whole if request.by_gpu else self.no_memory).take(at) != 0
+        if request.unit_mib:
+            closed = closed | (self.unit_mib.take(at) != request.unit_mib)
+        if request.wants_core:
+            closed = closed | (self.no_core.take(at) != 0)
+        if request.gpu_count > 1:
+            closed = closed | (self.one_gpu.take(at) != 0)
+        given = (self.room_units.take(at, axis=1) != SHUT) & ~closed
+        lacking = Lacking(
+            total_mib=self.total_mib.take(at, axis=1) * given,
+            taken_mib=self.taken_mib.take(at, axis=1),
+            units=self.units.take(at, axis=1),
+            used_core=self.used_core.take(at, axis=1),
+            pods=self.pods.take(at, axis=1),
+            max_pods=self.max_pods.take(at),
+        )
+        return levels(lacking, classes, request)
 
     def _note(self, column: int) -> None:
         if len(self._noted) >= MOST_NOTED:
@@ -216,5 +253,6 @@ class Columns:
             line = np.full(capacity, empty, dtype)
             line[: self._capacity] = getattr(self, name)
             setattr(self, name, line)
+        self.priorities.resize(rows, capacity)
         self._rows, self._capacity = rows, capacity
         self._forget_changes()

@@ -5,31 +5,33 @@ cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the
 there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import compress, repeat
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain, compress, repeat
 
 import numpy as np
 
 from gpushare.ledger import several
-from gpushare.ledger.columns import NO_NODE, Columns, Ints, Places
+from gpushare.ledger.columns import NO_NODE, Columns, Ints, Mask, Places
 from gpushare.ledger.errors import Refused
 from gpushare.ledger.fitting import FAR, MAX_SCORE, MOST_UNITS, ranks, scores
 from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
+from gpushare.ledger.kept_room import KeptRoom, type_of_lifted
 from gpushare.ledger.nearness import Nearness
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.placement import choose, choose_several
-from gpushare.ledger.preemption import Plan, best_plan, type_of_rank
+from gpushare.ledger.preemption import Plan, first_plan, type_of_rank
+from gpushare.ledger.priorities import LEAVING
 from gpushare.ledger.quota_claim import NoRule, Rule
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
-from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
+from gpushare.ledger.records import Held, NodeUsage, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
-from gpushare.model.allocation import Allocation, GpuShare, allocate_on, allocate_over
+from gpushare.ledger.usage import usage_of
+from gpushare.ledger.vacating import host_of, roomiest, scattered, type_of_may_move
+from gpushare.model.allocation import Allocation, allocate_on, allocate_over
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
-
-type_of_lifted = dict[str, tuple[str, tuple[GpuShare, ...]]]
-"""Room that was kept, by the UID of its pod: the node, and the shares there."""
+from gpushare.moves import Host
 
 
 class Ledger:
@@ -55,7 +57,7 @@ class Ledger:
         # GPUs that are not there, but of which pods hold a share.
         self._absent: set[GpuBook] = set()
         # Room on a node that waits for its pod until others have ended.
-        self._kept: type_of_lifted = {}
+        self._kept = KeptRoom(self._nodes, self._changed, lambda uid: self.on_room(uid))  # noqa: PLW0108 (it is set later)
         self.on_room: Callable[[str], None] = lambda uid: None
         """Called with the UID of a pod for which room is taken or kept, or is not any more."""
 
@@ -66,7 +68,7 @@ class Ledger:
         book = self._book(node.name)
         if book.devices == node:
             return
-        self._unkeep_all(node.name)
+        self._kept.unkeep_all(node.name)
         moving = [] if _same_gpus(book.devices, node) else self._lift(book)
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
@@ -93,7 +95,7 @@ class Ledger:
         book = self._nodes.get(name)
         if book is None or book.devices is None:
             return
-        self._unkeep_all(name)
+        self._kept.unkeep_all(name)
         moving = self._lift(book)
         self._columns.give_back(self._column_of.pop(name))
         self._found = None
@@ -142,21 +144,30 @@ class Ledger:
         self._put(Held(uid, pod, node, allocation, confirmed=False))
         return allocation
 
-    def hold(self, uid: str, pod: str, node: str, allocation: Allocation, *, confirmed: bool = True) -> None:
+    def hold(
+        self,
+        uid: str,
+        pod: str,
+        node: str,
+        allocation: Allocation,
+        *,
+        confirmed: bool = True,
+        priority: int = 0,
+    ) -> None:
         """Record what the API server says that the pod holds, in place of whatever it held here before.
 
         It is recorded even where it does not fit: what others gave away is gone all the same. What is not
-        ``confirmed`` counts like a reservation, and does not take the place of what is.
+        ``confirmed`` counts like a reservation, and does not take the place of what is. ``priority`` as in ``Held``.
         """
         held = self._held.get(uid)
         if held is not None:
             if held.confirmed and not confirmed:
                 return
-            if held.node == node and held.allocation == allocation:
+            if held.node == node and held.allocation == allocation and held.priority == priority:
                 self._reserved += held.confirmed - confirmed
-                self._held[uid] = Held(uid, pod, node, held.allocation, confirmed)
+                self._held[uid] = Held(uid, pod, node, held.allocation, confirmed, priority)
                 return
-        self._put(Held(uid, pod, node, allocation, confirmed))
+        self._put(Held(uid, pod, node, allocation, confirmed, priority))
 
     def release(self, uid: str) -> bool:
         """Free what the pod holds, reserved or confirmed; false if it held nothing."""
@@ -182,89 +193,92 @@ class Ledger:
 
     # --- room for pods that wait for others to end ----------------------------------------------
 
+    def keep(self, uid: str, request: Request, plan: Plan) -> None:
+        """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""
+        self._kept.keep(uid, request, plan)
+
+    def unkeep(self, uid: str) -> None:
+        """Keep nothing more for the pod, if anything was."""
+        self._kept.unkeep(uid)
+
+    def lift(self, uids: Iterable[str]) -> type_of_lifted:
+        """Keep nothing for these pods, until what was kept is kept again by ``keep_again``."""
+        return self._kept.lift(uids)
+
+    def keep_again(self, lifted: type_of_lifted) -> None:
+        """Keep what ``lift`` gave; nothing else may have changed since."""
+        self._kept.keep_again(lifted)
+
+    def kept_on(self, uid: str) -> str:
+        """The node on which room is kept for the pod; empty where none is."""
+        return self._kept.on(uid)
+
+    def filter_for(self, uid: str, request: Request, nodes: Sequence[str]) -> Verdict:
+        """As ``filter``, for a pod that may have room kept for it: that is its own."""
+        with self._kept.as_its_own(uid):
+            return self.filter(request, nodes)
+
+    # --- whose end, or move, makes room -----------------------------------------------------------
+
     def plan(
         self,
         request: Request,
-        nodes: Iterable[str],
+        nodes: Sequence[str],
         rank: type_of_rank,
         *,
         forced: Collection[str] = (),
         rule: Rule | None = None,
+        priority: int | Mapping[str, int] | None = None,
     ) -> Plan | None:
-        """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps."""
-        books = (book for name in nodes if (book := self._nodes.get(name)) is not None)
-        held = self._held.__getitem__
-        return best_plan(books, held, request, rank, forced=forced, rule=rule or NoRule())
+        """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps.
 
-    def keep(self, uid: str, request: Request, plan: Plan) -> None:
-        """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""
-        self.unkeep(uid)
-        book = self._nodes[plan.node]
-        devices = book.devices
-        assert devices is not None
-        shares = allocate_over(devices, [devices.devices[row] for row in plan.rows], request).gpus
-        self._kept[uid] = (plan.node, shares)
-        self._keep(book, shares, 1)
-        self.on_room(uid)
+        Quicker with the ``priority`` that ``rank`` goes by, as ``where_others_could_go`` takes it.
+        """
+        rule = rule or NoRule()
+        some: Iterable[Iterable[str]] = [nodes]
+        if priority is not None:
+            some = self.where_others_could_go(request, nodes, priority)
+        if rule.short:
+            # Somebody has to go on any node: where there is room already it does not cost less.
+            some = [chain.from_iterable(some)]
+        books = (filter(None, map(self._nodes.get, names)) for names in some)
+        return first_plan(books, self._held.__getitem__, request, rank, forced=forced, rule=rule)
 
-    def unkeep(self, uid: str) -> None:
-        """Keep nothing more for the pod, if anything was."""
-        kept = self._kept.pop(uid, None)
-        if kept is not None:
-            self._keep(self._nodes[kept[0]], kept[1], -1)
-            self.on_room(uid)
+    def where_others_could_go(
+        self, request: Request, nodes: Sequence[str], priority: int | Mapping[str, int]
+    ) -> Iterable[Iterable[str]]:
+        """Where ends of pods below ``priority`` can be enough, stage by stage; those of the least important pods first.
 
-    def lift(self, uids: Iterable[str]) -> type_of_lifted:
-        """Keep nothing for these pods, until what was kept is kept again by ``keep_again``."""
-        lifted = {uid: kept for uid in uids if (kept := self._kept.get(uid)) is not None}
-        for uid in lifted:
-            self.unkeep(uid)
-        return lifted
+        ``priority`` may be another for each node; nobody goes where it names none, but who leaves already.
+        """
+        at = self._places(nodes)
+        if isinstance(priority, int):
+            found = self._columns.where_others_could_go(request, priority, at)
+        else:
+            limits = np.fromiter(map(priority.get, nodes, repeat(LEAVING + 1)), np.int64, len(nodes))
+            found = self._columns.where_others_could_go(request, limits, at)
+        return [nodes] if found is None else (map(nodes.__getitem__, some.tolist()) for some in found)
 
-    def keep_again(self, lifted: type_of_lifted) -> None:
-        """Keep what ``lift`` gave; nothing else may have changed since."""
-        for uid, (node, shares) in lifted.items():
-            self._kept[uid] = (node, shares)
-            self._keep(self._nodes[node], shares, 1)
-            self.on_room(uid)
+    def scattered(self, request: Request, nodes: Sequence[str]) -> list[str]:
+        """Those of ``nodes`` that have room for ``request`` on all GPUs together, those that lack least on one first."""
+        return [nodes[place] for place in scattered(self._columns, request, self._places(nodes)).tolist()]
 
-    def kept_on(self, uid: str) -> str:
-        """The node on which room is kept for the pod; empty where none is."""
-        kept = self._kept.get(uid)
-        return "" if kept is None else kept[0]
+    def roomiest(self) -> list[str]:
+        """The nodes of which a GPU has the most free, as many as a look at moves needs."""
+        names = list(self._column_of)
+        return [names[place] for place in roomiest(self._columns, self._places(names)).tolist()]
 
-    def filter_for(self, uid: str, request: Request, nodes: Sequence[str]) -> Verdict:
-        """As ``filter``, for a pod that may have room kept for it: that is its own."""
-        kept = self._kept.get(uid)
-        if kept is None:
-            return self.filter(request, nodes)
-        book = self._nodes[kept[0]]
-        self._keep(book, kept[1], -1)
-        try:
-            return self.filter(request, nodes)
-        finally:
-            self._keep(book, kept[1], 1)
-
-    def _unkeep_all(self, node: str) -> None:
-        for uid in [uid for uid, kept in self._kept.items() if kept[0] == node]:
-            self.unkeep(uid)
-
-    def _keep(self, book: NodeBook, shares: tuple[GpuShare, ...], step: int) -> None:
-        for share in shares:
-            gpu = book.gpus[share.uuid]
-            gpu.kept_mib += step * share.mib
-            gpu.kept_core += step * share.core_percent
-            gpu.kept_pods += step
-            self._changed(book, share.uuid)
+    def host(self, node: str, may_move: type_of_may_move) -> Host | None:
+        """The node as the planner of moves takes it; ``None`` where it is not known or takes nothing new."""
+        book = self._nodes.get(node)
+        return None if book is None else host_of(book, self._held.__getitem__, may_move)
 
     # --- decisions ------------------------------------------------------------------------------
 
     def filter(self, request: Request, nodes: Sequence[str]) -> Verdict:
         """Which of ``nodes`` take ``request`` now, and for each of the others why not."""
         at = self._places(nodes)
-        fits = self._left.of(request).take(at) != FAR
-        if request.unit_mib:
-            fits &= self._columns.unit_mib.take(at) == request.unit_mib
+        fits = self._fits(request, at)
         if fits.all():
             return Verdict(list(nodes), {}, {})
         if not fits.any():
@@ -276,6 +290,11 @@ class Ledger:
             request, list(compress(nodes, others.tolist())), at[others]
         )
         return Verdict(names, refused, hopeless)
+
+    def best(self, request: Request, nodes: Sequence[str]) -> str | None:
+        """The first of ``nodes`` with the highest score of those that take ``request`` now."""
+        fits = self._fits(request, self._places(nodes))
+        return nodes[int(np.where(fits, self._scores(request, nodes), -1).argmax())] if fits.any() else None
 
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
         """0 to 10 for each of ``nodes`` by the GPUs that it would give; 0 where the request does not fit."""
@@ -304,18 +323,7 @@ class Ledger:
         book = self._nodes.get(node)
         if book is None:
             return NodeUsage(node, None, (), ())
-        pending = [
-            PendingShare(uid, share)
-            for uuid, gpu in book.gpus.items()
-            if gpu.device is None
-            for uid, share in self._shares(book, uuid, gpu)
-        ]
-        return NodeUsage(
-            node=node,
-            unit=None if book.devices is None else book.devices.unit,
-            gpus=tuple(self._gpu_usage(book, gpu) for gpu in book.present),
-            pending=tuple(sorted(pending, key=lambda one: (one.uid, one.share.uuid))),
-        )
+        return usage_of(book, self._held.__getitem__)
 
     def totals(self) -> Totals:
         """The whole cluster in figures: sums over the arrays, nothing that grows with the number of pods."""
@@ -332,6 +340,12 @@ class Ledger:
         )
 
     # --- within -----------------------------------------------------------------------------------
+
+    def _fits(self, request: Request, at: Places) -> Mask:
+        fits: Mask = self._left.of(request).take(at) != FAR
+        if request.unit_mib:
+            fits &= self._columns.unit_mib.take(at) == request.unit_mib
+        return fits
 
     def _scores(self, request: Request, nodes: Sequence[str]) -> Ints:
         at = self._places(nodes)
@@ -408,8 +422,7 @@ class Ledger:
     def _take(self, book: NodeBook, held: Held) -> None:
         for share in map(book.counted, held.allocation.gpus):
             gpu = book.gpu(share.uuid)
-            gpu.used_mib += share.mib
-            gpu.used_core += share.core_percent
+            gpu.count(held.priority, share, 1)
             gpu.pods[held.uid] = None
             self._changed(book, share.uuid)
 
@@ -417,8 +430,7 @@ class Ledger:
         shares = [book.counted(share) for share in held.allocation.gpus]
         for share in shares:
             gpu = book.gpus[share.uuid]
-            gpu.used_mib -= share.mib
-            gpu.used_core -= share.core_percent
+            gpu.count(held.priority, share, -1)
             gpu.pods.pop(held.uid, None)
         # Only now: an allocation may name a GPU twice.
         for share in shares:
@@ -479,40 +491,6 @@ class Ledger:
     def _drop_unused_node(self, book: NodeBook) -> None:
         if book.devices is None and book.idle:
             del self._nodes[book.name]
-
-    def _shares(self, book: NodeBook, uuid: str, gpu: GpuBook) -> list[tuple[str, GpuShare]]:
-        return [
-            (uid, share)
-            for uid in gpu.pods
-            for share in map(book.counted, self._held[uid].allocation.gpus)
-            if share.uuid == uuid
-        ]
-
-    def _gpu_usage(self, book: NodeBook, gpu: GpuBook) -> GpuUsage:
-        device = gpu.device
-        assert device is not None
-        exact_units, rest_mib = 0, 0
-        for _, share in self._shares(book, device.uuid, gpu):
-            if share.device_units == gpu.units:
-                exact_units += share.units
-            else:
-                rest_mib += share.mib
-        rest_units = -(-rest_mib * gpu.units // device.total_mib)  # rounded up
-        used_units = exact_units + rest_units
-        if gpu.used_mib <= device.total_mib:
-            used_units = min(used_units, gpu.units)
-        return GpuUsage(
-            uuid=device.uuid,
-            index=device.index,
-            healthy=device.healthy,
-            total_mib=device.total_mib,
-            used_mib=gpu.used_mib,
-            total_units=gpu.units,
-            used_units=used_units,
-            used_core=gpu.used_core,
-            pods=tuple(sorted(gpu.pods)),
-            foreign_mib=device.foreign_mib,
-        )
 
 
 def _same_gpus(before: NodeDevices | None, after: NodeDevices) -> bool:

@@ -29,6 +29,7 @@ class GpuBook:
     """
 
     __slots__ = (
+        "by_priority",
         "device",
         "fit_units",
         "free_core",
@@ -53,6 +54,8 @@ class GpuBook:
         self.kept_core = 0
         self.kept_pods = 0
         self.pods: dict[str, None] = {}
+        self.by_priority: dict[int, list[int]] = {}
+        """MiB, percent and number that pods of a priority hold."""
         self.room_units = SHUT
         self.fit_units = SHUT
         self.free_core = SHUT
@@ -66,6 +69,15 @@ class GpuBook:
     def is_untouched(self) -> bool:
         """Whether nobody holds anything of it, no pod and nobody else."""
         return not self.pods and not self.taken_mib
+
+    def count(self, priority: int, share: GpuShare, step: int) -> None:
+        """Count a pod's ``share`` in (1) or out (-1), the pod's priority with it."""
+        self.used_mib += step * share.mib
+        self.used_core += step * share.core_percent
+        amounts = self.by_priority.setdefault(priority, [0, 0, 0])
+        amounts[0] += step * share.mib
+        amounts[1] += step * share.core_percent
+        amounts[2] += step
 
     def refresh(self, node: NodeDevices, *, shut: bool) -> None:
         """Compute what fits on a GPU that is there; ``shut`` says that the node takes nothing new."""

@@ -5,6 +5,7 @@ go, as many as possible are kept, the most important first, so that no victim is
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gpushare.ledger.occupancy import GpuBook, NodeBook
@@ -37,38 +38,50 @@ class Plan(NamedTuple):
     """Whether room there that is kept for less important pods has to go to this one."""
 
 
+#: Nodes with a plan that are compared, and nodes that are looked at for them, each of which takes some tenths of a millisecond.
+ENOUGH: Final = 8
+MOST_TRIED: Final = 64
+
 type_of_rank = Callable[[str], Rank | None]
 """The rank of a pod that may have to go for this request; ``None``: it stays."""
 type_of_held = Callable[[str], Held]
 _NO_RULE: Final = NoRule()
 
 
-def best_plan(
-    books: Iterable[NodeBook],
+def first_plan(
+    stages: Iterable[Iterable[NodeBook]],
     held: type_of_held,
     request: Request,
     rank: type_of_rank,
     *,
     forced: Collection[str] = (),
-    enough: int = 100,
     rule: Rule = _NO_RULE,
 ) -> Plan | None:
-    """The cheapest plan among the first ``enough`` nodes that have one, and that ``rule`` allows.
+    """The cheapest plan of the first of ``stages`` that has one, of so many nodes (``ENOUGH``), and that ``rule`` allows.
 
-    ``forced`` pods go in any case.
+    ``forced`` pods go in any case. Stages are in the order of what their plans cost. At most ``MOST_TRIED`` nodes are looked at in all.
     """
-    best: Plan | None = None
-    found = 0
-    for book in books:
-        plan = plan_of(book, held, request, rank, forced, rule)
-        if plan is None:
-            continue
-        if best is None or plan.cost < best.cost:
-            best = plan
-        found += 1
-        if found == enough or best.cost == ():
-            break
-    return best
+    left = MOST_TRIED
+    for books in stages:
+        best: Plan | None = None
+        found = 0
+        # Stages know nothing of rules: none of them may use up all looks on nodes where the rule lets nobody go.
+        most = left if isinstance(rule, NoRule) else (left + 1) // 2
+        for book in islice(books, most):
+            left -= 1
+            plan = plan_of(book, held, request, rank, forced, rule)
+            if plan is None:
+                continue
+            if best is None or plan.cost < best.cost:
+                best = plan
+            found += 1
+            if best.cost == ():
+                return best
+            if found == ENOUGH:
+                break
+        if best is not None or not left:
+            return best
+    return None
 
 
 def plan_of(
@@ -95,13 +108,15 @@ def plan_of(
     must = others | set(forced)
     if rule.together(must, ()) is None:
         return None
-    gpus = [gpu for gpu in book.present if gpu.device is not None and gpu.device.in_service]
+    rooms = [
+        _Room(book, held, gpu) for gpu in book.present if gpu.device is not None and gpu.device.in_service
+    ]
     best: Plan | None = None
-    for some in _choices(gpus, request):
+    for some in _choices(rooms, request):
         gone = _fewest(book, held, request, some, ranks, leaving, must, rule)
         if gone is None:
             continue
-        rows = tuple(gpu.row for gpu in some if _fits(book, held, request, gpu, gone | leaving))
+        rows = tuple(room.gpu.row for room in some if room.fits(request, gone | leaving))
         victims = (gone | others) - {uid for uid, one in ranks.items() if one.leaving} - set(forced)
         plan = Plan(book.name, rows[: request.gpu_count], _by_worth(victims, ranks), _cost(victims, ranks))
         if best is None or plan.cost < best.cost:
@@ -109,11 +124,50 @@ def plan_of(
     return best
 
 
-def _choices(gpus: list[GpuBook], request: Request) -> Iterator[list[GpuBook]]:
+class _Room:
+    """A GPU in service, and what each of its pods holds of it: MiB and percent."""
+
+    __slots__ = ("_device", "_node", "_shares", "gpu")
+
+    def __init__(self, book: NodeBook, held: type_of_held, gpu: GpuBook) -> None:
+        assert gpu.device is not None
+        assert book.devices is not None
+        self.gpu = gpu
+        self._device = gpu.device
+        self._node = book.devices
+        self._shares: dict[str, tuple[int, int]] = {}
+        for uid in gpu.pods:
+            mib = core_percent = 0
+            for share in map(book.counted, held(uid).allocation.gpus):
+                if share.uuid == gpu.device.uuid:
+                    mib += share.mib
+                    core_percent += share.core_percent
+            self._shares[uid] = (mib, core_percent)
+
+    def fits(self, request: Request, away: set[str]) -> bool:
+        """Whether the request fits here without the pods that are ``away``."""
+        gpu, device, node = self.gpu, self._device, self._node
+        going = self._shares.keys() & away
+        if request.whole_device and (len(going) < len(self._shares) or gpu.kept_pods or device.foreign_mib):
+            return False
+        if node.max_pods is not None and len(self._shares) + gpu.kept_pods - len(going) >= node.max_pods:
+            return False
+        free_mib = device.total_mib - gpu.taken_mib
+        free_core = 100 - gpu.used_core - gpu.kept_core
+        for uid in going:
+            mib, core_percent = self._shares[uid]
+            free_mib += mib
+            free_core += core_percent
+        if request.wants_core and (not node.mode.gives_core or free_core < request.core_percent):
+            return False
+        return free_mib >= 0 and ((free_mib + 1) * gpu.units - 1) // device.total_mib >= request.memory_units
+
+
+def _choices(rooms: list[_Room], request: Request) -> Iterator[list[_Room]]:
     if request.gpu_count == 1:
-        yield from ([gpu] for gpu in gpus)
+        yield from ([room] for room in rooms)
     else:
-        yield gpus
+        yield rooms
 
 
 def _other_kind(book: NodeBook, held: type_of_held, request: Request) -> set[str]:
@@ -130,36 +184,39 @@ def _fewest(
     book: NodeBook,
     held: type_of_held,
     request: Request,
-    gpus: list[GpuBook],
+    rooms: list[_Room],
     ranks: dict[str, Rank],
     leaving: set[str],
     must: set[str],
     rule: Rule,
 ) -> set[str] | None:
-    """A smallest set of pods without which enough of ``gpus`` fit, besides those that leave (``must`` are of them)."""
+    """A smallest set of pods without which enough of ``rooms`` fit, besides those that leave (``must`` are of them)."""
     assert book.devices is not None
-    cap, there = book.devices.max_node_pods, book.uids()
+    cap = book.devices.max_node_pods
+    there = book.uids() if cap is not None or rule.short else set()
     # At the node's cap of pods, and at that of a quota, the end of any of them helps.
     any_helps = rule.short or (cap is not None and len(there - leaving) >= cap)
     candidates = (
-        (there if any_helps else {uid for gpu in gpus for uid in gpu.pods}) & ranks.keys()
+        (there if any_helps else {uid for room in rooms for uid in room.gpu.pods}) & ranks.keys()
     ) - leaving
 
     def fit(gone: set[str]) -> bool:
         away = gone | leaving
         if cap is not None and len(there - away) >= cap:
             return False
-        if sum(_fits(book, held, request, gpu, away) for gpu in gpus) < request.gpu_count:
+        if sum(room.fits(request, away) for room in rooms) < request.gpu_count:
             return False
         return rule.enough(gone | must)
 
+    if not fit(candidates):
+        return None
     by_worth = _by_worth(candidates, ranks)
     gone = set(rule.together(must, by_worth[::-1]) or ())
-    if not fit(gone) and len(gone) < len(candidates):
+    if len(gone) < len(candidates) and not fit(gone):
         # Not all may go together. The least important were taken first; in their place a larger one may do.
         gone = set(rule.together(must, sorted(by_worth, key=lambda uid: -_mib(held(uid)))) or ())
-    if not fit(gone):
-        return None
+        if not fit(gone):
+            return None
     for uid in _by_worth(gone, ranks):
         gone.discard(uid)
         if not fit(gone):
@@ -169,30 +226,6 @@ def _fewest(
 
 def _mib(held: Held) -> int:
     return sum(share.mib for share in held.allocation.gpus)
-
-
-def _fits(book: NodeBook, held: type_of_held, request: Request, gpu: GpuBook, away: set[str]) -> bool:
-    device, devices = gpu.device, book.devices
-    assert device is not None
-    assert devices is not None
-    going = [uid for uid in gpu.pods if uid in away]
-    shares = [
-        share
-        for uid in going
-        for share in map(book.counted, held(uid).allocation.gpus)
-        if share.uuid == device.uuid
-    ]
-    if request.whole_device and (len(going) < len(gpu.pods) or gpu.kept_pods or device.foreign_mib):
-        return False
-    pods = len(gpu.pods) + gpu.kept_pods - len(going)
-    if devices.max_pods is not None and pods >= devices.max_pods:
-        return False
-    if request.wants_core:
-        core = 100 - gpu.used_core - gpu.kept_core + sum(share.core_percent for share in shares)
-        if not devices.mode.gives_core or core < request.core_percent:
-            return False
-    free_mib = device.total_mib - gpu.taken_mib + sum(share.mib for share in shares)
-    return free_mib >= 0 and ((free_mib + 1) * gpu.units - 1) // device.total_mib >= request.memory_units
 
 
 def _by_worth(uids: Collection[str], ranks: dict[str, Rank]) -> tuple[str, ...]:
@@ -216,8 +249,7 @@ def _cost(victims: Collection[str], ranks: dict[str, Rank]) -> tuple[int, ...]:
     )
 
 
-def sequence_from(names: Sequence[str], start: int) -> Iterator[str]:
+def sequence_from(names: Sequence[str], start: int) -> list[str]:
     """``names`` from the one at ``start`` on and around: so that not always the same nodes are looked at first."""
     at = start % len(names) if names else 0
-    yield from names[at:]
-    yield from names[:at]
+    return [*names[at:], *names[:at]]

@@ -4,7 +4,7 @@ A pod is charged once, to the quota of its namespace and all above it, from the 
 until it has ended. Every figure follows a change at once, whatever the number of pods; without a tree nothing is kept.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from gpushare.model.amounts import type_of_amounts, written
@@ -54,6 +54,8 @@ class QuotaBooks:
     def __init__(self) -> None:
         self.tree: QuotaTree | None = None
         self._charges: dict[str, Charge] = {}
+        self._free: set[str] = set()
+        self._leavers: set[str] = set()
         self._set_up(0)
 
     def _set_up(self, quotas: int) -> None:
@@ -64,6 +66,8 @@ class QuotaBooks:
         """Count by ``tree`` from now on, from nothing: whoever has pods charges them again."""
         self.tree = tree
         self._charges.clear()
+        self._free.clear()
+        self._leavers.clear()
         self._set_up(0 if tree is None else len(tree.quotas))
 
     # --- who is charged ---------------------------------------------------------------------------
@@ -73,7 +77,9 @@ class QuotaBooks:
         tree = self.tree
         if tree is None:
             return
+        self._free.discard(uid)
         if charge is not None and charge.namespace not in tree.leaf_of:
+            self._free.add(uid)
             charge = None
         before = self._charges.get(uid)
         if before == charge:
@@ -91,6 +97,7 @@ class QuotaBooks:
         self._held.add(path, charge.amounts, step)
         if charge.leaving:
             self._leaving.add(path, charge.amounts, step)
+            (self._leavers.add if step > 0 else self._leavers.discard)(uid)
         if charge.bound:
             self._bound.add(path, charge.amounts, step)
         if step > 0:
@@ -102,9 +109,17 @@ class QuotaBooks:
         """What the pod is charged now."""
         return self._charges.get(uid)
 
-    def charged_to(self, leaf: int) -> frozenset[str]:
-        """UIDs of all pods that are charged to a quota with namespaces."""
-        return frozenset(self._uids[leaf])
+    def charged_to(self, leaf: int) -> Set[str]:
+        """UIDs of all pods that are charged to a quota with namespaces, as it is: not to be kept."""
+        return self._uids[leaf]
+
+    def of_no_quota(self) -> Set[str]:
+        """UIDs of the pods whose namespaces have no quota; not to be kept."""
+        return self._free
+
+    def leavers(self) -> Set[str]:
+        """UIDs of the pods that are charged and whose end was asked for; not to be kept."""
+        return self._leavers
 
     # --- figures ----------------------------------------------------------------------------------
 

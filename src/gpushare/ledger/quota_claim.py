@@ -82,10 +82,10 @@ class Claim:
     def _is_own(self, charge: Charge) -> bool:
         return bool(self._path) and self._leaf_of(charge) == self._path[0]
 
-    def _theirs(self, charge: Charge) -> tuple[int, ...]:
-        """The quotas of another pod that must keep their ``min``."""
+    def _theirs(self, leaf: int) -> tuple[int, ...]:
+        """The quotas of another pod, of quota ``leaf``, that must keep their ``min``."""
         assert self._books.tree is not None
-        path = self._books.tree.path(self._leaf_of(charge))
+        path = self._books.tree.path(leaf)
         # The root's min is what is divided, nobody's guarantee.
         return below(path, self._path) if self._path else path[:-1] or path
 
@@ -109,7 +109,7 @@ class Claim:
         """Whether ``charge`` may go besides ``others``: its quotas keep their ``min``."""
         tree = self._books.tree
         assert tree is not None
-        for place in self._theirs(charge):
+        for place in self._theirs(self._leaf_of(charge)):
             for resource, least in tree.quotas[place].min.items():
                 amount = charge.amounts.get(resource, 0)
                 if amount:
@@ -170,6 +170,44 @@ class Claim:
         """The charges of those that do not leave yet."""
         found = map(self._books.charged, uids)
         return [one for one in found if one is not None and not one.leaving]
+
+    # --- whom it reaches --------------------------------------------------------------------------
+
+    def reach(self, most: int) -> tuple[list[str], list[str]] | None:
+        """UIDs of all that ``may_end`` allows if they are less important, and of all that it allows whatever they are.
+
+        ``None`` where more than ``most`` would have to be looked at for it: there may be pods by the hundred thousand.
+        """
+        tree = self._books.tree
+        assert tree is not None
+        free, leavers = self._books.of_no_quota(), self._books.leavers()
+        own = set(self._path[:1])
+        lending = [
+            leaf for leaf in set(tree.leaf_of.values()) - own if not self._path or self._is_within_min(leaf)
+        ]
+        leaves = [*own, *lending]
+        if len(free) + len(leavers) + sum(len(self._books.charged_to(one)) for one in leaves) > most:
+            return None
+        lesser = [*free, *(uid for leaf in own for uid in self._books.charged_to(leaf))]
+        lent = [uid for leaf in lending for uid in self._to_spare(leaf)]
+        return ([*lesser, *lent], [*leavers]) if not self._path else (lesser, [*leavers, *lent])
+
+    def _to_spare(self, leaf: int) -> list[str]:
+        """Those of a quota's pods that may go one by one."""
+        spare: dict[str, int] = {}
+        tree = self._books.tree
+        assert tree is not None
+        for place in self._theirs(leaf):
+            for resource, least in tree.quotas[place].min.items():
+                left = self._books.staying(place, resource, but=self._uid) - least
+                spare[resource] = min(left, spare.get(resource, left))
+        found = []
+        for uid in self._books.charged_to(leaf):
+            charge = self._books.charged(uid)
+            assert charge is not None
+            if all(not (asked := charge.amounts.get(one)) or asked <= left for one, left in spare.items()):
+                found.append(uid)
+        return found
 
     # --- in words and places ----------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from gpushare.model.quantity import MemoryUnit
 class Held(msgspec.Struct, frozen=True):
     """What the pod ``uid`` holds on ``node``; ``pod`` is its ``namespace/name``.
 
-    ``confirmed`` is false while it is only reserved, true once the API server has said it.
+    ``confirmed`` is false while it is only reserved, true once the API server has said it. ``priority`` says with
+    whom it counts when less important pods may have to go (``priorities.LEAVING``: it goes already).
     """
 
     uid: str
@@ -17,6 +18,7 @@ class Held(msgspec.Struct, frozen=True):
     node: str
     allocation: Allocation
     confirmed: bool
+    priority: int = 0
 
 
 class Verdict(msgspec.Struct, frozen=True):

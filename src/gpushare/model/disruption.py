@@ -1,8 +1,10 @@
 """PodDisruptionBudgets: how many more pods of a kind may be ended now (policy/v1)."""
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
-from gpushare.model.objects import ObjectMeta
+from gpushare.model.objects import ObjectMeta, Pod
 
 
 class Requirement(msgspec.Struct, gc=False):
@@ -62,6 +64,19 @@ class DisruptionBudget(msgspec.Struct, gc=False):
             and self.spec.selector is not None
             and self.spec.selector.takes(labels)
         )
+
+
+def protected(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
+    """UIDs of those that ``budgets`` do not let go now, when all of ``pods`` are to be ended, in this order."""
+    spent: dict[int, int] = {}
+    found: set[str] = set()
+    for pod in pods:
+        for index, budget in enumerate(budgets):
+            if budget.covers(pod.metadata.namespace, pod.metadata.labels or {}):
+                spent[index] = spent.get(index, 0) + 1
+                if spent[index] > budget.status.disruptions_allowed:
+                    found.add(pod.metadata.uid)
+    return found
 
 
 _BUDGET = msgspec.json.Decoder(DisruptionBudget)

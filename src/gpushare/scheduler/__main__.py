@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Final
 
 from gpushare import logs
 from gpushare.kube.access import load_access
@@ -11,8 +12,15 @@ from gpushare.model.device import Placement
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.bind import RESERVATION_TTL_S
+from gpushare.scheduler.defragmentation import Limits
 from gpushare.scheduler.process import Settings, serve
 from gpushare.serving.command import address, run
+
+_LIMITS: Final = {
+    "interval": "seconds between two acts at the least (default %(default)s)",
+    "wait": "seconds that a pod waits before others move for it (default %(default)s)",
+    "moves": "pods that move in one act at most (default %(default)s)",
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,6 +69,21 @@ def _parser() -> argparse.ArgumentParser:
         help="the Lease by which the kube-scheduler beside this extender leads: only the leader's writes status and"
         " deletion costs of ResourcePolicies (default: there is one alone)",
     )
+    moving = parser.add_argument_group("defragmentation", "pods that move so that one fits that waits")
+    moving.add_argument(
+        "--defragmentation",
+        action="store_true",
+        help="evict pods for it, as their budgets allow (default: never)",
+    )
+    limits = Limits()
+    for option, value, kind, what in (
+        ("interval", limits.interval_s, float, "SECONDS"),
+        ("wait", limits.wait_s, float, "SECONDS"),
+        ("moves", limits.most_moves, int, "PODS"),
+    ):
+        moving.add_argument(
+            f"--defragmentation-{option}", type=kind, default=value, metavar=what, help=_LIMITS[option]
+        )
     parser.add_argument("--log-format", choices=logs.LAYOUTS, default="text")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info")
     return parser
@@ -79,6 +102,9 @@ def _settings(options: argparse.Namespace) -> Settings:
         if not (namespace and slash and name) or "/" in name:
             raise ValueError(f"--lease {options.lease}: write NAMESPACE/NAME")
         lease = (namespace, name)
+    limits = Limits(
+        options.defragmentation_interval, options.defragmentation_wait, options.defragmentation_moves
+    )
     return Settings(
         host=host,
         port=port,
@@ -89,6 +115,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         node_policy=Placement(options.node_policy),
         reservation_ttl_s=options.reservation_ttl,
         lease=lease,
+        defragmentation=limits if options.defragmentation else None,
     )
 
 

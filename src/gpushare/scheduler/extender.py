@@ -1,9 +1,11 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
 from collections.abc import Callable, Collection
+from itertools import chain
 from typing import Final, NamedTuple
 
 from gpushare.ledger import Verdict
+from gpushare.ledger.preemption import ENOUGH, MOST_TRIED
 from gpushare.model.amounts import amounts_of
 from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import Gang, gang_of
@@ -142,17 +144,27 @@ def preempt_pods(
     if request is None:
         return wire.preemption_answer(victims)
     uid = args.pod.metadata.uid
+    priority = args.pod.spec.priority or 0
     claim = view.quotas.claim(uid, args.pod.key, amounts_of(args.pod))
-    rank = view.lesser(args.pod.spec.priority or 0, claim=claim)
+    rank = view.lesser(priority, claim=claim)
+    reach = view.reach(priority, claim)
     found: dict[str, wire.Victims] = {}
-    for node, chosen in victims.items():
-        forced = set(chosen.uids)
-        if claim is not None and not all(claim.may_end(one, lesser=True) for one in forced):
-            continue
-        plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
-        if plan is not None:
-            more = tuple(one for one in plan.victims if one not in forced)
-            found[node] = wire.Victims((*chosen.uids, *more), chosen.violations)
+    tried = 0
+    # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
+    for violations in sorted({one.violations for one in victims.values()}):
+        nodes = [node for node, one in victims.items() if one.violations == violations]
+        for node in chain.from_iterable(view.ledger.where_others_could_go(request, nodes, reach)):
+            if len(found) == ENOUGH or tried == MOST_TRIED:
+                break
+            uids = victims[node].uids
+            if claim is not None and not all(claim.may_end(one, lesser=True) for one in uids):
+                continue
+            tried += 1
+            forced = set(uids)
+            plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
+            if plan is not None:
+                more = tuple(one for one in plan.victims if one not in forced)
+                found[node] = wire.Victims((*uids, *more), violations)
     if found:
         on_found(uid)
     return wire.preemption_answer(found)

@@ -247,12 +247,9 @@ class Gangs:
         held = self._ledger.held(uid)
         if held is not None:  # an earlier Binding may still arrive there
             return held.node if held.node in nodes else None
-        fits = self._ledger.filter(request, nodes).fits
-        if not fits:
-            return None
-        points = self._ledger.score(request, fits)
-        node = fits[points.index(max(points))]
-        self._ledger.reserve(uid, pod, request, node)
+        node = self._ledger.best(request, nodes)
+        if node is not None:
+            self._ledger.reserve(uid, pod, request, node)
         return node
 
     def _is_kept(self, group: _Group) -> bool:

@@ -30,3 +30,9 @@ class Metrics(Exposition):
             ["verb"],
             registry=self.registry,
         )
+        self.moved = Counter(
+            "gpushare_scheduler_defragmentations",
+            "Times that pods were to be moved for one that waited, by what came of it.",
+            ["result"],
+            registry=self.registry,
+        )

@@ -15,8 +15,8 @@ from typing import Final, Protocol
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
-from gpushare.ledger.preemption import Plan, sequence_from
-from gpushare.model.disruption import DisruptionBudget
+from gpushare.ledger.preemption import MOST_TRIED, Plan, sequence_from
+from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.objects import Pod
 from gpushare.model.request import Request
 from gpushare.scheduler.gangs import Wanting
@@ -31,6 +31,8 @@ KEPT_S: Final = 180.0
 #: Pods that are remembered for a look, and tries to find victims that no budget protects.
 _REMEMBERED: Final = 1024
 _TRIES: Final = 5
+#: How much further the next look at nodes begins: less than are looked at (of a rule's, half), so that in the end all were.
+_TURN: Final = MOST_TRIED // 2 - 1
 
 REASON_PREEMPTED: Final = "Preempted"
 REASON_NO_BUDGET: Final = "PreemptionRefused"
@@ -194,19 +196,22 @@ class Preemptor:
         """For one pod; ``ended`` (UIDs) end for others of its gang."""
         if self._view.waiting.get(record.uid) is not record or self._ledger.held(record.uid) is not None:
             return None
+        if self._ledger.kept_on(record.uid):
+            return None  # others are moved for it, or were ended
         assert record.request is not None
-        self._turn += 1
+        self._turn += _TURN
         claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
         rank = self._view.lesser(record.priority, guarded, claim)
         if claim is not None and not claim.enough(ended):
             # Somebody of its quotas has to go, whatever room there is: where none of them is nothing helps.
             there = {self._view.bound[uid].node for uid in claim.relieving() if rank(uid) is not None}
             nodes = [node for node in nodes if node in there]
+        turned = sequence_from(nodes, self._turn)
+        reach = self._view.reach(record.priority, claim, ended)
 
         def planned() -> Plan | None:
             assert record.request is not None
-            found = sequence_from(nodes, self._turn)
-            return self._ledger.plan(record.request, found, rank, forced=ended, rule=claim)
+            return self._ledger.plan(record.request, turned, rank, forced=ended, rule=claim, priority=reach)
 
         plan = planned()
         lesser = self._kept_for_lesser(record)
@@ -251,8 +256,7 @@ class Preemptor:
         if not victims:
             return set()
         budgets = await self._pods.list_budgets()
-        spent: dict[int, int] = {}
-        found: set[str] = set()
+        found: list[Pod] = []
         for uid in victims:
             record = self._view.bound.get(uid)
             if record is None:
@@ -264,12 +268,9 @@ class Preemptor:
                 if error.not_found:
                     continue
                 raise
-            for index, budget in enumerate(budgets):
-                if pod.metadata.uid == uid and budget.covers(namespace, pod.metadata.labels or {}):
-                    spent[index] = spent.get(index, 0) + 1
-                    if spent[index] > budget.status.disruptions_allowed:
-                        found.add(uid)
-        return found
+            if pod.metadata.uid == uid:
+                found.append(pod)
+        return protected(found, budgets)
 
     async def _end(self, record: PodRecord, plan: Plan) -> None:
         assert record.request is not None

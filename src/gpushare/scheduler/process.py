@@ -23,7 +23,9 @@ from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.app import PREFIX, ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
+from gpushare.scheduler.defragmentation import Defragmenter, Limits
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.mobility import type_of_decode, with_mobility
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_watch import QuotaWatch
@@ -51,6 +53,7 @@ class Settings:
     """What the command line sets. ``host`` and ``port`` (0: any) are where the verbs are served.
 
     ``health`` is a host and a port on which probes and metrics alone are served, for those who must not bind pods.
+    ``defragmentation``: how often pods may be moved for others (``None``: never).
     """
 
     host: str = "127.0.0.1"
@@ -63,19 +66,23 @@ class Settings:
     reservation_ttl_s: float = RESERVATION_TTL_S
     lease: tuple[str, str] | None = None
     """Namespace and name of the Lease by which the kube-scheduler beside us leads; ``None``: there is one alone."""
+    defragmentation: Limits | None = None
 
 
 class _Pods:
     """Feeds the informer's pods to the view."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, mover: Defragmenter | None) -> None:
         self._view = view
+        self._mover = mover
 
     def synced(self) -> None:
         """The first list is complete."""
 
     def upsert(self, item: PodRecord) -> None:
         """A pod was added or changed."""
+        if self._mover is not None:
+            self._mover.seen(item)
         self._view.upsert_pod(item)
 
     def remove(self, key: str, last: PodRecord) -> None:
@@ -145,6 +152,18 @@ async def serve(access: Access, settings: Settings) -> None:
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
+        metrics = Metrics()
+        mover = None
+        if settings.defragmentation is not None:
+            mover = Defragmenter(
+                view,
+                client,
+                events,
+                SYSTEM_CLOCK,
+                settings.defragmentation,
+                hurry=retries.hurry,
+                told=lambda result: metrics.moved.labels(result).inc(),
+            )
         view.on_freed = retries.freed
         view.gangs.on_planned = retries.hurry
         view.quotas.on_admitting = retries.hurry
@@ -153,11 +172,12 @@ async def serve(access: Access, settings: Settings) -> None:
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
         by_fragments = settings.node_policy is Placement.FRAGMENTATION
-        decode = decode_counted_record if by_fragments else decode_record
+        decode: type_of_decode = decode_counted_record if by_fragments else decode_record
+        if mover is not None:
+            decode = with_mobility(decode)
         nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
-        pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view))
+        pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
-        metrics = Metrics()
         _export(metrics, view, reservations, watches)
 
         def missing() -> str:
@@ -170,6 +190,8 @@ async def serve(access: Access, settings: Settings) -> None:
         def refused(uid: str, nodes: Collection[str]) -> None:
             retries.refused(uid)
             preemptor.refused(uid, nodes)
+            if mover is not None:
+                mover.refused(uid, nodes)
 
         server = server_of(
             ExtenderApp(
@@ -194,6 +216,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("quotas", quotas.run()),
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),
+                *([] if mover is None else [("defragmentation", mover.run())]),
             )
         ]
         address = bound.getsockname()

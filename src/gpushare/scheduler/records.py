@@ -52,6 +52,10 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int = 0
     amounts: type_of_amounts = NOTHING
     """All that it requests, as quotas count it."""
+    owner: str = ""
+    """UID of the controller that would make it anew elsewhere; empty where it may not be moved, or nothing is ever moved."""
+    room_made: str = ""
+    """When others were moved for it; empty where they were not, or nothing is ever moved."""
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""

@@ -6,8 +6,9 @@ here until the node is known.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from gpushare.kube.events import Recorder
 from gpushare.ledger import Ledger
 from gpushare.ledger.preemption import Rank, type_of_rank
+from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.ledger.quota_claim import Claim
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices, NodeMode, Placement, node_devices
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 REASON_INVALID_REQUEST: Final = "InvalidGPURequest"
 REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
 REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
+#: Pods that are looked at one by one to know on which nodes a quota may take something back: some ten milliseconds.
+_MOST_REACHED: Final = 8192
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -151,13 +155,15 @@ class ClusterView:
             if is_new and allocation.gpus and not self._gives_whole(record.node):
                 self.ledger.arrived(_asked_for(allocation, record.cpu_milli))
             self.malformed.pop(f"pod {record.pod}", None)
-            self.ledger.hold(record.uid, record.pod, record.node, allocation)
+            self.ledger.hold(record.uid, record.pod, record.node, allocation, priority=_counts_as(record))
             return
         # What the pod holds cannot be read (any more). What it was given on this node it has for all
         # that: breaking or removing its annotations must not hand its share to another.
         held = self.ledger.held(record.uid)
         if held is not None and held.node == record.node:
-            self.ledger.hold(record.uid, record.pod, record.node, held.allocation)
+            self.ledger.hold(
+                record.uid, record.pod, record.node, held.allocation, priority=_counts_as(record)
+            )
         else:
             self.ledger.release(record.uid)
 
@@ -231,7 +237,8 @@ class ClusterView:
     ) -> type_of_rank:
         """The ranks of bound pods that may go for one of ``priority``; ``guarded`` ones (UIDs) may not.
 
-        Without a ``claim`` these are the pods with less; with one it says who of which priority, and who leaves counts.
+        Without a ``claim`` these are the pods with less; with one it says who of which priority. Who leaves already counts
+        in any case.
         """
 
         def rank(uid: str) -> Rank | None:
@@ -239,17 +246,31 @@ class ClusterView:
             if record is None or uid in guarded:
                 return None
             lesser, leaving = record.priority < priority, record.leaving
-            if claim is None:
-                if not lesser:
-                    return None
-            else:
+            if claim is not None:
                 leaving = leaving or claim.leaves(uid)
-                if not leaving and not claim.may_end(uid, lesser=lesser):
-                    return None
-            made = int("".join(filter(str.isdecimal, record.created[:19])) or 0)
-            return Rank(record.priority, made, leaving)
+                lesser = leaving or claim.may_end(uid, lesser=lesser)
+            if not lesser and not leaving:
+                return None
+            return Rank(record.priority, _made(record.created), leaving)
 
         return rank
+
+    def reach(self, priority: int, claim: Claim | None, forced: Iterable[str] = ()) -> int | dict[str, int]:
+        """Below which priority pods may go as ``lesser`` has it: of every node, or with a ``claim`` node by node.
+
+        With a claim pods of equal or higher priority may go too, and on many nodes nobody; ``forced`` ones (UIDs) go. Where
+        it reaches very many pods it is as if all of them might.
+        """
+        if claim is None:
+            return priority
+        found = claim.reach(_MOST_REACHED)
+        if found is None:
+            return ANY
+        lesser, others = found
+        limits: dict[str, int] = {}
+        for uids, limit in ((lesser, priority), ((*others, *forced), ANY)):
+            limits.update((record.node, limit) for uid in uids if (record := self.bound.get(uid)) is not None)
+        return limits
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -287,6 +308,17 @@ class ClusterView:
     def _count_processors(self, record: NodeRecord) -> None:
         if record.cpu_milli is not None:
             self._processors.set_node(record.devices.name, record.cpu_milli)
+
+
+@lru_cache(maxsize=16384)
+def _made(created: str) -> int:
+    """A number that grows with the time."""
+    return int("".join(filter(str.isdecimal, created[:19])) or 0)
+
+
+def _counts_as(record: PodRecord) -> int:
+    """The priority with which a bound pod's share counts where others need room."""
+    return LEAVING if record.leaving else record.priority
 
 
 def _asked_for(allocation: Allocation, cpu_milli: int) -> Request:

@@ -140,6 +140,8 @@ async def test_a_failing_part_ends_the_process_loudly(
         (["--reservation-ttl", "0"], "above 0"),
         (["--lease", "ack-co-scheduler"], "--lease ack-co-scheduler: write NAMESPACE/NAME"),
         (["--lease", "a/b", "--kubeconfig", "/does/not/exist"], "/does/not/exist"),
+        (["--defragmentation-interval", "0"], "--defragmentation-interval 0.0: from 1 to 86400 seconds"),
+        (["--defragmentation-moves", "3"], "--defragmentation-moves 3: from 1 to 2"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],
 )

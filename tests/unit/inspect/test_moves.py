@@ -4,15 +4,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.inspect.fragments import fragments
-from gpushare.inspect.moves import Outlook, outlook
+from gpushare.inspect.hosts import hosts_of
+from gpushare.inspect.usage import ClusterUsage
 from gpushare.model.device import NodeMode
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.moves import Outlook
+from gpushare.moves import outlook as outlook_on
 from tests.unit.inspect.clusters import device, node, placed, pod, seen
 
 
 def asks(units: int, core_percent: int = 0) -> Request:
     one = ContainerRequest("main", ContainerKind.APP, 0, units, core_percent)
     return Request(units, core_percent, (one,))
+
+
+def outlook(cluster: ClusterUsage, request: Request) -> Outlook:
+    return outlook_on(list(hosts_of(cluster)), request)
 
 
 def told(found: Outlook) -> tuple[str, list[str]]:

@@ -134,6 +134,38 @@ def test_no_rule_allows_all() -> None:
     assert NoRule().enough(())
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["x", "y", "z", "elsewhere"]), st.integers(0, 8), st.booleans()), max_size=8
+    ),
+    st.sampled_from(["x", "y", "z", "elsewhere"]),
+    st.integers(1, 8),
+)
+def test_all_that_a_claim_reaches_are_those_that_it_may_end(
+    pods: list[tuple[str, int, bool]], namespace: str, units: int
+) -> None:
+    charges = {
+        f"p{number}": mem(where, amount, leaving=leaving)
+        for number, (where, amount, leaving) in enumerate(pods)
+    }
+    claim = claim_of(books_of(family(), **charges), namespace, units)
+    found = claim.reach(2 * len(pods))
+    assert found is not None
+    lesser, others = map(set, found)
+    for uid, charge in charges.items():
+        if charge.namespace == "elsewhere" and charge.leaving:
+            continue  # nobody counts these here, and who leaves is gone in any case
+        assert (uid in others) is claim.may_end(uid, lesser=False)
+        assert (uid in lesser | others) is claim.may_end(uid, lesser=True)
+
+
+def test_what_a_claim_reaches_is_not_counted_out_where_it_is_very_much() -> None:
+    books = books_of(two(), p=mem("z", 4), q=mem("z", 4), r=mem("elsewhere", 1), s=mem("z", 8, leaving=True))
+    assert claim_of(books, "x", 8).reach(4) is None
+    assert claim_of(books, "x", 8).reach(5) is not None
+    assert claim_of(books, "x", 9).reach(2) is not None, "beyond its min nothing of b is looked at"
+
+
 # --- with room on GPUs ------------------------------------------------------------------------------
 
 
@@ -175,6 +207,20 @@ def test_a_large_one_goes_where_the_least_important_use_up_what_may_go() -> None
     plan = ledger.plan(asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5, "rest": 9}), rule=claim)
     assert plan is not None
     assert plan.victims in (("large",), ("rest", "small"))
+
+
+def test_a_large_one_goes_where_the_least_important_alone_would_not_do() -> None:
+    ledger, books = Ledger(), books_of(two())
+    for name in ("n1", "n2"):
+        ledger.set_node(node(name, 16384))
+    held(ledger, books, "small", "z", 1)
+    held(ledger, books, "large", "z", 8)
+    held(ledger, books, "other", "elsewhere", 7)
+    held(ledger, books, "far", "z", 7, "n2")
+    claim = claim_of(books, "x", 8)
+    plan = ledger.plan(asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5}), rule=claim)
+    assert plan is not None
+    assert plan.victims == ("large",), "without small b has 15, and large is more than it can spare then"
 
 
 def test_nobody_ends_where_what_may_go_leaves_too_little() -> None:

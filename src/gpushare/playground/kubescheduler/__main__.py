@@ -4,12 +4,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from uuid import uuid4
 
 import aiohttp
 import uvloop
 
 from gpushare import logs
 from gpushare.kube.access import load_access
+from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.kube.errors import KubeError
 from gpushare.kube.events import EventRecorder
 from gpushare.kube.session import Session
@@ -17,13 +19,24 @@ from gpushare.model.names import SCHEDULER_NAME
 from gpushare.playground.cache import Cache
 from gpushare.playground.following import informer_of
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderSettings
+from gpushare.playground.kubescheduler.leading import Lead, LeadLost
 from gpushare.playground.kubescheduler.running import DEFAULT_SCHEDULER, KubeScheduler
 from gpushare.playground.objects import NODES, PODS, Objects
 from gpushare.playground.running import announce_when_synced, run_together, until_told_to_end
 
 
-async def serve(kubeconfig: str | None, extender_url: str, name: str, ignored: Sequence[str] = ()) -> None:
-    """Schedule until SIGTERM or SIGINT; ``name`` is the profile with the extender, which alone counts ``ignored``."""
+async def serve(
+    kubeconfig: str | None,
+    extender_url: str,
+    name: str,
+    ignored: Sequence[str] = (),
+    *,
+    lease_s: float = 0.0,
+) -> None:
+    """Schedule until SIGTERM or SIGINT; ``name`` is the profile with the extender, which alone counts ``ignored``.
+
+    With ``lease_s`` only while the lease of that name is held, for so many seconds at a time; raises ``LeadLost``.
+    """
     async with Session(load_access(kubeconfig)) as session, aiohttp.ClientSession() as http:
         recorders = {
             one: EventRecorder(session, controller=one, instance=f"{one}-{os.getpid()}")
@@ -44,9 +57,16 @@ async def serve(kubeconfig: str | None, extender_url: str, name: str, ignored: S
             informer_of(session, NODES, nodes).run(),
             informer_of(session, PODS, pods).run(),
             *(recorder.run() for recorder in recorders.values()),
-            scheduler.run(),
+            _while_leading(Lead(session, name, str(uuid4()), SYSTEM_CLOCK, duration_s=lease_s), scheduler)
+            if lease_s
+            else scheduler.run(),
         ]
         await run_together([until_told_to_end(), *parts])
+
+
+async def _while_leading(lead: Lead, scheduler: KubeScheduler) -> None:
+    await lead.acquire()
+    await run_together([lead.keep(), scheduler.run()])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,13 +95,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help="a resource that the extender alone counts (may be repeated)",
     )
+    parser.add_argument(
+        "--lease-seconds",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="schedule only while holding the lease of the scheduler's name, for so long at a time (default: alone, without)",
+    )
     options = parser.parse_args(argv)
     logs.configure()
     try:
         uvloop.run(
-            serve(options.kubeconfig, options.extender, options.scheduler_name, options.ignored_resource)
+            serve(
+                options.kubeconfig,
+                options.extender,
+                options.scheduler_name,
+                options.ignored_resource,
+                lease_s=options.lease_seconds,
+            )
         )
-    except KubeError as error:
+    except (KubeError, LeadLost) as error:
         print(f"kubescheduler: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,0 +1,206 @@
+"""Decisions over 5,000 nodes of eight GPUs with everything in use: gangs, preemption, room that is kept, every placement.
+
+In this process, from a verb's body to its answer, without HTTP: what ``benchmarks.extender`` measures beside it. Usage:
+``python -m benchmarks.in_use [--quick]``.
+"""
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from benchmarks.api_server import GPUS_PER_NODE, described_node, node_name, pod_object
+from gpushare.ledger import Ledger
+from gpushare.ledger.preemption import sequence_from
+from gpushare.model import names
+from gpushare.model.allocation import allocate_on
+from gpushare.model.device import Placement
+from gpushare.model.objects import ObjectReference, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.scheduler import wire
+from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods, prioritize_nodes
+from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.view import ClusterView, NodeRecord
+
+GPU_MIB = 81920
+#: Of 80 units of each GPU: seven pods of 11 leave 3, as on a full cluster.
+PODS_PER_GPU, UNITS = 7, 11
+GANG = 8
+YOUNG_OBJECTS = 5000
+#: kube-scheduler offers a tenth of the nodes to preempt.
+OFFERED_PART = 10
+
+Figures = dict[str, tuple[float, str]]
+
+
+class _NoEvents:
+    def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
+        """Nobody reads them here."""
+
+
+def _asks(units: int) -> Request:
+    return Request(units, 0, (ContainerRequest("main", ContainerKind.APP, 0, units, 0),))
+
+
+def cluster(
+    nodes: int,
+    priority_of: Callable[[int, int], int],
+    policy: Placement = Placement.BINPACK,
+    per_gpu: int = PODS_PER_GPU,
+) -> ClusterView:
+    """All GPUs with ``per_gpu`` pods, of the priority that node and pod number say."""
+    gc.unfreeze()
+    view = ClusterView(Ledger(node_policy=policy), _NoEvents(), lambda uid: None)
+    request = _asks(UNITS)
+    for number in range(nodes):
+        node = described_node(number, GPU_MIB, MemoryUnit.GIB)
+        if policy is not Placement.BINPACK:
+            node = msgspec.structs.replace(node, placement=policy)
+        view.upsert_node(NodeRecord(node, ""))
+        for pod in range(per_gpu * GPUS_PER_NODE):
+            uid = f"{number}-{pod}"
+            allocation = allocate_on(node, node.devices[pod % GPUS_PER_NODE], request)
+            view.upsert_pod(
+                PodRecord(
+                    uid,
+                    f"default/{uid}",
+                    node.name,
+                    finished=False,
+                    allocation=allocation,
+                    priority=priority_of(number, pod),
+                    created=f"2026-01-{1 + pod % 28:02}T00:00:{number % 60:02}Z",
+                )
+            )
+    # As the scheduler does once everything is read.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
+    return view
+
+
+def times_ms(calls: int, call: Callable[[int], object]) -> list[float]:
+    """How long each of ``calls`` took, sorted."""
+    times = []
+    for number in range(calls):
+        started = time.perf_counter()
+        call(number)
+        times.append((time.perf_counter() - started) * 1e3)
+    return sorted(times)
+
+
+def p99(times: list[float]) -> float:
+    """The value that one in a hundred is above."""
+    return times[min(len(times) - 1, int(len(times) * 0.99))]
+
+
+def preemption(nodes: int, calls: int) -> Figures:
+    """A pod for which others must end: where every node would do, where few would, where none would."""
+    found: Figures = {}
+    all_names = [node_name(number) for number in range(nodes)]
+    for scene, priority_of in (
+        ("everywhere", lambda number, pod: (0, 100, 200)[pod % 3]),
+        ("on_few", lambda number, pod: 0 if number % 97 == 0 else 5000),
+        ("nowhere", lambda number, pod: 5000),
+        ("nearly", lambda number, pod: 0 if pod < GPUS_PER_NODE else 5000),
+    ):
+        view = cluster(nodes, priority_of)
+        request = _asks(40)
+
+        def decide(number: int, view: ClusterView = view, request: Request = request) -> object:
+            turned = sequence_from(all_names, number * 631)
+            return view.ledger.plan(request, turned, view.lesser(1000), priority=1000)
+
+        decide(0)
+        found[f"preemption_p99_ms_{nodes}_{scene}"] = (p99(times_ms(calls, decide)), "ms")
+        if scene == "everywhere":
+            found[f"preempt_verb_p99_ms_{nodes}"] = (_verb(view, nodes, calls), "ms")
+    return found
+
+
+def _verb(view: ClusterView, nodes: int, calls: int) -> float:
+    """kube-scheduler's own preemption: victims on a tenth of the nodes, of whom we see whether they are enough."""
+    bodies = []
+    for call in range(4):
+        pod = pod_object(call, 1, 40, None)
+        pod["spec"] |= {"priority": 1000}  # type: ignore[operator]
+        victims = {
+            node_name(number): {"Pods": [{"UID": f"{number}-0"}], "NumPDBViolations": 0}
+            for number in range(call, nodes, OFFERED_PART)
+        }
+        bodies.append(msgspec.json.encode({"Pod": pod, "NodeNameToMetaVictims": victims}))
+    return p99(
+        times_ms(
+            calls,
+            lambda number: preempt_pods(view, wire.read_preemption(bodies[number % 4]), lambda uid: None),
+        )
+    )
+
+
+def filters(nodes: int, calls: int) -> Figures:
+    """Filter where every eighth pod is the first of a gang of eight, and room is kept for a hundred pods."""
+    view = cluster(nodes, lambda number, pod: 0, per_gpu=4)
+    kept = _asks(30)
+    for number in range(0, nodes, max(1, nodes // 100)):
+        plan = view.ledger.plan(kept, (node_name(number),), lambda uid: None)
+        assert plan is not None
+        view.ledger.keep(f"kept-{number}", kept, plan)
+    offered = [node_name(number) for number in range(nodes)]
+    bodies = []
+    for number in range(calls):
+        gang = number if number % GANG == 0 else None
+        for member in range(GANG if gang is not None else 1):
+            pod = pod_object(10**6 + GANG * number + member, 1, 1 + number % 30, None)
+            if gang is not None:
+                labels = {names.LABEL_GANG_NAME: f"gang-{gang}", names.LABEL_GANG_LEAST: str(GANG)}
+                pod["metadata"]["labels"] = labels  # type: ignore[index]
+            record = record_of(decode_pod(msgspec.json.encode(pod)))
+            assert record is not None
+            view.upsert_pod(record)
+            if member == 0:
+                bodies.append(msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": offered}))
+    read = Bodies()
+
+    def ask(number: int) -> object:
+        return filter_nodes(view, read.read(bodies[number]), lambda uid, refused: None)
+
+    return {f"filter_in_use_p99_ms_{nodes}": (p99(times_ms(calls, ask)), "ms")}
+
+
+def placements(nodes: int, calls: int) -> Figures:
+    """A whole decision (filter, prioritize, reserve) by each placement policy."""
+    found: Figures = {}
+    offered = [node_name(number) for number in range(nodes)]
+    for policy in Placement:
+        view = cluster(nodes, lambda number, pod: 0, policy, per_gpu=3)
+        pods = [pod_object(10**6 + number, 1, (1, 4, 16, 40)[number % 4], None) for number in range(calls)]
+        bodies = [msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": offered}) for pod in pods]
+        read = Bodies()
+
+        def decide(
+            number: int, view: ClusterView = view, bodies: list[bytes] = bodies, read: Bodies = read
+        ) -> None:
+            asked = read.read(bodies[number])
+            assert asked.request is not None
+            view.ledger.arrived(asked.request)
+            fits = msgspec.json.decode(filter_nodes(view, asked, lambda uid, refused: None))["NodeNames"]
+            prioritize_nodes(view, asked)
+            view.ledger.reserve(str(number), "default/x", asked.request, fits[number % len(fits)])
+
+        found[f"decision_p99_ms_{nodes}_{policy.value}"] = (p99(times_ms(calls, decide)), "ms")
+    return found
+
+
+def measure(quick: bool = False) -> Figures:
+    """Every figure of decisions with everything in use."""
+    nodes, calls = (500, 60) if quick else (5000, 300)
+    return preemption(nodes, calls) | filters(nodes, 2 * calls) | placements(nodes, calls)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="small and fast, for a look")
+    for name, (value, unit) in measure(parser.parse_args().quick).items():
+        print(f"{name:<44} {value:10.3f} {unit}", flush=True)

@@ -1,0 +1,128 @@
+"""How much of each GPU pods of each priority hold, for all nodes at once: where an end of less important ones could help.
+
+Looking at every pod of 5,000 nodes takes a second, and mostly only some nodes can help, or none. What is worked out here is
+an upper bound: no node that could help is left out, and those that remain are planned pod by pod (``preemption``), those with the
+least important victims first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gpushare.model.request import Request
+
+Ints = npt.NDArray[np.signedinteger[Any]]
+Places = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+#: The class of pods that end already: they are gone soon, whatever their priority. Kubernetes' own are from -2**31 on.
+LEAVING: Final = -(1 << 40)
+#: Above every priority.
+ANY: Final = 1 << 40
+#: Priorities kept apart. With more of them in use every node is looked at, as if nothing were known.
+MOST_CLASSES: Final = 32
+#: MiB, percent and number of pods.
+_AMOUNTS: Final = 3
+
+
+class Priorities:
+    """Planes of (amount, GPU, node) by priority, which exist once a pod has it."""
+
+    def __init__(self, rows: int, capacity: int) -> None:
+        self._rows = rows
+        self._capacity = capacity
+        self._planes: dict[int, Ints] = {}
+        self._too_many = False
+
+    def write(self, row: int, column: int, held: Mapping[int, Sequence[int]]) -> None:
+        """Note what pods hold of one GPU, by their priority: MiB, percent, number. What is not named stays."""
+        for priority, amounts in held.items():
+            plane = self._planes.get(priority)
+            if plane is None:
+                if len(self._planes) >= MOST_CLASSES:
+                    self._too_many = True
+                    continue
+                plane = np.zeros((_AMOUNTS, self._rows, self._capacity), np.int64)
+                self._planes[priority] = plane
+            plane[0, row, column], plane[1, row, column], plane[2, row, column] = amounts
+
+    def empty(self, column: int) -> None:
+        """Nobody holds anything there."""
+        for plane in self._planes.values():
+            plane[:, :, column] = 0
+
+    def resize(self, rows: int, capacity: int) -> None:
+        """Make room; neither becomes smaller."""
+        for priority, plane in self._planes.items():
+            larger = np.zeros((_AMOUNTS, rows, capacity), np.int64)
+            larger[:, : self._rows, : self._capacity] = plane
+            self._planes[priority] = larger
+        self._rows, self._capacity = rows, capacity
+
+    def below(self, priority: int | Ints, at: Places) -> Iterator[Ints] | None:
+        """What the pods of each class below ``priority`` hold of ``at``, the least important first; ``None``: not known.
+
+        ``priority`` may be another for each of ``at``.
+        """
+        if self._too_many:
+            return None
+        highest = int(np.max(priority, initial=LEAVING))
+        return (self._below(one, priority, at) for one in sorted(self._planes) if one < highest)
+
+    def _below(self, one: int, priority: int | Ints, at: Places) -> Ints:
+        held = self._planes[one].take(at, axis=2)
+        return held if isinstance(priority, int) else held * (priority > one)
+
+
+class Lacking:
+    """What GPUs have free, more and more as less important pods are taken away; planes are (GPUs, nodes).
+
+    ``total_mib`` is 0 where nothing can be given, whoever goes; ``max_pods`` 0 stands for no cap.
+    """
+
+    def __init__(
+        self, *, total_mib: Ints, taken_mib: Ints, units: Ints, used_core: Ints, pods: Ints, max_pods: Ints
+    ) -> None:
+        self._there = total_mib > 0
+        self._total_mib = total_mib
+        self._free_mib = total_mib - taken_mib
+        self._units = units
+        self._used_core = used_core
+        self._pods = pods
+        self._max_pods = np.where(max_pods > 0, max_pods, np.iinfo(np.int32).max)
+
+    def take_away(self, held: Ints) -> None:
+        """As if the pods that hold this were gone."""
+        self._free_mib = self._free_mib + held[0]
+        self._used_core = self._used_core - held[1]
+        self._pods = self._pods - held[2]
+
+    def fits(self, request: Request) -> Mask:
+        """The nodes on which enough GPUs have room for ``request`` now, as far as is known here."""
+        # As ``GpuBook.refresh`` has it, without the division.
+        gpus = (self._free_mib + 1) * self._units > request.memory_units * self._total_mib
+        gpus &= self._there & (self._free_mib >= 0)
+        gpus &= self._pods < (1 if request.whole_device else self._max_pods)
+        # Pods with compute and pods without are never on one node, but where GPUs are counted.
+        if request.by_gpu:
+            others = np.zeros_like(gpus)
+        elif request.wants_core:
+            gpus &= self._used_core + request.core_percent <= 100
+            others = (self._pods > 0) & (self._used_core == 0)
+        else:
+            others = self._used_core > 0
+        found: Mask = (gpus.sum(axis=0) >= request.gpu_count) & ~others.any(axis=0)
+        return found
+
+
+def levels(lacking: Lacking, classes: Iterator[Ints], request: Request) -> Iterator[Places]:
+    """Nodes where ``request`` could fit once pods of ``classes`` are gone: those where nobody has to go, then class by class."""
+    seen = lacking.fits(request)
+    yield seen.nonzero()[0]
+    for held in classes:
+        lacking.take_away(held)
+        fits = lacking.fits(request)
+        yield (fits & ~seen).nonzero()[0]
+        seen |= fits

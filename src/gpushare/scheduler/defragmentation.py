@@ -1,0 +1,473 @@
+"""Moves pods so that one fits that waits although there is room in all. Off unless asked for.
+
+A pod that no node took for a while is looked at: the cheapest one or two pods that would have to leave a GPU for others
+(``gpushare.moves``). They are evicted, as their disruption budgets allow; their controllers make them anew. What they free is
+kept for the pod that waits, and a place for each of them is kept for what replaces it, from the decision on.
+
+How often is bounded whoever dies when: between two acts lies at least ``Limits.interval_s``, counted from the start of this
+process and from the last act that it made or saw. Each act is first noted on the pod that waits (``gpushare.dev/room-made``), so that
+every scheduler that runs sees it. What is kept is not stored: a new leader decides anew, after the interval.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from gpushare.kube.clock import Clock
+from gpushare.kube.errors import ApiError, KubeError
+from gpushare.kube.events import Recorder
+from gpushare.ledger.preemption import Rank
+from gpushare.model import names
+from gpushare.model.disruption import DisruptionBudget, protected
+from gpushare.model.errors import InvalidRequest
+from gpushare.model.hosting import Guest, HostingNode, objection
+from gpushare.model.request import Request, request_of
+from gpushare.moves import MOST_MOVES, Host, Move, Outlook, cheaper_way, room_now, roomiest
+from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.view import ClusterView
+
+logger = logging.getLogger(__name__)
+
+#: Seconds: between two looks, how long what is freed and the places of those that moved are kept, and how long a pod that
+#: was refused before its watch told of it is remembered.
+LOOK_S: Final = 1.0
+KEPT_S: Final = 180.0
+_UNSEEN_S: Final = 10.0
+#: Waiting pods remembered (each with the names of the nodes it was offered), looked at for one act, and tries to find pods
+#: that may go. Acts of other schedulers that are remembered.
+_REMEMBERED: Final = 256
+_LOOKED_AT: Final = 16
+_TRIES: Final = 5
+_ACTS: Final = 1024
+
+REASON_MOVED: Final = "Defragmented"
+REASON_ROOM_MADE: Final = "RoomMade"
+REASON_REFUSED: Final = "DefragmentationRefused"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """At most ``most_moves`` pods every ``interval_s`` seconds, for a pod that has waited for ``wait_s``."""
+
+    interval_s: float = 300.0
+    wait_s: float = 120.0
+    most_moves: int = MOST_MOVES
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` that names the option."""
+        if not 1 <= self.interval_s <= 86400:
+            raise ValueError(f"--defragmentation-interval {self.interval_s}: from 1 to 86400 seconds")
+        if not 0 <= self.wait_s <= 86400:
+            raise ValueError(f"--defragmentation-wait {self.wait_s}: from 0 to 86400 seconds")
+        if not 1 <= self.most_moves <= MOST_MOVES:
+            raise ValueError(f"--defragmentation-moves {self.most_moves}: from 1 to {MOST_MOVES}")
+
+
+class Mover(Protocol):
+    """What is asked of the API server (``gpushare.kube.client.Client``); all methods raise ``KubeError``."""
+
+    async def get_guest(self, namespace: str, name: str) -> Guest:
+        """The pod as it is."""
+
+    async def list_guests(self, node: str) -> list[Guest]:
+        """The pods of a node."""
+
+    async def list_hosting(self, node: str) -> list[HostingNode]:
+        """The node as it is, or none."""
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """Have it ended as its budgets allow."""
+
+    async def list_budgets(self) -> list[DisruptionBudget]:
+        """Every PodDisruptionBudget."""
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        """Set annotations."""
+
+
+@dataclass(slots=True)
+class _Refused:
+    """Since when the pod is refused, by which nodes last, and when it was looked at in vain."""
+
+    since_s: float
+    nodes: list[str]
+    looked_s: float = float("-inf")
+
+
+@dataclass(slots=True)
+class _Place:
+    """Room on ``node`` that is kept under ``key`` for what replaces a pod of ``owner``."""
+
+    key: str
+    owner: str
+    node: str
+    request: Request
+    since_s: float
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Room that is kept for a waiting pod since then, and who has to leave for it yet."""
+
+    since_s: float
+    leaving: set[str] = field(default_factory=set)
+
+
+class _Barred(dict[str, str]):
+    """UIDs of pods that cannot be moved now, and why; ``by_budget``: one of them for its budget's sake."""
+
+    by_budget = False
+
+
+def _nobody(uid: str) -> Rank | None:
+    return None
+
+
+class Defragmenter:
+    """Has pods moved for others that wait. ``hurry`` has pods tried again soon; ``told`` counts what came of each act."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        pods: Mover,
+        events: Recorder,
+        clock: Clock,
+        limits: Limits,
+        *,
+        hurry: Callable[[Iterable[str]], None],
+        told: Callable[[str], None],
+    ) -> None:
+        self._view = view
+        self._ledger = view.ledger
+        self._pods = pods
+        self._events = events
+        self._clock = clock
+        self._limits = limits
+        self._hurry = hurry
+        self._told = told
+        self._refused: OrderedDict[str, _Refused] = OrderedDict()
+        self._kept: dict[str, _Kept] = {}
+        self._places: list[_Place] = []
+        self._acts: OrderedDict[str, str] = OrderedDict()
+        self._acted_s = clock.monotonic()
+        self._woken = asyncio.Event()
+
+    # --- what filter and the informer tell ------------------------------------------------------
+
+    def refused(self, uid: str, nodes: Collection[str]) -> None:
+        """No node took the pod; ``nodes`` would if others were not there. It need not be known yet."""
+        if not nodes or self._ledger.kept_on(uid):
+            return
+        known = self._refused.get(uid)
+        if known is not None:
+            known.nodes = list(nodes)
+            return
+        self._refused[uid] = _Refused(self._clock.monotonic(), list(nodes))
+        if len(self._refused) > _REMEMBERED:
+            self._refused.popitem(last=False)
+        self._woken.set()
+
+    def seen(self, record: PodRecord) -> None:
+        """The informer tells of a pod; to be called before the view knows of it."""
+        if record.room_made and self._acts.get(record.uid) != record.room_made:
+            self._acts[record.uid] = record.room_made
+            self._acted_s = self._clock.monotonic()
+            if len(self._acts) > _ACTS:
+                self._acts.popitem(last=False)
+        if self._places and record.owner and not record.finished:
+            self._place_is_taken(record)
+
+    def _place_is_taken(self, record: PodRecord) -> None:
+        """What comes anew of a controller of which a pod was moved replaces that pod: the place is its own."""
+        if record.uid in self._view.waiting or record.uid in self._view.bound:
+            return
+        place = next((one for one in self._places if one.owner == record.owner), None)
+        if place is None:
+            return
+        self._places.remove(place)
+        self._ledger.unkeep(place.key)
+        if record.node or record.request is None:
+            self._view.on_freed()
+            return
+        plan = self._ledger.plan(record.request, (place.node,), _nobody)
+        if plan is not None:
+            self._ledger.keep(record.uid, record.request, plan)
+            self._kept[record.uid] = _Kept(self._clock.monotonic())
+            # kube-scheduler may have asked about it already, and was told that its place is taken.
+            self._hurry([record.uid])
+
+    # --- the loop -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look after refused pods for ever; at most one act in each interval."""
+        while True:
+            if not self._refused and not self._kept and not self._places:
+                await self._woken.wait()
+            self._woken.clear()
+            await self._clock.sleep(LOOK_S)
+            self._forget()
+            if self._clock.monotonic() < self._acted_s + self._limits.interval_s:
+                continue
+            for uid in self._due():
+                refused, record = self._refused.get(uid), self._view.waiting.get(uid)
+                if refused is None or record is None:
+                    continue  # bound or gone while others were looked at
+                refused.looked_s = self._clock.monotonic()
+                try:
+                    if await self._make_room(record, refused.nodes):
+                        break
+                except KubeError as error:
+                    self._told("failed")
+                    logger.warning("pod %s: nobody could be moved for it: %s", record.pod, error)
+                    break
+
+    def _forget(self) -> None:
+        """Give up what nobody came for, and forget who was bound or is gone."""
+        now_s = self._clock.monotonic()
+        for uid, refused in list(self._refused.items()):
+            if self._ledger.kept_on(uid) or (
+                uid not in self._view.waiting and now_s > refused.since_s + _UNSEEN_S
+            ):
+                del self._refused[uid]
+        for uid, kept in list(self._kept.items()):
+            if not self._ledger.kept_on(uid):
+                del self._kept[uid]
+            elif now_s > kept.since_s + KEPT_S:
+                del self._kept[uid]
+                self._give_back(uid)
+            elif kept.leaving and not kept.leaving & self._view.bound.keys():
+                kept.leaving.clear()
+                self._hurry([uid])
+        for place in self._places[:]:
+            if now_s > place.since_s + KEPT_S:
+                self._places.remove(place)
+                self._give_back(place.key)
+
+    def _give_back(self, *keys: str) -> None:
+        for key in keys:
+            self._ledger.unkeep(key)
+        self._view.on_freed()
+
+    def _due(self) -> list[str]:
+        """Whom to look at, the most important first, then who waits for longest."""
+        now_s = self._clock.monotonic()
+        found = [
+            (-record.priority, refused.since_s, uid)
+            for uid, refused in self._refused.items()
+            if (record := self._view.waiting.get(uid)) is not None
+            and record.request is not None
+            and record.request.is_ordinary
+            and record.gang is None
+            and record.preempts
+            and not self._view.quotas.refusal(uid)
+            and now_s >= refused.since_s + self._limits.wait_s
+            and now_s >= refused.looked_s + self._limits.interval_s
+        ]
+        return [uid for _, _, uid in sorted(found)[:_LOOKED_AT]]
+
+    async def _make_room(self, record: PodRecord, nodes: list[str]) -> bool:
+        """Whether something was done, or tried."""
+        barred = _Barred()
+        for _ in range(_TRIES):
+            found = await self._cheapest(record, nodes, barred)
+            if not found.moves:
+                break
+            guests = await self._bar(found, barred)
+            if guests is not None:
+                return await self._move(record, found, guests)
+        if barred.by_budget:
+            self._told("protected")
+            note = "room could be made only by moving pods that a PodDisruptionBudget protects now"
+            self._tell(record, REASON_REFUSED, note, kind="Warning")
+        return False
+
+    async def _cheapest(self, record: PodRecord, nodes: list[str], barred: Collection[str]) -> Outlook:
+        """The cheapest way; others get their turn between two nodes."""
+        request = record.request
+        assert request is not None
+
+        def may_move(uid: str) -> bool:
+            other = self._view.bound.get(uid)
+            return (
+                other is not None
+                and bool(other.owner)
+                and not other.leaving
+                and other.priority <= record.priority
+                and uid not in barred
+            )
+
+        roomy: list[Host] = []
+        for name in self._ledger.roomiest():
+            host = self._ledger.host(name, may_move)
+            if host is not None:
+                roomy.append(host)
+            await asyncio.sleep(0)
+        elsewhere = roomiest(roomy)
+        best = Outlook(None)
+        for name in self._ledger.scattered(request, nodes):
+            host = self._ledger.host(name, may_move)
+            if host is None:
+                continue
+            if room_now(host, request) is not None:
+                return Outlook(None)  # it is only to be tried again
+            best = cheaper_way(host, elsewhere, request, best, most_moves=self._limits.most_moves)
+            await asyncio.sleep(0)
+        return best
+
+    async def _bar(self, found: Outlook, barred: _Barred) -> dict[str, Guest] | None:
+        """Who moves, as they are, if all of them may and each target would take its pod; else who may not is in ``barred``."""
+        guests: dict[str, Guest] = {}
+        there: dict[str, list[Guest]] = {}
+        for move in found.moves:
+            record = self._view.bound.get(move.pod)
+            guest = None if record is None else await self._read(record)
+            if guest is None:
+                barred[move.pod] = "it ends, or is gone"
+                continue
+            why = await self._objection(guest, move, there)
+            if why:
+                barred[move.pod] = why
+                logger.info("pod %s is not moved to %s: %s", guest.key, move.target, why)
+                continue
+            guests[move.pod] = guest
+        if len(guests) < len(found.moves):
+            return None
+        guarded = protected(guests.values(), await self._pods.list_budgets())
+        if not guarded:
+            return guests
+        barred.update(dict.fromkeys(guarded, "its PodDisruptionBudget"))
+        barred.by_budget = True
+        return None
+
+    async def _read(self, record: PodRecord) -> Guest | None:
+        namespace, _, name = record.pod.partition("/")
+        try:
+            guest = await self._pods.get_guest(namespace, name)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        same = guest.metadata.uid == record.uid and guest.metadata.deletion_timestamp is None
+        return guest if same else None
+
+    async def _objection(self, guest: Guest, move: Move, there: dict[str, list[Guest]]) -> str:
+        """Why the node that it would move to does not take it; ``there``: who is on the nodes looked at, and comes to them."""
+        node = move.target.node
+        hosting = await self._pods.list_hosting(node)
+        if not hosting:
+            return f"node {node} is gone"
+        if node not in there:
+            there[node] = [one for one in await self._pods.list_guests(node) if not one.finished]
+        why = objection(guest, hosting[0], there[node], new=node != move.source.node)
+        there[node].append(guest)
+        return why
+
+    # --- the act --------------------------------------------------------------------------------
+
+    async def _move(self, record: PodRecord, found: Outlook, guests: dict[str, Guest]) -> bool:
+        movers = {uid: one for uid in guests if (one := self._view.bound.get(uid)) is not None}
+        places = self._keep(record, found, guests, movers)
+        if places is None:
+            return False  # something has changed while it was thought about
+        self._acted_s = now_s = self._clock.monotonic()
+        self._kept[record.uid] = _Kept(now_s, set(movers))
+        self._places += places.values()
+        left: list[PodRecord] = []
+        try:
+            namespace, _, name = record.pod.partition("/")
+            stamp = {names.ANN_ROOM_MADE: str(self._clock.time_ns())}
+            await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
+            for move in found.moves:
+                await self._evict(movers[move.pod], record, move)
+                left.append(movers[move.pod])
+        except KubeError as error:
+            self._undo(record, [places[uid] for uid in places if movers[uid] not in left])
+            if isinstance(error, ApiError) and error.status == 429:
+                self._told("protected")
+                note = "a pod that was to be moved is protected by its PodDisruptionBudget now"
+                self._tell(record, REASON_REFUSED, note, kind="Warning")
+                return True
+            raise
+        self._told("made")
+        moved = ", ".join(f"{movers[move.pod].pod} to {move.target.node}" for move in found.moves)
+        self._tell(record, REASON_ROOM_MADE, f"on {found.spot}, by moving {moved}")
+        return True
+
+    def _keep(
+        self,
+        record: PodRecord,
+        found: Outlook,
+        guests: dict[str, Guest],
+        movers: dict[str, PodRecord],
+    ) -> dict[str, _Place] | None:
+        """Keep what becomes free for ``record``, and a place for each that moves; ``None``: it does not work out, nothing is kept.
+
+        The ledger has the last word, between two awaits: the planner sees less than it does, and time has passed.
+        """
+        uid, request, spot = record.uid, record.request, found.spot
+        assert request is not None
+        assert spot is not None
+        here = (spot.node,)
+        now = self._view.waiting.get(uid)
+        if (
+            now is None
+            or now.request != request
+            or self._ledger.held(uid) is not None
+            or self._ledger.kept_on(uid)
+            or len(movers) < len(guests)
+            or self._ledger.plan(request, here, self._leaving) is not None  # room is made, or there is some
+        ):
+            return None
+        plan = self._ledger.plan(request, here, _nobody, forced=movers.keys())
+        if plan is None:
+            return None
+        self._ledger.keep(uid, request, plan)
+        now_s = self._clock.monotonic()
+        places: dict[str, _Place] = {}
+        for move in found.moves:
+            try:
+                asked = request_of(guests[move.pod])
+            except InvalidRequest:
+                asked = None
+            target = None if asked is None else self._ledger.plan(asked, (move.target.node,), _nobody)
+            if asked is None or target is None:
+                self._give_back(uid, *(one.key for one in places.values()))
+                return None
+            mover = movers[move.pod]
+            # The pod's own UID would end with it; this one is of no pod.
+            place = _Place(f"moved:{mover.uid}", mover.owner, move.target.node, asked, now_s)
+            self._ledger.keep(place.key, asked, target)
+            places[move.pod] = place
+        return places
+
+    def _leaving(self, uid: str) -> Rank | None:
+        record = self._view.bound.get(uid)
+        return Rank(record.priority, leaving=True) if record is not None and record.leaving else None
+
+    def _undo(self, record: PodRecord, places: Iterable[_Place]) -> None:
+        """Those whose ``places`` these are stay where they are, so there will be no room for ``record``."""
+        self._kept.pop(record.uid, None)
+        found = list(places)
+        self._places = [one for one in self._places if one not in found]
+        self._give_back(record.uid, *(one.key for one in found))
+
+    async def _evict(self, mover: PodRecord, record: PodRecord, move: Move) -> None:
+        namespace, _, name = mover.pod.partition("/")
+        logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod)
+        try:
+            await self._pods.evict_pod(namespace, name, uid=mover.uid)
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                raise  # else it is gone, or another by now
+        note = f"moved so that pod {record.pod} fits on {move.source}; a place is kept on node {move.target.node}"
+        self._tell(mover, REASON_MOVED, note)
+
+    def _tell(
+        self, record: PodRecord, reason: str, note: str, *, kind: Literal["Normal", "Warning"] = "Normal"
+    ) -> None:
+        self._events.record(record.reference(), kind=kind, reason=reason, action="Defragmenting", note=note)

@@ -1,0 +1,262 @@
+"""Two schedulers, one that leads and one that waits: the leader is killed in the middle of a gang, and of a stream of Bindings."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from gpushare.kube.access import load_access
+from gpushare.kube.credentials import Credentials
+from gpushare.kube.errors import ApiError
+from gpushare.model import names
+from gpushare.playground.cluster.parts import Part
+from gpushare.playground.cluster.real import RealControl
+from tests.integration.whole.seen import held_mib, node_of, record_of, waits_because
+from tests.integration.whole.test_gangs import member
+from tests.integration.whole.test_killed_parts import never_above_capacity
+from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
+
+pytestmark = pytest.mark.timeout(300)
+
+LEASE_S = 3
+GANG = 8
+STREAM, LET_THROUGH = 100, 40
+#: 15 GiB on each of eight GPUs.
+NODES = (shared_node("four", "core-mem-4"), shared_node("more", "core-mem-4"))
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{names.SCHEDULER_NAME}"
+
+
+class Narrows:
+    """A way to the API server that lets ``most`` Bindings through and holds all others until whoever posts them is dead."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.most = STREAM
+        self.passed = 0
+        self.blocked = asyncio.Event()
+        self._access = load_access(str(kubeconfig))
+
+    @contextlib.asynccontextmanager
+    async def opened(self, kubeconfig: Path) -> AsyncIterator[None]:
+        """Serve; who uses ``kubeconfig`` comes this way."""
+        credentials = Credentials(self._access)
+        self._headers = {"Authorization": credentials.authorization} if credentials.authorization else {}
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=credentials.tls or True), timeout=aiohttp.ClientTimeout(None)
+        ) as self._http:
+            app = web.Application(client_max_size=1 << 24)
+            app.router.add_route("*", "/{path:.*}", self._pass)
+            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            host, port = runner.addresses[0][:2]
+            _write_kubeconfig(kubeconfig, f"http://{host}:{port}")
+            try:
+                yield
+            finally:
+                await runner.cleanup()
+
+    async def _pass(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        if request.path.endswith("/binding"):
+            if self.passed == self.most:
+                self.blocked.set()
+                await asyncio.Event().wait()
+            self.passed += 1
+        headers = dict(self._headers)
+        if "Content-Type" in request.headers:
+            headers["Content-Type"] = request.headers["Content-Type"]
+        url = URL(self._access.server.rstrip("/") + request.raw_path, encoded=True)
+        async with self._http.request(request.method, url, data=body, headers=headers) as answer:
+            passed_on = web.StreamResponse(
+                status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")}
+            )
+            await passed_on.prepare(request)
+            async for part in answer.content.iter_any():
+                await passed_on.write(part)
+            await passed_on.write_eof()
+            return passed_on
+
+
+def _write_kubeconfig(path: Path, server: str) -> None:
+    context = {"name": "n", "context": {"cluster": "n", "user": "n"}}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "n",
+        "clusters": [{"name": "n", "cluster": {"server": server}}],
+        "contexts": [context],
+        "users": [{"name": "n", "user": {}}],
+    }
+    path.write_text(json.dumps(config))
+
+
+class Replica:
+    """An extender and its kube-scheduler, neither of which is started again."""
+
+    def __init__(self, seen: World, number: int) -> None:
+        self._seen = seen
+        self._state = seen.cluster.state
+        self.name = f"replica-{number}"
+        self.way = Narrows(seen.cluster.control.access("extender"))
+        self._parts: list[Part] = []
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Replica"]:
+        """From the moment when it could lead."""
+        kubeconfig = self._state / f"{self.name}.kubeconfig"
+        port_file = self._state / f"{self.name}.port"
+        async with self.way.opened(kubeconfig):
+            self._start(
+                "extender",
+                ["gpushare", "scheduler", "--kubeconfig", str(kubeconfig), "--port-file", str(port_file)]
+                + ["--listen", "127.0.0.1:0"],
+            )
+
+            async def ready() -> bool:
+                if not port_file.exists():
+                    return False
+                url = f"http://127.0.0.1:{port_file.read_text().strip()}/readyz"
+                async with aiohttp.ClientSession() as http:
+                    with contextlib.suppress(aiohttp.ClientError):
+                        async with http.get(url) as answer:
+                            return answer.status == 200
+                return False
+
+            try:
+                await until(ready, f"the extender of {self.name} is ready")
+                self._start(
+                    "kubescheduler",
+                    ["gpushare.playground.kubescheduler", "--lease-seconds", str(LEASE_S)]
+                    + ["--kubeconfig", str(self._seen.cluster.control.access("kubescheduler"))]
+                    + ["--extender", f"http://127.0.0.1:{port_file.read_text().strip()}/gpushare"],
+                )
+                yield self
+            finally:
+                await asyncio.gather(*(part.stop() for part in self._parts))
+
+    def _start(self, what: str, arguments: list[str]) -> None:
+        log = self._state / "log" / f"{self.name}-{what}.log"
+        command = [sys.executable, "-m", *arguments]
+        part = Part(f"{self.name} {what}", command, log, on_end=lambda: None)
+        part.start()
+        self._parts.append(part)
+
+    def kill(self) -> None:
+        """``kill -9`` of both, as when their node loses its power."""
+        for part in self._parts:
+            part.kill(signal.SIGKILL)
+
+
+async def leader(seen: World) -> str:
+    """The holder of the lease; empty where there is none."""
+    try:
+        lease = json.loads(await seen.session.request("GET", LEASE))
+    except ApiError:
+        return ""
+    return str(lease["spec"].get("holderIdentity") or "")
+
+
+@contextlib.asynccontextmanager
+async def leaderless() -> AsyncIterator[World]:
+    """A cluster without a scheduler, that watches over every GPU."""
+    async with world(*NODES, check=never_above_capacity) as seen:
+        if isinstance(seen.cluster.control, RealControl):
+            pytest.skip(
+                "the real kube-scheduler's fail-over is tried by tests/e2e/charts/test_scheduler_pod.py"
+            )
+        for part in ("kubescheduler", "extender"):
+            await seen.cluster.parts[part].stop()
+        yield seen
+        assert not seen.over, "\n".join(seen.over)
+        held = held_mib(seen.pods.items.values())
+        assert all(mib <= seen.total_mib[uuid] for uuid, mib in held.items())
+        seen.assert_sound()
+
+
+@contextlib.asynccontextmanager
+async def leading_and_waiting(seen: World) -> AsyncIterator[tuple[Replica, Replica]]:
+    """Two replicas; the first leads."""
+    async with Replica(seen, 0).running() as first:
+        await until(lambda: leader(seen), "the first leads")
+        async with Replica(seen, 1).running() as second:
+            yield first, second
+
+
+def bound(seen: World) -> list[str]:
+    return [key for key, pod in seen.pods.items.items() if node_of(pod)]
+
+
+async def killed_with(seen: World, replica: Replica, bindings: int) -> None:
+    """Wait until so many Bindings went through and another is on its way, and kill who posted them."""
+    async with asyncio.timeout(60):
+        await replica.way.blocked.wait()
+    await seen.pods.until(
+        lambda: len(bound(seen)) == bindings,
+        f"{bindings} are bound",
+        tell=lambda: {key: waits_because(pod) for key, pod in seen.pods.items.items()},
+    )
+    before = await leader(seen)
+    replica.kill()
+
+    async def another() -> bool:
+        return await leader(seen) != before
+
+    await until(another, "another leads")
+
+
+@pytest.mark.parametrize("let_through", [0, 3, 7])
+async def test_a_gang_whose_leader_dies_in_the_middle_of_its_bindings_is_whole_in_the_end(
+    let_through: int,
+) -> None:
+    async with leaderless() as seen, leading_and_waiting(seen) as (first, _):
+        first.way.most = let_through
+        members = [f"g-{number}" for number in range(GANG)]
+        await seen.create(*(member(name, "g", GANG) for name in members))
+        await killed_with(seen, first, let_through)
+        await seen.run_all(*members)
+        gpus = [share["uuid"] for name in members for share in record_of(seen.pod(name))]
+        assert len(set(gpus)) == GANG
+
+
+async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next_leader() -> None:
+    async with leaderless() as seen, leading_and_waiting(seen) as (first, _):
+        first.way.most = 0
+        members = [f"g-{number}" for number in range(GANG)]
+        await seen.create(*(member(name, "g", GANG) for name in members))
+        await killed_with(seen, first, 0)
+        await seen.delete(members[0])
+        others = [f"other-{number}" for number in range(GANG)]
+        await seen.create(*(gpu_pod(name, 15) for name in others))
+        # The new leader may have decided for the gang before it saw one of it go: then that one is bound, and the
+        # room of all others is given back.
+        await seen.pods.until(
+            lambda: f"default/{members[0]}" not in seen.pods.items and len(bound(seen)) >= GANG,
+            "all GPUs are given",
+            tell=lambda: {key: waits_because(pod) for key, pod in seen.pods.items.items()},
+        )
+
+
+async def test_a_stream_of_bindings_whose_leader_dies_goes_on_under_the_next_one() -> None:
+    async with leaderless() as seen, leading_and_waiting(seen) as (first, _):
+        first.way.most = LET_THROUGH
+        await seen.create(*(gpu_pod(f"s-{number}", 1) for number in range(STREAM)))
+        await killed_with(seen, first, LET_THROUGH)
+        await seen.pods.until(
+            lambda: len(bound(seen)) == STREAM,
+            "all are bound",
+            120,
+            tell=lambda: {
+                key: waits_because(pod) for key, pod in seen.pods.items.items() if not node_of(pod)
+            },
+        )
+        assert all(len(record_of(pod)) == 1 for pod in seen.pods.items.values())
+        assert sum(share["units"] for pod in seen.pods.items.values() for share in record_of(pod)) == STREAM

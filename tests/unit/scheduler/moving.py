@@ -1,0 +1,130 @@
+"""A scheduler with defragmentation, and an API server whose nodes have room for everything but GPUs."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from gpushare.kube.errors import ApiError
+from gpushare.model import names
+from gpushare.model.disruption import decode_budget
+from gpushare.model.hosting import Guest, HostingNode, decode_guest, decode_hosting
+from gpushare.scheduler.defragmentation import LOOK_S, Defragmenter, Limits
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.mobility import with_mobility
+from gpushare.scheduler.process import decode_record
+from gpushare.scheduler.wire import BindingArgs
+from tests.unit.scheduler.world import Api, World, gpu_node, pod_object
+
+DECODE = with_mobility(decode_record)
+INTERVAL_S = 300.0
+WAIT_S = 60.0
+
+
+class MoverApi(Api):
+    """With nodes that have room for everything but GPUs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes: dict[str, dict[str, Any]] = {}
+
+    async def get_guest(self, namespace: str, name: str) -> Guest:
+        if self.reading:
+            self.reading.pop(0)()
+        try:
+            return decode_guest(msgspec.json.encode(self.pods[f"{namespace}/{name}"]))
+        except KeyError:
+            raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
+
+    async def list_guests(self, node: str) -> list[Guest]:
+        there = (pod for pod in self.pods.values() if pod["spec"]["nodeName"] == node)
+        return [decode_guest(msgspec.json.encode(pod)) for pod in there]
+
+    async def list_hosting(self, node: str) -> list[HostingNode]:
+        return [decode_hosting(msgspec.json.encode(self.nodes[node]))] if node in self.nodes else []
+
+
+class Moving(World):
+    """A scheduler with defragmentation."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__()
+        self.api: MoverApi = MoverApi()
+        self.binder._pods = self.api
+        self.retries._pods = self.api
+        self.preemptor._pods = self.api
+        self.told: list[str] = []
+        self.hurried: list[str] = []
+        self.mover = Defragmenter(
+            self.view,
+            self.api,
+            self.events,
+            self.clock,
+            limits or Limits(INTERVAL_S, WAIT_S),
+            hurry=self.hurried.extend,
+            told=self.told.append,
+        )
+
+    def refused(self, uid: str, nodes: Any) -> None:
+        super().refused(uid, nodes)
+        self.mover.refused(uid, nodes)
+
+    def see(self, name: str) -> None:
+        found = DECODE(msgspec.json.encode(self.api.pods[f"default/{name}"]))
+        assert found is not None
+        self.mover.seen(found[1])
+        self.view.upsert_pod(found[1])
+
+    def node(self, name: str, *gib: int) -> None:
+        self.add_node(gpu_node(name, *(1024 * size for size in gib)))
+        amounts = {"cpu": "8", "pods": "99", names.GPU_MEM: "999"}
+        self.api.nodes[name] = {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": amounts}}
+
+    async def bound(self, name: str, units: int, node: str, *, owner: str = "rs", **more: Any) -> None:
+        self.made(name, units, owner, **more)
+        await self.binder.bind(BindingArgs("default", name, f"uid-{name}", node))
+        self.see(name)
+
+    def made(self, name: str, units: int, owner: str = "rs", **more: Any) -> None:
+        pod = pod_object(name, units, **more)
+        if owner:
+            references = [{"uid": owner, "kind": "ReplicaSet", "controller": True}]
+            pod["metadata"]["ownerReferences"] = references
+        self.api.create(pod)
+        self.see(name)
+
+    def ask(self, name: str, *nodes: str) -> list[str]:
+        offered = list(nodes or self.api.nodes)
+        body = {"Pod": self.api.pods[f"default/{name}"], "NodeNames": offered}
+        answer = filter_nodes(self.view, Bodies().read(msgspec.json.encode(body)), self.refused)
+        found: list[str] = msgspec.json.decode(answer)["NodeNames"] or []
+        return found
+
+    async def look(self, *turns_s: float) -> None:
+        """Let the mover look once after these times."""
+        running = asyncio.create_task(self.mover.run())
+        await asyncio.sleep(0)
+        for turn_s in (*turns_s, LOOK_S):
+            await self.clock.turn(turn_s)
+            for _ in range(60):
+                await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    def end(self, name: str) -> None:
+        record = self.view.bound[f"uid-{name}"]
+        del self.api.pods[f"default/{name}"]
+        self.view.remove_pod(record)
+
+    def budget(self, allowed: int, **labels: str) -> None:
+        self.api.budgets = [
+            decode_budget(
+                msgspec.json.encode(
+                    {
+                        "metadata": {"name": "b", "namespace": "default"},
+                        "spec": {"selector": {"matchLabels": labels}},
+                        "status": {"disruptionsAllowed": allowed},
+                    }
+                )
+            )
+        ]
