@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from gpushare.ledger import Ledger
 from gpushare.ledger import columns as columns_module
+from gpushare.ledger import growth as growth_module
 from gpushare.ledger import kept as kept_module
 from gpushare.ledger.fitting import left_over
 from gpushare.ledger.reasons import UNKNOWN_NODE
+from gpushare.model.device import Placement
 from tests.unit.ledger.ledger_samples import asks, node
 
 quick = settings(
@@ -115,3 +117,14 @@ def test_a_list_that_its_owner_changed_is_another_list() -> None:
     assert ledger.score(asks(1), fits) == [0, 10]
     asked.reverse()
     assert ledger.score(asks(1), asked) == [10, 0]
+
+
+def test_what_a_request_would_add_to_fragments_is_kept_for_few_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(growth_module, "MOST_KEPT", 2)
+    ledger = Ledger(node_policy=Placement.FRAGMENTATION)
+    ledger.set_node(node("n0", 16384))
+    for units in (1, 2, 3, 1):
+        ledger.score(asks(units), ["n0"])
+    assert len(ledger._growth._kept) == 2

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gpushare.ledger.preemption import MOST_TRIED
+from gpushare.ledger.preemption import ENOUGH, MOST_TRIED
 from gpushare.scheduler import view
 from gpushare.scheduler.extender import preempt_pods
 from gpushare.scheduler.wire import read_preemption
@@ -38,14 +38,33 @@ async def test_a_pod_of_higher_priority_that_was_lent_its_room_is_found_among_ma
     assert not ask(world, "x", "mine", *nodes)[0]
     await look(world)
     assert world.api.evicted == ["lent"]
-    # Nor does kube-scheduler's choice hide it: of its victims only those count that may be ended.
     create(world, "x", "next", 8, priority=5)
-    chosen = {node: {"Pods": [{"UID": f"uid-b-{node}-0"}], "NumPDBViolations": 0} for node in nodes[:-1]}
-    body = {"Pod": world.api.pods["x/next"], "NodeNameToMetaVictims": chosen | {"n1": {"Pods": []}}}
+    assert verb(world, "next", *nodes) == [], "a is at its min with what is kept for it"
+
+
+def verb(world: World, name: str, *nodes: str) -> list[str]:
+    """The nodes on which kube-scheduler may end the first pod of b for one of a."""
+    chosen = {node: {"Pods": [{"UID": f"uid-b-{node}-0"}], "NumPDBViolations": 0} for node in nodes}
+    body = {"Pod": world.api.pods[f"x/{name}"], "NodeNameToMetaVictims": chosen}
     answer = preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None)
-    assert msgspec.json.decode(answer)["NodeNameToMetaVictims"] == {}, (
-        "a is at its min with what is kept for it"
-    )
+    return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
+
+
+async def test_kube_scheduler_is_told_of_as_many_nodes_as_it_needs_and_of_none_where_it_is_not_enough(
+    world: World,
+) -> None:
+    children = [
+        {"name": "a", "namespaces": ["x"], "min": {MEM: 16}},
+        {"name": "b", "namespaces": ["z"], "min": {MEM: 16 * 20 - 4}},
+        {"name": "c", "namespaces": ["w"]},
+    ]
+    nodes = await spread(world, 20, 4, 12)
+    create(world, "x", "small", 4, priority=5)
+    create(world, "x", "large", 16, priority=5)
+    assert len(verb(world, "small", *nodes)) == len(verb(world, "large", *nodes)) == ENOUGH
+    world.view.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * 21}, "children": children}))
+    assert len(verb(world, "small", *nodes)) == ENOUGH
+    assert verb(world, "large", *nodes) == [], "b can spare 4 of each node, and not 12 besides"
 
 
 @pytest.mark.parametrize(("lent", "most_looks"), [(9, 1), (0, 5)])
