@@ -1,6 +1,10 @@
 """Containers that get their GPU by CDI, and nodes that cannot give it so."""
 
+import asyncio
+import errno
+import itertools
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +12,7 @@ import pytest
 
 from gpushare.model import names
 from gpushare.nodeagent.cdi.access import ANNOTATION
-from gpushare.nodeagent.cdi.folders import OUR_FILE
+from gpushare.nodeagent.cdi.folders import OUR_FILE, CdiFolders
 from gpushare.nodeagent.container_runtime import Asked
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
@@ -171,6 +175,32 @@ async def test_an_agent_that_ends_leaves_ours_for_containers_that_start_again(wo
     await world.start()
     await world.stop()
     assert ours(world).exists()
+
+
+async def test_while_a_folder_is_tried_again_containers_go_on_as_they_did(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trying, go_on, tries = threading.Event(), threading.Event(), itertools.count()
+
+    def write(folders: CdiFolders, content: bytes, *, isolated: bool = False) -> bool:
+        if next(tries):
+            trying.set()
+            assert go_on.wait(20)
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(CdiFolders, "write", write)
+    world.use(container_runtime=Asked.AUTO)
+    describe(world, 0, 1)
+    on_containerd(world)
+    await world.start()
+    agent = world.agent
+    assert agent is not None
+    try:
+        agent._access.look_again()
+        assert await asyncio.to_thread(trying.wait, 20)
+        assert not (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
+    finally:
+        go_on.set()
 
 
 @pytest.mark.parametrize("asked", [Asked.AUTO, Asked.CDI])

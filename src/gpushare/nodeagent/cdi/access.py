@@ -174,15 +174,17 @@ class GpuAccess:
         self._found = found
         gpus = self._gpus or ()
         working = [gpu.uuid for gpu in gpus if gpu.healthy]
-        if working or self.choice is None or self.choice.trouble:
+        choice = self.choice
+        if choice is None or working or choice.trouble:
             # One that does not work may be missing from the description, which says nothing about the others.
             self._derived = derived(found.descriptions, gpus, self._minors)
             reported = self._reported or Reported()
-            self.choice = choose(self._asked, reported, self._derived, working, found.faults)
+            choice = choose(self._asked, reported, self._derived, working, found.faults)
         self.faults = found.faults
         await self._write()
-        if self._unwritten and self._asked is Asked.AUTO:
-            self.choice = Choice("nvidia", self._unwritten)
+        # Not before it is known whether our file is there: containers are asked for meanwhile.
+        unwritten = self._unwritten and self._asked is Asked.AUTO
+        self.choice = Choice("nvidia", self._unwritten) if unwritten else choice
         self.decided.set()
         if self._state() != before:
             self._on_change()
