@@ -1,4 +1,5 @@
-"""Decisions over 5,000 nodes of eight GPUs with everything in use: gangs, preemption, room that is kept, every placement.
+"""Decisions over 5,000 nodes of eight GPUs with everything in use: gangs, preemption, room that is kept, policies, quotas, every
+placement.
 
 In this process, from a verb's body to its answer, without HTTP: what ``benchmarks.extender`` measures beside it. Usage:
 ``python -m benchmarks.in_use [--quick]``.
@@ -12,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from benchmarks.api_server import GPUS_PER_NODE, described_node, node_name, pod_object
+from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
 from gpushare.ledger.preemption import sequence_from
 from gpushare.model import names
@@ -19,9 +21,12 @@ from gpushare.model.allocation import allocate_on
 from gpushare.model.device import Placement
 from gpushare.model.objects import ObjectReference, decode_pod
 from gpushare.model.quantity import MemoryUnit
+from gpushare.model.quota_tree import decode_quota_tree
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.model.resource_policy import decode_policy
 from gpushare.scheduler import wire
 from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods, prioritize_nodes
+from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.records import PodRecord, record_of
 from gpushare.scheduler.view import ClusterView, NodeRecord
 
@@ -139,14 +144,56 @@ def _verb(view: ClusterView, nodes: int, calls: int) -> float:
     )
 
 
+def _policies(nodes: int) -> Policies:
+    """One for all pods: three kinds of nodes in order, of which the first is full and the second has room for more."""
+    policies = Policies(SYSTEM_CLOCK)
+    for number in range(nodes):
+        policies.census.set_node(node_name(number), {"pool": str(number % 3)})
+    units = [
+        {"resource": "ecs", "nodeSelector": {"pool": str(pool)}, "max": most}
+        for pool, most in enumerate((0, 1_000_000, 1_000_000))
+    ]
+    written = {
+        "metadata": {"name": "pools", "namespace": "default", "uid": "pools", "generation": 1},
+        "spec": {"selector": {}, "units": units},
+    }
+    policies.upsert_policy(decode_policy(msgspec.json.encode(written)))
+    policies.unread.clear()
+    return policies
+
+
+def _quotas(view: ClusterView) -> None:
+    """A tree of a hundred quotas, of which the pods' namespace has one."""
+    leaves = [
+        {
+            "name": f"team-{number}",
+            "namespaces": [f"ns-{number}" if number else "default"],
+            "min": {names.GPU_MEM: 100},
+        }
+        for number in range(100)
+    ]
+    root = {
+        "name": "root",
+        "min": {names.GPU_MEM: 20_000_000},
+        "max": {names.GPU_MEM: 20_000_000},
+        "children": leaves,
+    }
+    written = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
+    view.quotas.upsert(decode_quota_tree(msgspec.json.encode(written)))
+    view.quotas.synced()
+    assert view.quotas.in_use
+
+
 def filters(nodes: int, calls: int) -> Figures:
-    """Filter where every eighth pod is the first of a gang of eight, and room is kept for a hundred pods."""
+    """Filter where every eighth pod is the first of a gang of eight, room is kept for a hundred pods, and each has a policy and a quota."""
     view = cluster(nodes, lambda number, pod: 0, per_gpu=4)
     kept = _asks(30)
     for number in range(0, nodes, max(1, nodes // 100)):
         plan = view.ledger.plan(kept, (node_name(number),), lambda uid: None)
         assert plan is not None
         view.ledger.keep(f"kept-{number}", kept, plan)
+    policies = _policies(nodes)
+    _quotas(view)
     offered = [node_name(number) for number in range(nodes)]
     bodies = []
     for number in range(calls):
@@ -164,7 +211,7 @@ def filters(nodes: int, calls: int) -> Figures:
     read = Bodies()
 
     def ask(number: int) -> object:
-        return filter_nodes(view, read.read(bodies[number]), lambda uid, refused: None)
+        return filter_nodes(view, read.read(bodies[number]), lambda uid, refused: None, policies)
 
     return {f"filter_in_use_p99_ms_{nodes}": (p99(times_ms(calls, ask)), "ms")}
 

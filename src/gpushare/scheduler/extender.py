@@ -79,7 +79,7 @@ def filter_nodes(
             verdict = _without_whole(view, args, request, verdict)
         if policies is not None and policies.in_use:
             verdict = policies.narrow(args.pod, verdict)
-    if unreachable:
+    if unreachable and not verdict.fits:
         verdict = Verdict(verdict.fits, verdict.refused, verdict.hopeless | unreachable)
     if not verdict.fits:
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.

@@ -167,8 +167,7 @@ class Gangs:
             if node in nodes:
                 if self.monotonic() < group.since_s + KEPT_S:
                     self._keep(group)
-                others = f"gang {gang.key}: room for this pod is kept on node {node}"
-                return Verdict([node], {name: others for name in nodes if name != node}, {})
+                return _there_alone(node)
         self._give_up(group)
         if self.monotonic() < group.rests_until_s:
             return _refused(
@@ -208,9 +207,7 @@ class Gangs:
         group.since_s = self.monotonic()
         self._keep(group)
         self.on_planned([other for other, _, _ in chosen if other != uid])
-        node = group.planned[uid]
-        others = f"gang {gang.key}: room for this pod is kept on node {node}"
-        return Verdict([node], {name: others for name in nodes if name != node}, {})
+        return _there_alone(group.planned[uid])
 
     def together_with(self, uid: str) -> list[str]:
         """UIDs of all pods of a pod's gang; of one without a gang its own."""
@@ -331,6 +328,11 @@ def _remember(group: _Group, uid: str, nodes: list[str]) -> None:
             group.offered[uid] = known
             return
     group.offered[uid] = nodes
+
+
+def _there_alone(node: str) -> Verdict:
+    # Why not on the others nobody hears of a pod that has a node, and to write thousands of reasons takes longer than to decide.
+    return Verdict([node], {}, {})
 
 
 def _refused(nodes: list[str], reason: str) -> Verdict:
