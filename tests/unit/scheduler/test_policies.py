@@ -295,12 +295,13 @@ async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: Policy
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     for name in "pq":
         rules.make(name, 8, labels=gang)
-    fits, refused, hopeless = rules.ask("p", "a1", "b1", "n1")
-    assert (fits, refused) == (["b1"], {})
+    fits, _, hopeless = rules.ask("p", "a1", "n1")
+    assert not fits
     assert hopeless == {
         "a1": "ResourcePolicy default/p: unit 1: it holds 0 of at most 0 pods",
         "n1": "ResourcePolicy default/p: the node is in none of its units",
     }
+    assert rules.ask("p", "a1", "b1", "n1")[0] == ["b1"]
     assert rules.ask("q", "a1", "b1", "n1")[0] == ["b1"]
     await asyncio.gather(rules.bind("p", "b1"), rules.bind("q", "b1"))
     assert len(rules.api.bindings) == 2
