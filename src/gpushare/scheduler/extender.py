@@ -11,7 +11,7 @@ from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.request import Request, request_of
 from gpushare.scheduler import wire
-from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.policies import Policies, type_of_unreachable
 from gpushare.scheduler.view import ClusterView
 
 #: Larger bodies are read and forgotten.
@@ -67,7 +67,7 @@ def filter_nodes(
     args, names, request, problem, gang = asked
     if problem:
         return wire.filter_answer(args, [], {}, dict.fromkeys(names, problem))
-    unreachable: dict[str, str] = {}
+    unreachable: type_of_unreachable = dict
     if gang is not None and policies is not None and policies.in_use:
         names, unreachable = policies.reachable(args.pod, names)
     refusal = _quota_refusal(view, args) if request is not None and view.quotas.in_use else ""
@@ -79,9 +79,8 @@ def filter_nodes(
             verdict = _without_whole(view, args, request, verdict)
         if policies is not None and policies.in_use:
             verdict = policies.narrow(args.pod, verdict)
-    if unreachable and not verdict.fits:
-        verdict = Verdict(verdict.fits, verdict.refused, verdict.hopeless | unreachable)
     if not verdict.fits:
+        verdict = Verdict([], verdict.refused, verdict.hopeless | unreachable())
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
     return wire.filter_answer(args, verdict.fits, verdict.refused, verdict.hopeless)

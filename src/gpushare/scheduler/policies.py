@@ -9,6 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from typing import Final
 
@@ -45,6 +46,10 @@ class Promise:
     book: PolicyBook
     pod: PolicyPod
     until_s: float
+
+
+type_of_unreachable = Callable[[], dict[str, str]]
+"""Why nodes are in no unit with room for a pod, by node."""
 
 
 class Policies:
@@ -139,25 +144,26 @@ class Policies:
 
     # --- filter -----------------------------------------------------------------------------------
 
-    def reachable(self, asked: Pod, names: list[str]) -> tuple[list[str], dict[str, str]]:
-        """Those of ``names`` that are in a unit with room for the pod, and why the others are not.
+    def reachable(self, asked: Pod, names: list[str]) -> tuple[list[str], type_of_unreachable]:
+        """Those of ``names`` that are in a unit with room for the pod; and, should somebody ask, why the others are not.
 
         For pods that are planned with others, before anything else is asked: the plan must not be in vain.
         """
         book = self.census.book_for(asked.metadata.namespace, asked.metadata.labels or {})
         if book is None:
-            return names, {}
+            return names, dict
         pod = policy_pod_of(asked)
         group = book.group_of(pod)
         if isinstance(group, str):
-            return [], dict.fromkeys(names, group)
+            return [], lambda: dict.fromkeys(names, group)
         masks = list(book.masks(pod, self.census.nodes.places(names)))
         reasons = tuple(one.full for one in book.standings(pod, group, masks))
         there = np.zeros(len(names), np.bool_)
         for mask, reason in zip(masks, reasons, strict=True):
             if not reason:
                 there |= mask
-        return list(compress(names, there.tolist())), _told(book.policy.key, names, masks, reasons, but=there)
+        told = partial(_told, book.policy.key, names, masks, reasons, but=there)
+        return list(compress(names, there.tolist())), told
 
     def narrow(self, asked: Pod, verdict: Verdict) -> Verdict:
         """What is left of the nodes that take the pod, for its policy's sake; ``verdict`` itself where it has none."""
