@@ -61,7 +61,6 @@ WHOLE = (
     "resource_policy",
     "elastic_quota",
     "topology",
-    "defragmentation",
 )
 
 

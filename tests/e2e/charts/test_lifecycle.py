@@ -20,8 +20,11 @@ NAMESPACE = "gpu"
 DAEMON_SET = ("daemonset", names.DAEMON_SET_NAME)
 #: What comes and goes by itself.
 PASSING = ("Event", "EndpointSlice", "Endpoints")
-#: An uninstall leaves it, with everybody's policies.
-KEPT = "CustomResourceDefinition//resourcepolicies.scheduling.alibabacloud.com"
+#: An uninstall leaves them, with everybody's policies and quotas.
+KEPT = {
+    "CustomResourceDefinition//resourcepolicies.scheduling.alibabacloud.com",
+    "CustomResourceDefinition//elasticquotatrees.scheduling.sigs.k8s.io",
+}
 #: Nodes that nobody runs; the first two were described by agents, the last by somebody else's.
 NODES = {
     "shared": ({names.LABEL_MODE: "core_mem", names.LABEL_DESCRIBED: "true"}, {names.GPU_MEM: "60", names.GPU_CORE: "400", names.GPU_COUNT: "4"}),
@@ -71,10 +74,15 @@ def objects(commands: Commands) -> set[str]:
             for kind in api.get(prefix(version))["resources"]:
                 if "list" not in kind["verbs"] or kind["kind"] in PASSING:
                     continue
-                listed = api.get(f"{prefix(version)}/{kind['name']}")["items"] or ()
+                path = f"{prefix(version)}/{kind['name']}"
+                # Of a kind that was defined a moment ago.
+                wait_for(
+                    "its storage is there", lambda path=path: api.ask("GET", path).status != 429, timeout=30
+                )
+                listed = api.get(path)["items"] or ()
                 metadata = [one["metadata"] for one in listed]
                 found |= {f"{kind['kind']}/{one.get('namespace', '')}/{one['name']}" for one in metadata}
-        return found - {KEPT}
+        return found - KEPT
 
 
 def argument(commands: Commands, option: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.model import names
 from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.product.product import EXAMPLES, Product, gpu_pod
+from tests.e2e.product.product import EXAMPLES, Product, Ran, gpu_pod
 
 CGPU, CORE_MEM = "cgpu-t4", "core-mem-v100x4"
 
@@ -91,6 +91,29 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(product: Prod
     assert len(product.running("app=eleven", 3)) == 3
     assert not product.pods("app=eight")
     product.kubectl("delete", "priorityclass", "important")
+
+
+def test_a_pod_that_is_resized_in_place_keeps_its_share(product: Product, k8s: str) -> None:
+    if k8s == "1.28":
+        pytest.skip("Kubernetes 1.28 resizes no pods in place")
+    product.apply(gpu_pod("resized", 2, labels={"app": "resized"}))
+    (before,) = product.running("app=resized")
+
+    def resize(**limits: object) -> Ran:
+        patch = {"spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}}
+        return product.run(
+            "kubectl", "patch", "pod", "resized", "--subresource=resize", "-p", json.dumps(patch)
+        )
+
+    ran = resize(cpu="200m", **{names.GPU_MEM: 4})
+    assert ran.code == 1, "Kubernetes resizes processors and memory alone"
+    ran = resize(memory="64Mi")
+    assert ran.code == 0, ran.text
+    (after,) = product.running("app=resized")
+    assert after["spec"]["containers"][0]["resources"]["limits"]["memory"] == "64Mi"
+    for key in (names.ANN_SHARE, names.ANN_ALLOCATION):
+        assert after["metadata"]["annotations"][key] == before["metadata"]["annotations"][key]
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 def test_memory_alone_and_memory_with_compute_are_never_on_one_node(product: Product) -> None:
