@@ -320,9 +320,9 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
     flow->mark_count = kept;
     flow->strangers = strangers;
     atomic_store_explicit(&flow->looked_ns, now_ns, memory_order_relaxed);
-    /* At most what was put after the last mark that was reached; at least what no reached mark has behind it. */
     if (reached)
         flow->reached_at_ns = now_ns;
+    /* At most what was put after the last mark that was reached; at least what no reached mark has behind it. */
     uint64_t most_ns = now_ns + (flow->put_ns - reached_put_ns);
     if (reached && flow->free_ns > most_ns)
         flow->free_ns = most_ns;

@@ -41,7 +41,7 @@ struct flow {
     pthread_mutex_t mutex;
     struct turn_page *page;    /* NULL: not begun */
     unsigned percent;
-    uint64_t begun_ns;
+    uint64_t begun_ns;         /* when this process first had to do with the page */
     struct turn_slot *slot;
     uint64_t owner, slot_seen_ns;
     unsigned waiting;          /* threads */

@@ -172,15 +172,17 @@ def test_of_a_pod_is_kept_what_policies_ask_about() -> None:
     assert policy_pod_of(decode_pod({"metadata": {"name": "p"}})).scheduled == 0.0
 
 
-@pytest.mark.parametrize("definition", ["crd/resourcepolicies.yaml", "templates/crds/elasticquotatree.yaml"])
+@pytest.mark.parametrize("definition", ["resourcepolicies.yaml", "elasticquotatree.yaml"])
 def test_the_playground_has_the_definition_of_the_chart(definition: str) -> None:
-    chart = CHECKOUT / "charts/ack-co-scheduler" / definition
-    copy = CHECKOUT / "src/gpushare/playground/controlplane/manifests" / chart.name
+    chart = CHECKOUT / "charts/ack-co-scheduler/templates/crds" / definition
+    copy = CHECKOUT / "src/gpushare/playground/controlplane/manifests" / definition
     assert chart.read_text() == copy.read_text()
 
 
 def test_the_schema_has_the_words_that_are_read() -> None:
-    chart = yaml.safe_load((CHECKOUT / "charts/ack-co-scheduler/crd/resourcepolicies.yaml").read_text())
+    chart = yaml.safe_load(
+        (CHECKOUT / "charts/ack-co-scheduler/templates/crds/resourcepolicies.yaml").read_text()
+    )
     spec = chart["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert set(spec["units"]["items"]["properties"]["resource"]["enum"]) == {one.value for one in Kind}
     assert set(spec["whenTryNextUnits"]["properties"]["policy"]["enum"]) == {one.value for one in TryNext}
