@@ -11,6 +11,7 @@ from gpushare.kube.errors import KubeconfigError
 from gpushare.model.device import Placement
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.autoscaling_options import add_options, autoscaling_of
 from gpushare.scheduler.bind import RESERVATION_TTL_S
 from gpushare.scheduler.defragmentation import Limits
 from gpushare.scheduler.process import Settings, serve
@@ -84,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         moving.add_argument(
             f"--defragmentation-{option}", type=kind, default=value, metavar=what, help=_LIMITS[option]
         )
+    add_options(parser)
     parser.add_argument("--log-format", choices=logs.LAYOUTS, default="text")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info")
     return parser
@@ -116,6 +118,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         reservation_ttl_s=options.reservation_ttl,
         lease=lease,
         defragmentation=limits if options.defragmentation else None,
+        autoscaling=autoscaling_of(options),
     )
 
 
