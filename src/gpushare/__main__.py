@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from gpushare import __version__
+from gpushare.putting_off import putting_off
 
 #: Role → (module with ``main(argv) -> int``, what it is).
 ROLES: Final = {
@@ -46,10 +47,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _load(module: str) -> ModuleType:
-    """Import without collecting garbage: an import makes much and leaves none, and start-up is waited for."""
+    """Import without collecting garbage: an import makes much and leaves none, and start-up is waited for.
+
+    Patterns, of which libraries have a hundred and use ten, are compiled when they are used.
+    """
     gc.disable()
     try:
-        return importlib.import_module(module)
+        with putting_off(patterns=True):
+            return importlib.import_module(module)
     finally:
         gc.freeze()
         gc.enable()

@@ -147,6 +147,8 @@ async def serve(access: Access, settings: Settings) -> None:
         if settings.port_file is not None:
             write_ports("--port-file", settings.port_file, bound)
         unless_served.pop_all()
+    # What is read first stays: looking for garbage in it after every 700 objects would find none.
+    gc.set_threshold(_YOUNG_OBJECTS)
     async with Session(access, connections=_CONNECTIONS) as session:
         events = EventRecorder(session, controller="gpushare.dev/scheduler", instance=socket.gethostname())
         ledger = Ledger(node_policy=settings.node_policy)
@@ -267,8 +269,6 @@ async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
         await watch.synced.wait()
     gc.collect()
     gc.freeze()
-    # What is left to collect is little: look for it after every so many new objects, not every 700.
-    gc.set_threshold(_YOUNG_OBJECTS)
     logger.info("ready")
 
 
