@@ -8,8 +8,10 @@ from typing import Final
 
 from prometheus_client import Counter, Histogram
 
+from gpushare.logs import about
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder, BindRefused
+from gpushare.scheduler.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.extender import (
     Bodies,
     filter_nodes,
@@ -80,11 +82,19 @@ class ExtenderApp(Probes):
 
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):
-            return filter_nodes(self._view, self._bodies.read(body), self._on_refused, self._policies)
+            asked = self._bodies.read(body)
+            answer = filter_nodes(self._view, asked, self._on_refused, self._policies)
+            if logger.isEnabledFor(logging.DEBUG):
+                tell_filtered(asked, answer)
+            return answer
 
     def _prioritize(self, body: bytes) -> bytes:
         with self._verb("prioritize"):
-            return prioritize_nodes(self._view, self._bodies.read(body))
+            asked = self._bodies.read(body)
+            answer = prioritize_nodes(self._view, asked)
+            if logger.isEnabledFor(logging.DEBUG):
+                tell_prioritized(asked, answer)
+            return answer
 
     def _preempt(self, body: bytes) -> bytes:
         with self._verb("preempt"):
@@ -97,9 +107,11 @@ class ExtenderApp(Probes):
                 await self._binder.bind(args)
             except BindRefused as refused:
                 self._refused.inc()
-                logger.info("pod %s was not bound: %s", args.key, refused)
+                about_it = about(pod=args.key, uid=args.uid, node=args.node)
+                logger.info("pod %s was not bound: %s", args.key, refused, extra=about_it)
                 return wire.binding_answer(str(refused))
             self._bound.inc()
+            tell_bound(self._view.ledger, args)
             return wire.binding_answer("")
 
     def _verb(self, verb: str) -> "_Call":
