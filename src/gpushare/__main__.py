@@ -22,6 +22,10 @@ ROLES: Final = {
         "gpushare.nodetemplate.__main__",
         "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
     ),
+    "simulate": (
+        "gpushare.simulate.__main__",
+        "where pods would land, and how many more nodes would be enough",
+    ),
     "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
 }
 
