@@ -24,6 +24,10 @@ GROUPS: Final = {
         "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
         "doctor": ("gpushare.doctor.__main__", "what is wrong with a cluster or a node, and what to do"),
         "config": ("gpushare.config.__main__", "what can be set, what is set, whether a file is right"),
+        "simulate": (
+            "gpushare.simulate.__main__",
+            "where pods would land, and how many more nodes would be enough",
+        ),
         "node-template": (
             "gpushare.nodetemplate.__main__",
             "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
