@@ -1,8 +1,8 @@
-"""What the command line says of autoscaling: all of it is off unless asked for."""
+"""What is asked for of autoscaling: all of it is off unless something is."""
 
-import argparse
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Final
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -28,10 +28,6 @@ class StandInLimits:
             raise ValueError(f"--stand-ins {self.namespace}: write the name of a namespace")
         if not _LABEL.fullmatch(self.kind_label):
             raise ValueError(f"--stand-ins-kind-label {self.kind_label}: write the name of a node label")
-        if not 0 <= self.wait_s <= 86400:
-            raise ValueError(f"--stand-ins-wait {self.wait_s}: from 0 to 86400 seconds")
-        if not 1 <= self.most <= 100:
-            raise ValueError(f"--stand-ins-most {self.most}: from 1 to 100")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,52 +38,14 @@ class Autoscaling:
     startup_taint: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
-    name: str
-    default: object
-    what: str
-    help: str
-    kind: type = field(default=str)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of autoscaling."""
-    group = parser.add_argument_group("autoscaling", "what cluster-autoscaler cannot know by itself")
-    group.add_argument(
-        "--startup-taint",
-        action="store_true",
-        help="take the startup taint from nodes whose GPUs are registered (default: never)",
-    )
-    limits = StandInLimits("default")
-    for option in (
-        _Option(
-            "", None, "NAMESPACE", "make stand-ins there for pods that no single GPU holds (default: never)"
-        ),
-        _Option(
-            "-kind-label", limits.kind_label, "LABEL", "node label of which equal values mean equal GPUs"
-        ),
-        _Option("-wait", limits.wait_s, "SECONDS", "how long a pod waits before it gets one", float),
-        _Option("-most", limits.most, "PODS", "stand-ins at one time at most", int),
-    ):
-        shown = "" if option.default is None else " (default %(default)s)"
-        group.add_argument(
-            f"--stand-ins{option.name}",
-            type=option.kind,
-            default=option.default,
-            metavar=option.what,
-            help=option.help + shown,
-        )
-
-
-def autoscaling_of(options: argparse.Namespace) -> Autoscaling | None:
+def autoscaling_of(options: SimpleNamespace) -> Autoscaling | None:
     """What was asked for; ``None``: nothing. Raises ``ValueError``."""
-    limits = StandInLimits(
-        options.stand_ins or "default",
-        options.stand_ins_kind_label,
-        options.stand_ins_wait,
-        options.stand_ins_most,
-    )
-    if not options.startup_taint and options.stand_ins is None:
-        return None
-    return Autoscaling(None if options.stand_ins is None else limits, options.startup_taint)
+    limits = None
+    if options.stand_ins is not None:
+        limits = StandInLimits(
+            options.stand_ins,
+            options.stand_ins_kind_label,
+            options.stand_ins_wait,
+            options.stand_ins_most,
+        )
+    return Autoscaling(limits, options.startup_taint) if limits or options.startup_taint else None

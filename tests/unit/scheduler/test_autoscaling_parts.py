@@ -1,6 +1,5 @@
 """What was asked for of autoscaling is put together, sees nodes on their way, and is not there where nothing was asked for."""
 
-import argparse
 import subprocess
 import sys
 from typing import Any
@@ -17,11 +16,13 @@ from gpushare.scheduler.autoscaling_options import (
     INSTANCE_TYPE,
     Autoscaling,
     StandInLimits,
-    add_options,
     autoscaling_of,
 )
 from gpushare.scheduler.autoscaling_seam import Scaling, Unscaled, scaling_of
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.options import ROLE
+from gpushare.settings.option import InvalidSettings
+from gpushare.settings.reading import read
 from tests.unit.scheduler.test_startup_taints import OURS, node
 from tests.unit.scheduler.world import World
 
@@ -138,16 +139,16 @@ def test_nothing_is_imported_where_nothing_is_asked_for() -> None:
     ],
 )
 def test_the_command_line_says_what_is_asked_for(options: list[str], expected: Autoscaling | None) -> None:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    assert autoscaling_of(parser.parse_args(options)) == expected
+    assert autoscaling_of(read(ROLE, options, {})) == expected
 
 
-def test_a_mistake_is_told_even_where_it_would_not_matter() -> None:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    with pytest.raises(ValueError, match="--stand-ins-most 0: from 1 to 100"):
-        autoscaling_of(parser.parse_args(["--stand-ins-most", "0"]))
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--stand-ins", "No"], "--stand-ins No: write"), (["--stand-ins-most", "0"], "1 to 100")],
+)
+def test_a_mistake_is_told(options: list[str], says: str) -> None:
+    with pytest.raises((ValueError, InvalidSettings), match=says):
+        autoscaling_of(read(ROLE, options, {}))
 
 
 def test_a_stand_in_asks_for_gpus_and_is_nobody_of_ours() -> None:

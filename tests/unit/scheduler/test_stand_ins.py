@@ -499,8 +499,6 @@ async def test_it_looks_by_itself_and_goes_on_after_a_failure(scaling: Scaling) 
     [
         ({"namespace": "No"}, "--stand-ins "),
         ({"namespace": "n", "kind_label": "a b"}, "kind-label"),
-        ({"namespace": "n", "wait_s": -1}, "wait"),
-        ({"namespace": "n", "most": 0}, "most"),
     ],
 )
 def test_limits_out_of_range_are_refused_by_name(limits: dict[str, Any], option: str) -> None:
