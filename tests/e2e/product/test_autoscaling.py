@@ -45,7 +45,11 @@ def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart
     scaled.kubectl("taint", "node", ROOMY, f"{STARTUP_TAINT}=:NoSchedule")
     wait_for("a node with GPUs loses it", lambda: STARTUP_TAINT not in tainted(scaled, ROOMY), timeout=60)
     if semantic(k8s) >= (1, 30):
-        wait_for("nothing else of a node is the scheduler's", lambda: refused(scaled), timeout=30)
+        told: list[str] = []
+        try:
+            wait_for("nothing else of a node is the scheduler's", lambda: refused(scaled, told), timeout=30)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{told}") from error
     with broken_up(scaled, roomy=False):
         wait_for(
             "a stand-in asks for a node",
@@ -73,8 +77,9 @@ def tainted(product: Product, node: str) -> list[str]:
     return [one["key"] for one in product.json("get", "node", node)["spec"].get("taints") or ()]
 
 
-def refused(product: Product) -> bool:
+def refused(product: Product, told: list[str]) -> bool:
     """Whether a policy keeps the scheduler's account from whatever else one can do with a right to change nodes."""
+    told.clear()
     account = f"--as=system:serviceaccount:kube-system:{SCHEDULER}"
     for command in (
         ("label", "node", FOUR, "stolen=yes", "--overwrite"),
@@ -82,6 +87,7 @@ def refused(product: Product) -> bool:
         ("cordon", FOUR),
     ):
         ran = product.run("kubectl", account, *command)
+        told.append(ran.text)
         if ran.code == 0 or "nothing of a node but to take its startup taint away" not in ran.text:
             product.kubectl("label", "node", FOUR, "stolen-")
             product.run("kubectl", "taint", "node", FOUR, "stolen-")
