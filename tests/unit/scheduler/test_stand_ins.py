@@ -348,6 +348,22 @@ async def test_few_pods_are_remembered_and_a_stand_in_that_was_replaced_stays() 
     assert scaling.stand_ins.count == 1
 
 
+async def test_it_waits_where_nobody_was_refused() -> None:
+    scaling = Scaling()
+    running = asyncio.create_task(scaling.stand_ins.run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    scaling.refused("uid-gone", ["n"])
+    for _ in range(3):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await scaling.clock.turn(WAIT_S)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not scaling.stand_ins._refused, "who is never seen is forgotten"
+    running.cancel()
+
+
 async def test_it_looks_by_itself_and_goes_on_after_a_failure(scaling: Scaling) -> None:
     scaling.scaling_api.failing.append(ApiError(500, "InternalError", "no", ""))
     running = asyncio.create_task(scaling.stand_ins.run())
