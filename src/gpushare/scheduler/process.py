@@ -22,6 +22,8 @@ from gpushare.model.device import Placement
 from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.app import ExtenderApp
+from gpushare.scheduler.autoscaling_options import Autoscaling
+from gpushare.scheduler.autoscaling_seam import scaling_of
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.defragmentation import Defragmenter, Limits
@@ -68,6 +70,7 @@ class Settings:
     lease: tuple[str, str] | None = None
     """Namespace and name of the Lease by which the kube-scheduler beside us leads; ``None``: there is one alone."""
     defragmentation: Limits | None = None
+    autoscaling: Autoscaling | None = None
 
 
 class _Pods:
@@ -183,7 +186,19 @@ async def serve(access: Access, settings: Settings) -> None:
         decode: type_of_decode = decode_counted_record if by_fragments else decode_record
         if mover is not None:
             decode = with_mobility(decode)
-        nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
+        scaling = scaling_of(
+            settings.autoscaling,
+            session,
+            view,
+            events,
+            SYSTEM_CLOCK,
+            settings.lease,
+            metrics,
+            read=lambda: nodes.synced.is_set() and pods.synced.is_set(),
+        )
+        nodes = Informer(
+            session, "/api/v1/nodes", scaling.noticing(node_decoder(reader)), scaling.following(_Nodes(view))
+        )
         pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         _export(metrics, view, reservations, watches)
@@ -200,6 +215,7 @@ async def serve(access: Access, settings: Settings) -> None:
             preemptor.refused(uid, nodes)
             if mover is not None:
                 mover.refused(uid, nodes)
+            scaling.refused(uid, nodes)
 
         server = server_of(
             ExtenderApp(
@@ -233,6 +249,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),
                 *([] if mover is None else [("defragmentation", mover.run())]),
+                *scaling.running(),
             )
         ]
         address = bound.getsockname()
