@@ -152,7 +152,7 @@ async def serve(access: Access, settings: Settings) -> None:
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
-        metrics = Metrics()
+        metrics = Metrics(ledger)
         mover = None
         if settings.defragmentation is not None:
             mover = Defragmenter(
