@@ -1,7 +1,7 @@
 """What the scheduler says of itself beside its verbs: who leads, who waits and why, how far its ledger is behind."""
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.events import Recorder
@@ -32,19 +32,13 @@ class Observing:
         events: Recorder,
         reservations: Reservations,
         leading: Leading,
-        news: WaitingNews,
         clock: Clock,
     ) -> None:
         self._metrics = metrics
         self._events = events
         self._reservations = reservations
         self._leading = leading
-        self._news = news
         self._clock = clock
-
-    def running(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        """What is to run side by side, with names."""
-        return [("leading", self._leading.run()), ("waiting news", self._news.run())]
 
     def confirmed(self, uid: str) -> None:
         """The watch has shown the pod with the node that a share was reserved on."""
@@ -67,9 +61,9 @@ class Observing:
             cause="never came",
         )
 
-    def export(self, watches: Mapping[str, Watch]) -> None:
+    def export(self, watches: Mapping[str, Watch], news: WaitingNews) -> None:
         """Have the figures in every scrape; ``watches`` by what they are of."""
-        metrics, news = self._metrics, self._news
+        metrics = self._metrics
         metrics.watch(
             "gpushare_scheduler_leading",
             "1 while the kube-scheduler beside this extender leads, or is the only one.",

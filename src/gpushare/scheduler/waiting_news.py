@@ -5,13 +5,18 @@ nodes that name different figures it says neither why nor what would help. This 
 the scheduler that leads, after a while in which most pods find their place, for some pods a turn.
 """
 
+import asyncio
+import importlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.events import Recorder
 from gpushare.model.objects import ObjectReference
+
+if TYPE_CHECKING:
+    from gpushare.scheduler.decisions import Decisions, Waiting
 
 REASON_WAITING: Final = "GPUShareWaiting"
 #: Between two looks.
@@ -22,99 +27,26 @@ PATIENCE_S: Final = 10.0
 MOST_TOLD: Final = 50
 
 
-class Waits(Protocol):
-    """A pod that waits (``decisions.Waiting``). ``category`` is one of a few words, ``since`` is in seconds since 1970."""
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-
-    @property
-    def uid(self) -> str:
-        """Its UID."""
-
-    @property
-    def since(self) -> float:
-        """When it was made."""
-
-    @property
-    def asks(self) -> str:
-        """What it asks for, as people write it."""
-
-    @property
-    def category(self) -> str:
-        """What kind of reason."""
-
-    @property
-    def reason(self) -> str:
-        """Why it waits."""
-
-    @property
-    def remedy(self) -> str:
-        """What would let it fit."""
+#: Pods that are looked at without a pause for others.
+_AT_ONCE: Final = 100
+#: Kinds that are no news: the first cycle is still to come, or it has succeeded.
+_NO_NEWS: Final = frozenset({"unasked", "scheduler", "binding"})
 
 
-class TellsWaiting(Protocol):
-    """Who knows the pods that wait (``decisions.Decisions``)."""
+class Known(Protocol):
+    """Who knows the pods that wait."""
 
-    def waiting(self) -> Sequence[Waits]:
-        """All of them."""
+    def uids(self) -> Collection[str]:
+        """Of all of them."""
 
+    def category(self, uid: str) -> str:
+        """What kind of reason, one of a few words; empty where it waits no longer."""
 
-class WaitingNews:
-    """``leads``: whether this scheduler is the one that tells."""
+    def since_s(self, uid: str) -> float:
+        """When it was made, in seconds since 1970."""
 
-    def __init__(self, decisions: TellsWaiting, events: Recorder, clock: Clock, leads: "Leads") -> None:
-        self._decisions = decisions
-        self._events = events
-        self._clock = clock
-        self._leads = leads
-        self._told: dict[str, str] = {}
-        self.by_reason: Mapping[str, int] = {}
-        """How many wait for each kind of reason, as of the last look. A kind that was seen once stays, with 0."""
-        self.oldest_s: float = 0.0
-        """When the pod was made that has waited longest, in seconds since 1970; 0 where none waits."""
-
-    async def run(self) -> None:
-        """Look until cancelled."""
-        while True:
-            self.look()
-            await self._clock.sleep(EVERY_S)
-
-    def look(self) -> None:
-        """Count who waits, and tell what is new."""
-        waiting = self._decisions.waiting()
-        self.by_reason = {**dict.fromkeys(self.by_reason, 0), **Counter(one.category for one in waiting)}
-        self.oldest_s = min((one.since for one in waiting), default=0.0)
-        if not self._leads.leads:
-            self._told.clear()
-            return
-        before_s = self._clock.time_ns() / 1e9 - PATIENCE_S
-        uids = {one.uid for one in waiting}
-        self._told = {uid: category for uid, category in self._told.items() if uid in uids}
-        left = MOST_TOLD
-        for one in waiting:
-            if left and one.since <= before_s and self._told.get(one.uid) != one.category:
-                self._told[one.uid] = one.category
-                self._tell(one)
-                left -= 1
-
-    def waits_s(self) -> float:
-        """How long the pod has waited that waits longest, in seconds."""
-        return max(0.0, self._clock.time_ns() / 1e9 - self.oldest_s) if self.oldest_s else 0.0
-
-    def _tell(self, one: Waits) -> None:
-        namespace, _, name = one.key.partition("/")
-        why = f"waits for {one.asks}: {one.reason}"
-        self._events.record(
-            ObjectReference("Pod", name, namespace, one.uid),
-            kind="Warning",
-            reason=REASON_WAITING,
-            action="Scheduling",
-            note=f"{why}. What would help: {one.remedy}" if one.remedy else why,
-            # The figures in the text change with every pod that comes and goes; the kind of reason does not.
-            cause=one.category,
-        )
+    def waiting(self, uid: str) -> "Waiting | None":
+        """All that is known of it; ``None`` where it waits no longer."""
 
 
 class Leads(Protocol):
@@ -123,3 +55,108 @@ class Leads(Protocol):
     @property
     def leads(self) -> bool:
         """As far as is known."""
+
+
+class FromDecisions:
+    """``Known`` from the record of decisions."""
+
+    def __init__(self, decisions: "Decisions") -> None:
+        self._decisions = decisions
+        # Not by the start, which is timed.
+        self._asked: Any = None
+
+    @property
+    def _waiting(self) -> Any:
+        if self._asked is None:
+            self._asked = importlib.import_module("gpushare.scheduler.waiting")
+        return self._asked
+
+    def uids(self) -> Collection[str]:
+        """Of all pods that wait."""
+        return self._decisions.view.waiting.keys()
+
+    def category(self, uid: str) -> str:
+        """What kind of reason; empty where it waits no longer."""
+        found: str = self._waiting.category(self._decisions, uid)
+        return found
+
+    def since_s(self, uid: str) -> float:
+        """When it was made, in seconds since 1970."""
+        since_s: float = self._waiting.epoch_s(self._decisions.view.waiting[uid].created)
+        return since_s
+
+    def waiting(self, uid: str) -> "Waiting | None":
+        """All that is known of it; ``None`` where it waits no longer."""
+        found: Waiting | None = self._waiting.waiting(self._decisions, uid)
+        return found
+
+
+class _Told(NamedTuple):
+    since_s: float
+    category: str = ""
+
+
+class WaitingNews:
+    """``leads``: whether this scheduler is the one that tells."""
+
+    def __init__(self, known: Known, events: Recorder, clock: Clock, leads: Leads) -> None:
+        self._known = known
+        self._events = events
+        self._clock = clock
+        self._leads = leads
+        self._told: dict[str, _Told] = {}
+        self.by_reason: Mapping[str, int] = {}
+        """How many wait for each kind of reason, as of the last look. A kind that was seen once stays, with 0."""
+        self.oldest_s: float = 0.0
+        """When the pod was made that has waited longest, in seconds since 1970; 0 where none waits."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await self._clock.sleep(EVERY_S)
+
+    async def look(self) -> None:
+        """Count who waits, and tell what is new; others get their turn meanwhile."""
+        uids = list(self._known.uids())
+        self._told = {uid: told for uid in uids if (told := self._told.get(uid)) is not None}
+        counts = Counter(dict.fromkeys(self.by_reason, 0))
+        before_s = self._clock.time_ns() / 1e9 - PATIENCE_S
+        oldest_s, left = 0.0, MOST_TOLD if self._leads.leads else 0
+        for number, uid in enumerate(uids):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            category = self._known.category(uid)
+            if not category:
+                continue
+            counts[category] += 1
+            told = self._told.get(uid)
+            if told is None:
+                told = self._told[uid] = _Told(self._known.since_s(uid))
+            oldest_s = min(oldest_s or told.since_s, told.since_s)
+            new = category != told.category and category not in _NO_NEWS
+            if left and new and told.since_s <= before_s:
+                self._told[uid] = told._replace(category=category)
+                left -= self._tell(uid)
+        self.by_reason, self.oldest_s = counts, oldest_s
+
+    def waits_s(self) -> float:
+        """How long the pod has waited that waits longest, in seconds."""
+        return max(0.0, self._clock.time_ns() / 1e9 - self.oldest_s) if self.oldest_s else 0.0
+
+    def _tell(self, uid: str) -> bool:
+        one = self._known.waiting(uid)
+        if one is None:
+            return False
+        namespace, _, name = one.key.partition("/")
+        why = f"waits for {one.asks}: {one.reason}"
+        self._events.record(
+            ObjectReference("Pod", name, namespace, uid),
+            kind="Warning",
+            reason=REASON_WAITING,
+            action="Scheduling",
+            note=f"{why}. What would help: {one.remedy}" if one.remedy else why,
+            # The figures in the text change with every pod that comes and goes; the kind of reason does not.
+            cause=one.category,
+        )
+        return True

@@ -14,7 +14,13 @@ from gpushare.scheduler.bind import Reservations
 from gpushare.scheduler.leading import Leading
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.observing import REASON_STALE, Observing
-from gpushare.scheduler.waiting_news import MOST_TOLD, PATIENCE_S, REASON_WAITING, WaitingNews
+from gpushare.scheduler.waiting_news import (
+    MOST_TOLD,
+    PATIENCE_S,
+    REASON_WAITING,
+    FromDecisions,
+    WaitingNews,
+)
 from tests.unit.scheduler.world import World, pod_object
 
 
@@ -32,9 +38,19 @@ class Waiting:
 @dataclass
 class Known:
     pods: list[Waiting] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
 
-    def waiting(self) -> list[Waiting]:
-        return list(self.pods)
+    def uids(self) -> list[str]:
+        return [one.uid for one in self.pods]
+
+    def category(self, uid: str) -> str:
+        return next(one.category for one in self.pods if one.uid == uid)
+
+    def since_s(self, uid: str) -> float:
+        return next(one.since for one in self.pods if one.uid == uid)
+
+    def waiting(self, uid: str) -> Any:
+        return next(one for one in self.pods if one.uid == uid) if uid not in self.gone else None
 
 
 class Told(NamedTuple):
@@ -85,10 +101,12 @@ def told(events: Recorded) -> list[tuple[str, str]]:
     return [(one.regarding.name, one.note) for one in events.told if one.reason == REASON_WAITING]
 
 
-def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when_the_reason_is_another() -> None:
+async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when_the_reason_is_another() -> (
+    None
+):
     pod = Waiting("default/a", "u1", 980.0, "memory")
     watched, events, _ = news([pod])
-    watched.look()
+    await watched.look()
     assert told(events) == [
         (
             "a",
@@ -97,41 +115,64 @@ def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when_the_r
         )
     ]
     pod.reason = "no single GPU has 8 GiB free on 4,998 nodes"
-    watched.look()
+    await watched.look()
     assert len(told(events)) == 1, "only figures have changed"
     pod.category, pod.reason, pod.remedy = "quota", "quota team-a is used up", ""
-    watched.look()
-    watched.look()
+    await watched.look()
+    await watched.look()
     assert [note for _, note in told(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
 
 
-def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:
+async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:
     young, old = Waiting("default/a", "u1", 1_000.0, "memory"), Waiting("default/b", "u2", 900.0, "quota")
     watched, events, clock = news([young])
-    watched.look()
+    await watched.look()
     assert (told(events), watched.by_reason) == ([], {"memory": 1})
     clock.now_s += PATIENCE_S
-    watched.look()
+    await watched.look()
     assert len(told(events)) == 1
     other, silent, _ = news([young, old], leads=False)
-    other.look()
+    await other.look()
     assert (told(silent), other.by_reason, other.waits_s()) == ([], {"memory": 1, "quota": 1}, 100.0)
 
 
-def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None:
+async def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None:
     waiting = [Waiting("default/a", "u1", 900.0, "memory")]
     watched, _, _ = news(waiting)
-    watched.look()
+    await watched.look()
     waiting.clear()
-    watched.look()
+    await watched.look()
     assert (watched.by_reason, watched.waits_s()) == ({"memory": 0}, 0.0)
 
 
-def test_of_very_many_some_are_told_of_at_each_look() -> None:
+async def test_kinds_that_are_no_news_and_pods_that_are_gone_meanwhile_are_passed_over() -> None:
+    pods = [Waiting(f"default/{kind}", kind, 1.0, kind) for kind in ("unasked", "scheduler", "binding", "")]
+    gone = Waiting("default/gone", "gone", 2.0, "memory")
+    events, clock = Recorded(), Clock()
+    watched = WaitingNews(Known([*pods, gone], {"gone"}), events, clock, SimpleNamespace(leads=True))
+    await watched.look()
+    assert told(events) == []
+    assert watched.by_reason == {"unasked": 1, "scheduler": 1, "binding": 1, "memory": 1}
+
+
+async def test_the_record_of_decisions_is_asked(world: World) -> None:
+    known = FromDecisions(world.decisions)
+    world.create("a", 300)
+    world.see("a")
+    assert list(known.uids()) == ["uid-a"]
+    assert known.category("uid-a") == "unasked"
+    assert known.since_s("uid-a") == 0.0
+    found = known.waiting("uid-a")
+    assert found is not None
+    assert found.key == "default/a"
+    assert (known.category("none"), known.waiting("none")) == ("", None)
+
+
+async def test_of_very_many_some_are_told_of_at_each_look() -> None:
     watched, events, _ = news([Waiting(f"default/p{n}", f"u{n}", 0.0, "memory") for n in range(120)])
     counts = []
     for _ in range(4):
-        watched.look()
+        await watched.look()
         counts.append(len(told(events)))
     assert counts == [MOST_TOLD, 2 * MOST_TOLD, 120, 120]
 
@@ -189,19 +230,20 @@ def watch(**figures: Any) -> Any:
     return SimpleNamespace(figures=SimpleNamespace(**figures))
 
 
-def test_the_figures_are_in_a_scrape() -> None:
+async def test_the_figures_are_in_a_scrape() -> None:
     clock, events = Clock(), Recorded()
     metrics, reservations = Metrics(), Reservations(15.0)
     leading = Leading(Leases(), None, clock)
     waiting = WaitingNews(Known([Waiting("default/a", "u", 940.0, "memory")]), events, clock, leading)
-    waiting.look()
-    observing = Observing(metrics, events, reservations, leading, waiting, clock)
+    await waiting.look()
+    observing = Observing(metrics, events, reservations, leading, clock)
     observing.export(
         {
             "pods": watch(synced=True, last_error="", objects=7),
             "nodes": watch(synced=True, last_error="gone", objects=3),
             "quotas": watch(synced=False, last_error="", objects=0),
-        }
+        },
+        waiting,
     )
     assert scraped(metrics)["gpushare_scheduler_oldest_reservation_seconds"] == 0.0
     reservations.add("u1", "default/p1", 996.0)
@@ -222,17 +264,12 @@ def test_the_figures_are_in_a_scrape() -> None:
     assert found["gpushare_scheduler_confirmation_duration_seconds_sum"] == 4.0
     assert found["gpushare_scheduler_confirmation_duration_seconds_count"] == 1.0
     assert not reservations.deadlines
-    assert [name for name, coroutine in observing.running() if coroutine.close() is None] == [
-        "leading",
-        "waiting news",
-    ]
 
 
 async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(world: World) -> None:
     metrics, events = Metrics(), Recorded()
     leading = Leading(Leases(), None, world.clock)
-    waiting = WaitingNews(Known(), events, world.clock, leading)
-    observing = Observing(metrics, events, world.reservations, leading, waiting, world.clock)
+    observing = Observing(metrics, events, world.reservations, leading, world.clock)
     world.binder.on_stale = observing.stale
     world.api.create(pod_object("a", 3))
     for _ in range(2):
