@@ -16,6 +16,7 @@ ROLES: Final = {
         "gpushare.admission.__main__",
         "the admission webhook, for clusters without policies of their own",
     ),
+    "dashboard": ("gpushare.dashboard.__main__", "a page that shows all GPUs, who holds what and who waits"),
     "playground": ("gpushare.playground.__main__", "a whole cluster in one process tree, without a GPU"),
     "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
     "node-template": (

@@ -49,6 +49,8 @@ class Ledger:
         self._refusals = Refusals(self._columns)
         self._left = LeftOver(self._columns)
         self._growth = Growth(self._columns)
+        self.fragments_mib = self._growth.fragments_mib
+        """How much of what is free the mix of arrivals could not use on average (``ledger.fragmentation``)."""
         self._near = Nearness()
         # Names that were found last, and where: mostly they are asked for again at once, to be scored.
         self._found: tuple[list[str], Places] | None = None
@@ -321,9 +323,7 @@ class Ledger:
     def usage(self, node: str) -> NodeUsage:
         """What the node's GPUs have and what is held of them, and what is held of GPUs not there."""
         book = self._nodes.get(node)
-        if book is None:
-            return NodeUsage(node, None, (), ())
-        return usage_of(book, self._held.__getitem__)
+        return NodeUsage(node, None, (), ()) if book is None else usage_of(book, self._held.__getitem__)
 
     def totals(self) -> Totals:
         """The whole cluster in figures: sums over the arrays, nothing that grows with the number of pods."""
