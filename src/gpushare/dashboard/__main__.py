@@ -78,11 +78,10 @@ def _parser() -> argparse.ArgumentParser:
         help="where node agents and schedulers run, of which it asks figures; may be repeated (default: $POD_NAMESPACE)",
     )
     add(
-        "--agent-port",
-        type=int,
-        default=0,
-        metavar="PORT",
-        help="ask node agents at their nodes' addresses and this port, instead of at their pods'",
+        "--agents-file",
+        type=Path,
+        metavar="FILE",
+        help="lines NODE HOST:PORT: where node agents are that are no pods",
     )
     add(
         "--unit",
@@ -111,8 +110,6 @@ def _settings(options: argparse.Namespace, environ: Mapping[str, str]) -> Settin
                 "--lease: say with --pod NAMESPACE/NAME which pod this is, or set POD_NAMESPACE and POD_NAME"
             )
         _pair("--pod", pod)
-    if not 0 <= options.agent_port <= 65535:
-        raise InvalidSetting(f"--agent-port {options.agent_port}: give a port, 1 to 65535")
     if options.isolated_max_pods < 1:
         raise InvalidSetting(f"--isolated-max-pods {options.isolated_max_pods}: give 1 or more")
     if not options.scheduler.startswith(("http://", "https://")):
@@ -127,7 +124,7 @@ def _settings(options: argparse.Namespace, environ: Mapping[str, str]) -> Settin
         lease=lease,
         pod=pod,
         namespaces=tuple(dict.fromkeys(options.parts_in)) or ((namespace,) if namespace else ()),
-        agent_port=options.agent_port,
+        agents_file=options.agents_file,
         unit=MemoryUnit.parse(options.unit, "--unit"),
         isolated_cap=options.isolated_max_pods,
         node_policy=Placement(options.node_policy),

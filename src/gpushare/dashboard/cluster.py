@@ -4,16 +4,14 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
-import msgspec
-
 from gpushare.dashboard.board import Board
 from gpushare.kube.events import type_of_kind
 from gpushare.ledger import Ledger
 from gpushare.ledger.records import Held
 from gpushare.model.device import Placement
-from gpushare.model.objects import ObjectReference, decode_node
+from gpushare.model.objects import ObjectReference
 from gpushare.scheduler.records import PodRecord
-from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
+from gpushare.scheduler.view import ClusterView, NodeRecord
 
 #: Nodes that are shown anew before others get their turn: some ten milliseconds.
 _TURN: Final = 128
@@ -26,27 +24,6 @@ class _Untold:
         self, regarding: ObjectReference, *, kind: type_of_kind, reason: str, action: str, note: str
     ) -> None:
         """Nothing."""
-
-
-class SeenNode(msgspec.Struct, frozen=True):
-    """A node as the view takes it, and its InternalIP (empty where it has none)."""
-
-    record: NodeRecord
-    address: str
-
-
-class NodeDecoder:
-    """Decodes nodes' JSON with the settings of the scheduler beside us."""
-
-    def __init__(self, reader: NodeReader) -> None:
-        self._reader = reader
-
-    def __call__(self, raw: bytes) -> tuple[str, SeenNode]:
-        """Name and node of a node's JSON."""
-        node = decode_node(raw)
-        record = self._reader.read(node)
-        found = (one.address for one in node.status.addresses or () if one.type == "InternalIP")
-        return record.devices.name, SeenNode(record, next(found, ""))
 
 
 class Cluster:
@@ -62,12 +39,7 @@ class Cluster:
         """Names of the nodes that have GPUs, or pods with a share."""
         self.pods = _Pods(self)
         self.seen_nodes = _Nodes(self)
-        self._addresses: dict[str, str] = {}
         self._changed: set[str] = set()
-
-    def node_address(self, name: str) -> str:
-        """The node's InternalIP, empty where it has none."""
-        return self._addresses.get(name, "")
 
     def held(self, uid: str) -> Held | None:
         """What the pod holds."""
@@ -102,13 +74,6 @@ class Cluster:
             return
         self.nodes.add(name)
         self.board.put(node, self.ledger.usage(name))
-
-    def put_address(self, name: str, address: str) -> None:
-        """Note where a node is; an empty address forgets it."""
-        if address:
-            self._addresses[name] = address
-        else:
-            self._addresses.pop(name, None)
 
 
 class _Pods:
@@ -151,18 +116,16 @@ class _Nodes:
     def synced(self) -> None:
         """The first list is complete."""
 
-    def upsert(self, item: SeenNode) -> None:
+    def upsert(self, item: NodeRecord) -> None:
         """A node was added or changed."""
-        name = item.record.devices.name
-        self._cluster.put_address(name, item.address)
+        name = item.devices.name
         # Heartbeats change nothing for us.
-        known = self._cluster.ledger.node(name) == item.record.devices
-        self._cluster.view.upsert_node(item.record)
+        known = self._cluster.ledger.node(name) == item.devices
+        self._cluster.view.upsert_node(item)
         if not known:
             self._cluster.touch(name)
 
-    def remove(self, key: str, last: SeenNode) -> None:
+    def remove(self, key: str, last: NodeRecord) -> None:
         """A node is gone."""
-        self._cluster.put_address(key, "")
         self._cluster.view.remove_node(key)
         self._cluster.touch(key)

@@ -1,9 +1,13 @@
 """Where parts of ours can be asked: node agents by their node, schedulers by their pod's name."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from gpushare.dashboard.errors import InvalidSetting
 
 #: What both charts write on all of their pods.
 SELECTOR: Final = "app.kubernetes.io/part-of=gpushare"
@@ -111,3 +115,38 @@ class Places:
 
 #: Node → ``HOST:PORT`` of its agent, empty where nobody knows one.
 type_of_agent_address = Callable[[str], str]
+
+
+class AgentsFile:
+    """Addresses of agents that are no pods: lines ``NODE HOST:PORT`` of a file, read anew when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, int] | None = None
+        self._agents: dict[str, str] = {}
+        self._read()
+
+    def agent(self, node: str) -> str:
+        """Where the node's agent tells its figures; empty where the file does not say."""
+        with suppress(InvalidSetting):  # it is being written: what it said before holds
+            self._read()
+        return self._agents.get(node, "")
+
+    def _read(self) -> None:
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_size)
+            if stamp == self._stamp:
+                return
+            lines = [line.split() for line in self._path.read_text().splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidSetting(f"--agents-file {self._path}: {error}") from error
+        agents = {}
+        for words in filter(None, lines):
+            if len(words) != 2 or ":" not in words[1]:
+                raise InvalidSetting(
+                    f"--agents-file {self._path}: {' '.join(words)}: write NODE HOST:PORT in each line"
+                )
+            agents[words[0]] = words[1]
+        self._agents = agents
+        self._stamp = stamp

@@ -14,10 +14,10 @@ from gpushare.dashboard.access import Guard, TokenFile
 from gpushare.dashboard.agents import Agents
 from gpushare.dashboard.app import DashboardApp
 from gpushare.dashboard.asking import Asking
-from gpushare.dashboard.cluster import Cluster, NodeDecoder
+from gpushare.dashboard.cluster import Cluster
 from gpushare.dashboard.history import History
 from gpushare.dashboard.live import Live
-from gpushare.dashboard.places import SELECTOR, Places, decode_place, host_port
+from gpushare.dashboard.places import SELECTOR, AgentsFile, Places, decode_place
 from gpushare.dashboard.stream import Stream
 from gpushare.dashboard.waiting import Source, type_of_leader
 from gpushare.kube.access import Access
@@ -26,9 +26,8 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
 from gpushare.model.device import Placement
-from gpushare.model.objects import decode_pod
 from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.process import decode_record, node_decoder
 from gpushare.scheduler.view import NodeReader
 from gpushare.serving.bounded import bounded_server
 from gpushare.serving.probes import Exposition, Probes
@@ -45,8 +44,8 @@ class Settings:
     """What the command line sets. ``host`` and ``port`` (0: any) are where the page is served.
 
     ``scheduler`` is the extender beside us; ``lease`` (namespace, name) says which scheduler leads where there are
-    several, and ``pod`` is our own ``NAMESPACE/NAME`` then. ``namespaces`` hold our pods; with ``agent_port`` the agents are
-    asked at their nodes' addresses instead.
+    several, and ``pod`` is our own ``NAMESPACE/NAME`` then. ``namespaces`` hold our pods; ``agents_file`` says where agents are
+    that are no pods.
     """
 
     token_file: Path
@@ -57,15 +56,10 @@ class Settings:
     lease: tuple[str, str] | None = None
     pod: str = ""
     namespaces: tuple[str, ...] = ()
-    agent_port: int = 0
+    agents_file: Path | None = None
     unit: MemoryUnit = MemoryUnit.GIB
     isolated_cap: int = 16
     node_policy: Placement = Placement.BINPACK
-
-
-def _decode_pod(raw: bytes) -> tuple[str, PodRecord] | None:
-    record = record_of(decode_pod(raw))
-    return None if record is None else (record.pod, record)
 
 
 def _leader(client: Client, lease: tuple[str, str]) -> type_of_leader:
@@ -103,19 +97,14 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             token=token.read,
         )
 
-        def agent(node: str) -> str:
-            if not settings.agent_port:
-                return places.agent(node)
-            address = cluster.node_address(node)
-            return host_port(address, settings.agent_port) if address else ""
-
+        agent = places.agent if settings.agents_file is None else AgentsFile(settings.agents_file).agent
         agents = Agents(asking, agent, cluster.gpu_uuids, cluster.board.put_real, clock)
         live = Live(cluster, agents, source, stream, History(), clock)
         reader = NodeReader(
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
-        nodes = Informer(session, "/api/v1/nodes", NodeDecoder(reader), cluster.seen_nodes)
-        pods = Informer(session, "/api/v1/pods", _decode_pod, cluster.pods)
+        nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), cluster.seen_nodes)
+        pods = Informer(session, "/api/v1/pods", decode_record, cluster.pods)
         ours = [
             Informer(
                 session,

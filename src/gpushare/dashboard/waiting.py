@@ -95,7 +95,7 @@ class Source:
             return self._last[1]
 
     async def decision(self, pod: str, *, here: bool = False) -> tuple[bytes, str]:
-        """The scheduler's record of a pod's last look (JSON, empty where there is none), or why it cannot be had."""
+        """The scheduler's record of its last look at a pod, node by node (JSON, empty where there is none), or why it cannot be had."""
         namespace, _, name = pod.partition("/")
         path = f"{quote(namespace, safe='')}/{quote(name, safe='')}"
         try:
@@ -103,7 +103,7 @@ class Source:
             if base:
                 url = f"http://{base}/api/decision?here=1&pod={quote(pod, safe='')}"
             else:
-                url = f"{self._scheduler}/gpushare/decisions/{path}"
+                url = f"{self._scheduler}/gpushare/decisions/{path}/nodes"
             return await self._asks.get(url, headers), ""
         except NotKept:
             return b"", ""

@@ -18,8 +18,8 @@ export const METRICS = [
   { id: "health", name: "Health" },
 ];
 
-const SIZES = [34, 30, 26, 22, 18, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4];
-const LABELLED = 120, LABEL = 18, LEAST_LABELLED = 118;
+const SIZES = [76, 64, 54, 46, 40, 34, 30, 26, 22, 18, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4];
+const LABELLED = 120, LABEL = 20, LEAST_LABELLED = 118, FIGURES = 40;
 
 export class HeatMap {
   constructor(store, { open, said }) {
@@ -122,18 +122,19 @@ export class HeatMap {
     this.columns = most <= 4 ? most : Math.min(Math.ceil(most / 2), 8);
     this.rows = Math.ceil(most / this.columns);
     this.width = this.element.clientWidth || 800;
-    const room = Math.max(220, innerHeight - this.element.getBoundingClientRect().top - scrollY - 40);
+    // What the window shows without scrolling, less the legend.
+    const room = Math.max(220, innerHeight - this.element.getBoundingClientRect().top - scrollY - 80);
     this.labelled = this.order.length <= LABELLED;
     for (this.size of SIZES) {
-      this.gap = this.size >= 12 ? 2 : 1;
-      this.apart = this.labelled ? 14 : this.size >= 8 ? 5 : 3;
+      this.gap = this.size >= FIGURES ? 4 : this.size >= 12 ? 2 : 1;
+      this.apart = this.size >= FIGURES ? 24 : this.labelled ? 14 : this.size >= 8 ? 5 : 3;
       this.blockWidth = this.columns * (this.size + this.gap) - this.gap;
       if (this.labelled) this.blockWidth = Math.max(this.blockWidth, LEAST_LABELLED);
       this.blockHeight = this.rows * (this.size + this.gap) - this.gap + (this.labelled ? LABEL : 0);
       this.across = Math.max(1, Math.floor((this.width + this.apart) / (this.blockWidth + this.apart)));
       this.down = Math.ceil(this.order.length / this.across);
       this.height = Math.max(this.down * (this.blockHeight + this.apart) - this.apart, 40);
-      if (this.height <= room) break;
+      if (this.height <= room && (this.size < FIGURES || this.down <= 3)) break;
     }
     this.focus = Math.min(this.focus, Math.max(this.order.length * this.columns * this.rows - 1, 0));
   }
@@ -214,12 +215,35 @@ export class HeatMap {
       if (rounded) context.beginPath();
       for (let at = sums[colour]; at < sums[colour + 1]; at++) {
         const cell = sorted[at];
-        if (rounded) context.roundRect(xs[cell], ys[cell], size, size, 3);
+        if (rounded) context.roundRect(xs[cell], ys[cell], size, size, size >= FIGURES ? 8 : 3);
         else context.fillRect(xs[cell], ys[cell], size, size);
       }
       if (rounded) context.fill();
     }
-    if (rounded) this.marks(sorted, sums, xs, ys);
+    if (size >= FIGURES) this.figures(slots);
+    else if (rounded) this.marks(sorted, sums, xs, ys);
+  }
+
+  /** In large cells, what the colour means. */
+  figures(slots) {
+    const { context, size, store, metric } = this;
+    context.font = `600 ${Math.round(size / 4.6)}px ${getComputedStyle(this.element).fontFamily}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (const slot of slots) {
+      for (let gpu = 0; gpu < store.nodes[slot].gpus; gpu++) {
+        const [x, y] = this.cellAt(this.placeOf[slot], gpu), state = store.figure("state", slot, gpu), colour = this.colour(slot, gpu);
+        let text = "";
+        if (state === UNHEALTHY) text = "✕";
+        else if (metric.column) {
+          const figure = store.figure(metric.column, slot, gpu);
+          text = percent(metric.of ? share(figure, store.figure(metric.of, slot, gpu)) : figure);
+        }
+        context.fillStyle = contrasting(this.colours[colour]);
+        context.fillText(text, x + size / 2, y + size / 2 + 1);
+      }
+    }
+    context.textAlign = "start";
   }
 
   /** A cross on what is broken, so that colour is not all that tells. */
@@ -372,6 +396,12 @@ export class HeatMap {
       this.ring.scrollIntoView({ block: "nearest" });
     }
   }
+}
+
+/** Black or white, whichever can be read on a colour written #rrggbb. */
+function contrasting(colour) {
+  const part = (at) => { const value = parseInt(colour.slice(at, at + 2), 16) / 255; return value <= 0.04 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4; };
+  return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) > 0.2 ? "#10151f" : "#ffffff";
 }
 
 function shortened(context, text, width) {

@@ -146,22 +146,31 @@ function why(key) {
     const one = line.pods.find((pod) => pod.key === key);
     place.append(h("section", { class: "card" }, h("h2", null, "Why it waits"),
       line.problem ? h("p", { class: "note warn" }, line.problem) : one ? [h("p", null, one.reason || "The scheduler has not looked at it yet."), one.remedy && h("p", { class: "remedy" }, h("b", null, "What would let it fit: "), one.remedy)] : h("p", { class: "quiet" }, "The scheduler has no word on it yet.")));
-    return askJson(`api/decision?pod=${encodeURIComponent(key)}`);
-  }).then((record) => place.append(h("details", { class: "card" }, h("summary", null, "The scheduler's record, node by node"), recordOf(record)))).catch(() => undefined);
+  }).catch(() => undefined);
+  // Asked for only when it is opened: of a large cluster it is long.
+  const inside = h("div", { class: "body" });
+  place.append(h("details", { class: "card", ontoggle: async (event) => {
+    if (!event.target.open || inside.childElementCount) return;
+    try {
+      inside.replaceChildren(...recordOf(await askJson(`api/decision?pod=${encodeURIComponent(key)}`)));
+    } catch (error) {
+      inside.replaceChildren(h("p", { class: "note" }, error.message));
+    }
+  } }, h("summary", null, "What the scheduler answered, node by node"), inside));
   return place;
 }
 
-function recordOf(value) {
-  if (Array.isArray(value)) {
-    if (!value.length) return h("span", { class: "quiet" }, "none");
-    if (value.every((one) => one && typeof one === "object" && !Array.isArray(one))) {
-      const heads = [...new Set(value.flatMap(Object.keys))];
-      return table(heads.map((text) => ({ text })), value.slice(0, 500).map((one) => heads.map((head) => recordOf(one[head] ?? ""))), { label: "Record" });
-    }
-    return value.map(String).join(", ");
-  }
-  if (value && typeof value === "object") return h("dl", { class: "facts wide" }, Object.entries(value).map(([name, one]) => fact(name.replaceAll("_", " "), recordOf(one))));
-  return String(value);
+const MOST_ROWS = 500;
+/** The scheduler's record of a pod: who said it, and each node's answer. */
+function recordOf(record) {
+  const found = [h("p", { class: "quiet" }, record.said || `Scheduler ${record.scheduler?.name ?? ""} was asked ${record.asked ? `${age(Date.now() / 1000 - record.asked)} ago` : "about it"}.`)];
+  const nodes = record.nodes ?? [];
+  if (nodes.length) {
+    const heads = Object.keys(nodes[0]);
+    found.push(table(heads.map((text) => ({ text: text[0].toUpperCase() + text.slice(1) })), nodes.slice(0, MOST_ROWS).map((one) => heads.map((head) => (head === "node" ? h("a", { href: to.node(one.node) }, one.node) : h("span", { class: "text" }, one[head] || (head === "reason" ? "takes it" : DASH))))), { label: "Answers node by node" }));
+    if (nodes.length > MOST_ROWS) found.push(h("p", { class: "quiet" }, `And ${count(nodes.length - MOST_ROWS)} more.`));
+  } else found.push(h("p", { class: "quiet" }, "What was said of each node is not kept any more."));
+  return found;
 }
 
 export function waitingView(store) {
