@@ -49,6 +49,8 @@ class Ledger:
         self._refusals = Refusals(self._columns)
         self._left = LeftOver(self._columns)
         self._growth = Growth(self._columns)
+        self.fragments_mib = self._growth.fragments_mib
+        """How much of what is free the mix of arrivals could not use on average (``ledger.fragmentation``)."""
         self._near = Nearness()
         # Names that were found last, and where: mostly they are asked for again at once, to be scored.
         self._found: tuple[list[str], Places] | None = None
