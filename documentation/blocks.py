@@ -160,7 +160,7 @@ def _is_whole(typed: str) -> bool:
 def fill(text: str, words: tuple[tuple[str, str], ...]) -> str:
     """``text`` with what stands for its words in capitals."""
     for name, value in words:
-        text = re.sub(rf"(?<![\w$]){re.escape(name)}(?![\w=])", value.replace("\\\\", "\\\\\\\\"), text)
+        text = re.sub(rf"(?<![\w$]){re.escape(name)}(?![\w=])", value.replace("\\", "\\\\"), text)
     return text
 
 

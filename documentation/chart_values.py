@@ -65,14 +65,13 @@ def values(text: str) -> Iterator[Value]:
             indent = len(found[1])
             inside = [one for one in inside if one[0] < indent]
             path = ".".join([*(name for _, name in inside), found[2]])
-            if held:
+            # A group that is about nothing itself is only the beginning of other paths.
+            if held and (held.default or held.told or not path.startswith(f"{held.path}.")):
                 yield held
             held = Value(path, found[3] or "", " ".join(comment))
             comment = []
             if not found[3]:
                 inside.append((indent, found[2]))
-                if not held.told:
-                    held = None
         elif held and stripped.startswith("- "):
             # A list in block style is the default of the value above it.
             joined = f"{held.default}, {stripped[2:]}" if held.default else stripped[2:]

@@ -50,7 +50,8 @@ class _Page(HTMLParser):
             return
         for name in _LOADS.get(tag, ()):
             if said.get(name):
-                self.loads += [(line, one.split()[0]) for one in said[name].split(",") if one.strip()]
+                several = said[name].split(",") if name == "srcset" else [said[name]]
+                self.loads += [(line, one.split()[0]) for one in several if one.strip()]
         self.loads += [(line, one) for one in _in_style(said.get("style", ""))]
         self._style = tag == "style"
 

@@ -12,7 +12,7 @@ from typing import Final
 from documentation.navigation import SECTIONS, pages
 
 #: Marks for the test of the commands; the site does not show them.
-_MARKS: Final = re.compile(r"^\s*<!--\s*(?:not run|first|file|with|playground):.*?-->\s*\n", re.MULTILINE)
+_MARKS: Final = re.compile(r"^[ \t]*<!--\s*(?:not run|first|file|with|playground):.*?-->\s*\n", re.MULTILINE)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _THEME: Final = Path(__file__).with_name("theme")
 _BUILD_S: Final = 300.0
