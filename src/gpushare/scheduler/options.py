@@ -98,7 +98,7 @@ ROLE: Final = Role(
         Option(
             "stand-ins",
             TEXT,
-            "the namespace for stand-ins, which ask for nodes for pods that no single GPU holds",
+            "the namespace in which stand-ins are made for pods that no single GPU holds",
             absent="none are made",
             metavar="NAMESPACE",
             group=_SCALING,

@@ -27,8 +27,10 @@ from gpushare.scheduler.autoscaling_seam import scaling_of
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.defragmentation import Defragmenter, Limits
+from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.mobility import type_of_decode, with_mobility
+from gpushare.scheduler.observing import Observing
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_watch import QuotaWatch
@@ -36,6 +38,7 @@ from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
+from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
 from gpushare.serving.quick import QuickProtocol
 from gpushare.serving.server import bind, server_of, write_ports
 
@@ -156,14 +159,18 @@ async def serve(access: Access, settings: Settings) -> None:
         events = EventRecorder(session, controller="gpushare.dev/scheduler", instance=socket.gethostname())
         ledger = Ledger(node_policy=settings.node_policy)
         reservations = Reservations(settings.reservation_ttl_s)
-        view = ClusterView(ledger, events, reservations.end)
-        decisions = Decisions(view, SYSTEM_CLOCK)
         client = Client(session)
+        metrics = Metrics(ledger)
+        leading = LeadWatch(Leading(client, settings.lease), SYSTEM_CLOCK)
+        observing = Observing(metrics, events, reservations, leading, SYSTEM_CLOCK)
+        view = ClusterView(ledger, events, observing.confirmed)
+        decisions = Decisions(view, SYSTEM_CLOCK)
+        news = WaitingNews(FromDecisions(decisions), events, SYSTEM_CLOCK, leading)
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
+        binder.on_stale = observing.stale
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
-        metrics = Metrics()
         mover = None
         if settings.defragmentation is not None:
             mover = Defragmenter(
@@ -202,6 +209,7 @@ async def serve(access: Access, settings: Settings) -> None:
         pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         _export(metrics, view, reservations, watches)
+        observing.export(watches, news)
 
         def missing() -> str:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
@@ -245,6 +253,8 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("retries", retries.run()),
                 ("preemption", preemptor.run()),
                 ("decisions", decisions.run()),
+                ("leading", leading.run()),
+                ("waiting news", news.run()),
                 ("quotas", quotas.run()),
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),

@@ -74,8 +74,7 @@ class Scaling(World):
         self.scaling_api: ScalingApi = self.api  # type: ignore[assignment]
         self.marks: dict[str, Marks] = {}
         self.read = True
-        leading = Leading(self.scaling_api, ("kube-system", "co"))
-        leading._host = "here"
+        leading = Leading(self.scaling_api, ("kube-system", "co"), "here")
         self.stand_ins = StandIns(
             self.view,
             self.scaling_api,
