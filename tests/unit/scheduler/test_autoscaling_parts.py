@@ -69,8 +69,8 @@ def decode(raw: bytes) -> tuple[str, str]:
     [
         (None, set()),
         (Autoscaling(startup_taint=True), {"startup taints"}),
-        (Autoscaling(StandInLimits("s")), {"stand-ins", "stand-ins' watch"}),
-        (Autoscaling(StandInLimits("s"), True), {"startup taints", "stand-ins", "stand-ins' watch"}),
+        (Autoscaling(StandInLimits("s")), {"stand-ins", "their watch"}),
+        (Autoscaling(StandInLimits("s"), True), {"startup taints", "stand-ins", "their watch"}),
     ],
 )
 def test_what_was_asked_for_runs_and_nodes_pass_by(asked: Autoscaling | None, runs: set[str]) -> None:
