@@ -52,7 +52,7 @@ async def answer(request: bytes, missing: list[str]) -> str:
         (b"GET /readyz?verbose HTTP/1.1", ["pods", "node"], "503 Service Unavailable", "pods\nnode\n"),
         (b"GET /metrics HTTP/1.1", [], "200 OK", "x 1\n"),
         (b"HEAD /metrics HTTP/1.1", [], "200 OK", ""),
-        (b"GET / HTTP/1.1", [], "404 Not Found", "there are /healthz, /readyz and /metrics\n"),
+        (b"GET / HTTP/1.1", [], "404 Not Found", "there are /healthz, /readyz, /metrics\n"),
         (b"POST /healthz HTTP/1.1", [], "405 Method Not Allowed", "GET only\n"),
         (b"nonsense", [], "400 Bad Request", "not HTTP\n"),
     ],

@@ -28,6 +28,7 @@ from gpushare.playground.cluster.isolation import in_one_folder
 from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
+from gpushare.playground.controlplane.ports import free_ports
 from gpushare.playground.kubelet.settings import node_address
 
 _START_S: Final = 60.0
@@ -154,7 +155,9 @@ class Cluster:
         gpu_file, root = self.gpu_file(node.name), self.state / "nodes" / node.name
         gpus.write(gpu_file, gpus.preset(node.preset, node.name))
         root.mkdir()
-        labels = [option for key, value in node.labels for option in ("--label", f"{key}={value}")]
+        (port,) = free_ports(1)
+        told = (*node.labels, (names.LABEL_AGENT_PORT, str(port)))
+        labels = [option for key, value in told for option in ("--label", f"{key}={value}")]
         images = ["--images", str(self._images)] if self._images else []
         address = node_address(node.name)
         kubelet = ["gpushare.playground.kubelet", "--node", node.name, "--node-ip", address]
@@ -166,7 +169,7 @@ class Cluster:
         agent += ["--kubelet-dir", str(root / "device-plugins")]
         agent += ["--pod-resources", str(root / "pod-resources" / "kubelet.sock")]
         # The processes of this node's pods are this machine's, in no cgroup of a kubelet: the kubelet tells of them here.
-        agent += ["--proc", str(root / "proc")]
+        agent += ["--proc", str(root / "proc"), "--metrics-listen", f"{address}:{port}"]
         if self._isolation is not None:
             agent += ["--isolation", "auto", "--isolation-dir", str(root / "isolation" / "containers")]
             agent += ["--isolation-library-dir", str(self.state / "isolation")]
