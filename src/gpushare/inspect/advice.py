@@ -17,6 +17,8 @@ from gpushare.moves import Gpu, Host, room_now
 
 _CORE_STEP: Final = 5
 _MOST_CORE: Final = 100
+#: Percent by which a look at the use of compute may be wrong: the driver samples.
+_ROUGH: Final = 10
 
 
 class Rules(NamedTuple):

@@ -123,6 +123,7 @@ def test_pods_on_nodes_of_several_units_are_left_alone() -> None:
         (30, 10, 15, ""),
         (2, 1, 5, ""),
         (30, 26, 30, "it uses all the compute that it has"),
+        (40, 34, 30, "it uses all the compute that it has"),
         (50, 45, 45, "it uses all the compute that it has"),
         (0, 0, None, "how much it computes is not told by the driver"),
     ],
