@@ -25,6 +25,7 @@ FLOORS = {
     "inspect": 75.0,
     "admission": 95.0,
     "serving": 90.0,
+    "dashboard": 90.0,
     "uninstall": 90.0,
     "settings": 95.0,
     "config": 95.0,

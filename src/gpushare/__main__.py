@@ -18,6 +18,10 @@ GROUPS: Final = {
             "gpushare.admission.__main__",
             "the admission webhook, for clusters without policies of their own",
         ),
+        "dashboard": (
+            "gpushare.dashboard.__main__",
+            "a page that shows all GPUs, who holds what and who waits",
+        ),
         "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
     },
     "tools, for people": {
