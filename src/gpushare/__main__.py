@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from gpushare import __version__
+from gpushare.putting_off import putting_off
 
 #: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.
 GROUPS: Final = {
@@ -17,12 +18,20 @@ GROUPS: Final = {
             "gpushare.admission.__main__",
             "the admission webhook, for clusters without policies of their own",
         ),
+        "dashboard": (
+            "gpushare.dashboard.__main__",
+            "a page that shows all GPUs, who holds what and who waits",
+        ),
         "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
     },
     "tools, for people": {
         "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
         "doctor": ("gpushare.doctor.__main__", "what is wrong with a cluster or a node, and what to do"),
         "config": ("gpushare.config.__main__", "what can be set, what is set, whether a file is right"),
+        "simulate": (
+            "gpushare.simulate.__main__",
+            "where pods would land, and how many more nodes would be enough",
+        ),
         "node-template": (
             "gpushare.nodetemplate.__main__",
             "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
@@ -77,10 +86,14 @@ def _help() -> str:
 
 
 def _load(module: str) -> ModuleType:
-    """Import without collecting garbage: an import makes much and leaves none, and start-up is waited for."""
+    """Import without collecting garbage: an import makes much and leaves none, and start-up is waited for.
+
+    Patterns, of which libraries have a hundred and use ten, are compiled when they are used.
+    """
     gc.disable()
     try:
-        return importlib.import_module(module)
+        with putting_off(patterns=True):
+            return importlib.import_module(module)
     finally:
         gc.freeze()
         gc.enable()

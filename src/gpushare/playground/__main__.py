@@ -73,8 +73,11 @@ async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
         images=options.images,
         control=control,
         isolation=options.isolation,
+        dashboard=not options.exit,
     ) as cluster:
         print(f"The cluster is up after {time.monotonic() - started_s:.1f} s.", flush=True)
+        if cluster.dashboard_url:
+            print(f"Look at it, live: {cluster.dashboard_url}", flush=True)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         code = 0
         if options.walk:
@@ -138,6 +141,7 @@ The cluster stays up until Ctrl-C. In another terminal:
   gpushare doctor
   kubectl logs -f job/gpu-share-sample
 
+Dashboard: {cluster.dashboard_url}
 Logs of every part: {cluster.state}/log/
 GPUs of every node (edit to switch faults on, docs/fakegpu.md): {cluster.state}/gpus/"""
 
