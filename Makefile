@@ -51,7 +51,7 @@ e2e-archives: # The images, of packages and Python alone
 e2e-programs: # The components, of Go modules
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S)
 
-CHANGED := $(patsubst %,tests/e2e/product/test_%.py,rollouts isolation clocks)
+CHANGED := $(patsubst %,tests/e2e/product/test_%.py,rollouts isolation clocks defragmentation autoscaling)
 IMAGES := $(patsubst %,tests/e2e/test_%.py,images containerfile)
 
 # Side by side: they wait for their clusters more than they work.
