@@ -1,22 +1,16 @@
 """From what was read to the text that is written: which of the forms, and what is said on stderr."""
 
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.columns import printable
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl, Round
 from gpushare.inspect.listing import unknown_node
+from gpushare.inspect.shown import Shown
 from gpushare.inspect.source import read
 from gpushare.inspect.usage import usage_of
 from gpushare.model import names
-
-
-class Shown(NamedTuple):
-    """``text`` for stdout, and ``remarks`` for stderr, a line each."""
-
-    text: str
-    remarks: tuple[str, ...]
 
 
 def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
