@@ -110,6 +110,17 @@ class Watchdog:
         if self._judging:
             self._judge()
 
+    @property
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Those that were seen last on GPUs that are shared; none before the node's pods are known."""
+        judged = self._judging and self._last is not None and self._book.node.mode.shares_memory
+        return tuple(self._last[0]) if judged and self._last is not None else ()
+
+    @property
+    def owners(self) -> Mapping[int, Owner]:
+        """Whose they are, by PID."""
+        return self._last[1] if self._last is not None else {}
+
     def foreign_mib(self, gpu: str) -> int:
         """Memory of the GPU that is to be kept out of what is given away."""
         return self._foreign.told(gpu)
@@ -118,14 +129,15 @@ class Watchdog:
         if self._last is None:
             return
         node = self._book.node
-        found = seen(*self._last, self._holder_of) if node.mode.shares_memory else Seen((), {})
+        found = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
         self._count(found)
         if node.mode.isolated:
             for finding in self._overuse.judge(found.uses, self._clock.monotonic()):
                 self._act(finding)
         self._note_foreign(node, found.foreign)
 
-    def _holder_of(self, whose: Owner, gpu: str) -> Holder | None:
+    def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
+        """Who was given that GPU; ``None``: they were not."""
         claim = self._book.claim(whose.pod_uid) if whose.pod_uid else None
         if claim is None:
             return None
