@@ -1,6 +1,7 @@
 """Times, as people read them."""
 
-from datetime import UTC, datetime
+import calendar
+import time
 from typing import Final
 
 _STEPS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -19,12 +20,12 @@ def clock(epoch_s: float) -> str:
     """``2026-11-22 12:03:04 UTC``; ``unknown`` for 0."""
     if not epoch_s:
         return "unknown"
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(epoch_s))
 
 
-def epoch_s(stamp: str) -> float:
+def seconds_of(stamp: str) -> float:
     """Seconds since 1970 of ``2026-11-22T12:03:04Z``; 0 where it is none."""
     try:
-        return datetime.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC).timestamp()
+        return float(calendar.timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")))
     except ValueError:
         return 0.0

@@ -10,7 +10,7 @@ from gpushare.inspect.columns import Line, aligned, printable
 from gpushare.inspect.decided import ask
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.moments import ago, epoch_s
+from gpushare.inspect.moments import ago, seconds_of
 from gpushare.inspect.shown import Shown
 from gpushare.model import names
 
@@ -90,7 +90,7 @@ def _of_pod(pod: Json) -> "Json | None":
     return {
         "key": f"{meta['namespace']}/{meta['name']}",
         "uid": meta["uid"],
-        "since": epoch_s(meta.get("creationTimestamp") or ""),
+        "since": seconds_of(meta.get("creationTimestamp") or ""),
         "asks": ", ".join(f"{resource}: {amount}" for resource, amount in asked.items()),
         "category": "",
         "reason": str(scheduled.get("message") or scheduled.get("reason") or "not tried yet"),

@@ -14,7 +14,7 @@ from gpushare.inspect.columns import Line, aligned, printable
 from gpushare.inspect.decided import ask
 from gpushare.inspect.errors import InspectError, KubectlFailed
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.moments import ago, clock, epoch_s
+from gpushare.inspect.moments import ago, clock, seconds_of
 from gpushare.inspect.shown import Shown
 from gpushare.model import names
 
@@ -92,7 +92,7 @@ def _document(
 def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
     meta = pod["metadata"]
     node = pod["spec"].get("nodeName", "")
-    made = epoch_s(meta.get("creationTimestamp") or "")
+    made = seconds_of(meta.get("creationTimestamp") or "")
     head = paint("bold", f"{meta['namespace']}/{meta['name']}")
     if node:
         state = paint("green", f"is on node {node}")
