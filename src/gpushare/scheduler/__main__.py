@@ -12,7 +12,7 @@ from gpushare.model.device import Placement
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.bind import RESERVATION_TTL_S
-from gpushare.scheduler.defragmentation import Limits
+from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.process import Settings, serve
 from gpushare.serving.command import address, run
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from prometheus_client import Counter, Histogram
+from prometheus_client.metrics import Counter, Histogram
 
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder, BindRefused

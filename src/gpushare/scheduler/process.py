@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpushare.kube.access import Access
 from gpushare.kube.client import Client
@@ -23,9 +23,8 @@ from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.app import PREFIX, ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
-from gpushare.scheduler.defragmentation import Defragmenter, Limits
+from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.mobility import type_of_decode, with_mobility
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_watch import QuotaWatch
@@ -35,6 +34,10 @@ from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 from gpushare.serving.probes import Probes
 from gpushare.serving.quick import QuickProtocol
 from gpushare.serving.server import bind, server_of, write_ports
+
+if TYPE_CHECKING:
+    from gpushare.scheduler.defragmentation import Defragmenter
+    from gpushare.scheduler.mobility import type_of_decode
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +75,7 @@ class Settings:
 class _Pods:
     """Feeds the informer's pods to the view."""
 
-    def __init__(self, view: ClusterView, mover: Defragmenter | None) -> None:
+    def __init__(self, view: ClusterView, mover: "Defragmenter | None") -> None:
         self._view = view
         self._mover = mover
 
@@ -155,9 +158,12 @@ async def serve(access: Access, settings: Settings) -> None:
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         metrics = Metrics()
-        mover = None
+        mover: Defragmenter | None = None
         if settings.defragmentation is not None:
-            mover = Defragmenter(
+            # Mostly nobody asks for it: not to be imported before the first answer.
+            from gpushare.scheduler import defragmentation
+
+            mover = defragmentation.Defragmenter(
                 view,
                 client,
                 events,
@@ -176,6 +182,8 @@ async def serve(access: Access, settings: Settings) -> None:
         by_fragments = settings.node_policy is Placement.FRAGMENTATION
         decode: type_of_decode = decode_counted_record if by_fragments else decode_record
         if mover is not None:
+            from gpushare.scheduler.mobility import with_mobility
+
             decode = with_mobility(decode)
         nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
         pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover))
