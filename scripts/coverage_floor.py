@@ -24,6 +24,8 @@ FLOORS = {
     "admission": 95.0,
     "serving": 90.0,
     "uninstall": 90.0,
+    "settings": 95.0,
+    "config": 95.0,
 }
 
 

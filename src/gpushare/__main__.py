@@ -9,22 +9,43 @@ from typing import Final
 from gpushare import __version__
 from gpushare.putting_off import initialize_later, putting_off
 
-#: Role → (module with ``main(argv) -> int``, what it is).
-ROLES: Final = {
-    "scheduler": ("gpushare.scheduler.__main__", "the extender beside kube-scheduler"),
-    "node-agent": ("gpushare.nodeagent.__main__", "the device plugin of one node"),
-    "admission": (
-        "gpushare.admission.__main__",
-        "the admission webhook, for clusters without policies of their own",
-    ),
-    "playground": ("gpushare.playground.__main__", "a whole cluster in one process tree, without a GPU"),
-    "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
-    "node-template": (
-        "gpushare.nodetemplate.__main__",
-        "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
-    ),
-    "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
+#: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.
+GROUPS: Final = {
+    "processes, which the charts run": {
+        "scheduler": ("gpushare.scheduler.__main__", "the extender beside kube-scheduler"),
+        "node-agent": ("gpushare.nodeagent.__main__", "the device plugin of one node"),
+        "admission": (
+            "gpushare.admission.__main__",
+            "the admission webhook, for clusters without policies of their own",
+        ),
+        "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
+    },
+    "tools, for people": {
+        "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
+        "doctor": ("gpushare.doctor.__main__", "what is wrong with a cluster or a node, and what to do"),
+        "config": ("gpushare.config.__main__", "what can be set, what is set, whether a file is right"),
+        "node-template": (
+            "gpushare.nodetemplate.__main__",
+            "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
+        ),
+    },
+    "to try it": {
+        "playground": (
+            "gpushare.playground.__main__",
+            "a whole cluster in one process tree, without a GPU",
+        ),
+    },
 }
+ROLES: Final = {name: role for group in GROUPS.values() for name, role in group.items()}
+_EXAMPLES: Final = """\
+examples:
+  gpushare playground                        a cluster to try everything in; Ctrl-C ends it
+  gpushare inspect -d                        who holds what of every GPU
+  gpushare doctor                            the cluster of your kubeconfig, looked over
+  gpushare config show scheduler             what holds there, and where each value comes from
+
+Options of processes come from flags, the environment (GPUSHARE_…) and a file (--config).
+To read on: docs/guide/install.md, docs/guide/configuration.md, docs/guide/doctor.md, docs/guide/logs.md"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,9 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     role = arguments[0] if arguments else "--help"
     if role in ("-h", "--help"):
-        print("usage: gpushare ROLE [options]    (gpushare ROLE --help says more)\n")
-        for name, (_, text) in ROLES.items():
-            print(f"  {name:<13} {text}")
+        print(_help())
         return 0 if arguments else 2
     if role in ("-V", "--version"):
         print(f"gpushare {__version__}")
@@ -44,6 +63,18 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     code: int | None = _load(ROLES[role][0]).main(arguments[1:])
     return code or 0
+
+
+def _help() -> str:
+    lines = [
+        "usage: gpushare ROLE [options]    (gpushare ROLE --help says more)\n",
+        "Many pods on one GPU, on any Kubernetes cluster.\n",
+    ]
+    for group, roles in GROUPS.items():
+        lines.append(f"{group}:")
+        lines += [f"  {name:<13}  {text}" for name, (_, text) in roles.items()]
+        lines.append("")
+    return "\n".join((*lines, _EXAMPLES))
 
 
 def _load(module: str) -> ModuleType:

@@ -21,17 +21,18 @@ from gpushare.ledger import Ledger
 from gpushare.model.device import Placement
 from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.app import PREFIX, ExtenderApp
+from gpushare.scheduler.app import ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
+from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_watch import QuotaWatch
+from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
-from gpushare.serving.probes import Probes
 from gpushare.serving.quick import QuickProtocol
 from gpushare.serving.server import bind, server_of, write_ports
 
@@ -75,9 +76,10 @@ class Settings:
 class _Pods:
     """Feeds the informer's pods to the view."""
 
-    def __init__(self, view: ClusterView, mover: "Defragmenter | None") -> None:
+    def __init__(self, view: ClusterView, mover: "Defragmenter | None", decisions: Decisions) -> None:
         self._view = view
         self._mover = mover
+        self._decisions = decisions
 
     def synced(self) -> None:
         """The first list is complete."""
@@ -87,10 +89,13 @@ class _Pods:
         if self._mover is not None:
             self._mover.seen(item)
         self._view.upsert_pod(item)
+        if item.finished:
+            self._decisions.gone(item.uid)
 
     def remove(self, key: str, last: PodRecord) -> None:
         """A pod is gone."""
         self._view.remove_pod(last)
+        self._decisions.gone(last.uid)
 
 
 class _Nodes:
@@ -152,6 +157,7 @@ async def serve(access: Access, settings: Settings) -> None:
         ledger = Ledger(node_policy=settings.node_policy)
         reservations = Reservations(settings.reservation_ttl_s)
         view = ClusterView(ledger, events, reservations.end)
+        decisions = Decisions(view, SYSTEM_CLOCK)
         client = Client(session)
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
@@ -186,7 +192,7 @@ async def serve(access: Access, settings: Settings) -> None:
 
             decode = with_mobility(decode)
         nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
-        pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover))
+        pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         _export(metrics, view, reservations, watches)
 
@@ -205,14 +211,21 @@ async def serve(access: Access, settings: Settings) -> None:
 
         server = server_of(
             ExtenderApp(
-                view, binder, refused, preemptor.left_to_scheduler, metrics, missing, policies.policies
+                view,
+                binder,
+                refused,
+                preemptor.left_to_scheduler,
+                metrics,
+                missing,
+                policies.policies,
+                decisions,
             ),
             stop_s=_STOP_S,
             http=QuickProtocol,
         )
         servers = [(server, bound)]
         if probed is not None:
-            servers.append((server_of(Probes(missing, metrics), stop_s=_STOP_S), probed))
+            servers.append((server_of(ReadOnly(missing, metrics, decisions), stop_s=_STOP_S), probed))
             logger.info("probes and metrics on http://%s:%d", *probed.getsockname()[:2])
         running = [
             asyncio.create_task(coroutine, name=name)
@@ -223,6 +236,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("sweep", binder.sweep()),
                 ("retries", retries.run()),
                 ("preemption", preemptor.run()),
+                ("decisions", decisions.run()),
                 ("quotas", quotas.run()),
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),
