@@ -25,6 +25,7 @@ from gpushare.model.quota_tree import decode_quota_tree
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.model.resource_policy import decode_policy
 from gpushare.scheduler import wire
+from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods, prioritize_nodes
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.records import PodRecord, record_of
@@ -209,9 +210,10 @@ def filters(nodes: int, calls: int) -> Figures:
             if member == 0:
                 bodies.append(msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": offered}))
     read = Bodies()
+    decisions = Decisions(view, SYSTEM_CLOCK)
 
     def ask(number: int) -> object:
-        return filter_nodes(view, read.read(bodies[number]), lambda uid, refused: None, policies)
+        return filter_nodes(view, read.read(bodies[number]), lambda uid, refused: None, policies, decisions)
 
     return {f"filter_in_use_p99_ms_{nodes}": (p99(times_ms(calls, ask)), "ms")}
 

@@ -17,6 +17,8 @@ FLOORS = {
     "model": 95.0,
     "ledger": 95.0,
     "policy": 95.0,
+    "intree": 93.0,
+    "simulate": 93.0,
     "scheduler": 95.0,
     "kube": 95.0,
     "nodeagent": 75.0,
@@ -25,6 +27,8 @@ FLOORS = {
     "serving": 90.0,
     "dashboard": 90.0,
     "uninstall": 90.0,
+    "settings": 95.0,
+    "config": 95.0,
 }
 
 

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gpushare.arrays import Ints, Mask, Places
 from gpushare.ledger import several
-from gpushare.ledger.columns import Columns, Ints, Mask, Places
+from gpushare.ledger.columns import Columns
 from gpushare.ledger.fitting import FAR, MOST_UNITS
 from gpushare.ledger.fragmentation import OPEN_TO_CORE, OPEN_TO_MEMORY, State, Weighed
 from gpushare.ledger.kept import MOST_KEPT, PICKED_OF

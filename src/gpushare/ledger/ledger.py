@@ -1,8 +1,7 @@
 """The ledger: events from the API server and reservations go in, decisions and figures come out.
 
-Every change touches the books of one node and a few cells of the arrays, whatever the size of the
-cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the node or the GPU is not
-there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
+Every change touches the books of one node and a few cells of the arrays, whatever the size of the cluster. What a pod
+holds is kept as it was recorded, by GPU UUID, also when node or GPU is not there: so the order of events does not matter.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,16 +9,17 @@ from itertools import chain, compress, repeat
 
 import numpy as np
 
+from gpushare.arrays import Ints, Mask, Places
 from gpushare.ledger import several
-from gpushare.ledger.columns import NO_NODE, Columns, Ints, Mask, Places
+from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.errors import Refused
 from gpushare.ledger.fitting import FAR, MAX_SCORE, MOST_UNITS, ranks, scores
 from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.kept_room import KeptRoom, type_of_lifted
 from gpushare.ledger.nearness import Nearness
-from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook
-from gpushare.ledger.placement import choose, choose_several
+from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook, same_gpus
+from gpushare.ledger.placement import Candidate, chosen
 from gpushare.ledger.preemption import Plan, first_plan, type_of_rank
 from gpushare.ledger.priorities import LEAVING
 from gpushare.ledger.quota_claim import NoRule, Rule
@@ -28,7 +28,7 @@ from gpushare.ledger.records import Held, NodeUsage, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
 from gpushare.ledger.usage import usage_of
 from gpushare.ledger.vacating import host_of, roomiest, scattered, type_of_may_move
-from gpushare.model.allocation import Allocation, allocate_on, allocate_over
+from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
 from gpushare.moves import Host
@@ -62,6 +62,8 @@ class Ledger:
         self._kept = KeptRoom(self._nodes, self._changed, lambda uid: self.on_room(uid))  # noqa: PLW0108 (it is set later)
         self.on_room: Callable[[str], None] = lambda uid: None
         """Called with the UID of a pod for which room is taken or kept, or is not any more."""
+        self.on_chosen: Callable[[str, str, list[Candidate]], None] = lambda uid, node, candidates: None
+        """Called with a UID and a node when GPUs of it were chosen, and with those of which they were."""
 
     # --- nodes ------------------------------------------------------------------------------
 
@@ -71,7 +73,7 @@ class Ledger:
         if book.devices == node:
             return
         self._kept.unkeep_all(node.name)
-        moving = [] if _same_gpus(book.devices, node) else self._lift(book)
+        moving = [] if same_gpus(book.devices, node) else self._lift(book)
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
             self._found = None
@@ -140,10 +142,12 @@ class Ledger:
         book = self._nodes.get(node)
         if book is None or book.devices is None:
             raise self._refused(request, node)
-        allocation = self._chosen(book, book.devices, request)
+        candidates = self._candidates(book, book.devices, request)
+        allocation = chosen(book.devices, candidates, request)
         if allocation is None:
             raise self._refused(request, node)
         self._put(Held(uid, pod, node, allocation, confirmed=False))
+        self.on_chosen(uid, node, candidates)
         return allocation
 
     def hold(
@@ -384,19 +388,15 @@ class Ledger:
         self._found = (list(nodes), at)
         return at
 
-    def _chosen(self, book: NodeBook, node: NodeDevices, request: Request) -> Allocation | None:
-        """What the node would give ``request`` now, ``None`` if it does not fit."""
+    def _candidates(self, book: NodeBook, node: NodeDevices, request: Request) -> list[Candidate]:
+        """The GPUs that the node could give ``request`` now; none where it counts in another unit."""
         if request.unit_mib not in (0, node.unit.mib):
-            return None
+            return []
         candidates = book.candidates(request)
         if node.placement is Placement.FRAGMENTATION and not request.by_gpu:
             grown = self._growth.by_gpu(request, book.column)
             candidates = (one._replace(grown=grown[one.row]) for one in candidates)
-        if request.gpu_count == 1 and not request.by_gpu:
-            row = choose(node.placement, candidates)
-            return None if row is None else allocate_on(node, node.devices[row], request)
-        rows = choose_several(node, candidates, request)
-        return None if rows is None else allocate_over(node, [node.devices[row] for row in rows], request)
+        return list(candidates)
 
     def _refused(self, request: Request, node: str) -> Refused:
         verdict = self.filter(request, (node,))
@@ -491,10 +491,3 @@ class Ledger:
     def _drop_unused_node(self, book: NodeBook) -> None:
         if book.devices is None and book.idle:
             del self._nodes[book.name]
-
-
-def _same_gpus(before: NodeDevices | None, after: NodeDevices) -> bool:
-    """Whether what is held lies on the same GPUs after as before, with the same MiB."""
-    return before is not None and [(gpu.uuid, gpu.index, gpu.total_mib) for gpu in before.devices] == [
-        (gpu.uuid, gpu.index, gpu.total_mib) for gpu in after.devices
-    ]

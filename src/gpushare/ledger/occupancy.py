@@ -199,3 +199,10 @@ class NodeBook:
             if gpu.room_units >= request.memory_units and gpu.is_untouched:
                 assert gpu.device is not None
                 yield Candidate(gpu.row, gpu.device.total_mib, 0, 0)
+
+
+def same_gpus(before: NodeDevices | None, after: NodeDevices) -> bool:
+    """Whether what is held lies on the same GPUs after as before, with the same MiB."""
+    return before is not None and [(gpu.uuid, gpu.index, gpu.total_mib) for gpu in before.devices] == [
+        (gpu.uuid, gpu.index, gpu.total_mib) for gpu in after.devices
+    ]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from gpushare.model.allocation import Allocation, allocate_on, allocate_over
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.nearness import MOST_GPUS, best_set
 from gpushare.model.request import Request
@@ -45,6 +46,15 @@ PREFERENCES: Final[Mapping[Placement, type_of_preference]] = {
     Placement.SPREAD: roomiest,
     Placement.FRAGMENTATION: least_fragmenting,
 }
+
+
+def chosen(node: NodeDevices, candidates: list[Candidate], request: Request) -> Allocation | None:
+    """What the node gives ``request`` of these, ``None`` if they are not enough."""
+    if request.gpu_count == 1 and not request.by_gpu:
+        row = choose(node.placement, candidates)
+        return None if row is None else allocate_on(node, node.devices[row], request)
+    rows = choose_several(node, candidates, request)
+    return None if rows is None else allocate_over(node, [node.devices[row] for row in rows], request)
 
 
 def choose(placement: Placement, candidates: Iterable[Candidate]) -> int | None:

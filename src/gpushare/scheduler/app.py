@@ -4,12 +4,14 @@ import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final
 
 from prometheus_client import Counter, Histogram
 
+from gpushare.logs import about
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder, BindRefused
+from gpushare.scheduler.cycle_log import tell_bound, tell_filtered, tell_prioritized
+from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.extender import (
     Bodies,
     filter_nodes,
@@ -19,19 +21,16 @@ from gpushare.scheduler.extender import (
 )
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.view import ClusterView
 from gpushare.serving.exchange import JSON, Receive, Refusal, read_body
-from gpushare.serving.probes import Probes
 from gpushare.serving.quick import type_of_verb
 
 logger = logging.getLogger(__name__)
 
-#: Where the verbs are, as ``urlPrefix`` of kube-scheduler's configuration names it.
-PREFIX: Final = "/gpushare"
 
-
-class ExtenderApp(Probes):
-    """The four verbs beside probes and metrics: whoever reaches it may bind pods."""
+class ExtenderApp(ReadOnly):
+    """The four verbs beside what is only read: whoever reaches it may bind pods."""
 
     def __init__(
         self,
@@ -42,8 +41,9 @@ class ExtenderApp(Probes):
         metrics: Metrics,
         missing: Callable[[], str],
         policies: Policies | None = None,
+        decisions: Decisions | None = None,
     ) -> None:
-        super().__init__(missing, metrics)
+        super().__init__(missing, metrics, decisions)
         self._policies = policies
         self._view = view
         self._binder = binder
@@ -80,11 +80,19 @@ class ExtenderApp(Probes):
 
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):
-            return filter_nodes(self._view, self._bodies.read(body), self._on_refused, self._policies)
+            asked = self._bodies.read(body)
+            answer = filter_nodes(self._view, asked, self._on_refused, self._policies, self._decisions)
+            if logger.isEnabledFor(logging.DEBUG):
+                tell_filtered(asked, answer)
+            return answer
 
     def _prioritize(self, body: bytes) -> bytes:
         with self._verb("prioritize"):
-            return prioritize_nodes(self._view, self._bodies.read(body))
+            asked = self._bodies.read(body)
+            answer = prioritize_nodes(self._view, asked, self._decisions)
+            if logger.isEnabledFor(logging.DEBUG):
+                tell_prioritized(asked, answer)
+            return answer
 
     def _preempt(self, body: bytes) -> bytes:
         with self._verb("preempt"):
@@ -97,10 +105,18 @@ class ExtenderApp(Probes):
                 await self._binder.bind(args)
             except BindRefused as refused:
                 self._refused.inc()
-                logger.info("pod %s was not bound: %s", args.key, refused)
+                self._note_bind(args, str(refused))
+                about_it = about(pod=args.key, uid=args.uid, node=args.node)
+                logger.info("pod %s was not bound: %s", args.key, refused, extra=about_it)
                 return wire.binding_answer(str(refused))
             self._bound.inc()
+            self._note_bind(args, "")
+            tell_bound(self._view.ledger, args)
             return wire.binding_answer("")
+
+    def _note_bind(self, args: wire.BindingArgs, error: str) -> None:
+        if self._decisions is not None:
+            self._decisions.bind_ended(args.uid, args.key, args.node, error)
 
     def _verb(self, verb: str) -> "_Call":
         self.refuse_unready()

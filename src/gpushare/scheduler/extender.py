@@ -11,11 +11,15 @@ from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.request import Request, request_of
 from gpushare.scheduler import wire
+from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.policies import Policies, type_of_unreachable
 from gpushare.scheduler.view import ClusterView
 
 #: Larger bodies are read and forgotten.
 _KEPT_BYTES: Final = 1024 * 1024
+#: Why nodes are neither among those that take a pod nor refused: nobody is told in thousands of texts.
+LEFT_OUT_BY_GANG: Final = "another node is its own, in the plan for its whole gang"
+LEFT_OUT_BY_POLICY: Final = "not in the unit of its ResourcePolicy that comes first and has room"
 
 
 class Asked(NamedTuple):
@@ -57,7 +61,11 @@ type_of_on_refused = Callable[[str, Collection[str]], None]
 
 
 def filter_nodes(
-    view: ClusterView, asked: Asked, on_refused: type_of_on_refused, policies: Policies | None = None
+    view: ClusterView,
+    asked: Asked,
+    on_refused: type_of_on_refused,
+    policies: Policies | None = None,
+    decisions: Decisions | None = None,
 ) -> bytes:
     """Answer a filter body. A pod without a GPU request fits everywhere where no ResourcePolicy has it otherwise.
 
@@ -66,7 +74,9 @@ def filter_nodes(
     """
     args, names, request, problem, gang = asked
     if problem:
-        return wire.filter_answer(args, [], {}, dict.fromkeys(names, problem))
+        verdict = Verdict([], {}, dict.fromkeys(names, problem))
+        _note(decisions, asked, verdict)
+        return wire.filter_answer(args, [], {}, verdict.hopeless)
     unreachable: type_of_unreachable = dict
     if gang is not None and policies is not None and policies.in_use:
         names, unreachable = policies.reachable(args.pod, names)
@@ -83,13 +93,28 @@ def filter_nodes(
         verdict = Verdict([], verdict.refused, verdict.hopeless | unreachable())
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
+    if request is not None or verdict.refused or verdict.hopeless:
+        _note(decisions, asked, verdict)
     return wire.filter_answer(args, verdict.fits, verdict.refused, verdict.hopeless)
 
 
-def prioritize_nodes(view: ClusterView, asked: Asked) -> bytes:
+def _note(decisions: Decisions | None, asked: Asked, verdict: Verdict) -> None:
+    if decisions is None:
+        return
+    pod = asked.args.pod
+    left_out = LEFT_OUT_BY_POLICY if asked.gang is None else LEFT_OUT_BY_GANG
+    decisions.filtered(pod.metadata.uid, pod.key, asked.request, asked.names, verdict, left_out)
+
+
+def prioritize_nodes(view: ClusterView, asked: Asked, decisions: Decisions | None = None) -> bytes:
     """Answer a prioritize body with scores from 0 to 10, as ``wire.priorities`` writes them."""
-    _, names, request, *_ = asked
-    return wire.priorities([] if request is None else view.ledger.standing_out(request, names))
+    args, names, request, *_ = asked
+    if request is None:
+        return wire.priorities([])
+    above = view.ledger.standing_out(request, names)
+    if decisions is not None:
+        decisions.scored(args.pod.metadata.uid, above, len(names))
+    return wire.priorities(above)
 
 
 def _verdict(

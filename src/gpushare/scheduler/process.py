@@ -21,18 +21,19 @@ from gpushare.ledger import Ledger
 from gpushare.model.device import Placement
 from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.app import PREFIX, ExtenderApp
+from gpushare.scheduler.app import ExtenderApp
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
+from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.defragmentation import Defragmenter, Limits
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.mobility import type_of_decode, with_mobility
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_watch import QuotaWatch
+from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
-from gpushare.serving.probes import Probes
 from gpushare.serving.quick import QuickProtocol
 from gpushare.serving.server import bind, server_of, write_ports
 
@@ -72,9 +73,10 @@ class Settings:
 class _Pods:
     """Feeds the informer's pods to the view."""
 
-    def __init__(self, view: ClusterView, mover: Defragmenter | None) -> None:
+    def __init__(self, view: ClusterView, mover: Defragmenter | None, decisions: Decisions) -> None:
         self._view = view
         self._mover = mover
+        self._decisions = decisions
 
     def synced(self) -> None:
         """The first list is complete."""
@@ -84,10 +86,13 @@ class _Pods:
         if self._mover is not None:
             self._mover.seen(item)
         self._view.upsert_pod(item)
+        if item.finished:
+            self._decisions.gone(item.uid)
 
     def remove(self, key: str, last: PodRecord) -> None:
         """A pod is gone."""
         self._view.remove_pod(last)
+        self._decisions.gone(last.uid)
 
 
 class _Nodes:
@@ -142,11 +147,14 @@ async def serve(access: Access, settings: Settings) -> None:
         if settings.port_file is not None:
             write_ports("--port-file", settings.port_file, bound)
         unless_served.pop_all()
+    # What is read first stays: looking for garbage in it after every 700 objects would find none.
+    gc.set_threshold(_YOUNG_OBJECTS)
     async with Session(access, connections=_CONNECTIONS) as session:
         events = EventRecorder(session, controller="gpushare.dev/scheduler", instance=socket.gethostname())
         ledger = Ledger(node_policy=settings.node_policy)
         reservations = Reservations(settings.reservation_ttl_s)
         view = ClusterView(ledger, events, reservations.end)
+        decisions = Decisions(view, SYSTEM_CLOCK)
         client = Client(session)
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
@@ -176,7 +184,7 @@ async def serve(access: Access, settings: Settings) -> None:
         if mover is not None:
             decode = with_mobility(decode)
         nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
-        pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover))
+        pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         _export(metrics, view, reservations, watches)
 
@@ -195,14 +203,21 @@ async def serve(access: Access, settings: Settings) -> None:
 
         server = server_of(
             ExtenderApp(
-                view, binder, refused, preemptor.left_to_scheduler, metrics, missing, policies.policies
+                view,
+                binder,
+                refused,
+                preemptor.left_to_scheduler,
+                metrics,
+                missing,
+                policies.policies,
+                decisions,
             ),
             stop_s=_STOP_S,
             http=QuickProtocol,
         )
         servers = [(server, bound)]
         if probed is not None:
-            servers.append((server_of(Probes(missing, metrics), stop_s=_STOP_S), probed))
+            servers.append((server_of(ReadOnly(missing, metrics, decisions), stop_s=_STOP_S), probed))
             logger.info("probes and metrics on http://%s:%d", *probed.getsockname()[:2])
         running = [
             asyncio.create_task(coroutine, name=name)
@@ -213,6 +228,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("sweep", binder.sweep()),
                 ("retries", retries.run()),
                 ("preemption", preemptor.run()),
+                ("decisions", decisions.run()),
                 ("quotas", quotas.run()),
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),
@@ -253,8 +269,6 @@ async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
         await watch.synced.wait()
     gc.collect()
     gc.freeze()
-    # What is left to collect is little: look for it after every so many new objects, not every 700.
-    gc.set_threshold(_YOUNG_OBJECTS)
     logger.info("ready")
 
 

@@ -25,6 +25,7 @@ class Browser:
             world.preemptor.left_to_scheduler,
             Metrics(),
             lambda: self.missing,
+            decisions=world.decisions,
         )
 
     async def call(self, method: str, path: str, *parts: bytes, cut: bool = False) -> tuple[int, bytes]:

@@ -11,6 +11,7 @@ from gpushare.model.disruption import DisruptionBudget
 from gpushare.model.objects import ObjectReference, Pod, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.bind import Binder, Reservations
+from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.records import record_of
 from gpushare.scheduler.retry import Retries
@@ -190,6 +191,7 @@ class World:
         self.ledger = Ledger()
         self.reservations = Reservations(15.0)
         self.view = ClusterView(self.ledger, self.events, self.reservations.end)
+        self.decisions = Decisions(self.view, self.clock)
         self.binder = Binder(self.view, self.api, self.reservations, self.clock)
         self.retries = Retries(self.view.waiting, self.api, self.clock)
         self.view.on_freed = self.retries.freed

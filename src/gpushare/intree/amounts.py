@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpushare.model.errors import InvalidQuantity
+from gpushare.model.json_objects import Json, spec_of, status_of
 from gpushare.model.quantity import MAX_AMOUNT, parse_quantity
-from gpushare.playground.objects import Json, spec_of, status_of
 
 Amounts = dict[str, int]
 CPU: Final = "cpu"

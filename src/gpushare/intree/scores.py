@@ -1,31 +1,56 @@
-"""The in-tree scores that matter on small clusters, weighted as in the default profile.
+"""The in-tree scores that matter where pods ask for GPUs, weighted as in the default profile.
 
 Source: kubernetes 1.36 ``pkg/scheduler/framework/plugins``. Each plugin gives 0 to 100 a node.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
-from gpushare.playground.kubescheduler.amounts import CPU, MEMORY, Amounts
-from gpushare.playground.kubescheduler.filters import Wanted
-from gpushare.playground.kubescheduler.matching import preference_for, untolerated
-from gpushare.playground.kubescheduler.occupancy import NodeState
+from gpushare.intree.amounts import CPU, MEMORY, Amounts
+from gpushare.intree.filters import Wanted
+from gpushare.intree.matching import preference_for, untolerated
+from gpushare.intree.occupancy import NodeState
+
+T = TypeVar("T")
 
 MAX_NODE_SCORE: Final = 100
 #: What a pod that asks for nothing is taken to use, for scoring only: 0.1 cores, 200 MB.
 _NOMINAL: Final[Amounts] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 
 
+class Points(NamedTuple):
+    """What each plugin gives one node, before they are set against each other's; the last two are no points yet."""
+
+    least_allocated: int
+    balanced: int
+    preference: int
+    soft_taints: int
+
+
+def points_of(wanted: Wanted, state: NodeState) -> Points:
+    """What the plugins see in the node alone."""
+    return Points(
+        _least_allocated(wanted, state),
+        _balanced(wanted, state),
+        preference_for(wanted.pod, state.node),
+        len(untolerated(wanted.pod, state.node, ("PreferNoSchedule",))),
+    )
+
+
+def weighed(points: Sequence[Points]) -> list[int]:
+    """The weighted sum of all plugins for each node, given what they see in all of them."""
+    preferences = _normalised([one.preference for one in points])
+    taints = _reversed([one.soft_taints for one in points])
+    return [
+        one.least_allocated + one.balanced + 2 * preference + 3 * taint
+        for one, preference, taint in zip(points, preferences, taints, strict=True)
+    ]
+
+
 def score(wanted: Wanted, nodes: Sequence[NodeState]) -> list[int]:
     """The weighted sum of all plugins for each of ``nodes``."""
-    weighted: list[tuple[int, list[int]]] = [
-        (1, [_least_allocated(wanted, state) for state in nodes]),
-        (1, [_balanced(wanted, state) for state in nodes]),
-        (2, _normalised([preference_for(wanted.pod, state.node) for state in nodes])),
-        (3, _reversed([len(untolerated(wanted.pod, state.node, ("PreferNoSchedule",))) for state in nodes])),
-    ]
-    return [sum(weight * points[index] for weight, points in weighted) for index in range(len(nodes))]
+    return weighed([points_of(wanted, state) for state in nodes])
 
 
 def _fractions(wanted: Wanted, state: NodeState) -> list[float]:
@@ -61,7 +86,7 @@ def _reversed(raw: list[int]) -> list[int]:
     return [MAX_NODE_SCORE - MAX_NODE_SCORE * one // most if most else MAX_NODE_SCORE for one in raw]
 
 
-def best(nodes: Sequence[NodeState], points: Sequence[int], chance: Callable[[], float]) -> NodeState:
+def best(nodes: Sequence[T], points: Sequence[int], chance: Callable[[], float]) -> T:
     """The node with the most points, at random among equals."""
     most = max(points)
     winners = [node for node, point in zip(nodes, points, strict=True) if point == most]

@@ -9,17 +9,17 @@ them (``NodeResourcesFit``: least allocated; ``NodeResourcesBalancedAllocation``
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.placement.traces import MILLI, TraceNode, TracePod
 from gpushare.ledger import Ledger
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.simulate.openb import MILLI, TraceNode, TracePod
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 
@@ -27,24 +27,48 @@ UNIT: Final = MemoryUnit.MIB_128
 _GPU_MIB: Final = MILLI * UNIT.mib
 
 
+#: Points of the curve of one replay.
+_POINTS: Final = 400
+
+
 class Outcome(NamedTuple):
-    """``percent`` of the cluster's GPUs that is given out in the end; milliseconds of each decision of the ledger."""
+    """``percent`` of the cluster's GPUs that is given out in the end; milliseconds of each decision of the ledger.
+
+    ``curve``: percent of the GPUs that were asked for so far, and percent given. ``dropped``: pods with GPUs that fitted nowhere.
+    """
 
     percent: float
     decisions_ms: list[float]
+    curve: list[tuple[float, float]]
+    dropped: int
 
 
-def replay(nodes: Sequence[TraceNode], arriving: Sequence[TracePod], policy: Placement, seed: int) -> Outcome:
-    """Place ``arriving`` by ``policy``, over nodes and on each."""
-    cluster = _Cluster(nodes, policy, random.Random(f"{policy.value} {seed}"))
+def replay(
+    nodes: Sequence[TraceNode],
+    arriving: Sequence[TracePod],
+    policy: Placement,
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Outcome:
+    """Place ``arriving`` by ``policy``, over nodes and on each. ``progress`` is told how many pods have come, of how many."""
+    chance = random.Random(f"{policy.value} {seed}")  # noqa: S311 - the same seed must give the same again
+    cluster = _Cluster(nodes, policy, chance)
     decisions_ms = []
-    for number, pod in enumerate(arriving):
+    capacity = sum(node.gpus for node in nodes) * MILLI
+    every = max(len(arriving) // _POINTS, 1)
+    asked_milli, curve, dropped = 0, [(0.0, 0.0)], 0
+    for number, pod in enumerate(arriving, 1):
         if pod.gpus:
+            before = cluster.given_milli
             decisions_ms.append(cluster.place(f"pod-{number}", pod))
+            dropped += cluster.given_milli == before
+            asked_milli += pod.total_milli
         else:
             cluster.place_without_gpu(pod)
-    capacity = sum(node.gpus for node in nodes) * MILLI
-    return Outcome(100 * cluster.given_milli / capacity, decisions_ms)
+        if number % every == 0 or number == len(arriving):
+            curve.append((100 * asked_milli / capacity, 100 * cluster.given_milli / capacity))
+            progress(number, len(arriving))
+    return Outcome(100 * cluster.given_milli / capacity, decisions_ms, curve, dropped)
 
 
 class _Cluster:

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from typing import Final
 
-from gpushare.playground.kubescheduler.amounts import CPU, MEMORY, PODS, Amounts, requests_of
-from gpushare.playground.kubescheduler.matching import admits_unscheduled, untolerated, wants_node
-from gpushare.playground.kubescheduler.occupancy import HostPort, NodeState, host_ports_of
-from gpushare.playground.objects import Json, spec_of
+from gpushare.intree.amounts import CPU, MEMORY, PODS, Amounts, requests_of
+from gpushare.intree.matching import admits_unscheduled, untolerated, wants_node
+from gpushare.intree.occupancy import HostPort, NodeState, host_ports_of
+from gpushare.model.json_objects import Json, spec_of
 
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 TAINTED: Final = "node(s) had untolerated taint(s)"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gpushare.playground.objects import Json, labels_of, name_of, spec_of
+from gpushare.model.json_objects import Json, labels_of, name_of, spec_of
 
 UNSCHEDULABLE_TAINT: Final[Json] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 

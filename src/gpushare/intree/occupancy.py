@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
-from gpushare.playground.kubescheduler.amounts import Amounts, add, allocatable_of, requests_of, subtract
-from gpushare.playground.objects import Json, name_of, spec_of, uid_of
+from gpushare.intree.amounts import Amounts, add, allocatable_of, requests_of, subtract
+from gpushare.model.json_objects import Json, name_of, spec_of, uid_of
 
 HostPort = tuple[str, str, int]
 """Host IP, protocol, port."""
+_ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - nothing is opened here
 
 
 @dataclass(slots=True)
@@ -40,7 +42,8 @@ class NodeState:
         """Whether a pod here holds that port on that address; ``0.0.0.0`` stands for all addresses."""
         host, protocol, port = wanted
         return any(
-            (protocol, port) == (other_protocol, other_port) and (host == other or "0.0.0.0" in (host, other))
+            (protocol, port) == (other_protocol, other_port)
+            and (host == other or _ALL_ADDRESSES in (host, other))
             for other, other_protocol, other_port in self.ports
         )
 
@@ -142,7 +145,7 @@ def host_ports_of(pod: Json) -> frozenset[HostPort]:
     spec = spec_of(pod)
     sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     return frozenset(
-        (port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", int(port["hostPort"]))
+        (port.get("hostIP") or _ALL_ADDRESSES, port.get("protocol") or "TCP", int(port["hostPort"]))
         for container in (*(spec.get("containers") or ()), *sidecars)
         for port in container.get("ports") or ()
         if port.get("hostPort")

@@ -1,0 +1,93 @@
+"""What can be set of the extender. Imports nothing heavy: ``gpushare config`` reads this alone."""
+
+from typing import Final
+
+from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, SECONDS, SWITCH, UNIT
+from gpushare.settings.option import Option, Role
+from gpushare.settings.shared import ACCESS, LOGGING
+
+_MOVES: Final = "defragmentation"
+
+ROLE: Final = Role(
+    "scheduler",
+    "Scheduler extender: finds the GPUs for each pod that asks for aliyun.com/gpu-mem, and binds it.",
+    (
+        *ACCESS,
+        Option("listen", ADDRESS, "where kube-scheduler asks; port 0: any", "127.0.0.1:9451"),
+        Option(
+            "health-listen",
+            ADDRESS,
+            "serve /healthz, /readyz and /metrics there too, and nothing else",
+            absent="nowhere",
+        ),
+        Option("port-file", FILE, "write the port of --listen here once it is known", absent="nowhere"),
+        Option("unit", UNIT, "memory unit of nodes whose agent does not say its own", "1GiB"),
+        Option(
+            "isolated-max-pods",
+            INTEGER,
+            "the most pods per GPU on nodes that isolate",
+            16,
+            least=1,
+            metavar="PODS",
+        ),
+        Option(
+            "node-policy",
+            CHOICE,
+            "which node comes first: the fullest, the emptiest, or the one of which most is left to what comes",
+            "binpack",
+            choices=("binpack", "spread", "fragmentation"),
+        ),
+        Option(
+            "reservation-ttl",
+            SECONDS,
+            "how long a share stays reserved for a Binding that is not seen",
+            15.0,
+            above=0,
+            most=3600,
+        ),
+        Option(
+            "lease",
+            PLACE,
+            "the Lease by which the kube-scheduler beside this extender leads: only the leader's writes status and "
+            "deletion costs of ResourcePolicies",
+            absent="there is one alone",
+        ),
+        Option(
+            "defragmentation",
+            SWITCH,
+            "evict pods for one that waits, as their budgets allow",
+            False,
+            group=_MOVES,
+        ),
+        Option(
+            "defragmentation-interval",
+            SECONDS,
+            "between two acts at the least",
+            300.0,
+            least=1,
+            most=86400,
+            group=_MOVES,
+        ),
+        Option(
+            "defragmentation-wait",
+            SECONDS,
+            "how long a pod waits before others move for it",
+            120.0,
+            least=0,
+            most=86400,
+            group=_MOVES,
+        ),
+        Option(
+            "defragmentation-moves",
+            INTEGER,
+            "pods that move in one act at most",
+            2,
+            least=1,
+            most=2,
+            metavar="PODS",
+            group=_MOVES,
+        ),
+        *LOGGING,
+    ),
+    groups={_MOVES: "pods that move so that one fits that waits"},
+)

@@ -1,0 +1,199 @@
+"""What would let a waiting pod in, in words: read from the ledger, gangs and quotas at the moment at which somebody asks.
+
+What other rules say of a node (taints, selectors, processors) is kube-scheduler's, and not known here.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from gpushare.ledger.reasons import memory_text
+from gpushare.model import names
+from gpushare.model.device import NodeMode
+from gpushare.model.request import Request
+from gpushare.scheduler.categories import Category, category_of
+from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.verdicts import Summary
+from gpushare.scheduler.view import ClusterView
+
+#: As ``ledger.reasons`` writes which GPU comes nearest.
+_LARGEST: Final = re.compile(r"\(largest free: (?P<free>.+?) on GPU (?P<gpu>\d+)\)")
+_NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>.+?)\)")
+_QUOTA: Final = re.compile(r"elastic quota (?P<name>[^:]+):")
+_MOVES: Final = "kubectl inspect cgpu --fragmentation says whose move would help"
+
+
+def asks_text(request: Request | None) -> str:
+    """What a pod asks for, as its manifest has it; empty where that cannot be read."""
+    if request is None:
+        return ""
+    if request.by_gpu:
+        return f"{names.GPU_WHOLE}: {request.gpu_count}"
+    parts = [f"{names.GPU_MEM}: {request.memory_units * request.gpu_count}"]
+    if request.unit_mib:
+        parts = [f"{names.GPU_MEMORY}: {memory_text(request.memory_units * request.unit_mib)}"]
+    if request.core_percent:
+        parts.append(f"{names.GPU_CORE}: {request.core_percent}")
+    if request.gpu_count > 1:
+        parts.append(f"{names.LABEL_POD_GPU_COUNT}: {request.gpu_count}")
+    if request.whole_device:
+        parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")
+    return ", ".join(parts)
+
+
+class Remedies:
+    """Words for many pods of one moment: what was worked out for one holds for the next that asks the same."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._roomiest: list[str] | None = None
+        self._room: dict[tuple[Category, Request], str] = {}
+        self._special: Mapping[Category, Callable[[PodRecord, Summary | None, str], str]] = {
+            Category.MEMORY: self._for_room,
+            Category.COMPUTE: self._for_room,
+            Category.GANG: self._for_gang,
+            Category.QUOTA: self._for_quota,
+            Category.HEALTH: self._for_health,
+        }
+
+    def of(self, record: PodRecord, category: Category, summary: Summary | None, reason: str) -> str:
+        """For the pod of ``record``, which waits for a ``reason`` of that category."""
+        node = self._view.ledger.kept_on(record.uid)
+        if node:
+            return f"room is being made for it on node {node}: it waits for pods that end there"
+        special = self._special.get(category)
+        return _GENERAL[category] if special is None else special(record, summary, reason)
+
+    def _for_room(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        request = record.request
+        assert request is not None
+        category = Category.MEMORY if summary is None else summary.category
+        key = (category, request)
+        found = self._room.get(key)
+        if found is None:
+            found = self._room[key] = self._room_for(request, category)
+        return found
+
+    def _room_for(self, request: Request, category: Category) -> str:
+        ledger = self._view.ledger
+        if self._roomiest is None:
+            self._roomiest = ledger.roomiest()
+        verdict = ledger.filter(request, self._roomiest)
+        if verdict.fits:
+            return f"there is room by now, on node {verdict.fits[0]}: kube-scheduler asks again by itself"
+        wanted = _wanted(request)
+        near = next(
+            ((node, text) for node, text in verdict.refused.items() if category_of(text) is category), None
+        )
+        if near is None:
+            return f"{wanted}: all GPUs of the kind are full; pods that end, or one node more"
+        node, text = near
+        told = f"{wanted}: {_nearest(node, text)}"
+        if category is Category.MEMORY and request.is_ordinary:
+            scattered = ledger.scattered(request, self._roomiest)
+            if scattered:
+                told += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
+        return told
+
+    def _for_gang(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        gang = record.gang
+        if gang is None:
+            return _GENERAL[Category.SCHEDULER]
+        there = len(self._view.gangs.together_with(record.uid))
+        if there < gang.least:
+            lack = gang.least - there
+            return f"{lack} more {'pod' if lack == 1 else 'pods'} of gang {gang.key}: {there} of {gang.least} are there"
+        return f"room for {gang.least} pods of gang {gang.key} at once, or a smaller {names.LABEL_GANG_LEAST}"
+
+    def _for_quota(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        found = _QUOTA.search(reason)
+        whose = "its elastic quota" if found is None else f"elastic quota {found['name']}"
+        return f"pods of {whose} that end, or a larger max of it"
+
+    def _for_health(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        sick = (
+            ""
+            if summary is None
+            else next(
+                (
+                    f": node {example.node}: {example.reason}"
+                    for group in summary.groups
+                    if group.category == Category.HEALTH
+                    for example in group.examples
+                ),
+                "",
+            )
+        )
+        return f"GPUs that are back in service{sick}"
+
+
+def _wanted(request: Request) -> str:
+    if request.by_gpu:
+        return "a whole GPU" if request.gpu_count == 1 else f"{request.gpu_count} whole GPUs of one node"
+    units = (
+        memory_text(request.memory_units * request.unit_mib)
+        if request.unit_mib
+        else f"{request.memory_units} of {names.GPU_MEM}"
+    )
+    compute = f" and {request.core_percent}% compute" if request.core_percent else ""
+    state = "that nobody uses" if request.whole_device else "free"
+    if request.gpu_count > 1:
+        return f"{request.gpu_count} GPUs of one node with {units}{compute} {state} each"
+    return f"a GPU with {units}{compute} {state}"
+
+
+def _nearest(node: str, text: str) -> str:
+    found = _LARGEST.search(text) or _NEAREST.search(text)
+    if found is None:
+        return f"the nearest is node {node}: {text}"
+    return f"the nearest has {found['free']} free, GPU {found['gpu']} of node {node}"
+
+
+_TOLD_BY_SCHEDULER: Final = (
+    "kubectl describe pod tells what kube-scheduler found: taints, selectors, processors, volumes"
+)
+_GENERAL: Final[Mapping[Category, str]] = {
+    Category.PODS: f"a pod that ends on one of these GPUs, or a larger cap (node labels {names.LABEL_MAX_PODS} and "
+    f"{names.LABEL_MAX_NODE_PODS})",
+    Category.KINDS: "a node without pods of the other kind: those with GPU memory alone and those with compute too are "
+    "never together on one",
+    Category.POLICY: "a place in one of the units of its ResourcePolicy, or another ResourcePolicy",
+    Category.BINDING: "nothing: it is tried again by itself",
+    Category.UNIT: "delete the pod, so that it is made anew in the unit of the nodes",
+    Category.SIZE: "a node with larger GPUs, or more of them; or ask for less",
+    Category.NODE: f"a node with the label {names.LABEL_MODE}={NodeMode.SHARE.value} ({NodeMode.CORE_MEM.value} for compute, "
+    f"{NodeMode.TOPOLOGY.value} for {names.GPU_WHOLE})",
+    Category.REQUEST: "another request: change the pod's template, nothing else will do",
+    Category.SCHEDULER: _TOLD_BY_SCHEDULER,
+    Category.UNASKED: f"kube-scheduler's turn, or its own rules refuse every node: {_TOLD_BY_SCHEDULER}",
+}
+
+
+def reason_text(summary: Summary) -> str:
+    """One line on a pod that no node took."""
+    if not summary.nodes:
+        return "kube-scheduler offered no node"
+    if len(summary.groups) == 1 and summary.groups[0].nodes in (summary.nodes, summary.sampled):
+        group = summary.groups[0]
+        return (
+            group.examples[0].reason
+            if summary.nodes == 1 or len(group.examples) == 1
+            else (f"{_nodes(summary.nodes)}: {group.reason}")
+        )
+    told = "; ".join(f"{group.nodes} {group.reason}" for group in summary.groups[:MOST_TOLD])
+    more = sum(group.nodes for group in summary.groups[MOST_TOLD:])
+    looked = "" if summary.sampled + summary.left_out >= summary.nodes else f" (of {summary.sampled} of them)"
+    return f"{_nodes(summary.nodes)}{looked}: {told}" + (f"; {more} others" if more else "")
+
+
+MOST_TOLD: Final = 4
+
+
+def _nodes(count: int) -> str:
+    return "the node does not take it" if count == 1 else f"none of {count} nodes takes it"
+
+
+def fitting_text(nodes: Sequence[str], count: int) -> str:
+    """Which nodes took a pod that is not bound."""
+    some = ", ".join(nodes)
+    return f"there is room on {count} {'node' if count == 1 else 'nodes'} ({some}{', …' if count > len(nodes) else ''})"

@@ -1,0 +1,236 @@
+"""What is read of the scheduler over HTTP, beside probes and metrics: its decisions. Nothing here changes anything.
+
+``GET /gpushare/decisions``: every pod that waits. ``GET /gpushare/decisions/NAMESPACE/NAME``: the record of one pod, and with
+``/nodes`` after it what was said of each node. Behind the API server's proxy (``services/proxy``) these are read by people; the
+verbs are not there. Times are seconds since 1970.
+"""
+
+import socket
+from typing import Final
+
+import msgspec
+
+from gpushare.model.device import Placement
+from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
+from gpushare.scheduler.remedies import asks_text
+from gpushare.scheduler.verdicts import Example, Summary
+from gpushare.scheduler.view import ClusterView
+from gpushare.scheduler.waiting import waiting
+from gpushare.serving.exchange import Refusal
+
+DECISIONS: Final = "/gpushare/decisions"
+
+
+class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
+    """Who answers. ``first_asked``: since when it leads, as far as it can know; ``None``: it was never asked, another leads."""
+
+    name: str
+    started: float
+    first_asked: float | None
+    last_asked: float | None
+
+
+class Line(msgspec.Struct, frozen=True, rename="camel"):
+    """All pods that wait."""
+
+    scheduler: Scheduler
+    waiting: list[Waiting]
+
+
+class Gpu(msgspec.Struct, frozen=True, rename="camel"):
+    """A GPU that could have been given: MiB free before, and left over after, pods on it; ``grown``: by how much fragments grow."""
+
+    index: int
+    free_mib: int = msgspec.field(name="freeMiB")
+    left_mib: int = msgspec.field(name="leftMiB")
+    pods: int
+    grown: int
+    chosen: bool
+
+
+class Choice(msgspec.Struct, frozen=True, rename="camel"):
+    """Which GPUs of the node were chosen, by which placement, among which."""
+
+    node: str
+    at: float
+    placement: str
+    why: str
+    gpus: list[Gpu]
+
+
+class Share(msgspec.Struct, frozen=True, rename="camel"):
+    """What the pod holds of a GPU."""
+
+    index: int
+    uuid: str
+    units: int
+    mib: int = msgspec.field(name="MiB")
+    core_percent: int
+
+
+class Holding(msgspec.Struct, frozen=True, rename="camel"):
+    """What the ledger holds for the pod; ``confirmed``: the API server has said so."""
+
+    node: str
+    confirmed: bool
+    gpus: list[Share]
+
+
+class Scored(msgspec.Struct, frozen=True, rename="camel"):
+    """Of ``nodes`` the best, by how much each stands above the least, and how many have as much as the best."""
+
+    nodes: int
+    equals: int
+    best: list[tuple[str, int]]
+
+
+class Bound(msgspec.Struct, frozen=True, rename="camel"):
+    """How a call of bind ended."""
+
+    node: str
+    at: float
+    error: str
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """What is known of one pod. ``state``: ``waiting``, ``bound`` or ``unknown``.
+
+    ``asked`` to ``bind`` are of this scheduler's last decision, and ``None`` where it made none, which ``said`` tells in words.
+    ``not_offered``: nodes with GPUs that kube-scheduler did not ask about. ``kept``: the node on which room is made for it.
+    ``nodes``: what was said of each node, where that was asked for and is kept still.
+    """
+
+    scheduler: Scheduler
+    key: str
+    uid: str
+    state: str
+    said: str
+    waiting: Waiting | None
+    asks: str
+    asked: float | None
+    answer: Summary | None
+    left_out: str
+    not_offered: int
+    scores: Scored | None
+    choice: Choice | None
+    bind: Bound | None
+    holds: Holding | None
+    kept: str
+    nodes: list[Example] | None
+
+
+class Teller:
+    """Writes decisions for those who ask."""
+
+    def __init__(self, decisions: Decisions, view: ClusterView) -> None:
+        self._decisions = decisions
+        self._view = view
+        self._name = socket.gethostname()
+
+    def line(self) -> Line:
+        """All that wait."""
+        return Line(self._scheduler(), self._decisions.waiting())
+
+    def record(self, key: str, *, each: bool = False) -> Record:
+        """All that is known of the pod ``namespace/name``; ``each``: node by node too."""
+        decisions, view = self._decisions, self._view
+        uid = decisions.uid_of(key)
+        one = decisions.of(uid)
+        waits = waiting(decisions, uid)
+        held = view.ledger.held(uid)
+        state = "waiting" if waits is not None else "bound" if uid in view.bound or held else "unknown"
+        nodes = None
+        if each and one is not None and one.each is not None:
+            nodes = list(one.each.answers(one.left_out))
+        asking = one or view.waiting.get(uid)
+        summary = None if one is None else one.summary
+        return Record(
+            scheduler=self._scheduler(),
+            key=key,
+            uid=uid,
+            state=state,
+            said=self._said(state, one),
+            waiting=waits,
+            asks="" if asking is None else asks_text(asking.request),
+            asked=None if one is None or summary is None else one.asked_s,
+            answer=summary,
+            left_out="" if one is None or not summary or not summary.left_out else one.left_out,
+            not_offered=0 if summary is None else max(view.ledger.totals().nodes - summary.nodes, 0),
+            scores=None
+            if one is None or one.scores is None
+            else Scored(one.scores.nodes, one.scores.equals, list(one.scores.best)),
+            choice=None if one is None or one.placed is None else self._choice(one, one.placed),
+            bind=None
+            if one is None or one.bind is None
+            else Bound(one.bind.node, one.bind.at_s, one.bind.error),
+            holds=None
+            if held is None
+            else Holding(
+                held.node,
+                held.confirmed,
+                [
+                    Share(one.index, one.uuid, one.units, one.mib, one.core_percent)
+                    for one in held.allocation.gpus
+                ],
+            ),
+            kept=view.ledger.kept_on(uid),
+            nodes=nodes,
+        )
+
+    def _scheduler(self) -> Scheduler:
+        one = self._decisions
+        return Scheduler(self._name, one.started_s, one.first_asked_s, one.last_asked_s)
+
+    def _said(self, state: str, one: Decision | None) -> str:
+        if state == "unknown":
+            return "no pod of that name asks for a GPU here or holds a part of one"
+        if self._decisions.first_asked_s is None:
+            return "no kube-scheduler has asked this scheduler anything since it started: another one leads"
+        if one is not None:
+            return ""
+        if state == "bound":
+            return "the pod was bound before this scheduler led: of that decision there is the pod's own record alone"
+        return "kube-scheduler has not asked about the pod since this scheduler leads"
+
+    def _choice(self, one: Decision, placed: Placed) -> Choice:
+        held = self._view.ledger.held(one.uid)
+        devices = self._view.ledger.node(placed.node)
+        chosen = (
+            set() if held is None or held.node != placed.node else {gpu.index for gpu in held.allocation.gpus}
+        )
+        index_of = (
+            {} if devices is None else {row: device.index for row, device in enumerate(devices.devices)}
+        )
+        gpus = [
+            Gpu(index, gpu.free_mib, gpu.left_mib, gpu.pods, gpu.grown, index in chosen)
+            for index, gpu in ((index_of.get(gpu.row, gpu.row), gpu) for gpu in placed.candidates)
+        ]
+        several = one.request is not None and one.request.gpu_count > 1
+        return Choice(
+            placed.node,
+            placed.at_s,
+            placed.placement.value,
+            _PREFERENCES[placed.placement] + (_TOGETHER if several else ""),
+            gpus,
+        )
+
+
+_TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
+_PREFERENCES: Final = {
+    Placement.BINPACK: "the GPU on which the least is left over, then the lower index",
+    Placement.SPREAD: "the GPU with the most free, then the fewest pods, then the lower index",
+    Placement.FRAGMENTATION: "the GPU that leaves most to the requests that are to be expected, then the one on which the least is left over",
+}
+
+
+def told(decisions: Decisions, path: str) -> bytes:
+    """The answer to a GET of ``path``, which begins with ``DECISIONS``, as JSON; raises ``Refusal``."""
+    teller = Teller(decisions, decisions.view)
+    match path.removeprefix(DECISIONS).split("/"):
+        case [""] | ["", ""]:
+            return msgspec.json.encode(teller.line())
+        case ["", namespace, name] if namespace and name:
+            return msgspec.json.encode(teller.record(f"{namespace}/{name}"))
+        case ["", namespace, name, "nodes"] if namespace and name:
+            return msgspec.json.encode(teller.record(f"{namespace}/{name}", each=True))
+    raise Refusal(404, f"nothing at {path}; there is {DECISIONS}/NAMESPACE/NAME, and /nodes after it")

@@ -1,0 +1,84 @@
+"""Why each pod waits, in one line and in one of few kinds, and what would let it fit: worked out when somebody asks."""
+
+from datetime import datetime
+from typing import Final
+
+from gpushare.scheduler.categories import Category, category_of
+from gpushare.scheduler.decisions import Bind, Cut, Decision, Decisions, Waiting, cut
+from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.remedies import Remedies, asks_text, fitting_text, reason_text
+from gpushare.scheduler.verdicts import sampled
+
+#: Seconds after which a pod that has room and no binding is said to be left by kube-scheduler.
+_UNDER_WAY_S: Final = 30.0
+
+
+def categories(decisions: Decisions) -> dict[str, int]:
+    """How many pods wait, by ``Category``."""
+    found = dict.fromkeys((one.value for one in Category), 0)
+    for record in decisions.view.waiting.values():
+        category, _ = _why(decisions, record, decisions.get(record.uid))
+        found[category.value] += 1
+    return found
+
+
+def all_waiting(decisions: Decisions) -> list[Waiting]:
+    """Every pod that waits, the longest first."""
+    remedies = Remedies(decisions.view)
+    found = [_waiting(decisions, record, remedies) for record in decisions.view.waiting.values()]
+    return sorted(found, key=lambda one: (one.since, one.key))
+
+
+def waiting(decisions: Decisions, uid: str) -> Waiting | None:
+    """The pod as it waits; ``None`` where it does not."""
+    record = decisions.view.waiting.get(uid)
+    return None if record is None else _waiting(decisions, record, Remedies(decisions.view))
+
+
+def _waiting(decisions: Decisions, record: PodRecord, remedies: Remedies) -> Waiting:
+    one = decisions.of(record.uid)
+    category, reason = _why(decisions, record, one)
+    return Waiting(
+        key=record.pod,
+        uid=record.uid,
+        since=epoch_s(record.created),
+        asks=asks_text(record.request),
+        category=category.value,
+        reason=reason,
+        remedy=remedies.of(record, category, None if one is None else one.summary, reason),
+    )
+
+
+def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple[Category, str]:
+    if record.problem:
+        return Category.REQUEST, record.problem
+    summary = None if one is None else one.summary
+    if one is not None and one.raw is not None:
+        # Not all of it is summed up: what stands for the pod is needed alone.
+        summary = sampled(one.raw if isinstance(one.raw, Cut) else cut(one.raw))
+    if one is not None and one.bind is not None:
+        return _of_bind(one.bind)
+    if one is None or summary is None:
+        since = "it started" if decisions.first_asked_s is None else "it leads"
+        return Category.UNASKED, f"kube-scheduler has not asked this scheduler about it since {since}"
+    if summary.fits:
+        ago_s = decisions.now_s - one.asked_s
+        then = "its binding is awaited" if ago_s < _UNDER_WAY_S else "kube-scheduler has not bound it"
+        return Category.SCHEDULER, f"{fitting_text(summary.fitting, summary.fits)}: {then}"
+    category = summary.category if summary.nodes else Category.NODE
+    return category, reason_text(summary)
+
+
+def _of_bind(bind: Bind) -> tuple[Category, str]:
+    if not bind.error:
+        return Category.BINDING, f"bound to node {bind.node} a moment ago"
+    category = category_of(bind.error.removeprefix(f"node {bind.node}: "))
+    return Category.BINDING if category is Category.NODE else category, bind.error
+
+
+def epoch_s(stamp: str) -> float:
+    """Seconds since 1970 of an RFC 3339 time; 0 where there is none."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,365 @@
+"""The record of decisions: what was said of each node, why a pod waits, what would let it in, and the bounds of all that."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.ledger import Verdict
+from gpushare.model.device import NodeMode
+from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
+from gpushare.scheduler import decisions as room
+from gpushare.scheduler.categories import Category
+from tests.unit.scheduler.test_app import Browser, filter_body
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+GIB = 1024
+
+
+@pytest.fixture
+def browser(world: World) -> Browser:
+    return Browser(world)
+
+
+async def get(browser: Browser, path: str = "") -> Any:
+    status, body = await browser.call("GET", f"/gpushare/decisions{path}")
+    assert status == 200, body
+    return json.loads(body)
+
+
+async def ask(browser: Browser, world: World, name: str, *nodes: str, mem: Any = 8, **settings: Any) -> None:
+    """Create a pod, and have the nodes filtered for it."""
+    world.create(name, mem, **settings)
+    await ask_again(browser, world, name, *nodes)
+
+
+async def ask_again(browser: Browser, world: World, name: str, *nodes: str) -> None:
+    await browser.post("filter", filter_body(world.api.pods[f"default/{name}"], *nodes))
+
+
+async def bind(browser: Browser, name: str, node: str) -> str:
+    body = {"PodNamespace": "default", "PodName": name, "PodUID": f"uid-{name}", "Node": node}
+    answer = await browser.post("bind", body)
+    return str(answer["Error"])
+
+
+async def give(browser: Browser, world: World, name: str, node: str, mem: int, **settings: Any) -> None:
+    """A pod that is bound, and seen so."""
+    await ask(browser, world, name, node, mem=mem, **settings)
+    assert not await bind(browser, name, node)
+    world.see(name)
+
+
+async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 11 * GIB))
+    world.add_node(gpu_node("n2", 2 * GIB))
+    await give(browser, world, "there", "n1", 7)
+    await ask(browser, world, "waits", "n1", "n2")
+
+    (one,) = world.decisions.waiting()
+
+    assert (one.key, one.asks, one.category) == ("default/waits", "aliyun.com/gpu-mem: 8", "memory")
+    assert one.reason == (
+        "none of 2 nodes takes it: 1 no single GPU has 8 GiB free; 1 asks for 8 GiB, the largest GPU has 2 GiB"
+    )
+    assert (
+        one.remedy == "a GPU with 8 of aliyun.com/gpu-mem free: the nearest has 4 GiB free, GPU 0 of node n1"
+    )
+
+
+async def test_a_pod_that_only_scattered_room_would_hold_is_pointed_to_moves(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB))
+    await give(browser, world, "a", "n1", 5)
+    await give(browser, world, "b", "n1", 4)
+    await ask(browser, world, "waits", "n1", mem=6)
+
+    (one,) = world.decisions.waiting()
+
+    assert one.reason == "no single GPU has 6 GiB free (largest free: 4 GiB on GPU 1)"
+    assert "node n1 has as much in all, on several GPUs: kubectl inspect cgpu --fragmentation" in one.remedy
+
+
+@pytest.mark.parametrize(
+    ("settings", "category", "remedy"),
+    [
+        ({"mem": 99}, "size", "a node with larger GPUs"),
+        ({"mem": 2, "core": 20}, "node", "a node with the label ack.node.gpu.schedule=share (core_mem for"),
+        ({"mem": "x"}, "request", "another request: change the pod's template"),
+    ],
+)
+async def test_each_kind_of_refusal_has_its_own_remedy(
+    browser: Browser, world: World, settings: dict[str, Any], category: str, remedy: str
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await ask(browser, world, "waits", "n1", **settings)
+
+    (one,) = world.decisions.waiting()
+
+    assert one.category == category
+    assert one.remedy.startswith(remedy)
+    assert world.decisions.categories()[category] == 1
+    assert sum(world.decisions.categories().values()) == 1
+
+
+async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    labels = {LABEL_GANG_NAME: "g", LABEL_GANG_LEAST: "3"}
+    await ask(browser, world, "one", "n1", mem=2, labels=labels)
+
+    (one,) = world.decisions.waiting()
+
+    assert one.category == "gang"
+    assert one.remedy == "2 more pods of gang default/g: 1 of 3 are there"
+
+    for name in ("two", "three"):
+        world.create(name, 4, labels=labels)
+    await ask_again(browser, world, "one", "n1")
+
+    one = world.decisions.waiting()[0]
+    assert one.category == "gang"
+    assert one.remedy.startswith("room for 3 pods of gang default/g at once")
+
+
+async def test_the_gpus_of_a_gangs_pod_are_told_before_it_was_asked_about(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB))
+    world.add_node(gpu_node("n2", 4 * GIB))
+    labels = {LABEL_GANG_NAME: "g", LABEL_GANG_LEAST: "2"}
+    world.create("two", 3, labels=labels)
+    await ask(browser, world, "one", "n1", "n2", mem=6, labels=labels)
+
+    first = await get(browser, "/default/one/nodes")
+    second = await get(browser, "/default/two")
+
+    assert first["answer"]["leftOut"] == 1
+    assert first["leftOut"] == "another node is its own, in the plan for its whole gang"
+    assert [one["node"] for one in first["nodes"]] == ["n1", "n2"]
+    assert second["state"] == "waiting"
+    assert second["choice"]["node"] == "n2"
+    assert second["answer"] is None
+
+
+async def test_the_record_of_a_bound_pod_says_which_gpu_and_why_that_one(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB, 4 * GIB))
+    await give(browser, world, "before", "n1", 3)
+    world.add_node(gpu_node("n2", 2 * GIB))
+    world.create("pod", 5)
+    body = filter_body(world.api.pods["default/pod"], "n1", "n2")
+    await browser.post("filter", body)
+    await browser.post("prioritize", body)
+    assert not await bind(browser, "pod", "n1")
+    world.see("pod")
+
+    told = await get(browser, "/default/pod")
+
+    assert (told["state"], told["waiting"], told["said"]) == ("bound", None, "")
+    assert (told["answer"]["nodes"], told["answer"]["fits"]) == (2, 1)
+    assert told["answer"]["groups"][0]["examples"] == [
+        {"node": "n2", "reason": "asks for 5 GiB, the largest GPU has 2 GiB"}
+    ]
+    assert told["scores"] == {"nodes": 2, "equals": 1, "best": [["n1", 6]]}
+    choice = told["choice"]
+    assert choice["why"] == "the GPU on which the least is left over, then the lower index"
+    assert choice["gpus"] == [
+        {"index": 0, "freeMiB": 8 * GIB, "leftMiB": 3 * GIB, "pods": 0, "grown": 0, "chosen": True},
+        {"index": 1, "freeMiB": 8 * GIB, "leftMiB": 3 * GIB, "pods": 0, "grown": 0, "chosen": False},
+    ]
+    assert [gpu["index"] for gpu in choice["gpus"] if gpu["chosen"]] == [
+        gpu["index"] for gpu in told["holds"]["gpus"]
+    ]
+    assert told["bind"]["error"] == ""
+
+
+async def test_a_bind_that_failed_is_why_the_pod_waits(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await ask(browser, world, "pod", "n1", mem=6)
+    await give(browser, world, "quicker", "n1", 6)
+    assert await bind(browser, "pod", "n1")
+
+    (one,) = world.decisions.waiting()
+
+    assert one.category == "memory"
+    assert one.reason == "node n1: no single GPU has 6 GiB free (largest free: 2 GiB on GPU 0)"
+
+
+async def test_a_pod_that_has_room_is_left_to_kube_scheduler(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await ask(browser, world, "pod", "n1")
+
+    (one,) = world.decisions.waiting()
+    assert (one.category, one.reason) == ("scheduler", "there is room on 1 node (n1): its binding is awaited")
+
+    await world.clock.turn(31)
+    (one,) = world.decisions.waiting()
+    assert one.reason == "there is room on 1 node (n1): kube-scheduler has not bound it"
+
+
+async def test_a_pod_that_nobody_asked_about_says_so(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    world.create("pod", 2)
+
+    (one,) = world.decisions.waiting()
+    told = await get(browser, "/default/pod")
+
+    assert one.category == "unasked"
+    assert (
+        told["said"]
+        == "no kube-scheduler has asked this scheduler anything since it started: another one leads"
+    )
+    assert (await get(browser))["scheduler"]["firstAsked"] is None
+
+    await ask(browser, world, "other", "n1")
+    told = await get(browser, "/default/pod")
+    assert told["said"] == "kube-scheduler has not asked about the pod since this scheduler leads"
+
+
+async def test_a_new_leader_says_that_the_pod_was_bound_before_its_time(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await give(browser, world, "pod", "n1", 2)
+    world.decisions.gone("uid-pod")
+
+    told = await get(browser, "/default/pod")
+
+    assert told["said"] == (
+        "the pod was bound before this scheduler led: of that decision there is the pod's own record alone"
+    )
+    assert told["holds"]["gpus"][0]["index"] == 0
+
+
+async def test_what_is_not_there_is_said_plainly(browser: Browser, world: World) -> None:
+    assert (await get(browser, "/default/nobody"))["state"] == "unknown"
+    for path in ("/default", "/default/x/y", "x", "//x"):
+        status, body = await browser.call("GET", f"/gpushare/decisions{path}")
+        assert status == 404
+        assert b"/gpushare/decisions/NAMESPACE/NAME" in body
+    browser.missing = "pods not read yet"
+    assert (await browser.call("GET", "/gpushare/decisions"))[0] == 503
+
+
+async def test_records_go_when_pods_are_gone(browser: Browser, world: World) -> None:
+    await ask(browser, world, "pod", "n1")
+    world.decisions.gone("uid-pod")
+    world.decisions.gone("uid-pod")
+    assert len(world.decisions) == 0
+    assert world.decisions.of("uid-pod") is None
+
+
+async def test_another_pod_of_the_same_name_has_a_record_of_its_own(browser: Browser, world: World) -> None:
+    await ask(browser, world, "pod", "n1")
+    await browser.post("filter", filter_body(pod_object("pod", 3, uid="new"), "n1"))
+    world.decisions.gone("uid-pod")
+    assert world.decisions.of("new") is not None
+
+
+async def test_records_are_bounded_in_number_and_in_bytes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MOST_PODS", 20)
+    monkeypatch.setattr(room, "EACH_BYTES", 5000)
+    nodes = [f"n{number}" for number in range(100)]
+    said = {name: f"reason {name}" for name in nodes}
+    for number in range(50):
+        world.decisions.filtered(f"uid-{number}", f"default/p{number}", None, nodes, Verdict([], said, {}))
+        world.decisions.of(f"uid-{number}")
+
+    assert len(world.decisions) == 20
+    assert world.decisions.of("uid-29") is None
+    kept = [one for number in range(50) if (one := world.decisions.of(f"uid-{number}")) and one.each]
+    assert 1 <= len(kept) <= 4
+    assert all(len(one.summary.groups) == 17 for one in kept if one.summary is not None)
+
+
+async def test_when_there_is_no_time_some_nodes_stand_for_all(world: World) -> None:
+    nodes = [f"n{number}" for number in range(1000)]
+    said = dict.fromkeys(nodes, "no single GPU has 8 GiB free (every GPU is full)")
+    for number in range(9):
+        world.decisions.filtered(f"uid-{number}", f"default/p{number}", None, nodes, Verdict([], said, {}))
+        world.decisions.scored(f"uid-{number}", [(node, 1) for node in nodes], 1000)
+
+    first, last = world.decisions.of("uid-0"), world.decisions.of("uid-8")
+
+    assert first is not None
+    assert first.summary is not None
+    assert (first.summary.nodes, first.summary.sampled) == (1000, 32)
+    assert first.each is None
+    assert first.scores is not None
+    assert (len(first.scores.best), first.scores.nodes) == (5, 1000)
+    assert last is not None
+    assert last.summary is not None
+    assert last.summary.sampled == 1000
+
+
+async def test_answers_about_many_nodes_are_summed_up_when_nobody_asks(world: World) -> None:
+    nodes = [f"n{number}" for number in range(1000)]
+    running = asyncio.create_task(world.decisions.run())
+    for names in (nodes, ["n1"]):
+        world.decisions.filtered("uid", "default/p", None, names, Verdict(list(names), {}, {}))
+        one = world.decisions.get("uid")
+        assert one is not None
+        while one.raw is not None:
+            await asyncio.sleep(0)
+            await world.clock.turn(0.01)
+        assert one.summary is not None
+        assert one.summary.fits == len(names)
+    running.cancel()
+
+
+async def test_hundreds_of_different_reasons_are_told_together(world: World) -> None:
+    nodes = [f"n{number}" for number in range(3000)]
+    said = {name: f"reason {name}" for name in nodes}
+    world.decisions.filtered("uid", "default/p", None, nodes, Verdict([], said, {}))
+    one = world.decisions.of("uid")
+    assert one is not None
+    assert one.summary is not None
+    assert one.each is not None
+    assert one.summary.groups[-1].reason == "other reasons"
+    assert sum(group.nodes for group in one.summary.groups) == 3000
+    answers = list(one.each.answers(""))
+    assert answers[5].reason == "reason n5"
+    assert answers[-1].reason == "one of too many different reasons to be kept"
+
+
+def test_every_category_is_told_by_how_its_reasons_begin() -> None:
+    from gpushare.ledger import reasons
+    from gpushare.model.request import Request
+    from gpushare.scheduler.categories import category_of
+
+    plain, core = Request(8, 0, ()), Request(8, 20, ())
+    several, whole = Request(8, 0, (), 2), Request(8, 0, (), 2, whole_device=True)
+    expected = {
+        reasons.UNKNOWN_NODE: Category.NODE,
+        reasons.ONE_GPU_EACH: Category.NODE,
+        "node has no GPU": Category.NODE,
+        reasons.too_large(8192, 4, next(iter(reasons.MemoryUnit))): Category.SIZE,
+        reasons.other_unit(Request(8, 0, (), unit_mib=128), 1024): Category.UNIT,
+        reasons.too_much_core(200): Category.SIZE,
+        reasons.only_unhealthy(8192, "GPU 0 is unhealthy"): Category.HEALTH,
+        reasons.mixed(plain, 1): Category.KINDS,
+        reasons.mixed(core, 2): Category.KINDS,
+        reasons.node_at_cap(3): Category.PODS,
+        reasons.at_cap(1): Category.PODS,
+        reasons.no_room(8192) + reasons.largest_free(0, 0): Category.MEMORY,
+        reasons.no_compute(8192, 30) + reasons.nearest(8192, 1, 10): Category.COMPUTE,
+        reasons.too_few_gpus(2, 1): Category.SIZE,
+        reasons.too_few_large(several, 8192, (1,)): Category.SIZE,
+        reasons.too_few_healthy(several, 8192, "GPU 0 is cordoned"): Category.HEALTH,
+        reasons.too_few_free(several, 8192, ()): Category.MEMORY,
+        reasons.too_few_free(whole, 8192, (1, 2)): Category.MEMORY,
+        reasons.too_few_below_cap(several, 8192, 3, (1,)): Category.PODS,
+        "gang default/g: this pod is not known yet": Category.GANG,
+        "elastic quota root/a: 3 of 4 aliyun.com/gpu-mem used (max), 2 asked for": Category.QUOTA,
+        "ResourcePolicy default/p: unit 1: full": Category.POLICY,
+        "the pod's binding to node n1 is still under way": Category.BINDING,
+    }
+    assert {text: category_of(text) for text in expected} == expected
+    assert category_of(f"node shares no GPU memory (it is in mode {NodeMode.DEFAULT.value})") is Category.NODE
