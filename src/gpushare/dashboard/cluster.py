@@ -21,7 +21,14 @@ class _Untold:
     """Events are the scheduler's business: it tells of the same things."""
 
     def record(
-        self, regarding: ObjectReference, *, kind: type_of_kind, reason: str, action: str, note: str
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: type_of_kind,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
     ) -> None:
         """Nothing."""
 

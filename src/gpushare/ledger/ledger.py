@@ -329,6 +329,10 @@ class Ledger:
         book = self._nodes.get(node)
         return NodeUsage(node, None, (), ()) if book is None else usage_of(book, self._held.__getitem__)
 
+    def columns_by_node(self) -> tuple[Columns, Mapping[str, int]]:
+        """The figures of all GPUs, and the column of each known node; both to be read alone, and at once."""
+        return self._columns, self._column_of
+
     def totals(self) -> Totals:
         """The whole cluster in figures: sums over the arrays, nothing that grows with the number of pods."""
         columns = self._columns
@@ -466,8 +470,7 @@ class Ledger:
         gpu = book.gpus.get(uuid)
         if gpu is None:
             return
-        if gpu.device is not None:
-            assert book.devices is not None
+        if gpu.device is not None and book.devices is not None:
             gpu.refresh(book.devices, shut=book.shut)
             self._columns.write_gpu(book.column, gpu)
         elif gpu.pods:
@@ -484,8 +487,7 @@ class Ledger:
         book.present.clear()
 
     def _drop_unused_gpus(self, book: NodeBook) -> None:
-        unused = [uuid for uuid, gpu in book.gpus.items() if gpu.device is None and not gpu.pods]
-        for uuid in unused:
+        for uuid in [uuid for uuid, gpu in book.gpus.items() if gpu.device is None and not gpu.pods]:
             del book.gpus[uuid]
 
     def _drop_unused_node(self, book: NodeBook) -> None:

@@ -1,5 +1,7 @@
 """The agent's own node as the watch shows it, with what it says of its software."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from gpushare.model.objects import Node, NodeStatus
@@ -38,3 +40,21 @@ def decode_reporting_node(raw: bytes) -> tuple[str, ReportingNode]:
 
 
 _NODE = msgspec.json.Decoder(ReportingNode)
+
+
+class NodeHandler:
+    """Feeds one node to ``on_node``; ``None``: there is no such node."""
+
+    def __init__(self, on_node: Callable[[ReportingNode | None], None]) -> None:
+        self._on_node = on_node
+
+    def synced(self) -> None:
+        """The first list is complete."""
+
+    def upsert(self, item: ReportingNode) -> None:
+        """The node was added or changed."""
+        self._on_node(item)
+
+    def remove(self, key: str, last: ReportingNode) -> None:
+        """The node is gone."""
+        self._on_node(None)

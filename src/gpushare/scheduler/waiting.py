@@ -35,6 +35,12 @@ def waiting(decisions: Decisions, uid: str) -> Waiting | None:
     return None if record is None else _waiting(decisions, record, Remedies(decisions.view))
 
 
+def category(decisions: Decisions, uid: str) -> str:
+    """What kind of reason the pod has to wait; empty where it does not."""
+    record = decisions.view.waiting.get(uid)
+    return "" if record is None else _why(decisions, record, decisions.of(uid))[0].value
+
+
 def _waiting(decisions: Decisions, record: PodRecord, remedies: Remedies) -> Waiting:
     one = decisions.of(record.uid)
     category, reason = _why(decisions, record, one)

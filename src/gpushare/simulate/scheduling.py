@@ -67,7 +67,16 @@ class Refused(Exception):
 class _Nobody:
     """Takes events, and tells nobody."""
 
-    def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+    ) -> None:
         """Nothing."""
 
 

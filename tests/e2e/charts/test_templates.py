@@ -75,6 +75,8 @@ CASES = {
             "extender.port=19451",
             "extender.countsAlone=true",
             "defragmentation.enabled=true",
+            "autoscaling.removeStartupTaint=true",
+            "autoscaling.standIns.enabled=true",
             "affinity.nodeAffinity=null",
             "podDisruptionBudget.enabled=false",
             "networkPolicy.enabled=false",
@@ -169,6 +171,11 @@ REFUSED = [
     ),
     (SCHEDULER, "dashboard.port=9452", "dashboard.port: 9452 is taken in the same pod"),
     (SCHEDULER, "kubeScheduler.podInitialBackoffSeconds=11", "must not be below podInitialBackoffSeconds"),
+    (
+        SCHEDULER,
+        "autoscaling.standIns.enabled=true,autoscaling.standIns.namespace=kube-system",
+        "autoscaling.standIns.namespace: kube-system is the release's own",
+    ),
     (SCHEDULER, "kubeScheduler.image.digest=x", "kubeScheduler.image.digest: x: write sha256:"),
 ]
 

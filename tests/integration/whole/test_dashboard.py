@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from playwright.async_api import expect
 
+from gpushare.playground import gpus
 from gpushare.playground.cluster.nodes import node
 from tests.integration.dashboard.bed import Look, browser
 from tests.integration.whole.world import World, gpu_pod, world
@@ -46,7 +48,9 @@ async def test_what_happens_in_a_cluster_is_seen_on_the_page(cluster: World) -> 
         await expect(page.get_by_text("What would let it fit")).to_be_visible()
         # A GPU breaks.
         await page.get_by_role("link", name="Overview", exact=True).click()
-        cluster.break_gpu(V100)
+        file = cluster.cluster.gpu_file(V100)
+        good = gpus.read(file)
+        gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"), *good.gpus[1:])))
         await look.tile("GPUs", "1 unhealthy")
         # The dashboard is killed: the page says that it is not live, and goes on when it is there again.
         cluster.cluster.kill("dashboard")

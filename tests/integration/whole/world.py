@@ -245,6 +245,23 @@ class World:
         kubeconfig = self.cluster.control.access(user) if user else self.cluster.kubeconfig
         return await run("kubectl", *arguments, env={"KUBECONFIG": str(kubeconfig)}, stdin=stdin)
 
+    @contextlib.asynccontextmanager
+    async def opted_in(self, *options: str) -> AsyncIterator[None]:
+        """The extender with more options, as a changed chart value starts it."""
+        extender = self.cluster.parts["extender"]
+        before = list(extender.arguments)
+        await extender.stop()
+        extender.arguments.extend(options)
+        extender.start()
+        await self.cluster.extender_ready()
+        try:
+            yield
+        finally:
+            await extender.stop()
+            extender.arguments[:] = before
+            extender.start()
+            await self.cluster.extender_ready()
+
     async def apply(self, *manifests: Json) -> Ran:
         """``kubectl apply -f -``."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
@@ -303,6 +320,7 @@ async def world(
     unit: MemoryUnit = MemoryUnit.GIB,
     check: Callable[[World], type_of_check] | None = None,
     ignored: Sequence[str] = (),
+    dashboard: bool = False,
 ) -> AsyncIterator[World]:
     """A cluster of these nodes, started and in view; ends without a trace.
 
@@ -318,6 +336,7 @@ async def world(
             told=told.append,
             control=control_plane(),
             ignored=ignored,
+            dashboard=dashboard,
         ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):

@@ -24,6 +24,7 @@ from gpushare.nodeagent.isolation.judging import (
     Holder,
     Overuse,
     Seen,
+    Use,
     seen,
 )
 from gpushare.nodeagent.isolation.options import Watch
@@ -56,7 +57,7 @@ class Teller(Protocol):
 
 
 class Watchdog:
-    """``on_change`` is called when ``foreign_mib`` reads otherwise for some GPU."""
+    """``on_change`` is called when ``foreign_mib`` reads otherwise for some GPU, ``on_used`` with what each look finds in use."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Watchdog:
         metrics: Metrics,
         clock: Clock,
         on_change: Callable[[], None],
+        on_used: Callable[[Sequence[Use]], None] = lambda uses: None,
         end: Callable[[int, Owner, Path], str] = kill,
     ) -> None:
         self._watch = watch
@@ -77,6 +79,7 @@ class Watchdog:
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
+        self._on_used = on_used
         self._end = end
         self._overuse = Overuse(watch.grace_s)
         self._foreign = ForeignBook()
@@ -110,6 +113,17 @@ class Watchdog:
         if self._judging:
             self._judge()
 
+    @property
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Those that were seen last on GPUs that are shared; none before the node's pods are known."""
+        judged = self._judging and self._last is not None and self._book.node.mode.shares_memory
+        return tuple(self._last[0]) if judged and self._last is not None else ()
+
+    @property
+    def owners(self) -> Mapping[int, Owner]:
+        """Whose they are, by PID."""
+        return self._last[1] if self._last is not None else {}
+
     def foreign_mib(self, gpu: str) -> int:
         """Memory of the GPU that is to be kept out of what is given away."""
         return self._foreign.told(gpu)
@@ -118,14 +132,16 @@ class Watchdog:
         if self._last is None:
             return
         node = self._book.node
-        found = seen(*self._last, self._holder_of) if node.mode.shares_memory else Seen((), {})
+        found = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
         self._count(found)
+        self._on_used(found.uses)
         if node.mode.isolated:
             for finding in self._overuse.judge(found.uses, self._clock.monotonic()):
                 self._act(finding)
         self._note_foreign(node, found.foreign)
 
-    def _holder_of(self, whose: Owner, gpu: str) -> Holder | None:
+    def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
+        """Who was given that GPU; ``None``: they were not."""
         claim = self._book.claim(whose.pod_uid) if whose.pod_uid else None
         if claim is None:
             return None
