@@ -27,7 +27,9 @@ from gpushare.playground.cluster.errors import ClusterError
 from gpushare.playground.cluster.isolation import in_one_folder
 from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare.playground.cluster.parts import Part
+from gpushare.playground.cluster.scraping import Targets
 from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
+from gpushare.playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare.playground.kubelet.settings import node_address
 
 _START_S: Final = 60.0
@@ -112,6 +114,7 @@ class Cluster:
             (self.state / folder).mkdir()
         if self._isolation is not None:
             in_one_folder(self._isolation, self.state / "isolation")
+        self._targets = Targets(self.state)
         await self.control.count(self.counting)
         await self.control.start()
         self.parts.update(self.control.parts)
@@ -126,6 +129,7 @@ class Cluster:
         # Started again, it must be where kube-scheduler calls it.
         address = f"127.0.0.1:{port_file.read_text().strip()}"
         self.parts["extender"].arguments[-1] = address
+        self._targets.add(address, "gpushare-scheduler")
         await self.control.start_scheduling(f"http://{address}/gpushare", self._ignored)
         self.parts.update(self.control.parts)
         for node in self.nodes:
@@ -167,6 +171,10 @@ class Cluster:
         agent += ["--pod-resources", str(root / "pod-resources" / "kubelet.sock")]
         # The processes of this node's pods are this machine's, in no cgroup of a kubelet: the kubelet tells of them here.
         agent += ["--proc", str(root / "proc")]
+        # Started again, it must be where Prometheus looks for it.
+        metrics = f"{LOOPBACK}:{free_ports(1)[0]}"
+        agent += ["--metrics-listen", metrics]
+        self._targets.add(metrics, "gpushare-node-agent", node=node.name)
         if self._isolation is not None:
             agent += ["--isolation", "auto", "--isolation-dir", str(root / "isolation" / "containers")]
             agent += ["--isolation-library-dir", str(self.state / "isolation")]
