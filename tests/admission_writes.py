@@ -168,8 +168,8 @@ AGENT_NODE_WORDS = (
     f"and label {names.LABEL_DESCRIBED}"
 )
 AGENT_STATUS_WORDS = (
-    "the node agent changes nothing of its node's status but the capacity and allocatable of "
-    f"{names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE}"
+    f"the node agent changes nothing of its node's status but condition {names.CONDITION_READY} and the capacity and "
+    f"allocatable of {names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE}"
 )
 AGENT_TOKEN_WORDS = (
     f"the node agent's token does not say its node ({NODE_NAME_EXTRA}): use the token that Kubernetes gives to its pod, "
@@ -189,6 +189,12 @@ N1 = agent_on("n1")
 _NEW_POD = {**_pod("fresh", "", gpu=False), "metadata": {"name": "fresh", "namespace": "default"}}
 _ASSIGNED = _annotate(**{names.ANN_MEM_ASSIGNED: "true", names.ANN_ALSO: None})
 _RETRY = _annotate(**{names.ANN_RETRY: "1"})
+
+
+def _conditions(*kinds: str) -> type_of_object:
+    return {"status": {"conditions": [{"type": kind, "status": "True"} for kind in kinds]}}
+
+
 _COUNT = {"status": {"capacity": {names.GPU_COUNT: "4"}}}
 
 WRITES: tuple[Write, ...] = (
@@ -340,6 +346,9 @@ WRITES: tuple[Write, ...] = (
     ),
     Write("agent-counts", N1, "UPDATE", "nodes/status", "n1", _COUNT),
     Write(
+        "agent-says-that-it-shares", N1, "UPDATE", "nodes/status", "n1", _conditions(names.CONDITION_READY)
+    ),
+    Write(
         "agent-on-another-nodes-pod",
         N1,
         "UPDATE",
@@ -482,6 +491,15 @@ WRITES: tuple[Write, ...] = (
         "nodes/status",
         "n1",
         {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+        AGENT_STATUS_WORDS,
+    ),
+    Write(
+        "agent-says-that-it-shares-and-more",
+        N1,
+        "UPDATE",
+        "nodes/status",
+        "n1",
+        _conditions("Ready", names.CONDITION_READY),
         AGENT_STATUS_WORDS,
     ),
     Write(
