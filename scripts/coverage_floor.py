@@ -17,13 +17,18 @@ FLOORS = {
     "model": 95.0,
     "ledger": 95.0,
     "policy": 95.0,
+    "intree": 93.0,
+    "simulate": 93.0,
     "scheduler": 95.0,
     "kube": 95.0,
     "nodeagent": 75.0,
     "inspect": 75.0,
     "admission": 95.0,
     "serving": 90.0,
+    "dashboard": 90.0,
     "uninstall": 90.0,
+    "settings": 95.0,
+    "config": 95.0,
 }
 
 

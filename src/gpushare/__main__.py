@@ -7,23 +7,53 @@ from types import ModuleType
 from typing import Final
 
 from gpushare import __version__
+from gpushare.putting_off import putting_off
 
-#: Role → (module with ``main(argv) -> int``, what it is).
-ROLES: Final = {
-    "scheduler": ("gpushare.scheduler.__main__", "the extender beside kube-scheduler"),
-    "node-agent": ("gpushare.nodeagent.__main__", "the device plugin of one node"),
-    "admission": (
-        "gpushare.admission.__main__",
-        "the admission webhook, for clusters without policies of their own",
-    ),
-    "playground": ("gpushare.playground.__main__", "a whole cluster in one process tree, without a GPU"),
-    "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
-    "node-template": (
-        "gpushare.nodetemplate.__main__",
-        "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
-    ),
-    "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
+#: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.
+GROUPS: Final = {
+    "processes, which the charts run": {
+        "scheduler": ("gpushare.scheduler.__main__", "the extender beside kube-scheduler"),
+        "node-agent": ("gpushare.nodeagent.__main__", "the device plugin of one node"),
+        "admission": (
+            "gpushare.admission.__main__",
+            "the admission webhook, for clusters without policies of their own",
+        ),
+        "dashboard": (
+            "gpushare.dashboard.__main__",
+            "a page that shows all GPUs, who holds what and who waits",
+        ),
+        "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
+    },
+    "tools, for people": {
+        "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
+        "doctor": ("gpushare.doctor.__main__", "what is wrong with a cluster or a node, and what to do"),
+        "config": ("gpushare.config.__main__", "what can be set, what is set, whether a file is right"),
+        "simulate": (
+            "gpushare.simulate.__main__",
+            "where pods would land, and how many more nodes would be enough",
+        ),
+        "node-template": (
+            "gpushare.nodetemplate.__main__",
+            "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
+        ),
+    },
+    "to try it": {
+        "playground": (
+            "gpushare.playground.__main__",
+            "a whole cluster in one process tree, without a GPU",
+        ),
+    },
 }
+ROLES: Final = {name: role for group in GROUPS.values() for name, role in group.items()}
+_EXAMPLES: Final = """\
+examples:
+  gpushare playground                        a cluster to try everything in; Ctrl-C ends it
+  gpushare inspect -d                        who holds what of every GPU
+  gpushare doctor                            the cluster of your kubeconfig, looked over
+  gpushare config show scheduler             what holds there, and where each value comes from
+
+Options of processes come from flags, the environment (GPUSHARE_…) and a file (--config).
+To read on: docs/guide/install.md, docs/guide/configuration.md, docs/guide/doctor.md, docs/guide/logs.md"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,9 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     role = arguments[0] if arguments else "--help"
     if role in ("-h", "--help"):
-        print("usage: gpushare ROLE [options]    (gpushare ROLE --help says more)\n")
-        for name, (_, text) in ROLES.items():
-            print(f"  {name:<13} {text}")
+        print(_help())
         return 0 if arguments else 2
     if role in ("-V", "--version"):
         print(f"gpushare {__version__}")
@@ -45,11 +73,27 @@ def main(argv: list[str] | None = None) -> int:
     return code or 0
 
 
+def _help() -> str:
+    lines = [
+        "usage: gpushare ROLE [options]    (gpushare ROLE --help says more)\n",
+        "Many pods on one GPU, on any Kubernetes cluster.\n",
+    ]
+    for group, roles in GROUPS.items():
+        lines.append(f"{group}:")
+        lines += [f"  {name:<13}  {text}" for name, (_, text) in roles.items()]
+        lines.append("")
+    return "\n".join((*lines, _EXAMPLES))
+
+
 def _load(module: str) -> ModuleType:
-    """Import without collecting garbage: an import makes much and leaves none, and start-up is waited for."""
+    """Import without collecting garbage: an import makes much and leaves none, and start-up is waited for.
+
+    Patterns, of which libraries have a hundred and use ten, are compiled when they are used.
+    """
     gc.disable()
     try:
-        return importlib.import_module(module)
+        with putting_off(patterns=True):
+            return importlib.import_module(module)
     finally:
         gc.freeze()
         gc.enable()

@@ -1,36 +1,68 @@
-"""How every process of ours logs: one line an event on stderr, as text or as JSON."""
+"""How every process of ours logs: one line an event on stderr, as text or as JSON.
+
+What a line is about is told beside its words, so that one search finds all that is about one pod: ``logger.info("…",
+extra=about(pod=key, uid=uid))``. A pod's UID is the request that its lines carry, in every process that knows it: from the
+review that admits it to the container that runs.
+"""
 
 import json
 import logging
 import sys
 import time
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 LAYOUTS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
+#: What a JSON line has, in this order; those that say nothing are left out, ``error`` is a traceback.
+FIELDS: Final = ("ts", "level", "role", "msg", "pod", "uid", "node", "request", "logger", "error")
+_ABOUT: Final = "about"
+
+
+def about(*, pod: str = "", uid: str = "", node: str = "", request: str = "") -> dict[str, Any]:
+    """``extra`` of a line: the pod (``NAMESPACE/NAME``) and its UID, the node, and the request if that is not the UID."""
+    return {_ABOUT: (pod, uid, node, request or uid)}
+
+
+class _Lines(logging.Formatter):
+    """For people: the words, and behind them whose request it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        said = record.__dict__.get(_ABOUT)
+        if said is None or not said[3]:
+            return line
+        first, newline, rest = line.partition("\n")
+        return f"{first} request={said[3]}{newline}{rest}"
 
 
 class _JsonLines(logging.Formatter):
-    """``{"time", "level", "logger", "message"}`` and ``error`` where there is a traceback."""
+    """An object a line, with ``FIELDS``."""
+
+    def __init__(self, role: str, node: str) -> None:
+        super().__init__()
+        self._role = role
+        self._node = node
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        pod, uid, node, request = record.__dict__.get(_ABOUT) or ("", "", "", "")
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        error = self.formatException(record.exc_info) if record.exc_info else ""
+        level = record.levelname.lower()
+        values = (at, level, self._role, record.getMessage(), pod, uid, node or self._node, request)
+        line = zip(FIELDS, (*values, record.name, error), strict=True)
+        return json.dumps({name: value for name, value in line if value or name == "msg"}, ensure_ascii=False)
 
 
-def configure(level: str = "info", layout: Literal["text", "json"] | str = "text") -> None:
-    """Set logging up for this process; ``level`` is one of ``LEVELS``, ``layout`` one of ``LAYOUTS``."""
+def configure(
+    level: str = "info", layout: Literal["text", "json"] | str = "text", *, role: str = "", node: str = ""
+) -> None:
+    """Set logging up for this process; ``level`` is one of ``LEVELS``, ``layout`` one of ``LAYOUTS``.
+
+    ``role`` is this process's, ``node`` the node that it is for, where it is for one.
+    """
     handler = logging.StreamHandler(sys.stderr)
     if layout == "json":
-        handler.setFormatter(_JsonLines())
+        handler.setFormatter(_JsonLines(role, node))
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        handler.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -50,6 +50,7 @@ class Request(msgspec.Struct, rename="camel"):
     namespace: str = ""
     user_info: UserInfo = msgspec.field(default_factory=UserInfo)
     object: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+    dry_run: bool = False
     old_object: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
 
 

@@ -18,6 +18,7 @@ from gpushare.admission.review import (
     write_review,
 )
 from gpushare.admission.writes import Writers, called
+from gpushare.logs import about
 from gpushare.model.objects import Pod
 from gpushare.model.requested import Counting
 
@@ -75,12 +76,18 @@ class Reviewer:
                 request.name,
                 request.user_info.username,
                 refusal.message,
+                extra=about(request=request.uid),
             )
         return write_review(request.uid, verdict)
 
     async def _pointed(self, request: Request) -> Verdict:
         pod = _created(request)
-        return Verdict(patch=rules.pointing(pod, self.scheduler)) if pod else Verdict()
+        patch = rules.pointing(pod, self.scheduler) if pod else []
+        if patch:
+            # It has no UID yet, and may have no name.
+            named = f"{request.namespace}/{request.name or '(not named yet)'}"
+            logger.debug("pod %s: pointed to %s", named, self.scheduler, extra=about(request=request.uid))
+        return Verdict(patch=patch)
 
     async def _counted(self, request: Request) -> Verdict:
         pod = _created(request)
@@ -110,7 +117,22 @@ class Reviewer:
             if is_pod(request.resource):
                 # Who may change the records was asked above.
                 pod.metadata.annotations = None
-        return rules.judge(pod, self.counting)
+        verdict = rules.judge(pod, self.counting)
+        if not verdict.refusals and is_pod(request.resource) and not request.dry_run:
+            _tell_admitted(request, pod)
+        return verdict
+
+
+def _tell_admitted(request: Request, pod: Pod) -> None:
+    """Say so of what is created and asks for a GPU. Whoever validates is told a pod's UID, and the name it was given."""
+    if request.operation == "CREATE" and rules.asks_for_gpu(pod):
+        key = f"{request.namespace}/{pod.metadata.name}"
+        logger.info(
+            "pod %s: admitted for %s",
+            key,
+            request.user_info.username,
+            extra=about(pod=key, uid=pod.metadata.uid),
+        )
 
 
 def _created(request: Request) -> Pod | None:

@@ -123,10 +123,15 @@ def pointing(pod: Pod, scheduler: str = names.SCHEDULER_NAME) -> list[dict[str, 
         labels.get(names.LABEL_ADMISSION) == "disabled"
         or pod.spec.node_name
         or pod.spec.scheduler_name not in _DEFAULT_SCHEDULER
-        or not any(one.memory or one.core > 0 or one.whole > 0 for one in _asking(pod))
+        or not asks_for_gpu(pod)
     ):
         return []
     return [{"op": "add", "path": "/spec/schedulerName", "value": scheduler}]
+
+
+def asks_for_gpu(pod: Pod) -> bool:
+    """Whether a container asks for a share of a GPU, or for a whole one."""
+    return any(one.memory or one.core > 0 or one.whole > 0 for one in _asking(pod))
 
 
 def _asking(pod: Pod) -> Iterator[_Asking]:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -54,8 +53,7 @@ class Handler(Protocol[T_contra]):
         """The object is gone (or of no interest any more); ``last`` is what ``upsert`` was given last."""
 
 
-@dataclass(frozen=True, slots=True)
-class InformerFigures:
+class InformerFigures(msgspec.Struct, frozen=True):
     """How an informer fares. Times are the clock's monotonic seconds; ``last_error`` is empty when all is well."""
 
     synced: bool

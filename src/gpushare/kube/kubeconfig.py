@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Never, TypeGuard
 from urllib.parse import urlsplit
 
-import yaml
-
 from gpushare.kube.access import Access, ExecPlugin
 from gpushare.kube.errors import KubeconfigError
 from gpushare.kube.proxy import environment_proxy
+from gpushare.putting_off import putting_off
+
+with putting_off(patterns=True):
+    import yaml
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -1,7 +1,6 @@
 """The innermost layer: a collection, page by page."""
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -24,8 +23,7 @@ class _List(msgspec.Struct):
 _decode = msgspec.json.Decoder(_List).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Items as the JSON that came, and the resource version of the whole list."""
 
     items: list[msgspec.Raw]

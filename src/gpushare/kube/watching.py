@@ -58,8 +58,7 @@ def read_head(raw: msgspec.Raw) -> Head:
     return _decode_object(raw).metadata
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, gc=False):
     """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``raw`` the object's JSON."""
 
     type: str
@@ -67,18 +66,15 @@ class Event:
     raw: msgspec.Raw
 
 
-@dataclass(frozen=True, slots=True)
-class ListBegins:
+class ListBegins(msgspec.Struct, frozen=True):
     """Pages follow; those of a list before, if it did not end, are void."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListEnds:
+class ListEnds(msgspec.Struct, frozen=True):
     """All pages have come: what was in none of them does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True):
     """Something failed, and after ``wait_s`` seconds it is tried again, by a list if ``relist``."""
 
     error: KubeError

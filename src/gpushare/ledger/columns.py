@@ -6,19 +6,15 @@ doubling. Column 0 belongs to no node and takes nothing: it stands for the nodes
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from gpushare.arrays import Ints, Places
 from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.priorities import Lacking, Priorities, levels
 from gpushare.model.device import Placement
 from gpushare.model.request import Request
-
-Ints = npt.NDArray[np.signedinteger[Any]]
-Places = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 
 #: The column of nodes that are not known.
 NO_NODE: Final = 0

@@ -4,7 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from gpushare.ledger.columns import Columns, Ints, Mask, Places
+from gpushare.arrays import Ints, Mask, Places
+from gpushare.ledger.columns import Columns
 from gpushare.model.device import Placement
 from gpushare.model.request import Request
 

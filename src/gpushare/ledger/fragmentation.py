@@ -12,16 +12,13 @@ Figures are MiB times the mix's weight: whole numbers below 2**53, exact also wh
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gpushare.ledger.columns import Ints, Mask
+from gpushare.arrays import Floats, Ints, Mask
 from gpushare.ledger.fitting import FAR
 from gpushare.ledger.mix import Kind
-
-Floats = npt.NDArray[np.floating[Any]]
 
 #: Kinds that count, the most frequent: bounds the work.
 MOST_WEIGHED: Final = 64

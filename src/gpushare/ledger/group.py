@@ -3,7 +3,7 @@
 from itertools import compress
 from typing import NamedTuple
 
-from gpushare.ledger.columns import Mask, Places
+from gpushare.arrays import Mask, Places
 
 
 class Group(NamedTuple):

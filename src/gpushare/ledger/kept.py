@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from gpushare.arrays import Ints
 from gpushare.ledger import several
-from gpushare.ledger.columns import Columns, Ints
+from gpushare.ledger.columns import Columns
 from gpushare.ledger.fitting import MOST_UNITS, left_over
 from gpushare.model.request import Request
 

@@ -1,8 +1,7 @@
 """The ledger: events from the API server and reservations go in, decisions and figures come out.
 
-Every change touches the books of one node and a few cells of the arrays, whatever the size of the
-cluster. What a pod holds is kept as it was recorded, by GPU UUID, also when the node or the GPU is not
-there (yet, or for a while): it counts as soon as the GPU is. So the order of events does not matter.
+Every change touches the books of one node and a few cells of the arrays, whatever the size of the cluster. What a pod
+holds is kept as it was recorded, by GPU UUID, also when node or GPU is not there: so the order of events does not matter.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,8 +9,9 @@ from itertools import chain, compress, repeat
 
 import numpy as np
 
+from gpushare.arrays import Ints, Mask, Places
 from gpushare.ledger import several
-from gpushare.ledger.columns import NO_NODE, Columns, Ints, Mask, Places
+from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.errors import Refused
 from gpushare.ledger.fitting import FAR, MAX_SCORE, MOST_UNITS, ranks, scores
 from gpushare.ledger.growth import Growth
@@ -49,6 +49,8 @@ class Ledger:
         self._refusals = Refusals(self._columns)
         self._left = LeftOver(self._columns)
         self._growth = Growth(self._columns)
+        self.fragments_mib = self._growth.fragments_mib
+        """How much of what is free the mix of arrivals could not use on average (``ledger.fragmentation``)."""
         self._near = Nearness()
         # Names that were found last, and where: mostly they are asked for again at once, to be scored.
         self._found: tuple[list[str], Places] | None = None

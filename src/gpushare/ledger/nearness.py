@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from gpushare.ledger.columns import Ints, Mask
+from gpushare.arrays import Ints, Mask
 from gpushare.model.nearness import MOST_GPUS, sets_of, type_of_near
 
 #: Kinds of node that are told apart; what is beyond counts as not known.

@@ -6,16 +6,12 @@ least important victims first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from gpushare.arrays import Ints, Mask, Places
 from gpushare.model.request import Request
-
-Ints = npt.NDArray[np.signedinteger[Any]]
-Places = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 
 #: The class of pods that end already: they are gone soon, whatever their priority. Kubernetes' own are from -2**31 on.
 LEAVING: Final = -(1 << 40)

@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from gpushare.arrays import Ints, Places
 from gpushare.ledger import reasons, several_refused
-from gpushare.ledger.columns import NO_NODE, Columns, Ints, Places
+from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.fitting import MOST_UNITS
 from gpushare.ledger.group import Group
 from gpushare.model.device import MAX_DEVICES

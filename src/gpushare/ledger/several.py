@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from gpushare.ledger.columns import Columns, Ints, Mask, Places
+from gpushare.arrays import Ints, Mask, Places
+from gpushare.ledger.columns import Columns
 from gpushare.ledger.fitting import FAR, MOST_UNITS
 from gpushare.model.request import Request
 

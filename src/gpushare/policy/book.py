@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gpushare.arrays import Mask, Places
 from gpushare.model import names
 from gpushare.model.resource_policy import (
     PolicyPod,
@@ -19,7 +20,7 @@ from gpushare.model.resource_policy import (
     type_of_labels,
 )
 from gpushare.policy.choosing import Standing
-from gpushare.policy.nodes import Mask, Nodes, Places
+from gpushare.policy.nodes import Nodes
 
 type_of_group = tuple[str, ...]
 """The values of ``matchLabelKeys``."""

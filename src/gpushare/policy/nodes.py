@@ -9,12 +9,9 @@ from itertools import repeat
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from gpushare.arrays import Mask, Places
 from gpushare.model.resource_policy import Unit, type_of_labels
-
-Places = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 
 #: The column of names that are not known: in no unit.
 NOBODY: Final = 0

@@ -7,8 +7,10 @@ from types import TracebackType
 
 from prometheus_client import Counter, Histogram
 
+from gpushare.logs import about
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder, BindRefused
+from gpushare.scheduler.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.extender import (
     Bodies,
@@ -78,13 +80,19 @@ class ExtenderApp(ReadOnly):
 
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):
-            return filter_nodes(
-                self._view, self._bodies.read(body), self._on_refused, self._policies, self._decisions
-            )
+            asked = self._bodies.read(body)
+            answer = filter_nodes(self._view, asked, self._on_refused, self._policies, self._decisions)
+            if logger.isEnabledFor(logging.DEBUG):
+                tell_filtered(asked, answer)
+            return answer
 
     def _prioritize(self, body: bytes) -> bytes:
         with self._verb("prioritize"):
-            return prioritize_nodes(self._view, self._bodies.read(body), self._decisions)
+            asked = self._bodies.read(body)
+            answer = prioritize_nodes(self._view, asked, self._decisions)
+            if logger.isEnabledFor(logging.DEBUG):
+                tell_prioritized(asked, answer)
+            return answer
 
     def _preempt(self, body: bytes) -> bytes:
         with self._verb("preempt"):
@@ -98,10 +106,12 @@ class ExtenderApp(ReadOnly):
             except BindRefused as refused:
                 self._refused.inc()
                 self._note_bind(args, str(refused))
-                logger.info("pod %s was not bound: %s", args.key, refused)
+                about_it = about(pod=args.key, uid=args.uid, node=args.node)
+                logger.info("pod %s was not bound: %s", args.key, refused, extra=about_it)
                 return wire.binding_answer(str(refused))
             self._bound.inc()
             self._note_bind(args, "")
+            tell_bound(self._view.ledger, args)
             return wire.binding_answer("")
 
     def _note_bind(self, args: wire.BindingArgs, error: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether the kube-scheduler beside us leads: of two schedulers one decides, and one tells people."""
+"""Whether the kube-scheduler beside this extender leads: of several schedulers one writes what follows from what all of them see."""
 
 import asyncio
 import logging
@@ -15,41 +15,54 @@ EVERY_S: Final = 10.0
 
 
 class Leases(Protocol):
-    """What is asked of the API server."""
+    """What is asked of the API server (``gpushare.kube.client.Client``)."""
 
     async def lease_holder(self, namespace: str, name: str) -> str:
-        """Who holds a Lease; empty where nobody does. Raises ``KubeError``."""
+        """Who holds a Lease, empty where nobody does; raises ``KubeError``."""
 
 
 class Leading:
-    """Asks now and then. ``lease`` (namespace, name) is that of the kube-scheduler beside us; ``None``: there is no other,
-    and we lead."""
+    """``lease`` (namespace, name) is that of the kube-scheduler beside us; ``None``: there is no other, and we lead.
+
+    kube-scheduler calls itself by the name of its machine, here the pod that it shares with us (``host``), and a random part.
+    """
 
     def __init__(
-        self,
-        leases: Leases,
-        lease: tuple[str, str] | None,
-        clock: Clock,
-        *,
-        host: str | None = None,
-        every_s: float = EVERY_S,
+        self, leases: Leases, lease: tuple[str, str] | None, host: str = socket.gethostname()
     ) -> None:
         self._leases = leases
         self._lease = lease
+        self._identity = f"{host}_"
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else can lead."""
+        return self._lease is None
+
+    async def leads(self) -> bool:
+        """Whether it does at this moment; raises ``KubeError``."""
+        if self._lease is None:
+            return True
+        return (await self._leases.lease_holder(*self._lease)).startswith(self._identity)
+
+
+class LeadWatch:
+    """Asks now and then, for those who cannot wait for an answer."""
+
+    def __init__(self, leading: Leading, clock: Clock, *, every_s: float = EVERY_S) -> None:
+        self._leading = leading
         self._clock = clock
-        # kube-scheduler calls itself by its host's name, which in a pod is that of the pod, and a random part.
-        self._identity = f"{host or socket.gethostname()}_"
         self._every_s = every_s
-        self.leads = lease is None
+        self.leads = leading.alone
         """As it was when it was asked last; false until then."""
 
     async def run(self) -> None:
         """Ask until cancelled."""
         backoff = Backoff()
-        while self._lease is not None:
+        while not self._leading.alone:
             wait_s = self._every_s
             try:
-                self.leads = (await self._leases.lease_holder(*self._lease)).startswith(self._identity)
+                self.leads = await self._leading.leads()
                 backoff.reset()
             except KubeError as error:
                 # Who cannot reach the API server cannot have renewed the lease for long.

@@ -8,7 +8,7 @@ from gpushare.kube.events import Recorder
 from gpushare.kube.informer import InformerFigures
 from gpushare.model.objects import ObjectReference
 from gpushare.scheduler.bind import Reservations
-from gpushare.scheduler.leading import Leading
+from gpushare.scheduler.leading import LeadWatch
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.waiting_news import WaitingNews
 
@@ -31,7 +31,7 @@ class Observing:
         metrics: Metrics,
         events: Recorder,
         reservations: Reservations,
-        leading: Leading,
+        leading: LeadWatch,
         clock: Clock,
     ) -> None:
         self._metrics = metrics

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from gpushare.arrays import Mask
 from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
 from gpushare.model.names import SCHEDULER_NAME
@@ -23,7 +24,6 @@ from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod
 from gpushare.policy.book import PolicyBook
 from gpushare.policy.census import Census
 from gpushare.policy.choosing import PREEMPTION_S, Choice, choose
-from gpushare.policy.nodes import Mask
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.wire import Victims
 

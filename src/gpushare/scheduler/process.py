@@ -22,10 +22,12 @@ from gpushare.model.device import Placement
 from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.app import ExtenderApp
+from gpushare.scheduler.autoscaling_options import Autoscaling
+from gpushare.scheduler.autoscaling_seam import scaling_of
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.defragmentation import Defragmenter, Limits
-from gpushare.scheduler.leading import Leading
+from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.mobility import type_of_decode, with_mobility
 from gpushare.scheduler.observing import Observing
@@ -71,6 +73,7 @@ class Settings:
     lease: tuple[str, str] | None = None
     """Namespace and name of the Lease by which the kube-scheduler beside us leads; ``None``: there is one alone."""
     defragmentation: Limits | None = None
+    autoscaling: Autoscaling | None = None
 
 
 class _Pods:
@@ -150,13 +153,15 @@ async def serve(access: Access, settings: Settings) -> None:
         if settings.port_file is not None:
             write_ports("--port-file", settings.port_file, bound)
         unless_served.pop_all()
+    # What is read first stays: looking for garbage in it after every 700 objects would find none.
+    gc.set_threshold(_YOUNG_OBJECTS)
     async with Session(access, connections=_CONNECTIONS) as session:
         events = EventRecorder(session, controller="gpushare.dev/scheduler", instance=socket.gethostname())
         ledger = Ledger(node_policy=settings.node_policy)
         reservations = Reservations(settings.reservation_ttl_s)
         client = Client(session)
         metrics = Metrics(ledger)
-        leading = Leading(client, settings.lease, SYSTEM_CLOCK)
+        leading = LeadWatch(Leading(client, settings.lease), SYSTEM_CLOCK)
         observing = Observing(metrics, events, reservations, leading, SYSTEM_CLOCK)
         view = ClusterView(ledger, events, observing.confirmed)
         decisions = Decisions(view, SYSTEM_CLOCK)
@@ -188,7 +193,19 @@ async def serve(access: Access, settings: Settings) -> None:
         decode: type_of_decode = decode_counted_record if by_fragments else decode_record
         if mover is not None:
             decode = with_mobility(decode)
-        nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
+        scaling = scaling_of(
+            settings.autoscaling,
+            session,
+            view,
+            events,
+            SYSTEM_CLOCK,
+            settings.lease,
+            metrics,
+            read=lambda: nodes.synced.is_set() and pods.synced.is_set(),
+        )
+        nodes = Informer(
+            session, "/api/v1/nodes", scaling.noticing(node_decoder(reader)), scaling.following(_Nodes(view))
+        )
         pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         _export(metrics, view, reservations, watches)
@@ -206,6 +223,7 @@ async def serve(access: Access, settings: Settings) -> None:
             preemptor.refused(uid, nodes)
             if mover is not None:
                 mover.refused(uid, nodes)
+            scaling.refused(uid, nodes)
 
         server = server_of(
             ExtenderApp(
@@ -241,6 +259,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),
                 *([] if mover is None else [("defragmentation", mover.run())]),
+                *scaling.running(),
             )
         ]
         address = bound.getsockname()
@@ -277,8 +296,6 @@ async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
         await watch.synced.wait()
     gc.collect()
     gc.freeze()
-    # What is left to collect is little: look for it after every so many new objects, not every 700.
-    gc.set_threshold(_YOUNG_OBJECTS)
     logger.info("ready")
 
 

@@ -10,10 +10,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-
 from gpushare.serving.exchange import JSON, TEXT, Refusal
+from gpushare.serving.quick_uvicorn import STATUS_LINE, FlowControl, HttpToolsProtocol
 
 logger = logging.getLogger(__name__)
 

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import uvicorn
+from gpushare.serving.quick_uvicorn import Config
+from gpushare.serving.quick_uvicorn import Server as _Server
 
 #: kube-scheduler and API servers keep idle connections for 90 s; closing them earlier than they do would lose requests.
 _KEEP_ALIVE_S: Final = 120
 
 
-class Server(uvicorn.Server):
+class Server(_Server):
     """Leaves signals to us: uvicorn would raise them again once it has stopped, before we have."""
 
     @contextmanager
@@ -35,7 +36,7 @@ def server_of(
     Requests under way may take ``stop_s`` seconds more then. Connections beyond ``most_at_once`` get a 503.
     """
     return Server(
-        uvicorn.Config(
+        Config(
             app,
             http=http,
             ws="none",

@@ -76,6 +76,8 @@ CASES = {
             "extender.port=19451",
             "extender.countsAlone=true",
             "defragmentation.enabled=true",
+            "autoscaling.removeStartupTaint=true",
+            "autoscaling.standIns.enabled=true",
             "affinity.nodeAffinity=null",
             "podDisruptionBudget.enabled=false",
             "networkPolicy.enabled=false",
@@ -169,6 +171,11 @@ REFUSED = [
     (SCHEDULER, "extender.healthPort=9451", "is extender.port too; the protocol is served on loopback alone"),
     (SCHEDULER, "extender.port=10259", "10259 is kube-scheduler's own port; use another"),
     (SCHEDULER, "kubeScheduler.podInitialBackoffSeconds=11", "must not be below podInitialBackoffSeconds"),
+    (
+        SCHEDULER,
+        "autoscaling.standIns.enabled=true,autoscaling.standIns.namespace=kube-system",
+        "autoscaling.standIns.namespace: kube-system is the release's own",
+    ),
     (SCHEDULER, "kubeScheduler.image.digest=x", "kubeScheduler.image.digest: x: write sha256:"),
 ]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gpushare.admission import bounded
 from gpushare.admission.__main__ import main
 from gpushare.admission.app import ReviewApp
 from gpushare.admission.review import MAX_BODY_BYTES
 from gpushare.model import names
+from gpushare.serving import bounded
 from tests.admission_cases import PODS, pod
 from tests.admission_words import core_words
 from tests.admission_writes import User
@@ -312,14 +312,15 @@ async def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--listen", "nowhere"], "write HOST:PORT"),
-        (["--metrics-listen", "127.0.0.1:99999"], "write HOST:PORT"),
-        (["--valid-for", "0"], "--valid-for 0.0: give a number from"),
-        (["--unit", "2GiB"], "--unit: unknown GPU memory unit '2GiB'"),
-        (["--card-memory-mib", "-1"], "--card-memory-mib -1: give a number from 0 to"),
+        (["--listen", "nowhere"], "give HOST:PORT"),
+        (["--metrics-listen", "127.0.0.1:99999"], "give HOST:PORT"),
+        (["--valid-for", "0"], "--valid-for 0: give hours (5, 30m, 7d) from"),
+        (["--unit", "2GiB"], "--unit 2GiB: give a memory unit"),
+        (["--card-memory-mib", "-1"], "--card-memory-mib -1: give a number of MiB from 0 to"),
         (["--renew-before", "3000"], "give hours above 0 and below --valid-for"),
         (["--overlap", "80000", "--valid-for", "10"], "would end before the next one is served"),
-        (["--node-binding", "sometimes"], "--help tells the options"),
+        (["--node-binding", "sometimes"], "--node-binding sometimes: give one of auto, never"),
+        (["--frobnicate"], "--help tells the options"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],
 )

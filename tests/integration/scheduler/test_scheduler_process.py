@@ -132,16 +132,19 @@ async def test_a_failing_part_ends_the_process_loudly(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--listen", "nowhere"], "write HOST:PORT"),
-        (["--listen", "127.0.0.1:99999"], "write HOST:PORT"),
-        (["--health-listen", "9452"], "--health-listen 9452: write HOST:PORT, such as 0.0.0.0:9452"),
-        (["--unit", "2GiB"], "unknown GPU memory unit '2GiB'; use 1GiB"),
-        (["--isolated-max-pods", "0"], "at least 1"),
+        (["--listen", "nowhere"], "give HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "give HOST:PORT"),
+        (["--health-listen", "9452"], "--health-listen 9452: give HOST:PORT, such as 127.0.0.1:9452"),
+        (["--unit", "2GiB"], "--unit 2GiB: give a memory unit: 1GiB or 128MiB"),
+        (["--isolated-max-pods", "0"], "give a number from 1"),
         (["--reservation-ttl", "0"], "above 0"),
-        (["--lease", "ack-co-scheduler"], "--lease ack-co-scheduler: write NAMESPACE/NAME"),
+        (["--lease", "ack-co-scheduler"], "--lease ack-co-scheduler: give NAMESPACE/NAME"),
         (["--lease", "a/b", "--kubeconfig", "/does/not/exist"], "/does/not/exist"),
-        (["--defragmentation-interval", "0"], "--defragmentation-interval 0.0: from 1 to 86400 seconds"),
-        (["--defragmentation-moves", "3"], "--defragmentation-moves 3: from 1 to 2"),
+        (
+            ["--defragmentation-interval", "0"],
+            "--defragmentation-interval 0: give seconds (5, 500ms, 5m) from 1 to 86400",
+        ),
+        (["--defragmentation-moves", "3"], "--defragmentation-moves 3: give a number from 1 to 2"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],
 )
@@ -239,7 +242,7 @@ def test_without_an_api_server_it_is_not_ready_says_so_and_ends_on_sigterm(tmp_p
             while not ("127.0.0.1:1" in told and "nodes" in told and " in " in told):
                 line = process.stderr.readline()
                 assert line, told
-                told += json.loads(line)["message"] + "\n"
+                told += json.loads(line)["msg"] + "\n"
             with socket.create_connection(("127.0.0.1", int(port_file.read_text()))) as connection:
                 connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 assert b"503" in connection.recv(4096)

@@ -207,6 +207,9 @@ def test_without_an_api_server_it_says_so(capsys: pytest.CaptureFixture[str], tm
 
 def test_bad_input_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["uninstall", "--quiet", "-1"]) == 2
-    assert "gpushare uninstall: --quiet -1: give seconds from 0 to 86400" in capsys.readouterr().err
+    assert (
+        "gpushare uninstall: --quiet -1: give seconds (5, 500ms, 5m) from 0 to 86400"
+        in capsys.readouterr().err
+    )
     assert main(["uninstall", "--kubeconfig", str(tmp_path / "none")]) == 2
     assert str(tmp_path / "none") in capsys.readouterr().err

@@ -246,6 +246,23 @@ class World:
         kubeconfig = self.cluster.control.access(user) if user else self.cluster.kubeconfig
         return await run("kubectl", *arguments, env={"KUBECONFIG": str(kubeconfig)}, stdin=stdin)
 
+    @contextlib.asynccontextmanager
+    async def opted_in(self, *options: str) -> AsyncIterator[None]:
+        """The extender with more options, as a changed chart value starts it."""
+        extender = self.cluster.parts["extender"]
+        before = list(extender.arguments)
+        await extender.stop()
+        extender.arguments.extend(options)
+        extender.start()
+        await self.cluster.extender_ready()
+        try:
+            yield
+        finally:
+            await extender.stop()
+            extender.arguments[:] = before
+            extender.start()
+            await self.cluster.extender_ready()
+
     async def apply(self, *manifests: Json) -> Ran:
         """``kubectl apply -f -``."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})

@@ -122,15 +122,15 @@ def test_the_command_is_told_of_gpus(monkeypatch, capsys):
         ([], "give --node, or --gpus and --gpu-memory-mib"),
         (["--gpus", "4"], "give --node, or --gpus and --gpu-memory-mib"),
         (["--gpus", "0", "--gpu-memory-mib", "1"], "--gpus 0: give a number from 1 to 128"),
-        (["--gpus", "1", "--gpu-memory-mib", "0"], "--gpu-memory-mib 0: give a number from 1 to"),
-        (["--gpus", "x"], "--gpus: invalid int value: 'x'; gpushare node-template --help tells the options"),
+        (["--gpus", "1", "--gpu-memory-mib", "0"], "--gpu-memory-mib 0: give a number of MiB from 1 to"),
+        (["--gpus", "x"], "--gpus x: give a number from 1 to 128"),
         (["--node", "-", "--gpus", "1"], "--node says what the GPUs are"),
         (["--node", "/none/there"], "No such file"),
         (
             ["--gpus", "1", "--gpu-memory-mib", "9", "--unit", "2GiB"],
-            "--unit: unknown GPU memory unit '2GiB'",
+            "--unit 2GiB: give a memory unit",
         ),
-        (["--gpus", "1", "--gpu-memory-mib", "9", "-o", "xml"], "invalid choice: 'xml'"),
+        (["--gpus", "1", "--gpu-memory-mib", "9", "-o", "xml"], "--output xml: give one of capacity, aws"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(capsys, arguments, says):

@@ -11,7 +11,7 @@ from gpushare.kube.errors import Unreachable
 from gpushare.model.objects import ObjectReference, decode_pod
 from gpushare.model.request import request_of
 from gpushare.scheduler.bind import Reservations
-from gpushare.scheduler.leading import Leading
+from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.observing import REASON_STALE, Observing
 from gpushare.scheduler.waiting_news import (
@@ -204,14 +204,14 @@ async def test_who_leads_is_asked_now_and_then_and_nobody_does_who_cannot_ask() 
             await super().sleep(seconds)
 
     leases = Leases("pod-a_4711", Unreachable("api", "gone", sent=None), "pod-ab_1")
-    leading = Leading(leases, ("kube-system", "ack-co-scheduler"), Looking(), host="pod-a")
+    leading = LeadWatch(Leading(leases, ("kube-system", "ack-co-scheduler"), "pod-a"), Looking())
     assert not leading.leads
     await asyncio.gather(asyncio.create_task(leading.run()), return_exceptions=True)
     assert seen == [True, False, False]
 
 
 async def test_without_a_lease_there_is_no_other() -> None:
-    leading = Leading(Leases(), None, Clock())
+    leading = LeadWatch(Leading(Leases(), None), Clock())
     running = asyncio.create_task(leading.run())
     await asyncio.sleep(0)
     assert leading.leads
@@ -233,7 +233,7 @@ def watch(**figures: Any) -> Any:
 async def test_the_figures_are_in_a_scrape() -> None:
     clock, events = Clock(), Recorded()
     metrics, reservations = Metrics(), Reservations(15.0)
-    leading = Leading(Leases(), None, clock)
+    leading = LeadWatch(Leading(Leases(), None), clock)
     waiting = WaitingNews(Known([Waiting("default/a", "u", 940.0, "memory")]), events, clock, leading)
     await waiting.look()
     observing = Observing(metrics, events, reservations, leading, clock)
@@ -268,7 +268,7 @@ async def test_the_figures_are_in_a_scrape() -> None:
 
 async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(world: World) -> None:
     metrics, events = Metrics(), Recorded()
-    leading = Leading(Leases(), None, world.clock)
+    leading = LeadWatch(Leading(Leases(), None), world.clock)
     observing = Observing(metrics, events, world.reservations, leading, world.clock)
     world.binder.on_stale = observing.stale
     world.api.create(pod_object("a", 3))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import uvloop
 
+from gpushare import logs
 from gpushare.model.requested import Counting
 from gpushare.playground.apiserver.admission import Admission
 from gpushare.playground.apiserver.server import ApiServer
@@ -98,7 +99,8 @@ async def _serve(options: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. Gives the exit code: 0, or 1 when the server cannot start."""
     options = _arguments(argv)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logs.configure("warning", role="apiserver")
+    logging.getLogger("gpushare").setLevel(logging.INFO)
     try:
         uvloop.run(_serve(options))
     except OSError as error:

@@ -5,6 +5,7 @@ sentences (``gpushare.admission.rules``) under the names of the same policies. A
 set. Other rules can be put beside them: a list of mutating and a list of validating functions.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,14 +16,17 @@ from gpushare.admission.peoples_units import conversion
 from gpushare.admission.review import Refusal, Template, UserInfo
 from gpushare.admission.review import Request as WriteRequest
 from gpushare.admission.review import Resource as WrittenResource
-from gpushare.admission.rules import RECORDED, RECORDS, carried, judge, judged_alike, pointing
+from gpushare.admission.rules import RECORDED, RECORDS, asks_for_gpu, carried, judge, judged_alike, pointing
 from gpushare.admission.writes import Writers, refused_write
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.objects import Pod
 from gpushare.model.requested import Counting
 from gpushare.playground.apiserver.errors import ApiError, Object, qualified
 from gpushare.playground.apiserver.patching import json_patch
 from gpushare.playground.apiserver.resources import Resource
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 #: Namespaces that are never looked at, as the chart has it.
@@ -147,6 +151,16 @@ def check_requests(counting: type_of_counting) -> Validating:
     return check
 
 
+def tell_admitted(review: Review) -> None:
+    """Log that a pod that asks for a GPU is taken, as the product's webhook does."""
+    if review.resource.storage != "pods" or review.subresource or review.old is not None or _excluded(review):
+        return
+    pod = _pod_in(review.resource, review.obj)
+    if pod is not None and asks_for_gpu(pod):
+        key, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
+        logger.info("pod %s: admitted for %s", key, review.user, extra=about(pod=key, uid=uid))
+
+
 def guard_records(writers: Collection[str]) -> Validating:
     """A function that lets only the users ``writers`` write the records of who holds what; raises ``ApiError``."""
     known = Writers(frozenset(writers), agent="")
@@ -200,7 +214,8 @@ class Admission:
     def guarded(cls, writers: Collection[str], counting: type_of_counting = Counting) -> "Admission":
         """All rules of the product; ``writers`` are the users that may write records of who holds what."""
         return cls(
-            (count_in_units(counting), name_scheduler), (check_requests(counting), guard_records(writers))
+            (count_in_units(counting), name_scheduler),
+            (check_requests(counting), guard_records(writers), tell_admitted),
         )
 
     def mutate(self, review: Review) -> None:

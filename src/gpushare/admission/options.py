@@ -1,0 +1,103 @@
+"""What can be set of the webhook. Imports nothing heavy: ``gpushare config`` reads this alone."""
+
+from typing import Final
+
+from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
+from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, HOURS, MIB, SECONDS, TEXT, TEXTS, UNIT
+from gpushare.settings.option import Option, Role
+from gpushare.settings.shared import ACCESS, LOGGING
+
+_RIGHTS: Final = """\
+rights that its account needs, and no others:
+  Role in its namespace:
+    secrets                          get, patch   the one of --secret; the chart makes it, empty
+    pods                             get          only before Kubernetes 1.30: node of a node agent's pod
+  ClusterRole:
+    admissionregistration.k8s.io
+      mutatingwebhookconfigurations  get, patch   the one of --configuration
+      validatingwebhookconfigurations get, patch  the one of --configuration
+ports: 9443 reviews (TLS), 9452 /healthz /readyz /metrics
+needs no writable folder and no capability
+"""
+
+ROLE: Final = Role(
+    "admission",
+    "Admission webhook for clusters without the policy APIs: points GPU pods to our scheduler, refuses what can\n"
+    "never be served, guards the records of who holds what. Makes and renews its own certificate.",
+    (
+        *ACCESS,
+        Option(
+            "namespace",
+            TEXT,
+            "namespace of Secret and Service",
+            absent="the account's",
+            variables=("POD_NAMESPACE",),
+        ),
+        Option("listen", ADDRESS, "reviews, TLS; port 0: any", "0.0.0.0:9443"),
+        Option("metrics-listen", ADDRESS, "probes and metrics; port 0: any", "0.0.0.0:9452"),
+        Option("ports-file", FILE, "write both ports here once they are known", absent="nowhere"),
+        Option("service", TEXT, "name of the Service", "gpushare-admission"),
+        Option(
+            "server-name",
+            TEXTS,
+            "further DNS name or address to be valid for, where API servers call by URL",
+            [],
+        ),
+        Option("secret", TEXT, "name of the Secret", "gpushare-admission"),
+        Option("configuration", TEXT, "name of both webhook configurations", "gpushare-admission"),
+        Option("scheduler-name", TEXT, "the scheduler that pods are pointed to", names.SCHEDULER_NAME),
+        Option(
+            "writer",
+            TEXTS,
+            "user that writes records of who holds what",
+            [],
+            absent="ack-co-scheduler and gpushare-device-plugin of the namespace",
+            metavar="USER",
+        ),
+        Option(
+            "node-agent",
+            TEXT,
+            "user of the node agents",
+            absent="gpushare-device-plugin of the namespace",
+            metavar="USER",
+        ),
+        Option(
+            "node-binding",
+            CHOICE,
+            "auto: a node agent writes on its own node alone, by its token or the pod that the token names",
+            "auto",
+            choices=("auto", "never"),
+        ),
+        Option("unit", UNIT, f"unit of {names.GPU_MEM}, as the node agents have it", MemoryUnit.GIB.setting),
+        Option(
+            "card-memory-mib",
+            MIB,
+            f"memory of the card of which {names.GPU_MEMORY_PERCENT} is percent; 0: it is refused",
+            0,
+            least=0,
+            most=1 << 30,
+        ),
+        Option("valid-for", HOURS, "life of a certificate", 90.0 * 24, least=0.001, most=24 * 3650),
+        Option("renew-before", HOURS, "left of it when it is renewed", absent="a third of its life"),
+        Option(
+            "overlap",
+            SECONDS,
+            "how long an authority is trusted before it is served, and after",
+            300.0,
+            least=0,
+            most=86400,
+        ),
+        Option("period", SECONDS, "between looks at the certificates", 10.0, least=0.05, most=3600),
+        Option(
+            "drain",
+            SECONDS,
+            "how long to answer on after SIGTERM, unready, until no API server is sent here",
+            5.0,
+            least=0,
+            most=300,
+        ),
+        *LOGGING,
+    ),
+    epilog=_RIGHTS,
+)

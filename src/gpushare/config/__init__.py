@@ -1,0 +1,1 @@
+"""``gpushare config``: what can be set, what is set, and whether a file is right."""

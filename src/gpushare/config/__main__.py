@@ -1,0 +1,101 @@
+"""``gpushare config``: the schema of a file, the values that hold and where each comes from, and whether a file is right."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from gpushare.settings.option import PREFIX, InvalidSettings, Role
+from gpushare.settings.reading import CONFIG, gather
+from gpushare.settings.refusing import refuse
+from gpushare.settings.roles import ROLES, role_of
+
+_PROGRAM: Final = "gpushare config"
+_EPILOG: Final = """\
+Options come from flags, then the environment, then the file, then their defaults.
+
+examples:
+  gpushare config check gpushare.yaml             # every mistake at once; exit code 2 where there is one
+  gpushare config show scheduler --config gpushare.yaml --unit 128MiB
+  gpushare config schema node-agent > node-agent.schema.json
+what each option means: docs/guide/configuration.md
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM,
+        description="What can be set, what is set and by whom, and whether a file is right.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    one = commands.add_parser(
+        "schema", help="the JSON Schema of a file with options of ROLE, or of all roles"
+    )
+    one.add_argument(
+        "role", nargs="?", choices=tuple(ROLES), metavar="ROLE", help=f"one of {', '.join(ROLES)}"
+    )
+    one = commands.add_parser(
+        "show", help="what holds for ROLE with these options, and where each comes from"
+    )
+    one.add_argument("role", choices=tuple(ROLES), metavar="ROLE", help=f"one of {', '.join(ROLES)}")
+    one = commands.add_parser("check", help="whether FILE is right")
+    one.add_argument("file", type=Path, metavar="FILE", help="YAML or JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0, or 2 where something is wrong, which is told line by line."""
+    options, rest = _parser().parse_known_args(argv)
+    if rest and options.command != "show":
+        return refuse(_PROGRAM, InvalidSettings([f"unrecognized arguments: {' '.join(rest)}"]))
+    try:
+        if options.command == "schema":
+            print(_schema(options.role))
+        elif options.command == "show":
+            print(_shown(role_of(options.role), rest, os.environ))
+        else:
+            return _check(options.file)
+    except InvalidSettings as error:
+        return refuse(_PROGRAM, error)
+    return 0
+
+
+def _schema(name: str | None) -> str:
+    from gpushare.settings.schema import schema_of
+
+    wanted = tuple(ROLES) if name is None else (name,)
+    return json.dumps(schema_of(map(role_of, wanted), ROLES), indent=2, ensure_ascii=False)
+
+
+def _shown(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    settings = gather(role, argv, environ)
+    rows = [("OPTION", "VALUE", "FROM")]
+    for option in role.options:
+        value, source = settings[option.name]
+        rows.append((option.name, option.default_words if value is None else option.kind.show(value), source))
+    widths = [max(len(row[at]) for row in rows) for at in range(2)]
+    lines = [f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}" for name, value, source in rows]
+    known = {one.variable for one in (*role.options, CONFIG)}
+    strange = sorted(one for one in environ if one.startswith(PREFIX) and one not in known)
+    if strange:
+        lines.append(f"\nnot read by this role: {', '.join(strange)}")
+    return "\n".join(lines)
+
+
+def _check(file: Path) -> int:
+    from gpushare.settings.file import check_file
+
+    problems = check_file(file)
+    if problems:
+        return refuse(_PROGRAM, InvalidSettings(problems))
+    print(f"{file}: right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""What can be said to the doctor. Imports nothing heavy: ``gpushare config`` reads this alone."""
+
+from pathlib import Path
+from typing import Final
+
+from gpushare.settings.kinds import CHOICE, FOLDER, SECONDS, SWITCH, TEXT
+from gpushare.settings.option import Option, Role
+from gpushare.settings.shared import ACCESS
+
+_NODE: Final = "gpushare doctor node"
+_ROOT: Final = Path("/")
+_EPILOG: Final = """\
+It changes nothing. What cannot be looked at, for want of a right or of an answer, is told as unknown.
+exit code: 0 all is well (or unknown), 1 there are warnings, 2 there are faults, or nothing could be looked at
+
+examples:
+  gpushare doctor                       the cluster of your kubeconfig
+  gpushare doctor -o json | jq '.findings[] | select(.state == "fault")'
+  gpushare doctor node                  this node; as root, or in the agent's pod:
+  kubectl -n kube-system exec ds/gpushare-device-plugin-ds -- gpushare doctor node --host-root /host
+every check and its remedy: docs/guide/doctor.md
+"""
+
+ROLE: Final = Role(
+    "doctor",
+    "Looks a cluster over, or with `node` this node, and says what is wrong and what to do.\n\n"
+    "  gpushare doctor [options]\n  gpushare doctor node [options]",
+    (
+        *ACCESS,
+        Option(
+            "output", CHOICE, "a table for people, or JSON", "table", choices=("table", "json"), short="-o"
+        ),
+        Option("all", SWITCH, "show the checks with nothing to say, too, in full", False),
+        Option("timeout", SECONDS, "the longest wait for any one answer", 10.0, least=0.1, most=300),
+        Option(
+            "namespace",
+            TEXT,
+            "where the charts are installed",
+            absent="where their objects are found",
+        ),
+        Option(
+            "driver-root",
+            FOLDER,
+            "the node's root folder as this process sees it, to find the driver's library in",
+            absent="--host-root",
+            group=_NODE,
+        ),
+        Option("host-root", FOLDER, "the node's root folder as this process sees it", _ROOT, group=_NODE),
+        Option(
+            "kubelet-root",
+            FOLDER,
+            "the kubelet's --root-dir, on the node",
+            Path("/var/lib/kubelet"),
+            group=_NODE,
+        ),
+        Option(
+            "isolation-library-dir",
+            FOLDER,
+            "where our isolation libraries and the arbiter are",
+            Path("/usr/lib/gpushare/isolation"),
+            group=_NODE,
+        ),
+        Option(
+            "containerd-config",
+            TEXT,
+            "configuration of containerd, on the node",
+            "/etc/containerd/config.toml",
+            metavar="FILE",
+            group=_NODE,
+        ),
+    ),
+    epilog=_EPILOG,
+    groups={_NODE: "a node, from itself"},
+)

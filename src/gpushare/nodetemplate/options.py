@@ -1,0 +1,46 @@
+"""What can be said to the maker of node templates."""
+
+from typing import Final
+
+from gpushare.model.device import NodeMode
+from gpushare.model.node_template import FORMS
+from gpushare.settings.kinds import CHOICE, INTEGER, MIB, TEXT, UNIT
+from gpushare.settings.option import Option, Role
+
+_EXAMPLES: Final = """\
+examples:
+  kubectl get node NODE -o json | gpushare node-template --node - -o aws
+  gpushare node-template --gpus 4 --gpu-memory-mib 16160 --mode core_mem -o azure
+what to do with it: docs/guide/autoscaling.md
+"""
+_MODES: Final = tuple(mode.value for mode in NodeMode if mode is not NodeMode.DEFAULT)
+
+ROLE: Final = Role(
+    "node-template",
+    "Prints what cluster-autoscaler or Karpenter must know of the nodes of a group, to make the first one.",
+    (
+        Option("node", TEXT, "a node of the group as JSON; - reads it from standard input", metavar="FILE"),
+        Option(
+            "gpus",
+            INTEGER,
+            "without --node: GPUs of a node",
+            absent="those of --node",
+            least=1,
+            most=128,
+            metavar="GPUS",
+        ),
+        Option(
+            "gpu-memory-mib",
+            MIB,
+            "memory of each, as nvidia-smi shows it",
+            absent="that of --node",
+            least=1,
+            most=1 << 30,
+        ),
+        Option("mode", CHOICE, "label ack.node.gpu.schedule", absent="share, or --node's", choices=_MODES),
+        Option("unit", UNIT, "memory unit; with --node: another than the node's", absent="1GiB, or --node's"),
+        Option("group", TEXT, "name of the NodePool, for karpenter", "gpu"),
+        Option("output", CHOICE, "for which autoscaler", "capacity", choices=tuple(FORMS), short="-o"),
+    ),
+    epilog=_EXAMPLES,
+)

@@ -1,0 +1,139 @@
+"""What can be set of the extender. Imports nothing heavy: ``gpushare config`` reads this alone."""
+
+from typing import Final
+
+from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, SECONDS, SWITCH, TEXT, UNIT
+from gpushare.settings.option import Option, Role
+from gpushare.settings.shared import ACCESS, LOGGING
+
+_MOVES: Final = "defragmentation"
+_SCALING: Final = "autoscaling"
+
+ROLE: Final = Role(
+    "scheduler",
+    "Scheduler extender: finds the GPUs for each pod that asks for aliyun.com/gpu-mem, and binds it.",
+    (
+        *ACCESS,
+        Option("listen", ADDRESS, "where kube-scheduler asks; port 0: any", "127.0.0.1:9451"),
+        Option(
+            "health-listen",
+            ADDRESS,
+            "serve /healthz, /readyz and /metrics there too, and nothing else",
+            absent="nowhere",
+        ),
+        Option("port-file", FILE, "write the port of --listen here once it is known", absent="nowhere"),
+        Option("unit", UNIT, "memory unit of nodes whose agent does not say its own", "1GiB"),
+        Option(
+            "isolated-max-pods",
+            INTEGER,
+            "the most pods per GPU on nodes that isolate",
+            16,
+            least=1,
+            metavar="PODS",
+        ),
+        Option(
+            "node-policy",
+            CHOICE,
+            "which node comes first: the fullest, the emptiest, or the one of which most is left to what comes",
+            "binpack",
+            choices=("binpack", "spread", "fragmentation"),
+        ),
+        Option(
+            "reservation-ttl",
+            SECONDS,
+            "how long a share stays reserved for a Binding that is not seen",
+            15.0,
+            above=0,
+            most=3600,
+        ),
+        Option(
+            "lease",
+            PLACE,
+            "the Lease by which the kube-scheduler beside this extender leads: only the leader's writes status and "
+            "deletion costs of ResourcePolicies",
+            absent="there is one alone",
+        ),
+        Option(
+            "defragmentation",
+            SWITCH,
+            "evict pods for one that waits, as their budgets allow",
+            False,
+            group=_MOVES,
+        ),
+        Option(
+            "defragmentation-interval",
+            SECONDS,
+            "between two acts at the least",
+            300.0,
+            least=1,
+            most=86400,
+            group=_MOVES,
+        ),
+        Option(
+            "defragmentation-wait",
+            SECONDS,
+            "how long a pod waits before others move for it",
+            120.0,
+            least=0,
+            most=86400,
+            group=_MOVES,
+        ),
+        Option(
+            "defragmentation-moves",
+            INTEGER,
+            "pods that move in one act at most",
+            2,
+            least=1,
+            most=2,
+            metavar="PODS",
+            group=_MOVES,
+        ),
+        Option(
+            "startup-taint",
+            SWITCH,
+            "take the startup taint from nodes whose GPUs are registered",
+            False,
+            group=_SCALING,
+        ),
+        Option(
+            "stand-ins",
+            TEXT,
+            "the namespace in which stand-ins are made for pods that no single GPU holds",
+            absent="none are made",
+            metavar="NAMESPACE",
+            group=_SCALING,
+        ),
+        Option(
+            "stand-ins-kind-label",
+            TEXT,
+            "node label of which equal values mean equal GPUs",
+            "node.kubernetes.io/instance-type",
+            metavar="LABEL",
+            group=_SCALING,
+        ),
+        Option(
+            "stand-ins-wait",
+            SECONDS,
+            "how long a pod waits before it gets a stand-in",
+            30.0,
+            least=0,
+            most=86400,
+            group=_SCALING,
+        ),
+        Option(
+            "stand-ins-most",
+            INTEGER,
+            "stand-ins at one time at most",
+            10,
+            least=1,
+            most=100,
+            metavar="PODS",
+            group=_SCALING,
+        ),
+        *LOGGING,
+    ),
+    groups={
+        _MOVES: "pods that move so that one fits that waits",
+        _SCALING: "what cluster-autoscaler cannot know by itself",
+    },
+)

@@ -1,0 +1,41 @@
+"""What can be set of the clean-up. Imports nothing heavy: ``gpushare config`` reads this alone."""
+
+from typing import Final
+
+from gpushare.model import names
+from gpushare.settings.kinds import SECONDS, TEXT
+from gpushare.settings.option import Option, Role
+from gpushare.settings.shared import ACCESS, LOGGING
+
+ROLE: Final = Role(
+    "uninstall",
+    "Takes from the nodes what the node agents wrote, once they are gone. Pods keep their annotations.",
+    (
+        *ACCESS,
+        Option("namespace", TEXT, "where the agents were", absent="the access's namespace"),
+        Option("daemonset", TEXT, "name of the agents' DaemonSet", names.DAEMON_SET_NAME),
+        Option(
+            "selector",
+            TEXT,
+            "labels of their pods",
+            "app.kubernetes.io/name=gpushare-device-plugin",
+            metavar="LABELS",
+        ),
+        Option(
+            "own",
+            TEXT,
+            "name of the ClusterRole and the other objects that this process runs by; removed at the end",
+        ),
+        Option(
+            "kubelet-memory",
+            SECONDS,
+            "how long kubelets name a resource after its plugin's end",
+            310.0,
+            least=0,
+            most=86400,
+        ),
+        Option("quiet", SECONDS, "how long a node must stay clean", 30.0, least=0, most=86400),
+        Option("patience", SECONDS, "after how long to end all the same", 1800.0, least=0, most=86400),
+        *LOGGING,
+    ),
+)

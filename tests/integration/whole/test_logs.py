@@ -1,0 +1,83 @@
+"""One search over the logs of all processes shows the way of one pod."""
+
+import json
+
+import pytest
+
+from gpushare.playground.cluster.real import RealControl
+from tests.integration.whole.seen import node_of
+from tests.integration.whole.world import PODS, World, gpu_pod, shared_node, until, world
+
+NODES = (shared_node("first", "t4"), shared_node("second", "v100-16384"))
+
+
+def lines_of(seen: World, uid: str) -> list[str]:
+    """``grep -h request=UID *.log | sort``."""
+    return sorted(
+        line for log in seen.logs().values() for line in log.splitlines() if f"request={uid}" in line
+    )
+
+
+async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSHARE_LOG_LEVEL", "debug")
+    async with world(*NODES) as seen:
+        pod = gpu_pod("nameless", 3)
+        del pod["metadata"]["name"]
+        made = json.loads(
+            await seen.session.request(
+                "POST", PODS, body=json.dumps(pod | {"metadata": {"generateName": "way-"}}).encode()
+            )
+        )["metadata"]
+        await seen.run_all(made["name"])
+        key, node = f"default/{made['name']}", node_of(seen.pod(made["name"]))
+        # Policies of a real API server log nothing; ours says what the webhook would.
+        admitted = [] if isinstance(seen.cluster.control, RealControl) else [f"pod {key}: admitted for "]
+        wanted = [
+            *admitted,
+            f"pod {key}: filter: 2 of 2 nodes fit",
+            f"pod {key}: prioritize: ",
+            f"pod {key}: bound to node {node}: 3 units of GPU 0",
+            f"pod {key}, container main: given 3 of aliyun.com/gpu-mem of GPU 0",
+            f"pod {key} runs",
+        ]
+
+        async def all_told() -> list[str]:
+            told = lines_of(seen, made["uid"])
+            return told if len(told) >= len(wanted) else []
+
+        told = await until(all_told, "the whole way is logged", tell=lambda: lines_of(seen, made["uid"]))
+        assert len(told) == len(wanted), told
+        for line, words in zip(told, wanted, strict=True):
+            assert words in line, (words, told)
+        # Nobody else's lines carry it.
+        assert all(key in line for line in told)
+        await seen.delete_all()
+        seen.assert_sound()
+
+
+async def test_without_debug_a_cycle_is_not_told_and_a_bind_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSHARE_LOG_FORMAT", "json")
+    async with world(*NODES[:1]) as seen:
+        await seen.create(gpu_pod("waits", 40), gpu_pod("goes", 3))
+        await seen.run_all("goes")
+        uid = seen.pod("goes")["metadata"]["uid"]
+        extender = [json.loads(line) for line in seen.logs()["extender"].splitlines()]
+        assert all({"ts", "level", "msg"} <= one.keys() and one["role"] == "scheduler" for one in extender)
+        (bound,) = [one for one in extender if one.get("request") == uid]
+        assert (bound["pod"], bound["uid"], bound["node"], bound["level"]) == (
+            "default/goes",
+            uid,
+            "first",
+            "info",
+        )
+
+        async def runs() -> list[dict[str, str]]:
+            agent = [json.loads(line) for line in seen.logs()["node-agent-first"].splitlines()]
+            return [one for one in agent if one.get("uid") == uid and one["msg"].endswith(" runs")]
+
+        (line,) = await until(runs, "the agent says that the pod runs")
+        assert (line["role"], line["node"], line["pod"]) == ("node-agent", "first", "default/goes")
+        waits = seen.pod("waits")["metadata"]["uid"]
+        assert not any(one.get("request") == waits for one in extender)
+        await seen.delete_all()
+        seen.assert_sound()

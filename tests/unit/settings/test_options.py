@@ -1,0 +1,221 @@
+"""Options from flags, environment and file: who wins, what is refused, and what is told of it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.settings.kinds import Text
+from gpushare.settings.option import InvalidSettings, Option, Role
+from gpushare.settings.parser import parser_of
+from gpushare.settings.reading import gather, read
+from gpushare.settings.roles import ROLES, role_of
+from gpushare.settings.schema import schema_of, table_of
+
+SCHEDULER = role_of("scheduler")
+ALL = [role_of(name) for name in ROLES]
+OPTIONS = [
+    pytest.param(role, option, id=f"{role.name} {option.name}") for role in ALL for option in role.options
+]
+
+
+def written(folder: Path, text: str, name: str = "options.yaml") -> str:
+    file = folder / name
+    file.write_text(text)
+    return str(file)
+
+
+def problems(argv: list[str], environ: dict[str, str], role: Role = SCHEDULER) -> list[str]:
+    with pytest.raises(InvalidSettings) as caught:
+        read(role, argv, environ)
+    return caught.value.problems
+
+
+def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_default(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path, "scheduler: {unit: 128MiB, lease: a/b, log-level: error, log-format: json}")
+    environ = {"GPUSHARE_CONFIG": file, "GPUSHARE_UNIT": "GiB", "GPUSHARE_LOG_LEVEL": "warning"}
+    found = gather(SCHEDULER, ["--log-level", "debug"], environ)
+    assert found["log-level"] == ("debug", "--log-level")
+    assert found["unit"] == ("GiB", "GPUSHARE_UNIT")
+    assert found["lease"] == ("a/b", f"{file}: scheduler.lease")
+    assert found["node-policy"] == ("binpack", "default")
+
+
+def test_variables_that_others_know_come_after_our_own() -> None:
+    agent = role_of("node-agent")
+    assert read(agent, [], {"NODE_NAME": "n1"}).node == "n1"
+    assert read(agent, [], {"NODE_NAME": "n1", "GPUSHARE_NODE": "n2"}).node == "n2"
+
+
+def test_an_empty_variable_says_nothing() -> None:
+    assert read(SCHEDULER, [], {"GPUSHARE_UNIT": ""}).unit == "1GiB"
+
+
+def test_a_switch_of_the_file_is_switched_off_by_a_flag(tmp_path: Path) -> None:
+    file = written(tmp_path, "scheduler: {defragmentation: true}")
+    assert read(SCHEDULER, ["--config", file], {}).defragmentation is True
+    assert read(SCHEDULER, ["--config", file, "--no-defragmentation"], {}).defragmentation is False
+    assert read(SCHEDULER, [], {"GPUSHARE_DEFRAGMENTATION": "true"}).defragmentation is True
+
+
+def test_what_may_be_given_several_times_is_a_list_and_in_a_variable_has_commas(tmp_path: Path) -> None:
+    webhook = role_of("admission")
+    assert read(webhook, ["--writer", "a", "--writer", "b"], {}).writer == ["a", "b"]
+    assert read(webhook, [], {"GPUSHARE_WRITER": "a, b"}).writer == ["a", "b"]
+    file = written(tmp_path, '{"admission": {"writer": ["a", "b"]}}', "options.json")
+    assert read(webhook, ["--config", file], {}).writer == ["a", "b"]
+    assert read(webhook, [], {}).writer == []
+
+
+def test_all_that_is_wrong_is_told_at_once_with_where_it_is_and_what_may_be(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """
+scheduler:
+  listne: 127.0.0.1:1
+  isolated-max-pods: "3"
+  lease: [a]
+  node-policy: null
+  reservation-ttl: true
+node-agent:
+  health-period: {}
+  wholly-unknown-thing: 1
+admission:
+""",
+    )
+    told = problems(["--log-level", "loud", "--config", file], {"GPUSHARE_DEFRAGMENTATION_WAIT": "5GiB"})
+    assert told == [
+        f"{file}: scheduler.listne: no option of this role; did you mean listen?",
+        f'{file}: scheduler.isolated-max-pods: the text "3": give a number from 1',
+        f'{file}: scheduler.lease: the list ["a"]: give NAMESPACE/NAME',
+        f"{file}: scheduler.node-policy: nothing null: give one of binpack, spread, fragmentation",
+        f"{file}: scheduler.reservation-ttl: the truth value true: give seconds (5, 500ms, 5m) above 0 and at most 3600",
+        f"{file}: node-agent.health-period: the mapping {{}}: give seconds (5, 500ms, 5m) from 0.01 to 86400",
+        next(one for one in told if "wholly-unknown-thing" in one),
+        "GPUSHARE_DEFRAGMENTATION_WAIT 5GiB: give seconds (5, 500ms, 5m) from 0 to 86400",
+        "--log-level loud: give one of debug, info, warning, error",
+    ]
+    assert "no option of this role; there are node, kubeconfig" in told[6]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "says"),
+    [
+        ("a: [", "o.yaml", "is no YAML"),
+        ("{", "o.json", "is no JSON"),
+        ("\x00", "o.yaml", "is no YAML"),
+        ("scheduler: {unit: 1GiB, unit: 128MiB}", "o.yaml", "key unit is there twice"),
+        ('{"scheduler": {}, "scheduler": {}}', "o.json", "key scheduler is there twice"),
+        ("- a", "o.yaml", "give a mapping, with a section for each role"),
+        ("scheduler: 3", "o.yaml", "scheduler: give a mapping of its options, not the number"),
+        ("schedular: {}", "o.yaml", "schedular: no role; there are scheduler"),
+        ("#" * (1 << 20) + "\n", "o.yaml", "longer than"),
+        ("? {a: b}\n: c", "o.yaml", "is no YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_whole(tmp_path: Path, text: str, name: str, says: str) -> None:
+    (told,) = problems(["--config", written(tmp_path, text, name)], {})
+    assert says in told
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert problems([], {"GPUSHARE_CONFIG": "/none"}) == ["/none: cannot be read: No such file or directory"]
+    assert read(SCHEDULER, ["--config", written(tmp_path, "")], {}).unit == "1GiB"
+
+
+def test_on_and_off_are_texts_in_a_file_too(tmp_path: Path) -> None:
+    file = written(tmp_path, "node-agent: {watchdog: off}")
+    assert read(role_of("node-agent"), ["--config", file], {}).watchdog == "off"
+
+
+def test_flags_are_written_out_and_known() -> None:
+    assert read(SCHEDULER, ["--unit=128MiB", "--lease", "a/b"], {}).unit == "128MiB"
+    assert problems(["--defragmentation-wait", "-1"], {}) == [
+        "--defragmentation-wait -1: give seconds (5, 500ms, 5m) from 0 to 86400"
+    ]
+    assert "unrecognized arguments: --log" in problems(["--log", "x"], {})[0]
+    assert "expected one argument" in problems(["--unit"], {})[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5", 5.0), ("500ms", 0.5), ("5m", 300.0), ("1.5h", 5400.0), ("0", 0.0), ("1e2", 100.0)],
+)
+def test_times_may_have_a_unit(text: str, seconds: float) -> None:
+    option = next(one for one in SCHEDULER.options if one.name == "defragmentation-wait")
+    assert option.read(Text(text)) == seconds
+
+
+def test_hours_are_read_in_hours() -> None:
+    option = next(one for one in role_of("admission").options if one.name == "valid-for")
+    assert (option.read(Text("90d")), option.read("30m"), option.read(24)) == (90 * 24.0, 0.5, 24.0)
+
+
+@pytest.mark.parametrize(("role", "option"), OPTIONS)
+@given(
+    raw=st.one_of(
+        st.text(), st.floats(), st.integers(), st.booleans(), st.none(), st.lists(st.text()), st.just({})
+    )
+)
+def test_whatever_an_option_is_given_is_read_or_refused_with_what_may_be(
+    role: Role, option: Option, raw: Any
+) -> None:
+    for one in (raw, Text(raw) if isinstance(raw, str) else raw):
+        try:
+            value = option.read(one)
+        except ValueError as error:
+            told = str(error)
+        else:
+            told = f"give {option.allowed}"
+            assert not option.kind.number or math.isfinite(value) or option.most is None
+            assert not option.choices or value in option.choices
+        assert told == f"give {option.allowed}"
+
+
+@pytest.mark.parametrize(("role", "option"), OPTIONS)
+def test_every_default_may_be_given_and_every_flag_says_default_and_variable(
+    role: Role, option: Option
+) -> None:
+    if option.default not in (None, []):
+        shown = option.default if isinstance(option.default, bool) else Text(option.kind.show(option.default))
+        assert option.read(shown) == option.default
+    help_text = " ".join(parser_of(role).format_help().split())
+    assert option.flag in help_text
+    assert option.variable in help_text
+    assert option.help
+    assert "default: " in help_text
+
+
+@pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)
+def test_no_role_has_an_option_twice_and_its_help_is_made(role: Role) -> None:
+    names = [option.name for option in role.options]
+    assert len(names) == len(set(names))
+    assert role.program in parser_of(role).format_usage()
+
+
+def test_the_schema_says_of_each_option_what_it_may_be() -> None:
+    schema = json.loads(json.dumps(schema_of([SCHEDULER], ROLES)))
+    section = schema["properties"]["scheduler"]
+    assert section["additionalProperties"] is False
+    assert section["properties"].keys() == {option.name for option in SCHEDULER.options}
+    ttl = section["properties"]["reservation-ttl"]
+    assert (ttl["exclusiveMinimum"], ttl["maximum"], ttl["default"]) == (0, 3600, 15.0)
+    assert section["properties"]["log-level"]["enum"] == ["debug", "info", "warning", "error"]
+    assert schema["properties"]["node-agent"] == {"type": ["object", "null"]}
+
+
+@pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)
+def test_a_row_a_option_is_in_the_table(role: Role) -> None:
+    assert len(table_of(role).splitlines()) == 2 + len(role.options)
+
+
+@pytest.mark.parametrize("word", ["--defragmentation=yes", "--unit", "-h2"])
+def test_what_is_not_plain_is_told_by_the_parser(word: str) -> None:
+    with pytest.raises((InvalidSettings, SystemExit)):
+        read(SCHEDULER, [word], {})

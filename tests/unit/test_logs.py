@@ -1,0 +1,58 @@
+"""How lines of the log are written, and what they say beside their words."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from gpushare.logs import FIELDS, about, configure
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_json_line_has_its_fields_in_order_and_leaves_out_what_says_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("debug", "json", role="scheduler")
+    logging.getLogger("a.b").info("bound", extra=about(pod="default/x", uid="u-1", node="n1"))
+    logging.getLogger("a.b").debug("reviewed", extra=about(request="r-1"))
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert list(first) == [one for one in FIELDS if one != "error"]
+    assert (first["role"], first["pod"], first["uid"], first["node"], first["request"]) == (
+        "scheduler",
+        "default/x",
+        "u-1",
+        "n1",
+        "u-1",
+    )
+    assert (second["request"], "uid" in second, "pod" in second) == ("r-1", False, False)
+
+
+def test_lines_of_a_nodes_process_have_the_node(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "json", role="node-agent", node="n1")
+    logging.getLogger("a").info("")
+    line = json.loads(capsys.readouterr().err)
+    assert (line["node"], line["msg"], line["role"]) == ("n1", "", "node-agent")
+
+
+def test_a_text_line_ends_with_whose_request_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "text", role="scheduler")
+    logging.getLogger("a").info("bound", extra=about(pod="default/x", uid="u-1"))
+    logging.getLogger("a").info("ready")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("a").exception("failed", extra=about(uid="u-2"))
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].endswith("a: bound request=u-1")
+    assert told[1].endswith("a: ready")
+    assert told[2].endswith("a: failed request=u-2")
+    assert told[-1] == "ValueError: broken"

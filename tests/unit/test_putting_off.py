@@ -1,0 +1,140 @@
+"""Parts of libraries that nobody uses are read when somebody does."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from gpushare.putting_off import putting_off
+
+PART = """
+READ = []
+CONSTANT = 7
+def double(number):
+    return 2 * number
+class Kept(list):
+    made = "here"
+"""
+WHOLE = """
+import re
+from library.part import double, Kept
+from library import part
+WORD = re.compile("[a-z]+")
+is_word = re.compile("[a-z]+").fullmatch
+GIVEN = re.compile(re.compile("x"))
+def many(asked: "Kept | None" = None, also: Kept | None = None, other: int | Kept = 1, listed: Kept[int] = ()):
+    return double(21)
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "library"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "part.py").write_text(PART)
+    (folder / "whole.py").write_text(WHOLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "library"]:
+        del sys.modules[name]
+
+
+def imported(*taken: str) -> Any:
+    with putting_off({"library.part": taken}, patterns=True):
+        import library.whole  # type: ignore[import-not-found]
+    return library.whole
+
+
+def is_read() -> bool:
+    return "library.part" in sys.modules
+
+
+@pytest.mark.usefixtures("library")
+def test_a_part_is_read_when_what_was_taken_from_it_is_called() -> None:
+    whole = imported("double", "Kept")
+    assert not is_read()
+    assert whole.many() == 42
+    assert is_read()
+    assert isinstance(sys.modules["library.part"].Kept, type)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_part_is_read_when_something_of_a_name_of_it_is_asked_for() -> None:
+    whole = imported("double", "Kept")
+    assert whole.Kept.made == "here"
+
+
+@pytest.mark.usefixtures("library")
+def test_a_part_is_read_when_something_else_of_it_is_asked_for() -> None:
+    whole = imported("double", "Kept")
+    assert whole.part.CONSTANT == 7
+    assert is_read()
+    assert whole.part.READ is sys.modules["library.part"].READ
+
+
+@pytest.mark.usefixtures("library")
+def test_a_name_that_is_taken_though_it_was_not_expected_is_the_real_one() -> None:
+    """As after an update of the library: slower, and right."""
+    with putting_off({"library.part": ("double",)}):
+        from library.part import Kept  # type: ignore[import-not-found]
+    assert isinstance(Kept, type)
+    assert is_read()
+
+
+@pytest.mark.usefixtures("library")
+def test_afterwards_others_import_the_real_part() -> None:
+    imported("double", "Kept")
+    from library.part import CONSTANT
+
+    assert CONSTANT == 7
+
+
+@pytest.mark.usefixtures("library")
+def test_a_part_that_was_read_before_stays() -> None:
+    import library.part
+
+    real = library.part
+    whole = imported("double", "Kept")
+    assert whole.part is real
+    assert isinstance(whole.Kept, type)
+
+
+@pytest.mark.usefixtures("library")
+def test_inspecting_what_stands_in_reads_nothing() -> None:
+    whole = imported("double", "Kept")
+    assert not hasattr(whole.Kept, "__wrapped__")
+    assert not hasattr(whole.part, "__path__")
+    assert not hasattr(whole.WORD, "__wrapped__")
+    assert isinstance(whole.part, ModuleType)
+    assert not is_read()
+
+
+@pytest.mark.usefixtures("library")
+def test_patterns_are_compiled_at_their_first_use_and_once() -> None:
+    whole = imported("double", "Kept")
+    assert not isinstance(whole.WORD, re.Pattern)
+    assert whole.is_word("abc")
+    assert not whole.is_word("a c")
+    assert whole.WORD.match("abc def")[0] == "abc"
+    assert whole.WORD.match.__self__ is whole.WORD.search.__self__
+    assert whole.WORD.pattern == "[a-z]+"
+    assert isinstance(whole.GIVEN.sub("y", "x"), str)
+    assert re.compile("a").match("a")
+
+
+def test_a_wrong_pattern_is_told_when_it_is_used() -> None:
+    with putting_off(patterns=True):
+        wrong = re.compile("(")
+    with pytest.raises(re.error, match="missing"):
+        wrong.match("x")
+
+
+def test_patterns_are_compiled_at_once_again_after_a_failure() -> None:
+    with pytest.raises(RuntimeError), putting_off(patterns=True):
+        raise RuntimeError
+    assert isinstance(re.compile("a"), re.Pattern)
