@@ -24,6 +24,7 @@ Examples:
   kubectl inspect cgpu -o json          # for programs (or yaml); docs/guide/inspect.md has the schema
   kubectl inspect cgpu -w               # again whenever something changes
   kubectl inspect cgpu --fragmentation  # who waits although there is room in all, and what would have to move
+  kubectl inspect cgpu --advise         # what workloads should ask for, by what they have used
 
 Flags:
   -d, --details             a row per pod
@@ -31,6 +32,11 @@ Flags:
   -w, --watch               stay, and show again on every change
       --interval=SECONDS    how often --watch looks (default 2)
       --fragmentation       the pods that wait, and whose moves would let them in
+      --advise              memory and compute for each workload, from what it used
+      --margin=PERCENT      on top of what was used (default 15)
+      --least-history=TIME  that a pod must have been seen for: 90s, 30m, 1h (default), 1d
+      --prometheus=URL      ask it for what was used, not the node agents; a path is asked through the API server
+      --window=TIME         how far back to ask it (default 7d)
   -n, --namespace=NAME      name only the pods of this namespace; sums stay those of all pods
   -A, --all-namespaces      name the pods of all namespaces (the default)
   -h, --help                this text
@@ -52,8 +58,9 @@ _SWITCHES: Final = {
     "-h": "--help",
 }
 _VALUED: Final = {"-o": "--output", "-n": "--namespace", "-s": "--server"}
-_OWN_SWITCHES: Final = frozenset((*_SWITCHES.values(), "--fragmentation"))
-_OWN_VALUED: Final = frozenset({"--output", "--namespace", "--interval"})
+_OWN_SWITCHES: Final = frozenset((*_SWITCHES.values(), "--fragmentation", "--advise"))
+_ADVICE: Final = ("--margin", "--least-history", "--prometheus", "--window")
+_OWN_VALUED: Final = frozenset({"--output", "--namespace", "--interval", *_ADVICE})
 _KUBECTL_SWITCHES: Final = frozenset(
     {"--insecure-skip-tls-verify", "--disable-compression", "--match-server-version"}
 )
@@ -92,6 +99,9 @@ class Options(NamedTuple):
     namespace: str | None = None
     help: bool = False
     fragmentation: bool = False
+    advise: bool = False
+    advice: tuple[tuple[str, str], ...] = ()
+    """How to advise, by the names of flags, as they were written."""
     kubectl_flags: tuple[str, ...] = ()
 
 
@@ -122,6 +132,12 @@ def parse(arguments: Sequence[str]) -> Options:
         raise UsageError(
             "", "--fragmentation is about the whole cluster, as a table: without NODE, -d and -o"
         )
+    advise = switches.get("--advise", False)
+    if advise and (nodes or fragmentation or switches.get("--details") or output == "wide"):
+        raise UsageError("", "--advise is about all workloads: without NODE, -d, --fragmentation and -o wide")
+    advice = tuple((name, values[name]) for name in _ADVICE if name in values)
+    if advice and not advise:
+        raise UsageError("", f"{advice[0][0]} goes with --advise")
     return Options(
         node=nodes[0] if nodes else None,
         details=switches.get("--details", False),
@@ -131,6 +147,8 @@ def parse(arguments: Sequence[str]) -> Options:
         namespace=None if switches.get("--all-namespaces") else values.get("--namespace") or None,
         help=switches.get("--help", False),
         fragmentation=fragmentation,
+        advise=advise,
+        advice=advice,
         kubectl_flags=tuple(kubectl_flags),
     )
 

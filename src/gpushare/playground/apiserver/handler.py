@@ -378,6 +378,8 @@ class Handler:
         name, namespace = parsed.subresource, parsed.namespace or ""
         if name == "scale" and scale_target(resource) is not None:
             return await self._scale(request, resource, parsed, user)
+        if resource.plural == "nodes" and name.partition("/")[0] == "proxy" and request.method == "GET":
+            return await self._proxy.node(request, parsed.name, name.removeprefix("proxy"))
         if name not in resource.subresources:
             raise errors.unknown_path()
         if name in _PROXIED:
