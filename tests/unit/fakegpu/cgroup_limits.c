@@ -231,7 +231,7 @@ static void race(const char *cgroup)
     }
 }
 
-/* Of a cgroup that others come and go in, one of two limits, for ever. Who waits long for the table is told that it is busy. */
+/* Of a cgroup that others come and go in, one of two limits, for ever. Who waits long for its turn is told "busy". */
 static void set_for_ever(void)
 {
     struct state_files files = open_state();
