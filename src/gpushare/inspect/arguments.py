@@ -25,6 +25,7 @@ Examples:
   kubectl inspect cgpu -o json          # for programs (or yaml); docs/guide/inspect.md has the schema
   kubectl inspect cgpu -w               # again whenever something changes
   kubectl inspect cgpu --fragmentation  # who waits although there is room in all, and what would have to move
+  kubectl inspect cgpu --advise         # what workloads should ask for, by what they have used
   kubectl inspect cgpu --why POD        # why this pod is where it is, or waits, as the scheduler decided it
   kubectl inspect cgpu --waiting        # every pod that waits: since when, why, what would let it in
   kubectl inspect cgpu --pods           # every pod on a GPU: what it was given, and what it really uses
@@ -36,6 +37,11 @@ Flags:
   -w, --watch               stay, and show again on every change
       --interval=SECONDS    how often --watch looks (default 2)
       --fragmentation       the pods that wait, and whose moves would let them in
+      --advise              memory and compute for each workload, from what it used
+      --margin=PERCENT      on top of what was used (default 15)
+      --least-history=TIME  that a pod must have been seen for: 90s, 30m, 1h (default), 1d
+      --prometheus=URL      ask it for what was used, not the node agents; a path is asked through the API server
+      --window=TIME         how far back to ask it (default 7d)
       --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME); with -d every node's answer
       --waiting             the pods that wait, with reason and remedy
       --pods                the pods on GPUs, with real use beside what they were given
@@ -63,10 +69,13 @@ _SWITCHES: Final = {
 }
 _VALUED: Final = {"-o": "--output", "-n": "--namespace", "-s": "--server"}
 #: What is shown in place of nodes; one of them.
-VIEWS: Final = ("--fragmentation", "--why", "--waiting", "--pods", "--top")
+VIEWS: Final = ("--fragmentation", "--advise", "--why", "--waiting", "--pods", "--top")
 SCHEDULER: Final = "kube-system/ack-co-scheduler"
-_OWN_SWITCHES: Final = frozenset((*_SWITCHES.values(), "--fragmentation", "--waiting", "--pods", "--top"))
-_OWN_VALUED: Final = frozenset({"--output", "--namespace", "--interval", "--why", "--scheduler"})
+_OWN_SWITCHES: Final = frozenset(
+    (*_SWITCHES.values(), "--fragmentation", "--advise", "--waiting", "--pods", "--top")
+)
+_ADVICE: Final = ("--margin", "--least-history", "--prometheus", "--window")
+_OWN_VALUED: Final = frozenset({"--output", "--namespace", "--interval", "--why", "--scheduler", *_ADVICE})
 _KUBECTL_SWITCHES: Final = frozenset(
     {"--insecure-skip-tls-verify", "--disable-compression", "--match-server-version"}
 )
@@ -108,6 +117,9 @@ class Options(NamedTuple):
     namespace: str | None = None
     help: bool = False
     fragmentation: bool = False
+    advise: bool = False
+    advice: tuple[tuple[str, str], ...] = ()
+    """How to advise, by the names of flags, as they were written."""
     view: str = ""
     """``why``, ``waiting``, ``pods`` or ``top``; empty for nodes."""
     pod: str = ""
@@ -143,6 +155,12 @@ def parse(arguments: Sequence[str]) -> Options:
         raise UsageError(
             "", "--fragmentation is about the whole cluster, as a table: without NODE, -d and -o"
         )
+    advise = switches.get("--advise", False)
+    if advise and (nodes or fragmentation or switches.get("--details") or output == "wide"):
+        raise UsageError("", "--advise is about all workloads: without NODE, -d, --fragmentation and -o wide")
+    advice = tuple((name, values[name]) for name in _ADVICE if name in values)
+    if advice and not advise:
+        raise UsageError("", f"{advice[0][0]} goes with --advise")
     namespace = None if switches.get("--all-namespaces") else values.get("--namespace") or None
     view, pod = _view(switches, values, nodes, output)
     return Options(
@@ -154,6 +172,8 @@ def parse(arguments: Sequence[str]) -> Options:
         namespace=namespace,
         help=switches.get("--help", False),
         fragmentation=fragmentation,
+        advise=advise,
+        advice=advice,
         view=view,
         pod=pod,
         scheduler=_scheduler(values.get("--scheduler", SCHEDULER)),
@@ -168,7 +188,7 @@ def _view(
     asked = [view for view in VIEWS if switches.get(view) or view in values]
     if len(asked) > 1:
         raise UsageError("", f"{asked[0]} and {asked[1]} are different views; ask for one of them")
-    if not asked or asked == ["--fragmentation"]:
+    if not asked or asked[0] in ("--fragmentation", "--advise"):
         return "", ""
     view = asked[0]
     if nodes:

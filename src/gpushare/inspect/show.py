@@ -18,6 +18,10 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
 
     ``begun`` is a reading that was started before. Raises ``InspectError``.
     """
+    if options.advise:
+        from gpushare.inspect.advising import advised
+
+        return advised(kubectl, options, begun)
     snapshot = read(kubectl, options.node, begun)
     cluster = usage_of(snapshot.nodes, snapshot.pods)
     remarks = [f"warning: {printable(warning)}" for warning in cluster.warnings]

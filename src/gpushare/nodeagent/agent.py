@@ -45,11 +45,13 @@ from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.pod_resources import KubeletPodResources, Listing
 from gpushare.nodeagent.pods_on_node import PodsOnNode
 from gpushare.nodeagent.probes import Probes
+from gpushare.nodeagent.readiness import condition_of
 from gpushare.nodeagent.reconcile import Reconciler
 from gpushare.nodeagent.registration import ResourceServer
 from gpushare.nodeagent.settings import SOCKETS, Settings
 from gpushare.nodeagent.socket_names import new_generation, socket_name
 from gpushare.nodeagent.succession import Succession
+from gpushare.nodeagent.usage_history import UsageHistory
 from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
@@ -113,6 +115,7 @@ class Agent:
             shimmed=self._isolation.shimmed,
         )
         self._isolation.attend(self._access)
+        self._history = UsageHistory(clock)
         self._watchdog = Watchdog(
             isolation.watch,
             self._book,
@@ -121,6 +124,7 @@ class Agent:
             metrics=self.metrics,
             clock=clock,
             on_change=self._converge,
+            on_used=self._history.take,
         )
         self._allocator = Allocator(
             self._book,
@@ -200,7 +204,8 @@ class Agent:
         """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
         listener: asyncio.Server | None = None
         if self._settings.listen is not None:
-            listener = await Probes(self.missing, self.figures.exposition).start(*self._settings.listen)
+            probes = Probes(self.missing, self.figures.exposition, self._history.pages)
+            listener = await probes.start(*self._settings.listen)
             logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
         self._watchdog.attend()
         self._limits.attend()
@@ -409,14 +414,14 @@ class Agent:
             self._reconciler.trigger()
         self._plan_limits()
         wanted = resources_of(node.mode)
-        self._news.troubles(
-            self._inventory if wanted else Inventory(),
-            access=self._access.trouble if wanted else "",
-            faults=self._access.faults if wanted else (),
-            isolation=self._isolation.alarm if wanted else "",
-            fallen=self._isolation.fallen if wanted else "",
-            mode=node.mode.value,
-        )
+        inventory = self._inventory if wanted else Inventory()
+        wrong = {
+            "access": self._access.trouble if wanted else "",
+            "isolation": self._isolation.alarm if wanted else "",
+            "fallen": self._isolation.fallen if wanted else "",
+        }
+        faults = self._access.faults if wanted else ()
+        self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for resource in SOCKETS:
             if resource in wanted and node.devices:
                 self._advertise(resource, node)
@@ -432,6 +437,7 @@ class Agent:
                 devices_annotation(node.mode, node.unit, node.devices, node.near) if described else None,
                 str(len(node.devices)) if shares else None,
                 self._isolation.active if described and wanted else None,
+                condition_of(node, inventory, active=self._isolation.active, **wrong) if wanted else None,
             )
         )
 

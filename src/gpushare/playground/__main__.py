@@ -138,10 +138,12 @@ The cluster stays up until Ctrl-C. In another terminal:
   kubectl get nodes
   kubectl apply -f examples/02-job-co-scheduler.yaml     # or a manifest of your own
   kubectl inspect cgpu -d
+  gpushare doctor
   kubectl logs -f job/gpu-share-sample
 
 Dashboard: {cluster.dashboard_url}
 Logs of every part: {cluster.state}/log/
+Metrics of every part (targets for Prometheus' file_sd_configs, docs/guide/metrics.md): {cluster.state}/metrics.json
 GPUs of every node (edit to switch faults on, docs/fakegpu.md): {cluster.state}/gpus/"""
 
 

@@ -379,6 +379,8 @@ class Handler:
         name, namespace = parsed.subresource, parsed.namespace or ""
         if name == "scale" and scale_target(resource) is not None:
             return await self._scale(request, resource, parsed, user)
+        if resource.plural == "nodes" and name.partition("/")[0] == "proxy" and request.method == "GET":
+            return await self._proxy.node(request, parsed.name, name.removeprefix("proxy"))
         if resource.storage == "services" and name.partition("/")[0] == "proxy":
             return await pass_on(request, self._store, namespace, parsed.name, name.partition("/")[2])
         if name not in resource.subresources:
