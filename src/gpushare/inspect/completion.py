@@ -59,12 +59,13 @@ _ZSH: Final = """\
 # zsh completion for kubectl-inspect-cgpu; kubectl's own asks kubectl_complete-inspect-cgpu.
 _kubectl_inspect_cgpu() {
     local line name
-    local -a found
-    for line in ${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    local -a found open
+    for line in ${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"}; do
         name=${line%%$'\\t'*}
-        found+=("${name//:/\\\\:}:${line#*$'\\t'}")
+        name="${name//:/\\\\:}:${line#*$'\\t'}"
+        if [[ $line == *=$'\\t'* ]]; then open+=("$name"); else found+=("$name"); fi
     done
-    _describe 'kubectl inspect cgpu' found
+    _describe 'kubectl inspect cgpu' found -- open -S ''
 }
 if [[ $funcstack[1] == _kubectl_inspect_cgpu ]]; then
     _kubectl_inspect_cgpu "$@"
