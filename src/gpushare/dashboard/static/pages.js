@@ -8,7 +8,7 @@ import { CORDONED, IN_SERVICE, STATES, UNHEALTHY, natural, totals } from "./stor
 const AGAIN_MS = 3000;
 
 /** How long ago that was; it grows while it is looked at. */
-const since = (seconds) => h("span", { "data-since": seconds }, age(Date.now() / 1000 - seconds));
+const since = (seconds) => h("span", { class: "short", "data-since": seconds }, age(Date.now() / 1000 - seconds));
 
 /** A view that is asked for, drawn, and asked for again: when the cluster changes (`touched`), and every few seconds. */
 function asked(title, path, draw, { store, touched, crumbs = [] }) {
@@ -184,7 +184,7 @@ export function waitingView(store) {
     Object.keys(line.by_category).length > 0 && h("ul", { class: "chips" }, Object.entries(line.by_category).sort((a, b) => b[1] - a[1]).map(([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h("b", null, count(pods))))),
     h("section", { class: "card" },
       table([{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would let it fit" }],
-        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), pod.asks, h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
+        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), h("span", { class: "short" }, pod.asks), h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
         { empty: line.problem ? null : "No pod waits for a GPU.", label: "Pods that wait" }),
       line.count > line.pods.length && h("p", { class: "quiet" }, `And ${count(line.count - line.pods.length)} more.`)),
   ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });
@@ -216,7 +216,7 @@ export function historyView(store) {
     const rows = store.samples.map(totals), times = rows.map((row) => row.at_s), part = (name, all) => rows.map((row) => (row[name] === UNKNOWN || !row[all] ? null : (100 * row[name]) / row[all]));
     const open = [...body.querySelectorAll("details")].map((one) => one.open);
     body.replaceChildren(
-      lines("Memory", times, [{ name: "given", colour: "--line-1", values: part("given_mib", "total_mib"), area: true }, { name: "really used", colour: "--line-2", values: part("used_mib", "total_mib") }], { format: percent, most: 100 }),
+      lines("Memory", times, [{ name: "given", colour: "--line-1", values: part("given_mib", "total_mib"), area: true }, { name: "really used", colour: "--line-2", values: part("used_mib", "told_mib") }], { format: percent, most: 100 }),
       lines("Compute given", times, [{ name: "given", colour: "--line-1", values: rows.map((row) => (row.gpus ? row.given_core / row.gpus : null)), area: true }], { format: percent, most: 100 }),
       lines("Pods that wait", times, [{ name: "waiting", colour: "--line-3", values: rows.map((row) => row.waiting), area: true }], { format: (value) => count(Math.round(value * 10) / 10) }),
       lines("Fragmentation", times, [{ name: "of what is free, of no use", colour: "--line-4", values: part("fragments_mib", "free_mib"), area: true }], { format: percent, most: 100 }));
