@@ -89,6 +89,7 @@ images: $(STAMPS)/run ## Write the container images into build/images/ (Debian o
 	@$(BIN)/python -m images $(or $(ARGS),all)
 
 bench: $(STAMPS)/test fakegpu isolation proto ## Measure, write build/figures/bench.json, compare with benchmarks/budgets.json
+	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks $(ARGS)
 
 bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-in driver; writes build/figures/isolation.json (ARGS="cost --quick"; PEER="NAME:ENV=... LD_PRELOAD=...")
