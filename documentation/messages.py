@@ -19,11 +19,21 @@ LEAST_WORDS: Final = 3
 #: Rooms and modules of ``src/gpushare`` whose texts are looked at.
 ROOMS: Final = (
     "model", "moves.py", "ledger", "policy", "kube", "serving", "scheduler", "nodeagent", "admission", "uninstall",
-    "nodetemplate", "inspect",
+    "nodetemplate", "inspect", "settings",
 )  # fmt: skip
 #: Module, or a name in one, or a folder → why its texts need no entry.
 INTERNAL: Final = {
-    "admission/__main__.py:_RIGHTS": "part of --help",
+    "admission/options.py": "what --help says",
+    "nodeagent/options.py": "what --help says",
+    "nodetemplate/options.py": "what --help says",
+    "scheduler/options.py": "what --help says",
+    "uninstall/options.py": "what --help says",
+    "settings/kinds.py": "what the messages of settings/option.py are filled with",
+    "settings/option.py": "what may be given, in words, behind each message about a value",
+    "settings/reading.py": "what --help says",
+    "settings/roles.py": "names of modules",
+    "settings/schema.py": "a table and a schema",
+    "settings/shared.py": "what --help says",
     "inspect/arguments.py:HELP": "the help itself",
     "inspect/fragments.py:_HEAD": "a table's head",
     "kube/posting.py": "words of the HTTP client's own errors; session.py says them in ours",
@@ -33,10 +43,8 @@ INTERNAL: Final = {
     "nodeagent/isolation/trial_program.py": "a program's answers to the agent",
     "nodeagent/probes.py": "words of HTTP",
     "nodeagent/succession.py": "the protocol between two agents",
-    "nodetemplate/__main__.py:_EXAMPLES": "part of --help",
-    "nodetemplate/__main__.py:_PROGRAM": "the program's name",
     "nodeagent/settings.py:PROGRAM": "the program's name",
-    "scheduler/__main__.py:_LIMITS": "part of --help",
+    "scheduler/cycle_log.py": "lines of the log",
     "scheduler/wire.py": "the protocol with kube-scheduler",
     "serving/exchange.py": "answers to HTTP that is broken",
 }
