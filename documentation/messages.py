@@ -19,7 +19,7 @@ LEAST_WORDS: Final = 3
 #: Rooms and modules of ``src/gpushare`` whose texts are looked at.
 ROOMS: Final = (
     "model", "moves.py", "ledger", "policy", "kube", "serving", "scheduler", "nodeagent", "admission", "uninstall",
-    "nodetemplate", "inspect",
+    "nodetemplate", "inspect", "simulate",
 )  # fmt: skip
 #: Module, or a name in one, or a folder → why its texts need no entry.
 INTERNAL: Final = {
@@ -39,6 +39,12 @@ INTERNAL: Final = {
     "scheduler/__main__.py:_LIMITS": "part of --help",
     "scheduler/wire.py": "the protocol with kube-scheduler",
     "serving/exchange.py": "answers to HTTP that is broken",
+    "simulate/arguments.py:_EXAMPLES": "part of --help",
+    "simulate/curves.py": "words in a picture",
+    "simulate/jumping.py": "of a fault of ours alone",
+    "simulate/plot.py": "a picture",
+    "simulate/report.py": "tables",
+    "simulate/wording.py": "amounts in tables",
 }
 #: Calls that take texts for no user.
 _LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "log", "critical"})
