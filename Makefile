@@ -32,6 +32,7 @@ run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m gpushare playground "$$@" $(ARGS)
 
 test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... narrows)
+	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= --cov-config=pyproject.toml
 	@$(BIN)/python scripts/coverage_floor.py
 
@@ -100,7 +101,7 @@ docs: $(STAMPS)/docs ## Build the documentation as a site into build/site, with 
 	@PYTHONPATH="src:." $(BIN)/python -m documentation
 
 docs-test: $(STAMPS)/test fakegpu isolation proto ## Type every command of the documentation into a playground (DOCS_ARGS="-k tutorial" narrows)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n0 -v --timeout 240 tests/docs $(DOCS_ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n2 --dist loadgroup -v --timeout 240 tests/docs $(DOCS_ARGS)
 
 format: $(STAMPS)/test ## Format the Python code
 	$(BIN)/ruff format .

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +19,26 @@ LEAST_WORDS: Final = 3
 
 #: Rooms and modules of ``src/gpushare`` whose texts are looked at.
 ROOMS: Final = (
-    "model", "moves.py", "ledger", "policy", "kube", "serving", "scheduler", "nodeagent", "admission", "uninstall",
-    "nodetemplate", "inspect", "simulate",
+    "model", "moves.py", "ledger", "policy", "kube", "serving", "settings", "scheduler", "nodeagent", "admission",
+    "uninstall", "nodetemplate", "inspect", "config", "dashboard", "simulate",
 )  # fmt: skip
-#: Module, or a name in one, or a folder → why its texts need no entry.
+#: Module (a pattern), or a name in one → why its texts need no entry. The room ``doctor`` is not among the rooms: each of its findings
+#: says itself what it means and what to do.
 INTERNAL: Final = {
+    "*/options.py": "declarations of options: --help and the page about configuration show them",
+    "config/__main__.py:_EPILOG": "part of --help",
+    "dashboard/__main__.py:_RIGHTS": "part of --help",
+    "dashboard/access.py": "cookies, and the one option of the token",
+    "settings/kinds.py": "words for what an option may be, within other messages",
+    "settings/reading.py": "part of --help",
+    "settings/schema.py": "words of the schema",
+    "settings/shared.py": "declarations of options",
+    "simulate/arguments.py:_EXAMPLES": "part of --help",
+    "simulate/plot.py": "markup",
+    "scheduler/categories.py": "patterns by which reasons are sorted",
+    "scheduler/cycle_log.py": "lines of the log",
+    "scheduler/gpu_table.py": "the form of metrics",
+    "scheduler/telling.py": "the record of a decision, which is shown in full by --why",
     "admission/__main__.py:_RIGHTS": "part of --help",
     "inspect/arguments.py:HELP": "the help itself",
     "inspect/fragments.py:_HEAD": "a table's head",
@@ -39,10 +55,8 @@ INTERNAL: Final = {
     "scheduler/__main__.py:_LIMITS": "part of --help",
     "scheduler/wire.py": "the protocol with kube-scheduler",
     "serving/exchange.py": "answers to HTTP that is broken",
-    "simulate/arguments.py:_EXAMPLES": "part of --help",
     "simulate/curves.py": "words in a picture",
     "simulate/jumping.py": "of a fault of ours alone",
-    "simulate/plot.py": "a picture",
     "simulate/report.py": "tables",
     "simulate/wording.py": "amounts in tables",
 }
@@ -70,7 +84,7 @@ def from_code(package: Path) -> list[Message]:
         top = package / room
         for path in sorted(top.rglob("*.py")) if top.is_dir() else [top]:
             name = str(path.relative_to(package))
-            if name not in INTERNAL:
+            if not any(fnmatch(name, left_out) for left_out in INTERNAL):
                 found += of_module(name, path.read_text())
     return found
 
@@ -128,6 +142,11 @@ class _Collector(ast.NodeVisitor):
         """Texts for logs and options are left out."""
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called not in _LOGS | _OPTIONS:
+            self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """Helps of options are left out, whatever takes them."""
+        if node.arg not in {"help", "description", "epilog"}:
             self.generic_visit(node)
 
     def visit_Assert(self, node: ast.Assert) -> None:

@@ -2,11 +2,15 @@
 
 import pytest
 
-from tests.docs.playgrounds import NOT_RUN
+from tests.docs.test_commands import NOT_RUN
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if NOT_RUN:
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    listed = sorted(
+        {str(value) for report in reports for name, value in report.user_properties if name == NOT_RUN}
+    )
+    if listed:
         terminalreporter.section("commands of the documentation that need another place")
-        for where, reason in NOT_RUN:
-            terminalreporter.write_line(f"{where}: {reason}")
+        for line in listed:
+            terminalreporter.write_line(line)

@@ -20,8 +20,6 @@ from gpushare.playground import gpus
 from gpushare.playground.cluster import DEFAULT_NODES, Cluster, NodeDescription
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-NOT_RUN: Final[list[tuple[str, str]]] = []
-"""(place, reason) of every block that was not run."""
 
 #: Commands that only look: they are typed again until what comes out is what the page shows.
 _LOOKS: Final = re.compile(

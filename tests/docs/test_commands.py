@@ -1,7 +1,7 @@
 """Every command of the documentation is typed into a playground, page by page, as a reader would."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -11,10 +11,11 @@ import pytest_asyncio
 
 from documentation.blocks import Block, Page, fill, read_page
 from documentation.navigation import in_order
-from tests.docs.playgrounds import NOT_RUN, PROJECT, Playground, Wanted, playground, wanted
+from tests.docs.playgrounds import PROJECT, Playground, Wanted, playground, wanted
 
 _PAGE_S: Final = 120
 _ENOUGH: Final = 5
+NOT_RUN: Final = "not run"
 
 
 def _pages() -> list[Page]:
@@ -65,11 +66,16 @@ async def playgrounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 
 @pytest.mark.timeout(2 * _PAGE_S)
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-async def test_what_a_page_types_does_what_it_shows(page: Page, playgrounds: Playgrounds) -> None:
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(one, id=one.name, marks=pytest.mark.xdist_group(f"of {one.playground}")) for one in PAGES],
+)
+async def test_what_a_page_types_does_what_it_shows(
+    page: Page, playgrounds: Playgrounds, record_property: Callable[[str, object], None]
+) -> None:
     for block in page.blocks:
         if block.is_typed and block.not_run:
-            NOT_RUN.append((f"{page.name}:{block.line}", block.not_run))
+            record_property(NOT_RUN, f"{page.name}:{block.line}: {block.not_run}")
     if not _runs(page):
         return
     async with asyncio.timeout(_PAGE_S):

@@ -320,6 +320,7 @@ async def world(
     unit: MemoryUnit = MemoryUnit.GIB,
     check: Callable[[World], type_of_check] | None = None,
     ignored: Sequence[str] = (),
+    dashboard: bool = False,
 ) -> AsyncIterator[World]:
     """A cluster of these nodes, started and in view; ends without a trace.
 
@@ -335,6 +336,7 @@ async def world(
             told=told.append,
             control=control_plane(),
             ignored=ignored,
+            dashboard=dashboard,
         ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):

@@ -28,6 +28,7 @@ from gpushare.playground.cluster.errors import ClusterError
 from gpushare.playground.cluster.isolation import in_one_folder
 from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare.playground.cluster.parts import Part
+from gpushare.playground.cluster.presence import announce
 from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
 from gpushare.playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare.playground.kubelet.settings import node_address
@@ -134,6 +135,7 @@ class Cluster:
         self.parts["extender"].arguments[-1] = address
         await self.control.start_scheduling(f"http://{address}/gpushare", self._ignored)
         self.parts.update(self.control.parts)
+        await announce(self.kubeconfig, f"http://{address}")
         for node in self.nodes:
             await self._step(f"node {node.name} ({node.mode}, {node.preset})", self.node_ready(node.name))
         if self._with_dashboard:
