@@ -79,6 +79,8 @@ class Session:
 
     def __init__(self, access: Access, *, clock: Clock = SYSTEM_CLOCK, connections: int = 128) -> None:
         self.access = access
+        self.server_date = ""
+        """What time the server said that it is (header ``Date``) with the last answer, as it wrote it."""
         self._clock = clock
         self._connections = connections
         self._base = access.server.rstrip("/")
@@ -260,6 +262,7 @@ class Session:
                 **self._fixed,
             ) as response:
                 status = response.status
+                self.server_date = response.headers.get("Date", "")
                 answer = await response.read()
                 if status < 300:
                     return status, None, answer, generation

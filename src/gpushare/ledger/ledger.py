@@ -115,6 +115,10 @@ class Ledger:
         book = self._nodes.get(name)
         return None if book is None else book.devices
 
+    def node_names(self) -> list[str]:
+        """Every known node."""
+        return list(self._column_of)
+
     def set_free_cpu(self, name: str, milli: int | None) -> None:
         """How many thousandths of processors a known node's pods leave (``None``: nobody knows)."""
         book = self._nodes.get(name)

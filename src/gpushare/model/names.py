@@ -8,6 +8,8 @@ from typing import Final
 
 SCHEDULER_NAME: Final = "ack-co-scheduler"
 DAEMON_SET_NAME: Final = "gpushare-device-plugin-ds"
+AGENT_PART: Final = "gpushare-device-plugin"
+"""``app.kubernetes.io/name`` of the node agents' pods."""
 
 # --- resources -------------------------------------------------------------------------------
 GPU_MEM: Final = "aliyun.com/gpu-mem"
@@ -42,6 +44,8 @@ LABEL_MAX_NODE_PODS: Final = "gpushare.dev/max-pods-per-node"
 LABEL_DESCRIBED: Final = "gpushare.dev/described"
 """``true`` on a node that carries ``gpushare.dev/devices``, written with it by the node agent: where the mode's label is
 taken away, this one keeps the agent's pod on the node until no pod holds a share of it."""
+LABEL_AGENT_PORT: Final = "gpushare.dev/agent-port"
+"""Ours: where the node agent of a node runs beside its kubelet and in no pod, the port of its probes and figures."""
 
 # --- pod labels ------------------------------------------------------------------------------
 LABEL_POD_GPU_COUNT: Final = "aliyun.com/gpu-count"

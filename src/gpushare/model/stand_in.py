@@ -50,6 +50,8 @@ def obstacle(guest: Guest) -> str:
     spec = guest.spec
     if any(found and kind != "nodeAffinity" for kind, found in (spec.affinity or {}).items()):
         return "it asks for pods near it, or far"
+    if HOSTNAME in (spec.node_selector or {}):
+        return "it names its node"
     plain = msgspec.structs.replace(guest, spec=msgspec.structs.replace(spec, affinity=None))
     if plain.is_particular or spec.overhead or spec.scheduling_gates:
         return "it asks more of a node than resources, labels and tolerations"

@@ -50,6 +50,7 @@ from gpushare.nodeagent.registration import ResourceServer
 from gpushare.nodeagent.settings import SOCKETS, Settings
 from gpushare.nodeagent.socket_names import new_generation, socket_name
 from gpushare.nodeagent.succession import Succession
+from gpushare.nodeagent.usage_history import UsageHistory
 from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ class Agent:
             shimmed=self._isolation.shimmed,
         )
         self._isolation.attend(self._access)
+        self._history = UsageHistory(clock)
         self._watchdog = Watchdog(
             isolation.watch,
             self._book,
@@ -121,6 +123,7 @@ class Agent:
             metrics=self.metrics,
             clock=clock,
             on_change=self._converge,
+            on_used=self._history.take,
         )
         self._allocator = Allocator(
             self._book,
@@ -200,7 +203,8 @@ class Agent:
         """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
         listener: asyncio.Server | None = None
         if self._settings.listen is not None:
-            listener = await Probes(self.missing, self.figures.exposition).start(*self._settings.listen)
+            probes = Probes(self.missing, self.figures.exposition, self._history.pages)
+            listener = await probes.start(*self._settings.listen)
             logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
         self._watchdog.attend()
         self._limits.attend()

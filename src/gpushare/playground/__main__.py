@@ -138,6 +138,7 @@ The cluster stays up until Ctrl-C. In another terminal:
   kubectl get nodes
   kubectl apply -f examples/02-job-co-scheduler.yaml     # or a manifest of your own
   kubectl inspect cgpu -d
+  gpushare doctor
   kubectl logs -f job/gpu-share-sample
 
 Dashboard: {cluster.dashboard_url}

@@ -129,5 +129,5 @@ class AutoscalingParts:
         if self._taints is not None:
             found.append(("startup taints", self._taints.run()))
         if self._stand_ins is not None:
-            found += [("stand-ins", self._stand_ins.run()), ("stand-ins' watch", self._watch.run())]
+            found += [("stand-ins", self._stand_ins.run()), ("their watch", self._watch.run())]
         return found

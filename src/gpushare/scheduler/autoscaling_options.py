@@ -1,4 +1,4 @@
-"""What the options say of autoscaling: all of it is off unless asked for."""
+"""What is asked for of autoscaling: all of it is off unless something is."""
 
 import re
 from dataclasses import dataclass
@@ -28,10 +28,6 @@ class StandInLimits:
             raise ValueError(f"--stand-ins {self.namespace}: write the name of a namespace")
         if not _LABEL.fullmatch(self.kind_label):
             raise ValueError(f"--stand-ins-kind-label {self.kind_label}: write the name of a node label")
-        if not 0 <= self.wait_s <= 86400:
-            raise ValueError(f"--stand-ins-wait {self.wait_s}: from 0 to 86400 seconds")
-        if not 1 <= self.most <= 100:
-            raise ValueError(f"--stand-ins-most {self.most}: from 1 to 100")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,12 @@ class Autoscaling:
 
 def autoscaling_of(options: SimpleNamespace) -> Autoscaling | None:
     """What was asked for; ``None``: nothing. Raises ``ValueError``."""
-    limits = StandInLimits(
-        options.stand_ins or "default",
-        options.stand_ins_kind_label,
-        options.stand_ins_wait,
-        options.stand_ins_most,
-    )
-    if not options.startup_taint and options.stand_ins is None:
-        return None
-    return Autoscaling(None if options.stand_ins is None else limits, options.startup_taint)
+    limits = None
+    if options.stand_ins is not None:
+        limits = StandInLimits(
+            options.stand_ins,
+            options.stand_ins_kind_label,
+            options.stand_ins_wait,
+            options.stand_ins_most,
+        )
+    return Autoscaling(limits, options.startup_taint) if limits or options.startup_taint else None

@@ -445,7 +445,8 @@ class Defragmenter:
                 asked = None
             target = None if asked is None else self._ledger.plan(asked, (move.target.node,), _nobody)
             if asked is None or target is None:
-                self._give_back(uid, *(one.key for one in places.values()))
+                for key in (uid, *(one.key for one in places.values())):
+                    self._ledger.unkeep(key)
                 return None
             mover = movers[move.pod]
             # The pod's own UID would end with it; this one is of no pod.

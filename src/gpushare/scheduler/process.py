@@ -183,7 +183,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 told=lambda result: metrics.moved.labels(result).inc(),
             )
         view.on_freed = retries.freed
-        view.gangs.on_planned = retries.hurry
+        view.gangs.on_planned = preemptor.hurry = retries.hurry
         view.quotas.on_admitting = retries.hurry
         quotas = QuotaWatch(session, client, view.quotas, SYSTEM_CLOCK)
         reader = NodeReader(

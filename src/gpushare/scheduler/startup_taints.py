@@ -39,20 +39,30 @@ class StartupTaints:
         self._clock = clock
         self._leading = leading
         self._ready: set[str] = set()
+        self._lacking: dict[str, str] = {}
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=_LOOK_S)
 
     def seen(self, name: str, raw: bytes) -> None:
         """A node's JSON passes by."""
-        if has_startup_taint(raw) and not lacks(decode_node(raw)):
+        if not has_startup_taint(raw):
+            self.gone(name)
+            return
+        why = lacks(decode_node(raw))
+        if why != self._lacking.get(name):
+            self._lacking[name] = why
+            if why:
+                logger.info("node %s keeps its startup taint: %s", name, why)
+        if why:
+            self._ready.discard(name)
+        else:
             self._ready.add(name)
             self._woken.set()
-        else:
-            self._ready.discard(name)
 
     def gone(self, name: str) -> None:
-        """A node is gone."""
+        """A node is gone, or has no such taint."""
         self._ready.discard(name)
+        self._lacking.pop(name, None)
 
     async def run(self) -> None:
         """Take taints away, for ever; after a failure with longer and longer waits."""

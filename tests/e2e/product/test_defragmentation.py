@@ -27,4 +27,4 @@ def test_a_pod_moves_where_that_is_asked_for_and_the_one_that_waited_runs(produc
             assert [node for uid, node in now.items() if uid not in before] == [ROOMY], now
             assert any("RoomMade" in one and f"of {FOUR}" in one for one in product.events("wide"))
         finally:
-            product.upgrade(SCHEDULER)
+            product.upgrade(SCHEDULER, "--reset-values")

@@ -107,6 +107,7 @@ def test_a_pod_without_the_label_is_none_and_one_with_it_and_nothing_else_is_lik
         ({"affinity": {"podAntiAffinity": {"x": 1}}}, "near it"),
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "more of a node"),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, ""),
+        ({"nodeSelector": {"kubernetes.io/hostname": "n1"}}, "names its node"),
         ({"hostNetwork": True}, "more of a node"),
         ({"overhead": {"cpu": "1"}}, "more of a node"),
         ({"schedulingGates": [{"name": "g"}]}, "more of a node"),

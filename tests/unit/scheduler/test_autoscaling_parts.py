@@ -21,6 +21,7 @@ from gpushare.scheduler.autoscaling_options import (
 from gpushare.scheduler.autoscaling_seam import Scaling, Unscaled, scaling_of
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.options import ROLE
+from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from tests.unit.scheduler.test_startup_taints import OURS, node
 from tests.unit.scheduler.world import World
@@ -68,8 +69,8 @@ def decode(raw: bytes) -> tuple[str, str]:
     [
         (None, set()),
         (Autoscaling(startup_taint=True), {"startup taints"}),
-        (Autoscaling(StandInLimits("s")), {"stand-ins", "stand-ins' watch"}),
-        (Autoscaling(StandInLimits("s"), True), {"startup taints", "stand-ins", "stand-ins' watch"}),
+        (Autoscaling(StandInLimits("s")), {"stand-ins", "their watch"}),
+        (Autoscaling(StandInLimits("s"), True), {"startup taints", "stand-ins", "their watch"}),
     ],
 )
 def test_what_was_asked_for_runs_and_nodes_pass_by(asked: Autoscaling | None, runs: set[str]) -> None:
@@ -141,9 +142,13 @@ def test_the_command_line_says_what_is_asked_for(options: list[str], expected: A
     assert autoscaling_of(read(ROLE, options, {})) == expected
 
 
-def test_a_mistake_is_told_even_where_it_would_not_matter() -> None:
-    with pytest.raises(ValueError, match="--stand-ins-kind-label a b: write the name of a node label"):
-        autoscaling_of(read(ROLE, ["--stand-ins-kind-label", "a b"], {}))
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--stand-ins", "No"], "--stand-ins No: write"), (["--stand-ins-most", "0"], "1 to 100")],
+)
+def test_a_mistake_is_told(options: list[str], says: str) -> None:
+    with pytest.raises((ValueError, InvalidSettings), match=says):
+        autoscaling_of(read(ROLE, options, {}))
 
 
 def test_a_stand_in_asks_for_gpus_and_is_nobody_of_ours() -> None:

@@ -79,14 +79,21 @@ class Tainted:
         running.cancel()
 
 
-async def test_it_goes_once_the_gpus_are_there_and_other_taints_stay_as_they_are() -> None:
+async def test_it_goes_once_the_gpus_are_there_and_other_taints_stay_as_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     tainted = Tainted(Api(OTHER, OURS))
-    tainted.see(node(OURS, units=0))
+    with caplog.at_level("INFO"):
+        for _ in range(3):
+            tainted.see(node(OURS, units=0))
+    assert caplog.text.count("node n keeps its startup taint: its kubelet does not offer") == 1
     await tainted.run(5.0)
     assert not tainted.api.written
     tainted.see(node(OURS))
     await tainted.run(5.0)
     assert tainted.api.written == [("n", [OTHER], "7")]
+    tainted.see(node(OTHER))
+    assert not tainted.taints._lacking
 
 
 async def test_a_node_that_lost_its_gpus_or_is_gone_is_left_alone() -> None:

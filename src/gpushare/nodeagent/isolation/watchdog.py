@@ -24,6 +24,7 @@ from gpushare.nodeagent.isolation.judging import (
     Holder,
     Overuse,
     Seen,
+    Use,
     seen,
 )
 from gpushare.nodeagent.isolation.options import Watch
@@ -56,7 +57,7 @@ class Teller(Protocol):
 
 
 class Watchdog:
-    """``on_change`` is called when ``foreign_mib`` reads otherwise for some GPU."""
+    """``on_change`` is called when ``foreign_mib`` reads otherwise for some GPU, ``on_used`` with what each look finds in use."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Watchdog:
         metrics: Metrics,
         clock: Clock,
         on_change: Callable[[], None],
+        on_used: Callable[[Sequence[Use]], None] = lambda uses: None,
         end: Callable[[int, Owner, Path], str] = kill,
     ) -> None:
         self._watch = watch
@@ -77,6 +79,7 @@ class Watchdog:
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
+        self._on_used = on_used
         self._end = end
         self._overuse = Overuse(watch.grace_s)
         self._foreign = ForeignBook()
@@ -131,6 +134,7 @@ class Watchdog:
         node = self._book.node
         found = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
         self._count(found)
+        self._on_used(found.uses)
         if node.mode.isolated:
             for finding in self._overuse.judge(found.uses, self._clock.monotonic()):
                 self._act(finding)

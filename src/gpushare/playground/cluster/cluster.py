@@ -28,6 +28,7 @@ from gpushare.playground.cluster.errors import ClusterError
 from gpushare.playground.cluster.isolation import in_one_folder
 from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare.playground.cluster.parts import Part
+from gpushare.playground.cluster.presence import announce
 from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
 from gpushare.playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare.playground.kubelet.settings import node_address
@@ -124,7 +125,7 @@ class Cluster:
         await self._step("API server", self.kubeconfig_ready())
         await self.control.start_controllers()
         for node, port in zip(self.nodes, free_ports(len(self.nodes)), strict=True):
-            self._add_node(node, f"{LOOPBACK}:{port}")
+            self._add_node(node, f"{node_address(node.name)}:{port}")
         port_file = self.state / "extender.port"
         extender = ["gpushare", "scheduler", *self._access("extender"), "--port-file", str(port_file)]
         self._add("extender", [*extender, "--listen", "127.0.0.1:0"], {})
@@ -134,6 +135,7 @@ class Cluster:
         self.parts["extender"].arguments[-1] = address
         await self.control.start_scheduling(f"http://{address}/gpushare", self._ignored)
         self.parts.update(self.control.parts)
+        await announce(self.kubeconfig, f"http://{address}")
         for node in self.nodes:
             await self._step(f"node {node.name} ({node.mode}, {node.preset})", self.node_ready(node.name))
         if self._with_dashboard:
@@ -180,7 +182,8 @@ class Cluster:
         gpu_file, root = self.gpu_file(node.name), self.state / "nodes" / node.name
         gpus.write(gpu_file, gpus.preset(node.preset, node.name))
         root.mkdir()
-        labels = [option for key, value in node.labels for option in ("--label", f"{key}={value}")]
+        told = (*node.labels, (names.LABEL_AGENT_PORT, figures_at.rpartition(":")[2]))
+        labels = [option for key, value in told for option in ("--label", f"{key}={value}")]
         images = ["--images", str(self._images)] if self._images else []
         address = node_address(node.name)
         kubelet = ["gpushare.playground.kubelet", "--node", node.name, "--node-ip", address]
