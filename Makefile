@@ -32,6 +32,7 @@ run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m gpushare playground "$$@" $(ARGS)
 
 test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... narrows)
+	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= --cov-config=pyproject.toml
 	@$(BIN)/python scripts/coverage_floor.py
 

@@ -48,6 +48,7 @@ T = TypeVar("T")
 
 CHECKOUT: Final = Path(__file__).parents[3]
 DRIVER: Final = CHECKOUT / "build" / "fakegpu"
+ISOLATION: Final = CHECKOUT / "build" / "isolation"
 BIN: Final = Path(sys.executable).parent
 PODS: Final = "/api/v1/namespaces/default/pods"
 _COMMAND_S: Final = 30.0
@@ -320,10 +321,12 @@ async def world(
     unit: MemoryUnit = MemoryUnit.GIB,
     check: Callable[[World], type_of_check] | None = None,
     ignored: Sequence[str] = (),
+    dashboard: bool = False,
+    isolated: bool = False,
 ) -> AsyncIterator[World]:
     """A cluster of these nodes, started and in view; ends without a trace.
 
-    The extender alone counts resources that are ``ignored``.
+    The extender alone counts resources that are ``ignored``. ``isolated``: nodes hold containers to their share.
     """
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
     told: list[str] = []
@@ -335,6 +338,8 @@ async def world(
             told=told.append,
             control=control_plane(),
             ignored=ignored,
+            dashboard=dashboard,
+            isolation=ISOLATION if isolated else None,
         ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):

@@ -64,7 +64,7 @@ const sum = (values) => (values.some((value) => value !== UNKNOWN) ? values.filt
 function bar(gpu) {
   const all = Math.max(gpu.total_mib, gpu.given_mib + gpu.foreign_mib, 1), width = (mib) => `${(100 * mib) / all}%`;
   return h("div", { class: "bar", role: "img", "aria-label": `${gib(gpu.given_mib)} of ${gib(gpu.total_mib)} given` },
-    gpu.pods.map((pod, at) => h("a", { class: `part part-${at % 6}`, href: to.pod(pod.pod), title: `${pod.pod}: ${gib(pod.mib)}`, style: { width: width(pod.mib) }, tabindex: -1, "aria-hidden": "true" })),
+    gpu.pods.map((pod, at) => h("span", { class: `part part-${at % 6}`, title: `${pod.pod}: ${gib(pod.mib)}`, style: { width: width(pod.mib) } })),
     gpu.foreign_mib > 0 && h("span", { class: "part foreign", title: `processes from outside: ${gib(gpu.foreign_mib)}`, style: { width: width(gpu.foreign_mib) } }),
     gpu.used_mib !== UNKNOWN && h("span", { class: "really", title: `really used: ${gib(gpu.used_mib)}`, style: { left: width(Math.min(gpu.used_mib, all)) } }));
 }
