@@ -17,7 +17,7 @@ NONE_CHOSEN = || [ $$? = 5 -a -n "$(E2E_ARGS)" ]
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check bench bench-isolation bench-cluster bench-placement gpu-check format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
+.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check bench bench-isolation bench-cluster bench-placement gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,7 @@ run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m gpushare playground "$$@" $(ARGS)
 
 test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... narrows)
+	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= --cov-config=pyproject.toml
 	@$(BIN)/python scripts/coverage_floor.py
 
@@ -51,7 +52,7 @@ e2e-archives: # The images, of packages and Python alone
 e2e-programs: # The components, of Go modules
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S)
 
-CHANGED := $(patsubst %,tests/e2e/product/test_%.py,rollouts isolation clocks)
+CHANGED := $(patsubst %,tests/e2e/product/test_%.py,rollouts isolation clocks defragmentation autoscaling)
 IMAGES := $(patsubst %,tests/e2e/test_%.py,images containerfile)
 
 # Side by side: they wait for their clusters more than they work.
@@ -96,6 +97,12 @@ bench-placement: $(STAMPS)/test ## GPU allocation per placement policy on the op
 gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; ARGS="--section memory --out DIR")
 	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(ARGS)
 
+docs: $(STAMPS)/docs ## Build the documentation as a site into build/site, with every link checked
+	@PYTHONPATH="src:." $(BIN)/python -m documentation
+
+docs-test: $(STAMPS)/test fakegpu isolation proto ## Type every command of the documentation into a playground (DOCS_ARGS="-k tutorial" narrows)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n2 --dist loadgroup -v --timeout 240 tests/docs $(DOCS_ARGS)
+
 format: $(STAMPS)/test ## Format the Python code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -127,7 +134,7 @@ proto: $(STAMPS)/run ## Generate the kubelet's gRPC stubs
 
 lock: $(STAMPS)/test ## Pin the requirements anew, with hashes
 	$(BIN)/python -m pip install --quiet uv
-	for name in product run test; do \
+	for name in product run test docs; do \
 	  $(BIN)/uv pip compile --quiet --no-emit-index-url --generate-hashes --no-header --upgrade \
 	    --python-version 3.11 requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
@@ -144,4 +151,8 @@ $(STAMPS)/run: $(STAMPS)/venv requirements/run.txt pyproject.toml
 
 $(STAMPS)/test: $(STAMPS)/run requirements/test.txt
 	@scripts/install-requirements $(BIN)/python requirements/test.txt
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/run requirements/docs.txt
+	@scripts/install-requirements $(BIN)/python requirements/docs.txt
 	@touch $@

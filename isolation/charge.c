@@ -76,9 +76,11 @@ CUresult charge_take(int gpu, uint64_t bytes)
     pthread_mutex_lock(&mutex);
     bool taken = joined(here) && take(here, gpu, units_of(bytes));
     pthread_mutex_unlock(&mutex);
-    if (!taken)
+    if (!taken) {
+        atomic_fetch_add_explicit(&here->region->gpus[gpu].refused, 1, memory_order_relaxed);
         say("%llu bytes of %.48s: more than is left of the container's %llu MiB", (unsigned long long)bytes,
             here->limits.gpus[gpu].uuid, (unsigned long long)here->limits.gpus[gpu].memory_bytes >> 20);
+    }
     return taken ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -121,7 +121,7 @@ static void catch_up(struct turn_page *page, uint64_t now_ns)
 
 uint64_t flow_wait(struct flow *flow, uint64_t now_ns)
 {
-    uint64_t full_since_ns = 0;
+    uint64_t full_since_ns = 0, waits_since_ns = 0;
     bool waited = false;
     for (;; now_ns = turn_now_ns()) {
         uint32_t seen = atomic_load(&flow->page->grants);
@@ -138,6 +138,7 @@ uint64_t flow_wait(struct flow *flow, uint64_t now_ns)
             continue;
         }
         waited = true;
+        waits_since_ns = waits_since_ns ? waits_since_ns : now_ns;
         full_since_ns = 0;
         if (verdict == NOT_NOW || verdict == ENDING) {
             wait_for_grant(flow, seen, now_ns, verdict == NOT_NOW);
@@ -148,6 +149,8 @@ uint64_t flow_wait(struct flow *flow, uint64_t now_ns)
             flow->waiting--;
         }
     }
+    if (waits_since_ns)
+        atomic_fetch_add_explicit(&flow->page->waited_ns, now_ns - waits_since_ns, memory_order_relaxed);
     catch_up(flow->page, now_ns);
     if (waited && !flow->waiting)
         atomic_store(&flow->slot->wants_until_ns, 0);

@@ -41,7 +41,8 @@ struct region_header {
 struct region_gpu {
     _Atomic uint64_t total;         /* all that is reserved, and whose the last change was */
     _Atomic uint64_t context_bytes; /* what one context costs on this GPU, as measured; 0: not known yet */
-    unsigned char rest[48];
+    _Atomic uint64_t refused;       /* how often more memory was asked for than is left; for people to see */
+    unsigned char rest[40];
 };
 
 /* What one process holds on one GPU; see account.h. */

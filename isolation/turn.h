@@ -49,7 +49,8 @@ struct turn_page {
     _Atomic uint32_t requests;        /* futex word; changes when there is something to say to the arbiter */
     _Atomic uint64_t used_ns;         /* GPU time of all the work that was put on the GPU, as estimated and corrected */
     _Atomic uint64_t alone_ns;        /* without an arbiter: the moment from which on there is more to use */
-    unsigned char rest_of_container[40];
+    _Atomic uint64_t waited_ns;       /* how long threads waited for the container's share, added up; for people to see */
+    unsigned char rest_of_container[32];
     struct turn_slot slots[TURN_SLOTS];
 };
 _Static_assert(sizeof(struct turn_slot) == 32 && sizeof(struct turn_page) == 128 + 32 * TURN_SLOTS &&

@@ -7,13 +7,20 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from gpushare.model import names
 from gpushare.model.device import NodeMode
+from gpushare.model.hosting import decode_guest
 from gpushare.model.node_template import NodeTemplate
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
+from gpushare.model.stand_in import UNSCHEDULABLE, Likeness, stand_in_for
+from gpushare.scheduler.autoscaling_options import INSTANCE_TYPE
 
 V100 = 16160
+#: The kind of all nodes here.
+KIND = "gpu.large"
 
 type_of_object = dict[str, Any]
 
@@ -42,7 +49,7 @@ def node(name: str, template: NodeTemplate, **more: str) -> type_of_object:
         "metadata": {
             "name": name,
             "uid": name,
-            "labels": {"kubernetes.io/hostname": name, **template.labels},
+            "labels": {"kubernetes.io/hostname": name, INSTANCE_TYPE: KIND, **template.labels},
         },
         "status": {
             "capacity": amounts,
@@ -74,16 +81,20 @@ def pod(name: str, units: int, *, on: str = "", seen: bool = True) -> type_of_ob
     return made
 
 
-def elsewhere(made: type_of_object, *nodes: str) -> type_of_object:
-    """A stand-in for a pod: it asks for the same, on no node of these."""
+def elsewhere(made: type_of_object, *nodes: str, kind: str = KIND) -> type_of_object:
+    """The stand-in for a pod that these nodes refused, as cluster-autoscaler is to see it."""
+    guest = decode_guest(msgspec.json.encode(made))
+    likeness = Likeness(frozenset(nodes), INSTANCE_TYPE, frozenset((kind,)))
+    found = stand_in_for(guest, likeness, "gpushare-stand-ins")
+    found["metadata"]["uid"] = f"{made['metadata']['uid']}-e"
+    return {**found, "status": {"conditions": [UNSCHEDULABLE]}}
+
+
+def _demanding(made: type_of_object, zone: str) -> type_of_object:
     found = copy.deepcopy(made)
-    found["metadata"] |= {
-        "name": f"{made['metadata']['name']}-elsewhere",
-        "uid": f"{made['metadata']['uid']}-e",
-    }
-    rule = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": list(nodes)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
-    found["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    found["spec"]["affinity"] = {"nodeAffinity": required}
     return found
 
 
@@ -173,7 +184,7 @@ CASES: tuple[Case, ...] = (
         (*RUNNING, LARGE, STAND_IN),
         BROKEN_UP,
         seen=2,
-        lacking=("large-elsewhere",),
+        lacking=("stand-in-large",),
         makes=1,
     ),
     # Where a group has nodes, one of them is the template; only its name becomes another.
@@ -183,7 +194,7 @@ CASES: tuple[Case, ...] = (
         (*RUNNING, LARGE, STAND_IN),
         BROKEN_UP,
         seen=2,
-        lacking=("large-elsewhere",),
+        lacking=("stand-in-large",),
         makes=1,
     ),
     Case(
@@ -192,6 +203,39 @@ CASES: tuple[Case, ...] = (
         (*RUNNING, LARGE, STAND_IN),
         (*BROKEN_UP, node("n2", TWO)),
         seen=2,
+    ),
+    Case(
+        "a-stand-in-once-its-node-is-on-its-way-and-its-pod-is-on-it",
+        node("template", TWO),
+        (*RUNNING, pod("large", 8, on="n2"), STAND_IN),
+        (*BROKEN_UP, node("n2", TWO)),
+    ),
+    # A kind of node of which an empty one would not do either is not made, whatever its sum says.
+    Case(
+        "a-stand-in-that-no-node-of-this-group-is-right-for",
+        node("template", TWO),
+        (*RUNNING, LARGE, elsewhere(LARGE, "n1", kind="gpu.larger")),
+        BROKEN_UP,
+        seen=2,
+        lacking=("stand-in-large",),
+    ),
+    Case(
+        "a-stand-in-with-what-its-pod-demands-of-nodes",
+        node("template", TWO),
+        (*RUNNING, LARGE, elsewhere(_demanding(LARGE, "other"), "n1")),
+        BROKEN_UP,
+        seen=2,
+        lacking=("stand-in-large",),
+    ),
+    # What of several pods was left for the next round gets its own node then.
+    Case(
+        "the-third-of-three-where-a-node-holds-two",
+        node("template", TWO),
+        (pod("p0", 9, on="n1"), pod("p1", 9, on="n1"), pod("p2", 9), elsewhere(pod("p2", 9), "n1")),
+        (node("n1", TWO),),
+        seen=2,
+        lacking=("stand-in-p2",),
+        makes=1,
     ),
     Case(
         "with-one-gpu-in-a-node-sums-say-the-truth",

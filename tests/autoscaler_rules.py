@@ -47,9 +47,11 @@ class _Room:
         terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
             "nodeSelectorTerms"
         ]
-        (rule,) = terms[0]["matchExpressions"]
-        assert rule["operator"] == "NotIn"
-        return self.labels.get(rule["key"]) not in rule["values"]
+        (term,) = terms
+        return all(
+            (self.labels.get(rule["key"]) in rule["values"]) is {"In": True, "NotIn": False}[rule["operator"]]
+            for rule in term["matchExpressions"]
+        )
 
 
 def _asked(pod: type_of_object) -> type_of_object:

@@ -19,9 +19,9 @@ from typing import Final
 from benchmarks.__main__ import over_budget
 from benchmarks.placement.published import published
 from benchmarks.placement.tasks import Done, Task, carry_out, read
-from benchmarks.placement.traces import TraceError, node_list, pod_lists
 from benchmarks.processes import machine
 from gpushare.model.device import Placement
+from gpushare.simulate.openb import TraceError, node_list, pod_lists
 
 ROOT: Final = Path(__file__).parent.parent.parent
 #: Beside the checkout; the data is not ours to hand on.

@@ -4,8 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.placement.replay import replay
-from benchmarks.placement.traces import (
+from gpushare.model.device import Placement
+from gpushare.simulate.openb import (
     MILLI,
     TraceNode,
     TracePod,
@@ -15,7 +15,7 @@ from benchmarks.placement.traces import (
     read_nodes,
     read_pods,
 )
-from gpushare.model.device import Placement
+from gpushare.simulate.replay import replay
 
 #: What arrives, in parts of what the cluster's GPUs have.
 RATIO: Final = 1.3

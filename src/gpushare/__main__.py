@@ -18,12 +18,20 @@ GROUPS: Final = {
             "gpushare.admission.__main__",
             "the admission webhook, for clusters without policies of their own",
         ),
+        "dashboard": (
+            "gpushare.dashboard.__main__",
+            "a page that shows all GPUs, who holds what and who waits",
+        ),
         "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
     },
     "tools, for people": {
         "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
         "doctor": ("gpushare.doctor.__main__", "what is wrong with a cluster or a node, and what to do"),
         "config": ("gpushare.config.__main__", "what can be set, what is set, whether a file is right"),
+        "simulate": (
+            "gpushare.simulate.__main__",
+            "where pods would land, and how many more nodes would be enough",
+        ),
         "node-template": (
             "gpushare.nodetemplate.__main__",
             "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",

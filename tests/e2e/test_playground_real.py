@@ -61,6 +61,8 @@ WHOLE = (
     "resource_policy",
     "elastic_quota",
     "topology",
+    "defragmentation",
+    "autoscaling",
 )
 
 

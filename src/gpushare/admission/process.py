@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.admission.app import ReviewApp
-from gpushare.admission.bounded import bounded_server
 from gpushare.admission.keeper import Keeper, Pace
 from gpushare.admission.metrics import Metrics
 from gpushare.admission.places import TokenPlaces
@@ -24,6 +23,7 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.session import Session
 from gpushare.model import names
 from gpushare.model.requested import Counting
+from gpushare.serving.bounded import bounded_server
 from gpushare.serving.probes import Probes
 from gpushare.serving.server import Server, bind, write_ports
 from gpushare.signals import told_to_end

@@ -1,22 +1,16 @@
 """From what was read to the text that is written: which of the forms, and what is said on stderr."""
 
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.columns import printable
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl, Round
 from gpushare.inspect.listing import unknown_node
+from gpushare.inspect.shown import Shown
 from gpushare.inspect.source import read
 from gpushare.inspect.usage import usage_of
 from gpushare.model import names
-
-
-class Shown(NamedTuple):
-    """``text`` for stdout, and ``remarks`` for stderr, a line each."""
-
-    text: str
-    remarks: tuple[str, ...]
 
 
 def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
@@ -24,6 +18,10 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
 
     ``begun`` is a reading that was started before. Raises ``InspectError``.
     """
+    if options.advise:
+        from gpushare.inspect.advising import advised
+
+        return advised(kubectl, options, begun)
     snapshot = read(kubectl, options.node, begun)
     cluster = usage_of(snapshot.nodes, snapshot.pods)
     remarks = [f"warning: {printable(warning)}" for warning in cluster.warnings]

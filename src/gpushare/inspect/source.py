@@ -7,6 +7,7 @@ import msgspec
 from gpushare.inspect.errors import KubectlFailed, UnreadableAnswer
 from gpushare.inspect.kubectl import Kubectl, Round
 from gpushare.inspect.listing import begin, nodes_path, pods_path, unknown_node
+from gpushare.model import names
 from gpushare.model.objects import ListMeta, Node, Pod
 
 _TRIES: Final = 3
@@ -59,7 +60,7 @@ def _read_once(kubectl: Kubectl, node: str | None, begun: Round) -> Snapshot:
     while True:
         page = _decoded(_PODS, pods_answer, pods_path(node))
         for pod in page.items or ():
-            if not pod.finished:
+            if not pod.finished and pod.spec.scheduler_name != names.STAND_IN_SCHEDULER:
                 (pods if pod.spec.node_name else waiting).append(pod)
         if not page.metadata.continue_:
             return Snapshot(nodes, pods, waiting)

@@ -4,16 +4,23 @@ Every method raises ``ApiError``, ``Unreachable``, ``CredentialError``, ``Invali
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from gpushare.kube.errors import MalformedAnswer
 from gpushare.kube.listing import list_pages
-from gpushare.kube.session import MERGE_PATCH, Session, segment
+from gpushare.kube.session import MERGE_PATCH, STRATEGIC_PATCH, Session, segment
 from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget, decode_budget
-from gpushare.model.hosting import Guest, HostingNode, decode_guest, decode_hosting
+from gpushare.model.hosting import (
+    Guest,
+    HostingNode,
+    TaintedNode,
+    decode_guest,
+    decode_hosting,
+    decode_tainted,
+)
 from gpushare.model.objects import Node, Pod, decode_node, decode_pod
 
 T = TypeVar("T")
@@ -74,6 +81,9 @@ class NodeWriter(Protocol):
 
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         """Set capacity and allocatable, or with ``None`` remove them; raises ``KubeError``."""
+
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        """Set fields of the node's condition ``kind``, or with ``None`` remove it; raises ``KubeError``."""
 
 
 class Client:
@@ -182,6 +192,39 @@ class Client:
         """The node of that name with its taints, or none: a read that needs no right but that to list nodes."""
         return await self._list("/api/v1/nodes", decode_hosting, f"metadata.name={node}", "")
 
+    async def create_pod(self, manifest: Mapping[str, Any]) -> None:
+        """Make a pod in its namespace; ``ApiError.conflict`` if one of its name is there."""
+        path = f"/api/v1/namespaces/{segment(manifest['metadata']['namespace'])}/pods"
+        await self._session.request("POST", path, body=_encode(manifest), timeout_s=self._timeout_s)
+
+    async def delete_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """Delete the pod of that UID at once, whatever its budgets say; ``ApiError.conflict`` if its UID is another."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": uid},
+        }
+        await self._session.request(
+            "DELETE", _pod_path(namespace, name), body=_encode(body), timeout_s=self._timeout_s
+        )
+
+    async def set_condition(
+        self, namespace: str, name: str, condition: Mapping[str, str], *, uid: str
+    ) -> None:
+        """Give a pod that has no conditions yet this one."""
+        patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        await self._merge(f"{_pod_path(namespace, name)}/status", patch)
+
+    async def list_tainted(self, name: str) -> list[TaintedNode]:
+        """The node of that name with its taints as they stand, or none."""
+        return await self._list("/api/v1/nodes", decode_tainted, f"metadata.name={name}", "")
+
+    async def set_taints(self, name: str, taints: list[dict[str, Any]], *, resource_version: str) -> None:
+        """Replace a node's taints; ``ApiError.conflict`` if it was changed since ``resource_version``."""
+        patch = {"metadata": {"resourceVersion": resource_version}, "spec": {"taints": taints}}
+        await self._merge(_node_path(name), patch)
+
     async def get_node(self, name: str) -> Node:
         """The node as it is now; ``ApiError.not_found`` if there is none."""
         return await self._get(_node_path(name), decode_node)
@@ -213,6 +256,13 @@ class Client:
             f"{_node_path(name)}/status", {"status": {"capacity": resources, "allocatable": resources}}
         )
 
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        """Set fields of one of the node's conditions, and leave all others; with ``None`` remove it."""
+        one = {"$patch": "delete", "type": kind} if said is None else {"type": kind, **said}
+        await self._merge(
+            f"{_node_path(name)}/status", {"status": {"conditions": [one]}}, content_type=STRATEGIC_PATCH
+        )
+
     async def _get(self, path: str, decode: Callable[[bytes], T]) -> T:
         answer = await self._session.request("GET", path, timeout_s=self._timeout_s)
         try:
@@ -236,13 +286,13 @@ class Client:
                 raise MalformedAnswer(path, f"an item is not what was asked for ({error})") from error
         return found
 
-    async def _merge(self, path: str, patch: object) -> None:
+    async def _merge(self, path: str, patch: object, *, content_type: str = MERGE_PATCH) -> None:
         # Setting the same values twice is setting them once, so the server may ask us to come back.
         await self._session.request(
             "PATCH",
             path,
             body=_encode(patch),
-            content_type=MERGE_PATCH,
+            content_type=content_type,
             timeout_s=self._timeout_s,
             idempotent=True,
         )

@@ -1,7 +1,8 @@
 """Tells people what happened, through events.k8s.io/v1.
 
 ``record`` only notes; ``run`` writes. The same news of the same object within some minutes is one Event whose
-``series`` counts; its count is written at growing distances, so that a pod that is refused every
+``series`` counts, and so is news of one ``cause`` whose words differ (its figures do): a written Event's note cannot be changed, so
+the first one stays. The count is written at growing distances, so that a pod that is refused every
 second costs a few writes a minute. All is bounded: what waits, what is remembered, how long a note is.
 """
 
@@ -44,6 +45,7 @@ class _Known:
     """An Event that we wrote or shall write. ``written`` is the count that the server knows; 0 before it exists."""
 
     news: type_of_news
+    note: str
     namespace: str
     name: str
     first_ns: int
@@ -59,9 +61,16 @@ class Recorder(Protocol):
     """Where events for people go: what those who tell them need of an ``EventRecorder``."""
 
     def record(
-        self, regarding: ObjectReference, *, kind: type_of_kind, reason: str, action: str, note: str
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: type_of_kind,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
     ) -> None:
-        """Say ``note`` about ``regarding``; never blocks."""
+        """Say ``note`` about ``regarding``; never blocks. News of the same ``cause`` are the same, whatever their words."""
 
 
 class EventRecorder:
@@ -106,20 +115,24 @@ class EventRecorder:
         reason: str,
         action: str,
         note: str,
+        cause: str = "",
     ) -> None:
         """Note the news; never blocks, never raises. ``note`` is cut to 1024 bytes of UTF-8.
+
+        ``cause`` tells news of one reason apart, where given; else ``note`` does.
 
         ``reason`` (``FailedBinding``) and ``action`` (``Binding``) are words for programs, at most 128 characters.
         """
         now_ns, now_s = self._clock.time_ns(), self._clock.monotonic()
-        news = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], _cut(note))
+        note = _cut(note)
+        news = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], cause or note)
         known = self._known.pop(news, None)
         if known is not None and (known.written == 0 or now_s - known.last_s < SERIES_END_S):
             known.count += 1
             known.last_ns, known.last_s = now_ns, now_s
         else:
             name = f"{regarding.name[: _NAME_LIMIT - 17]}.{os.urandom(8).hex()}"
-            known = _Known(news, regarding.namespace or "default", name, now_ns, now_ns, now_s)
+            known = _Known(news, note, regarding.namespace or "default", name, now_ns, now_ns, now_s)
         self._known[news] = known
         if len(self._known) > self._known_limit:
             self._known.popitem(last=False)
@@ -187,7 +200,7 @@ class EventRecorder:
         return 0.0
 
     async def _create(self, known: _Known) -> None:
-        regarding, kind, reason, action, note = known.news
+        regarding, kind, reason, action, _ = known.news
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -198,7 +211,7 @@ class EventRecorder:
             "type": kind,
             "reason": reason,
             "action": action,
-            "note": note,
+            "note": known.note,
             "regarding": _as_object(regarding),
         }
         try:

@@ -28,6 +28,8 @@ from gpushare.kube.posting import Posts
 from gpushare.kube.quick_aiohttp import aiohttp
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists that are maps by what their elements are called, such as the conditions of a node."""
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 """Longest line of a watch; an object has at most 1.5 MiB in etcd, some servers allow more."""
 _CONNECT_S = 5.0
@@ -79,6 +81,8 @@ class Session:
 
     def __init__(self, access: Access, *, clock: Clock = SYSTEM_CLOCK, connections: int = 128) -> None:
         self.access = access
+        self.server_date = ""
+        """What time the server said that it is (header ``Date``) with the last answer, as it wrote it."""
         self._clock = clock
         self._connections = connections
         self._base = access.server.rstrip("/")
@@ -260,6 +264,7 @@ class Session:
                 **self._fixed,
             ) as response:
                 status = response.status
+                self.server_date = response.headers.get("Date", "")
                 answer = await response.read()
                 if status < 300:
                     return status, None, answer, generation

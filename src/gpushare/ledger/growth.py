@@ -85,6 +85,20 @@ class Growth:
         found: list[int] = self._one_by_one(placed)[:, 0].tolist()
         return found
 
+    def fragments_mib(self) -> int:
+        """How much of what is free the mix could not use on average, over all columns; 0 before anything has arrived."""
+        self._renew()
+        if not self._weighed.weight:
+            return 0
+        columns, width = self._columns, self._columns.width
+        given = (columns.room_units[:, :width] != SHUT) & (columns.no_memory[:width] == 0)
+        free_mib = np.maximum(columns.total_mib[:, :width] - columns.taken_mib[:, :width], 0) * given
+        open_to = np.where(columns.no_memory[:width] + columns.core_pods[:width] == 0, OPEN_TO_MEMORY, 0)
+        open_to |= np.where(columns.no_core[:width] + columns.memory_pods[:width] == 0, OPEN_TO_CORE, 0)
+        lines = columns.free_cpu_milli[:width], open_to, columns.unit_mib[:width]
+        state = State(free_mib, columns.fit_units[:, :width], columns.free_core[:, :width], *lines)
+        return int(self._weighed.fragments(state).sum()) // self._weighed.weight
+
     def _renew(self) -> None:
         if self._mix.weights is not self._weights:
             self._weights = self._mix.weights

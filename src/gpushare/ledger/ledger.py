@@ -49,6 +49,8 @@ class Ledger:
         self._refusals = Refusals(self._columns)
         self._left = LeftOver(self._columns)
         self._growth = Growth(self._columns)
+        self.fragments_mib = self._growth.fragments_mib
+        """How much of what is free the mix of arrivals could not use on average (``ledger.fragmentation``)."""
         self._near = Nearness()
         # Names that were found last, and where: mostly they are asked for again at once, to be scored.
         self._found: tuple[list[str], Places] | None = None
@@ -112,6 +114,10 @@ class Ledger:
         """The node as it was last set, ``None`` if it is not known."""
         book = self._nodes.get(name)
         return None if book is None else book.devices
+
+    def node_names(self) -> list[str]:
+        """Every known node."""
+        return list(self._column_of)
 
     def set_free_cpu(self, name: str, milli: int | None) -> None:
         """How many thousandths of processors a known node's pods leave (``None``: nobody knows)."""
@@ -325,9 +331,11 @@ class Ledger:
     def usage(self, node: str) -> NodeUsage:
         """What the node's GPUs have and what is held of them, and what is held of GPUs not there."""
         book = self._nodes.get(node)
-        if book is None:
-            return NodeUsage(node, None, (), ())
-        return usage_of(book, self._held.__getitem__)
+        return NodeUsage(node, None, (), ()) if book is None else usage_of(book, self._held.__getitem__)
+
+    def columns_by_node(self) -> tuple[Columns, Mapping[str, int]]:
+        """The figures of all GPUs, and the column of each known node; both to be read alone, and at once."""
+        return self._columns, self._column_of
 
     def totals(self) -> Totals:
         """The whole cluster in figures: sums over the arrays, nothing that grows with the number of pods."""
@@ -466,8 +474,7 @@ class Ledger:
         gpu = book.gpus.get(uuid)
         if gpu is None:
             return
-        if gpu.device is not None:
-            assert book.devices is not None
+        if gpu.device is not None and book.devices is not None:
             gpu.refresh(book.devices, shut=book.shut)
             self._columns.write_gpu(book.column, gpu)
         elif gpu.pods:
@@ -484,8 +491,7 @@ class Ledger:
         book.present.clear()
 
     def _drop_unused_gpus(self, book: NodeBook) -> None:
-        unused = [uuid for uuid, gpu in book.gpus.items() if gpu.device is None and not gpu.pods]
-        for uuid in unused:
+        for uuid in [uuid for uuid, gpu in book.gpus.items() if gpu.device is None and not gpu.pods]:
             del book.gpus[uuid]
 
     def _drop_unused_node(self, book: NodeBook) -> None:

@@ -105,6 +105,16 @@ class HostingNode(Node):
     spec: _HostingSpec = msgspec.field(default_factory=_HostingSpec)
 
 
+class _TaintedSpec(NodeSpec):
+    taints: list[dict[str, Any]] | None = None
+
+
+class TaintedNode(Node):
+    """A node with its taints as they stand, so that they can be written back."""
+
+    spec: _TaintedSpec = msgspec.field(default_factory=_TaintedSpec)
+
+
 def objection(guest: Guest, node: HostingNode, there: Iterable[Guest], *, new: bool) -> str:
     """Why ``node`` with the pods ``there`` would not take a pod like ``guest``; empty where it would.
 
@@ -179,6 +189,7 @@ def _amounts(container: Container) -> dict[str, Fraction]:
 
 _GUEST = msgspec.json.Decoder(Guest)
 _HOSTING = msgspec.json.Decoder(HostingNode)
+_TAINTED = msgspec.json.Decoder(TaintedNode)
 
 
 def decode_guest(raw: bytes) -> Guest:
@@ -189,3 +200,8 @@ def decode_guest(raw: bytes) -> Guest:
 def decode_hosting(raw: bytes) -> HostingNode:
     """Raises ``msgspec.MsgspecError`` where it is none."""
     return _HOSTING.decode(raw)
+
+
+def decode_tainted(raw: bytes) -> TaintedNode:
+    """Raises ``msgspec.MsgspecError`` where it is none."""
+    return _TAINTED.decode(raw)

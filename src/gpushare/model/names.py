@@ -8,6 +8,8 @@ from typing import Final
 
 SCHEDULER_NAME: Final = "ack-co-scheduler"
 DAEMON_SET_NAME: Final = "gpushare-device-plugin-ds"
+AGENT_PART: Final = "gpushare-device-plugin"
+"""``app.kubernetes.io/name`` of the node agents' pods."""
 
 # --- resources -------------------------------------------------------------------------------
 GPU_MEM: Final = "aliyun.com/gpu-mem"
@@ -40,8 +42,13 @@ LABEL_MAX_PODS: Final = "ack.node.gpu.max-pod"
 LABEL_MAX_NODE_PODS: Final = "gpushare.dev/max-pods-per-node"
 """Ours: how many pods may hold GPU memory of the node, on all its GPUs together."""
 LABEL_DESCRIBED: Final = "gpushare.dev/described"
-"""``true`` on a node that carries ``gpushare.dev/devices``, written with it by the node agent: where the mode's label is
+"""``true`` on a node that carries ``gpushare.dev/devices`` or the condition, written with them by the node agent: where the mode's label is
 taken away, this one keeps the agent's pod on the node until no pod holds a share of it."""
+LABEL_AGENT_PORT: Final = "gpushare.dev/agent-port"
+"""Ours: where the node agent of a node runs beside its kubelet and in no pod, the port of its probes and figures."""
+
+CONDITION_READY: Final = "GPUShareReady"
+"""Ours, a condition of nodes that share: mode, unit, backend, and what is wrong."""
 
 # --- pod labels ------------------------------------------------------------------------------
 LABEL_POD_GPU_COUNT: Final = "aliyun.com/gpu-count"
@@ -95,6 +102,12 @@ ANN_DEFRAGMENTATION: Final = "gpushare.dev/defragmentation"
 """On a pod, set by people: ``"false"`` keeps it from being moved so that another fits, ``"true"`` allows it where its kind does not."""
 ANN_ROOM_MADE: Final = "gpushare.dev/room-made"
 """On a waiting pod: when the scheduler last had others moved for it (unix ns). It bounds how often that is done."""
+LABEL_STANDS_FOR: Final = "gpushare.dev/stands-for"
+"""On a stand-in: the UID of the pod that it stands for, so that an autoscaler makes a node for that."""
+ANN_STANDS_FOR: Final = "gpushare.dev/stands-for"
+"""On a stand-in: namespace and name of that pod, for people."""
+STAND_IN_SCHEDULER: Final = "gpushare-stand-in"
+"""The scheduler that a stand-in names. There is none of that name: it is never to run."""
 ANN_DEVICES: Final = "gpushare.dev/devices"
 """On a node: its GPUs, mode and memory unit, as the node agent found them."""
 ANN_CORDONED: Final = "gpushare.dev/cordoned-gpus"

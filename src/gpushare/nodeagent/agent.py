@@ -28,6 +28,7 @@ from gpushare.nodeagent.cdi.folders import CdiFolders
 from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.device_lists import HEALTHY, UNHEALTHY, DeviceList, device_list, resources_of
 from gpushare.nodeagent.discovery import GpuWatch, Inventory
+from gpushare.nodeagent.figures import Figures
 from gpushare.nodeagent.footprint import settle, trim
 from gpushare.nodeagent.health import HealthBook
 from gpushare.nodeagent.isolation.driver_limits import DriverLimits, due_of
@@ -38,17 +39,19 @@ from gpushare.nodeagent.leaving import handed_over, rights_are_gone
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.news import NodeNews
 from gpushare.nodeagent.node_status import Advertised, NodeStatus
-from gpushare.nodeagent.nodes import ReportingNode, decode_reporting_node
+from gpushare.nodeagent.nodes import NodeHandler, ReportingNode, decode_reporting_node
 from gpushare.nodeagent.nvml import Nvml
 from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.pod_resources import KubeletPodResources, Listing
 from gpushare.nodeagent.pods_on_node import PodsOnNode
 from gpushare.nodeagent.probes import Probes
+from gpushare.nodeagent.readiness import condition_of
 from gpushare.nodeagent.reconcile import Reconciler
 from gpushare.nodeagent.registration import ResourceServer
 from gpushare.nodeagent.settings import SOCKETS, Settings
 from gpushare.nodeagent.socket_names import new_generation, socket_name
 from gpushare.nodeagent.succession import Succession
+from gpushare.nodeagent.usage_history import UsageHistory
 from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
@@ -112,6 +115,7 @@ class Agent:
             shimmed=self._isolation.shimmed,
         )
         self._isolation.attend(self._access)
+        self._history = UsageHistory(clock)
         self._watchdog = Watchdog(
             isolation.watch,
             self._book,
@@ -120,6 +124,7 @@ class Agent:
             metrics=self.metrics,
             clock=clock,
             on_change=self._converge,
+            on_used=self._history.take,
         )
         self._allocator = Allocator(
             self._book,
@@ -133,6 +138,18 @@ class Agent:
             metrics=self.metrics,
             clock=clock,
             on_answer=self._reconciler.trigger,
+        )
+        self.figures = Figures(
+            self.metrics,
+            lambda: {
+                "present": self._present,
+                "minors": lambda: dict(self._inventory.minors) if self._inventory is not None else {},
+                "book": self._book,
+                "whole": self._whole,
+                "watched": self._watchdog,
+                "directories": self._isolation.directories,
+                "proc": isolation.watch.proc,
+            },
         )
         self._status = NodeStatus(settings.node, self._client, clock)
         self._succession = Succession(
@@ -150,12 +167,13 @@ class Agent:
             clock=clock,
             look=self._look,
             between=self._limits.look_at_new,
+            on_xid=self.figures.readings.take_xid,
         )
         self._node_informer: Informer[ReportingNode] = Informer(
             session,
             "/api/v1/nodes",
             decode_reporting_node,
-            _NodeHandler(self),
+            NodeHandler(self.on_node),
             params={"fieldSelector": f"metadata.name={settings.node}"},
         )
         self._pod_informer: Informer[BoundPod] = Informer(
@@ -186,7 +204,8 @@ class Agent:
         """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
         listener: asyncio.Server | None = None
         if self._settings.listen is not None:
-            listener = await Probes(self.missing, self.metrics.exposition).start(*self._settings.listen)
+            probes = Probes(self.missing, self.figures.exposition, self._history.pages)
+            listener = await probes.start(*self._settings.listen)
             logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
         self._watchdog.attend()
         self._limits.attend()
@@ -324,7 +343,8 @@ class Agent:
             self._converge()  # what is said of a node that shares nothing depends on what is still held
 
     def _look(self, nvml: Nvml) -> None:
-        """Who uses the GPUs, and what they may; called in NVML's thread."""
+        """How the GPUs fare, who uses them, and what they may; called in NVML's thread."""
+        self.figures.readings.look(nvml)
         self._watchdog.look(nvml)
         self._limits.look(nvml)
 
@@ -394,14 +414,14 @@ class Agent:
             self._reconciler.trigger()
         self._plan_limits()
         wanted = resources_of(node.mode)
-        self._news.troubles(
-            self._inventory if wanted else Inventory(),
-            access=self._access.trouble if wanted else "",
-            faults=self._access.faults if wanted else (),
-            isolation=self._isolation.alarm if wanted else "",
-            fallen=self._isolation.fallen if wanted else "",
-            mode=node.mode.value,
-        )
+        inventory = self._inventory if wanted else Inventory()
+        wrong = {
+            "access": self._access.trouble if wanted else "",
+            "isolation": self._isolation.alarm if wanted else "",
+            "fallen": self._isolation.fallen if wanted else "",
+        }
+        faults = self._access.faults if wanted else ()
+        self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for resource in SOCKETS:
             if resource in wanted and node.devices:
                 self._advertise(resource, node)
@@ -417,6 +437,7 @@ class Agent:
                 devices_annotation(node.mode, node.unit, node.devices, node.near) if described else None,
                 str(len(node.devices)) if shares else None,
                 self._isolation.active if described and wanted else None,
+                condition_of(node, inventory, active=self._isolation.active, **wrong) if wanted else None,
             )
         )
 
@@ -475,21 +496,3 @@ class Agent:
                 await self._recorder.flush()
         except TimeoutError:
             logger.warning("some events were not written")
-
-
-class _NodeHandler:
-    """Feeds our node to the agent."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def synced(self) -> None:
-        """The first list is complete."""
-
-    def upsert(self, item: ReportingNode) -> None:
-        """The node was added or changed."""
-        self._agent.on_node(item)
-
-    def remove(self, key: str, last: ReportingNode) -> None:
-        """The node is gone."""
-        self._agent.on_node(None)

@@ -54,6 +54,7 @@ class Inventory:
 class GpuWatch:
     """Runs the thread. ``on_change`` is called in the event loop with each new inventory.
 
+    ``on_xid`` is called in the thread with each XID, whether it counts against the GPU or not (UUID, number).
     ``look`` is called in the thread every ``Pace.watch_s`` while there are GPUs, and may ask NVML; ``between`` each other time
     that the thread wakes, ``Pace.wait_s`` later at most.
     """
@@ -68,6 +69,7 @@ class GpuWatch:
         clock: Clock = SYSTEM_CLOCK,
         look: Callable[[Nvml], None] | None = None,
         between: Callable[[Nvml], None] | None = None,
+        on_xid: Callable[[str, int], None] = lambda uuid, xid: None,
     ) -> None:
         self._nvml = nvml
         self._on_change = on_change
@@ -76,6 +78,7 @@ class GpuWatch:
         self._clock = clock
         self._look = look
         self._between = between
+        self._on_xid = on_xid
         self._known: dict[str, FoundGpu] = {}
         self._near: dict[tuple[str, str], int] = {}
         self._left_out: tuple[str, ...] = ()
@@ -201,6 +204,7 @@ class GpuWatch:
             if events is None:
                 self._stop.wait(wait_s)
             for event in events or ():
+                self._on_xid(event.uuid, event.xid)
                 counts = self._health.take_xid(event.uuid, event.xid, self._clock.monotonic())
                 level = logging.ERROR if counts else logging.INFO
                 logger.log(

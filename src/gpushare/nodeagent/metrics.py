@@ -42,7 +42,7 @@ class Family:
         """As Prometheus reads it."""
         head = [f"# HELP {self._name} {self._text}", f"# TYPE {self._name} {self._kind}"]
         return head + [
-            f"{self._name}{_labelled(self._labels, labels)} {value:g}"
+            f"{self._name}{_labelled(self._labels, labels)} {_number(value)}"
             for labels, value in sorted(self._values.items())
         ]
 
@@ -212,6 +212,16 @@ class Metrics:
 
 
 def _labelled(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """``{name="value",…}``; our values are resource names and words, which need no escapes."""
-    pairs = ",".join(f'{name}="{value}"' for name, value in zip(names, values, strict=True))
+    """``{name="value",…}``."""
+    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
     return f"{{{pairs}}}" if pairs else ""
+
+
+def _escaped(value: str) -> str:
+    # Names of models and of processes may hold anything.
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    """All digits: bytes are counted, and a counter that is rounded seems to stand still."""
+    return f"{value:.0f}" if float(value).is_integer() else repr(value)

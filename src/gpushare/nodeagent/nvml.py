@@ -15,6 +15,7 @@ import pynvml
 
 from gpushare.nodeagent.driver_loading import Driver
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+from gpushare.nodeagent.gpu_readings import GpuReading, reading_of
 from gpushare.nodeagent.isolation.judging import GpuProcess
 from gpushare.nodeagent.memory_limits import limit_bytes, set_limit, why_not
 from gpushare.nodeagent.nearness import Seen, near_of, type_of_pairs
@@ -79,6 +80,9 @@ class Nvml(Protocol):
 
     def processes(self) -> Sequence[GpuProcess]:
         """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
+
+    def readings(self) -> Sequence[GpuReading]:
+        """What each GPU tells of itself; a GPU that is lost tells nothing."""
 
     def can_limit(self, root: str) -> Mapping[str, str]:
         """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can.
@@ -157,6 +161,10 @@ class DriverNvml:
     def processes(self) -> Sequence[GpuProcess]:
         """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
         return [one for uuid, handle in list(self._handles.items()) for one in self._usage.of(uuid, handle)]
+
+    def readings(self) -> Sequence[GpuReading]:
+        """What each GPU tells of itself; a GPU that is lost tells nothing."""
+        return [reading_of(uuid, handle) for uuid, handle in list(self._handles.items())]
 
     def can_limit(self, root: str) -> Mapping[str, str]:
         """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can."""

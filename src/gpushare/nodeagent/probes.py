@@ -5,7 +5,7 @@ A web framework would cost more memory than the rest of this program's state; th
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 logger = logging.getLogger(__name__)
@@ -21,15 +21,25 @@ _PHRASES: Final = {
     503: "Service Unavailable",
 }
 _TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json"
 _EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Probes:
-    """Serves until closed. ``missing`` says what is not ready yet, a text each; ``exposition`` gives the metrics."""
+    """Serves until closed. ``missing`` says what is not ready yet, a text each; ``exposition`` gives the metrics.
 
-    def __init__(self, missing: Callable[[], list[str]], exposition: Callable[[], bytes]) -> None:
+    ``pages`` are others by their path, in JSON.
+    """
+
+    def __init__(
+        self,
+        missing: Callable[[], list[str]],
+        exposition: Callable[[], bytes],
+        pages: Mapping[str, Callable[[], bytes]] | None = None,
+    ) -> None:
         self._missing = missing
         self._exposition = exposition
+        self._pages = pages or {}
         self._open = 0
 
     async def start(self, host: str, port: int) -> asyncio.Server:
@@ -73,7 +83,10 @@ class Probes:
             )
         if path == "/metrics":
             return 200, _EXPOSITION, self._exposition()
-        return 404, _TEXT, b"there are /healthz, /readyz and /metrics\n"
+        if path in self._pages:
+            return 200, _JSON, self._pages[path]()
+        there = ", ".join(("/healthz", "/readyz", "/metrics", *self._pages))
+        return 404, _TEXT, f"there are {there}\n".encode()
 
 
 def _response(status: int, kind: str, body: bytes, *, head: bool = False) -> bytes:

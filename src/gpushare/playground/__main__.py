@@ -73,8 +73,11 @@ async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
         images=options.images,
         control=control,
         isolation=options.isolation,
+        dashboard=not options.exit,
     ) as cluster:
         print(f"The cluster is up after {time.monotonic() - started_s:.1f} s.", flush=True)
+        if cluster.dashboard_url:
+            print(f"Look at it, live: {cluster.dashboard_url}", flush=True)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         code = 0
         if options.walk:
@@ -135,9 +138,12 @@ The cluster stays up until Ctrl-C. In another terminal:
   kubectl get nodes
   kubectl apply -f examples/02-job-co-scheduler.yaml     # or a manifest of your own
   kubectl inspect cgpu -d
+  gpushare doctor
   kubectl logs -f job/gpu-share-sample
 
+Dashboard: {cluster.dashboard_url}
 Logs of every part: {cluster.state}/log/
+Metrics of every part (targets for Prometheus' file_sd_configs, docs/guide/metrics.md): {cluster.state}/metrics.json
 GPUs of every node (edit to switch faults on, docs/fakegpu.md): {cluster.state}/gpus/"""
 
 

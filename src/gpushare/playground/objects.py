@@ -13,8 +13,15 @@ from urllib.parse import quote
 import msgspec
 
 from gpushare.kube.errors import ApiError
-
-Json = dict[str, Any]
+from gpushare.model.json_objects import Json as Json
+from gpushare.model.json_objects import annotations_of as annotations_of
+from gpushare.model.json_objects import key_of as key_of
+from gpushare.model.json_objects import labels_of as labels_of
+from gpushare.model.json_objects import name_of as name_of
+from gpushare.model.json_objects import namespace_of as namespace_of
+from gpushare.model.json_objects import spec_of as spec_of
+from gpushare.model.json_objects import status_of as status_of
+from gpushare.model.json_objects import uid_of as uid_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,51 +51,10 @@ REPLICA_SETS: Final = Kind("apps/v1", "ReplicaSet", "replicasets")
 DEPLOYMENTS: Final = Kind("apps/v1", "Deployment", "deployments")
 
 
-def name_of(item: Json) -> str:
-    """``metadata.name``."""
-    return str(item["metadata"]["name"])
-
-
-def namespace_of(item: Json) -> str:
-    """``metadata.namespace``, empty for objects of the whole cluster."""
-    return str(item["metadata"].get("namespace") or "")
-
-
-def uid_of(item: Json) -> str:
-    """``metadata.uid``."""
-    return str(item["metadata"].get("uid") or "")
-
-
-def key_of(item: Json) -> str:
-    """``namespace/name``, or ``name`` for objects of the whole cluster."""
-    namespace = namespace_of(item)
-    return f"{namespace}/{name_of(item)}" if namespace else name_of(item)
-
-
 def split_key(key: str) -> tuple[str, str]:
     """Namespace and name of ``namespace/name``."""
     namespace, _, name = key.rpartition("/")
     return namespace, name
-
-
-def labels_of(item: Json) -> Mapping[str, str]:
-    """``metadata.labels``, never ``None``."""
-    return item["metadata"].get("labels") or {}
-
-
-def annotations_of(item: Json) -> Mapping[str, str]:
-    """``metadata.annotations``, never ``None``."""
-    return item["metadata"].get("annotations") or {}
-
-
-def spec_of(item: Json) -> Json:
-    """``spec``, never ``None``."""
-    return item.get("spec") or {}
-
-
-def status_of(item: Json) -> Json:
-    """``status``, never ``None``."""
-    return item.get("status") or {}
 
 
 def is_deleting(item: Json) -> bool:

@@ -10,6 +10,7 @@ from gpushare.kube.errors import KubeconfigError
 from gpushare.model.device import Placement
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.autoscaling_options import autoscaling_of
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.options import ROLE
 from gpushare.scheduler.process import Settings, serve
@@ -40,6 +41,7 @@ def _settings(options: SimpleNamespace) -> Settings:
         reservation_ttl_s=options.reservation_ttl,
         lease=lease,
         defragmentation=limits if options.defragmentation else None,
+        autoscaling=autoscaling_of(options),
     )
 
 

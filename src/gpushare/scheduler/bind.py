@@ -16,7 +16,7 @@ reservation's time runs on, and the pod is asked about again.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -107,6 +107,8 @@ class Binder:
         self._gangs.on_kept = self._prolong
         self._gangs.on_given_up = self._not_coming
         self._gangs.monotonic = clock.monotonic
+        self.on_stale: Callable[[str, str, str], None] = lambda uid, key, node: None
+        """Called with UID, ``namespace/name`` and node of a pod whose share was reserved for a Binding that never came."""
 
     async def bind(self, args: BindingArgs) -> None:
         """Bind the pod to the node, or raise ``BindRefused``. Safe to repeat."""
@@ -311,3 +313,4 @@ class Binder:
                 logger.info("pod %s: its binding to node %s never came, the share is free", key, held.node)
                 self._release(uid)
                 self._gangs.lost(uid)
+                self.on_stale(uid, key, held.node)

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 #: was refused before its watch told of it is remembered.
 LOOK_S: Final = 1.0
 KEPT_S: Final = 180.0
+#: Seconds until a pod for which room is kept, and which nobody tries, is asked for again; twice as long each time.
+AGAIN_S: Final = 4.0
 _UNSEEN_S: Final = 10.0
 #: Waiting pods remembered (each with the names of the nodes it was offered), looked at for one act, and tries to find pods
 #: that may go. Acts of other schedulers that are remembered.
@@ -95,10 +97,12 @@ class _Place:
 
 @dataclass(slots=True)
 class _Kept:
-    """Room that is kept for a waiting pod since then, and who has to leave for it yet."""
+    """Room that is kept for a waiting pod since then, who has to leave for it yet, and when it is to be tried (again)."""
 
     since_s: float
     leaving: set[str] = field(default_factory=set)
+    try_s: float = 0.0
+    again_s: float = AGAIN_S
 
 
 class _Barred(dict[str, str]):
@@ -180,7 +184,8 @@ class Defragmenter:
         plan = self._ledger.plan(record.request, (place.node,), _nobody)
         if plan is not None:
             self._ledger.keep(record.uid, record.request, plan)
-            self._kept[record.uid] = _Kept(self._clock.monotonic())
+            now_s = self._clock.monotonic()
+            self._kept[record.uid] = _Kept(now_s, try_s=now_s + AGAIN_S)
             # kube-scheduler may have asked about it already, and was told that its place is taken.
             self._hurry([record.uid])
 
@@ -223,8 +228,9 @@ class Defragmenter:
             elif now_s > kept.since_s + KEPT_S:
                 del self._kept[uid]
                 self._give_back(uid)
-            elif kept.leaving and not kept.leaving & self._view.bound.keys():
-                kept.leaving.clear()
+            elif now_s >= kept.try_s and not kept.leaving & self._view.bound.keys():
+                # One try may be lost: kube-scheduler may find that node shut, or its caches behind, and has no reason to ask again.
+                kept.try_s, kept.again_s = now_s + kept.again_s, 2 * kept.again_s
                 self._hurry([uid])
         for place in self._places[:]:
             if now_s > place.since_s + KEPT_S:
@@ -234,6 +240,8 @@ class Defragmenter:
     def _give_back(self, *keys: str) -> None:
         for key in keys:
             self._ledger.unkeep(key)
+        # Nothing happens in the cluster when room is not kept any more, so nobody but us wakes those who were refused for it.
+        self._hurry([uid for uid in (*keys, *self._refused) if uid in self._view.waiting])
         self._view.on_freed()
 
     def _due(self) -> list[str]:
@@ -297,7 +305,8 @@ class Defragmenter:
             if host is None:
                 continue
             if room_now(host, request) is not None:
-                return Outlook(None)  # it is only to be tried again
+                self._hurry([record.uid])  # it is only to be tried again
+                return Outlook(None)
             best = cheaper_way(host, elsewhere, request, best, most_moves=self._limits.most_moves)
             await asyncio.sleep(0)
         return best
@@ -419,7 +428,8 @@ class Defragmenter:
                 asked = None
             target = None if asked is None else self._ledger.plan(asked, (move.target.node,), _nobody)
             if asked is None or target is None:
-                self._give_back(uid, *(one.key for one in places.values()))
+                for key in (uid, *(one.key for one in places.values())):
+                    self._ledger.unkeep(key)
                 return None
             mover = movers[move.pod]
             # The pod's own UID would end with it; this one is of no pod.

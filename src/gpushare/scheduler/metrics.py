@@ -1,19 +1,37 @@
 """What the scheduler tells Prometheus."""
 
-from typing import Final
+import asyncio
+import zlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics import Counter, Histogram
+from prometheus_client.registry import Collector
 
 from gpushare.serving.probes import Exposition
+
+if TYPE_CHECKING:
+    from gpushare.ledger import Ledger
+    from gpushare.scheduler.gpu_table import GpuTable, Snapshot
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
-class Metrics(Exposition):
-    """The scheduler's metrics."""
+#: Makes zlib write what gzip reads.
+_GZIP: Final = 16 + zlib.MAX_WBITS
+#: The text repeats itself line by line: more effort makes it hardly smaller.
+_EFFORT: Final = 1
 
-    def __init__(self) -> None:
+
+class Metrics(Exposition):
+    """The scheduler's metrics. ``ledger``: who holds what on which GPU, where GPUs are to be told one by one."""
+
+    def __init__(self, ledger: "Ledger | None" = None) -> None:
         super().__init__()
+        self._ledger = ledger
+        self._table: GpuTable | None = None
+        self._turn = asyncio.Lock()
         self.verb_seconds = Histogram(
             "gpushare_scheduler_verb_duration_seconds",
             "Time from a verb's body being read to its answer being ready.",
@@ -36,3 +54,56 @@ class Metrics(Exposition):
             ["result"],
             registry=self.registry,
         )
+        self.confirmation_seconds = Histogram(
+            "gpushare_scheduler_confirmation_duration_seconds",
+            "Time from a share's being reserved to the watch's showing the pod with it.",
+            registry=self.registry,
+            buckets=_BUCKETS_S,
+        )
+        self.stale = Counter(
+            "gpushare_scheduler_stale_reservations",
+            "Shares that were reserved for a Binding that never came.",
+            registry=self.registry,
+        )
+
+    async def answer(self, *, packed: bool) -> tuple[bytes, bool]:
+        """As ``Exposition``; every GPU's lines are made, and all is packed, in another thread, one scrape after the other."""
+        async with self._turn:
+            taken = self._taken()
+            text = self.render()
+            return await asyncio.to_thread(self._whole, text, taken, packed), packed
+
+    def _taken(self) -> "Snapshot | None":
+        if self._ledger is None:
+            return None
+        # By the first scrape: a start is timed.
+        from gpushare.scheduler import gpu_table
+
+        self._table = self._table or gpu_table.GpuTable()
+        return gpu_table.snapshot(self._ledger)
+
+    def _whole(self, text: bytes, taken: "Snapshot | None", packed: bool) -> bytes:  # noqa: FBT001 - handed through a thread
+        if taken is not None and self._table is not None:
+            text += self._table.render(taken)
+        return zlib.compress(text, _EFFORT, _GZIP) if packed else text
+
+    def watch_by(
+        self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Export ``read()`` as a gauge with one value for each value of ``label``, called at each scrape."""
+        self.registry.register(_ByLabel(name, help_text, label, read))
+
+
+class _ByLabel(Collector):
+    def __init__(
+        self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        self._asked = (name, help_text, label)
+        self._read = read
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        name, text, label = self._asked
+        family = GaugeMetricFamily(name, text, labels=[label])
+        for value, count in sorted(self._read().items()):
+            family.add_metric([value], count)
+        return [family]

@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, SECONDS, SWITCH, UNIT
+from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, SECONDS, SWITCH, TEXT, UNIT
 from gpushare.settings.option import Option, Role
 from gpushare.settings.shared import ACCESS, LOGGING
 
 _MOVES: Final = "defragmentation"
+_SCALING: Final = "autoscaling"
 
 ROLE: Final = Role(
     "scheduler",
@@ -87,7 +88,52 @@ ROLE: Final = Role(
             metavar="PODS",
             group=_MOVES,
         ),
+        Option(
+            "startup-taint",
+            SWITCH,
+            "take the startup taint from nodes whose GPUs are registered",
+            False,
+            group=_SCALING,
+        ),
+        Option(
+            "stand-ins",
+            TEXT,
+            "the namespace in which stand-ins are made for pods that no single GPU holds",
+            absent="none are made",
+            metavar="NAMESPACE",
+            group=_SCALING,
+        ),
+        Option(
+            "stand-ins-kind-label",
+            TEXT,
+            "node label of which equal values mean equal GPUs",
+            "node.kubernetes.io/instance-type",
+            metavar="LABEL",
+            group=_SCALING,
+        ),
+        Option(
+            "stand-ins-wait",
+            SECONDS,
+            "how long a pod waits before it gets a stand-in",
+            30.0,
+            least=0,
+            most=86400,
+            group=_SCALING,
+        ),
+        Option(
+            "stand-ins-most",
+            INTEGER,
+            "stand-ins at one time at most",
+            10,
+            least=1,
+            most=100,
+            metavar="PODS",
+            group=_SCALING,
+        ),
         *LOGGING,
     ),
-    groups={_MOVES: "pods that move so that one fits that waits"},
+    groups={
+        _MOVES: "pods that move so that one fits that waits",
+        _SCALING: "what cluster-autoscaler cannot know by itself",
+    },
 )

@@ -7,7 +7,6 @@ costs whose policy is gone. Of two schedulers the one whose kube-scheduler leads
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -21,6 +20,7 @@ from gpushare.model.objects import Pod
 from gpushare.model.resource_policy import ResourcePolicy, policy_pod_of
 from gpushare.policy.book import PolicyBook
 from gpushare.policy.census import cost_annotations
+from gpushare.scheduler.leading import Leading
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.policy_binding import Pods as PodWriter
 
@@ -74,8 +74,7 @@ class PolicyWriter:
         self._ready = ready
         self._api = api
         self._clock = clock
-        self._lease = lease
-        self._host = socket.gethostname()
+        self._leading = Leading(api, lease)
         self._written: dict[str, tuple[dict[str, Any], float]] = {}
         self._costs: dict[str, float] = {}
         self._backoff = Backoff(first_s=_EVERY_S)
@@ -103,19 +102,13 @@ class PolicyWriter:
         costs = self._costs_due(now_s)
         strays = [one for one in self._policies.strays if one not in self._policies.census.namespaces]
         self._policies.strays.intersection_update(strays)
-        if not (statuses or costs or strays) or not await self._leads():
+        if not (statuses or costs or strays) or not await self._leading.leads():
             return
         for policy, status in statuses:
             await self._write_status(policy, status, now_s)
         await self._write_costs(costs, now_s)
         for namespace in strays:
             await self._clean(namespace)
-
-    async def _leads(self) -> bool:
-        if self._lease is None:
-            return True
-        # kube-scheduler's identity is the name of its machine, here the pod that it shares with us, and a random part.
-        return (await self._api.lease_holder(*self._lease)).startswith(f"{self._host}_")
 
     # --- status -----------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ those protected nobody is ended. Nothing of this is stored: a new leader decides
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import Final, Protocol
 
 from gpushare.kube.clock import Clock
@@ -31,6 +32,8 @@ KEPT_S: Final = 180.0
 #: Pods that are remembered for a look, and tries to find victims that no budget protects.
 _REMEMBERED: Final = 1024
 _TRIES: Final = 5
+#: Waiting pods that are tried again when room is given up.
+_HURRIED: Final = 64
 #: How much further the next look at nodes begins: less than are looked at (of a rule's, half), so that in the end all were.
 _TURN: Final = MOST_TRIED // 2 - 1
 
@@ -67,6 +70,8 @@ class Preemptor:
         self._kept_since: dict[str, float] = {}
         self._turn = 0
         self._woken = asyncio.Event()
+        self.hurry: Callable[[Iterable[str]], None] = lambda uids: None
+        """Called with the UIDs of pods that are to be tried soon."""
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
@@ -117,6 +122,8 @@ class Preemptor:
                 del self._kept_since[uid]
             elif now_s > since_s + KEPT_S:
                 self._ledger.unkeep(uid)
+                # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
+                self.hurry(list(islice(self._view.waiting, _HURRIED)))
                 self._view.on_freed()
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> None:

@@ -22,10 +22,14 @@ from gpushare.model.device import Placement
 from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.app import ExtenderApp
+from gpushare.scheduler.autoscaling_options import Autoscaling
+from gpushare.scheduler.autoscaling_seam import scaling_of
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
+from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.observing import Observing
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_watch import QuotaWatch
@@ -33,6 +37,7 @@ from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
+from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
 from gpushare.serving.quick import QuickProtocol
 from gpushare.serving.server import bind, server_of, write_ports
 
@@ -71,6 +76,7 @@ class Settings:
     lease: tuple[str, str] | None = None
     """Namespace and name of the Lease by which the kube-scheduler beside us leads; ``None``: there is one alone."""
     defragmentation: Limits | None = None
+    autoscaling: Autoscaling | None = None
 
 
 class _Pods:
@@ -156,14 +162,18 @@ async def serve(access: Access, settings: Settings) -> None:
         events = EventRecorder(session, controller="gpushare.dev/scheduler", instance=socket.gethostname())
         ledger = Ledger(node_policy=settings.node_policy)
         reservations = Reservations(settings.reservation_ttl_s)
-        view = ClusterView(ledger, events, reservations.end)
-        decisions = Decisions(view, SYSTEM_CLOCK)
         client = Client(session)
+        metrics = Metrics(ledger)
+        leading = LeadWatch(Leading(client, settings.lease), SYSTEM_CLOCK)
+        observing = Observing(metrics, events, reservations, leading, SYSTEM_CLOCK)
+        view = ClusterView(ledger, events, observing.confirmed)
+        decisions = Decisions(view, SYSTEM_CLOCK)
+        news = WaitingNews(FromDecisions(decisions), events, SYSTEM_CLOCK, leading)
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
+        binder.on_stale = observing.stale
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
-        metrics = Metrics()
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:
             # Mostly nobody asks for it: not to be imported before the first answer.
@@ -179,7 +189,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 told=lambda result: metrics.moved.labels(result).inc(),
             )
         view.on_freed = retries.freed
-        view.gangs.on_planned = retries.hurry
+        view.gangs.on_planned = preemptor.hurry = retries.hurry
         view.quotas.on_admitting = retries.hurry
         quotas = QuotaWatch(session, client, view.quotas, SYSTEM_CLOCK)
         reader = NodeReader(
@@ -191,10 +201,23 @@ async def serve(access: Access, settings: Settings) -> None:
             from gpushare.scheduler.mobility import with_mobility
 
             decode = with_mobility(decode)
-        nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), _Nodes(view))
+        scaling = scaling_of(
+            settings.autoscaling,
+            session,
+            view,
+            events,
+            SYSTEM_CLOCK,
+            settings.lease,
+            metrics,
+            read=lambda: nodes.synced.is_set() and pods.synced.is_set(),
+        )
+        nodes = Informer(
+            session, "/api/v1/nodes", scaling.noticing(node_decoder(reader)), scaling.following(_Nodes(view))
+        )
         pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         _export(metrics, view, reservations, watches)
+        observing.export(watches, news)
 
         def missing() -> str:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
@@ -208,6 +231,7 @@ async def serve(access: Access, settings: Settings) -> None:
             preemptor.refused(uid, nodes)
             if mover is not None:
                 mover.refused(uid, nodes)
+            scaling.refused(uid, nodes)
 
         server = server_of(
             ExtenderApp(
@@ -237,10 +261,13 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("retries", retries.run()),
                 ("preemption", preemptor.run()),
                 ("decisions", decisions.run()),
+                ("leading", leading.run()),
+                ("waiting news", news.run()),
                 ("quotas", quotas.run()),
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),
                 *([] if mover is None else [("defragmentation", mover.run())]),
+                *scaling.running(),
             )
         ]
         address = bound.getsockname()

@@ -101,6 +101,8 @@ def _without_gang(pod: Pod) -> PodRecord | None:
     meta = pod.metadata
     node = pod.spec.node_name
     if not node:
+        if pod.spec.scheduler_name == names.STAND_IN_SCHEDULER:
+            return None  # it asks for what the pod that it stands for asks for already
         try:
             request = request_of(pod)
         except InvalidRequest as error:

@@ -13,9 +13,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Annotator
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import KubeError
+from gpushare.kube.errors import ApiError, KubeError
 from gpushare.model import names
 from gpushare.scheduler.records import PodRecord
 
@@ -38,6 +39,7 @@ class Retries:
         self._clock = clock
         self._refused: OrderedDict[str, float] = OrderedDict()
         self._woken = asyncio.Event()
+        self._backoff = Backoff(first_s=SETTLE_S)
 
     def refused(self, uid: str) -> None:
         """No node took the pod."""
@@ -65,7 +67,18 @@ class Retries:
             self._woken.clear()
             freed_s = self._clock.monotonic()
             await self._clock.sleep(SETTLE_S)
-            await asyncio.gather(*map(self._touch, self._left_behind(freed_s)))
+            left = self._left_behind(freed_s)
+            touched = await asyncio.gather(*map(self._touch, left))
+            failed = [record.uid for record, done in zip(left, touched, strict=True) if not done]
+            for uid in (record.uid for record in left):
+                if uid not in failed and self._refused.get(uid, freed_s + 1) <= freed_s:
+                    del self._refused[uid]  # else it was tried, and refused, meanwhile
+            if failed:
+                # Nothing else may come to wake them for minutes.
+                await self._clock.sleep(self._backoff.next_s())
+                self.hurry(failed)
+            else:
+                self._backoff.reset()
 
     def _left_behind(self, freed_s: float) -> list[PodRecord]:
         found: list[PodRecord] = []
@@ -76,10 +89,13 @@ class Retries:
                 found.append(self._waiting[uid])
         return found
 
-    async def _touch(self, record: PodRecord) -> None:
+    async def _touch(self, record: PodRecord) -> bool:
+        """Whether no more needs to be done."""
         namespace, _, name = record.pod.partition("/")
         stamp = {names.ANN_RETRY: str(self._clock.time_ns())}
         try:
             await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
         except KubeError as error:
             logger.info("pod %s is not asked to be tried again: %s", record.pod, error)
+            return isinstance(error, ApiError) and not error.passing
+        return True

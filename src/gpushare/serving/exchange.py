@@ -36,9 +36,13 @@ async def read_body(receive: Receive, most_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-async def respond(send: Send, status: int, kind: bytes, body: bytes, *, close: bool = False) -> None:
-    """Send the answer; ``close`` ends the connection with it."""
+async def respond(
+    send: Send, status: int, kind: bytes, body: bytes, *, close: bool = False, encoding: bytes = b""
+) -> None:
+    """Send the answer; ``close`` ends the connection with it, ``encoding`` says how the body is packed."""
     headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+    if encoding:
+        headers.append((b"content-encoding", encoding))
     if close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -28,6 +28,10 @@ class Exposition:
 
         return generate_latest(self.registry)
 
+    async def answer(self, *, packed: bool) -> tuple[bytes, bool]:
+        """The exposition text for one scrape, and whether it is packed by gzip, as it may be if ``packed``."""
+        return self.render(), False
+
 
 class Probes:
     """``GET /healthz``, ``/readyz`` and ``/metrics``; ``missing`` says why not ready, empty when nothing is."""
@@ -38,12 +42,17 @@ class Probes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry: one HTTP request."""
-        status = 200
+        status, encoding = 200, b""
         try:
-            kind, body = await self.answer(scope["method"], scope["path"], receive)
+            if scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD"):
+                kind = _EXPOSITION
+                body, packed = await self._exposition.answer(packed=_takes_gzip(scope))
+                encoding = b"gzip" if packed else b""
+            else:
+                kind, body = await self.answer(scope["method"], scope["path"], receive)
         except Refusal as refusal:
             status, kind, body = refusal.status, TEXT, refusal.text.encode() + b"\n"
-        await respond(send, status, kind, body)
+        await respond(send, status, kind, body, encoding=encoding)
 
     async def answer(self, method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
         """Type and body of the answer; raises ``Refusal`` for every other than 200."""
@@ -54,11 +63,15 @@ class Probes:
         if path == "/readyz":
             self.refuse_unready()
             return TEXT, b"ok\n"
-        if path == "/metrics":
-            return _EXPOSITION, self._exposition.render()
         raise Refusal(404, f"nothing at {path}")
 
     def refuse_unready(self) -> None:
         """Raise ``Refusal`` while something is missing."""
         if missing := self._missing():
             raise Refusal(503, f"not ready: {missing}")
+
+
+def _takes_gzip(scope: Scope) -> bool:
+    return any(
+        name == b"accept-encoding" and b"gzip" in value.lower() for name, value in scope.get("headers", ())
+    )

@@ -16,14 +16,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gpushare.admission import bounded
 from gpushare.admission.__main__ import main
 from gpushare.admission.app import ReviewApp
 from gpushare.admission.review import MAX_BODY_BYTES
 from gpushare.model import names
+from gpushare.serving import bounded
 from tests.admission_cases import PODS, pod
+from tests.admission_users import User
 from tests.admission_words import core_words
-from tests.admission_writes import User
 from tests.integration.admission.kept_api import CONFIGURATIONS, SECRET, KeptApi, kept_api
 from tests.integration.admission.running_webhook import (
     AGENT,

@@ -145,7 +145,9 @@ class Events:
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
 
-    def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
+    def record(
+        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+    ) -> None:
         self.told.append((regarding.name, reason, note))
 
 

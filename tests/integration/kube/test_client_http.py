@@ -102,13 +102,19 @@ async def test_nodes_are_read_listed_annotated_and_given_capacity() -> None:
             "n1", {"gpushare.dev/devices": None}, labels={"gpushare.dev/described": None}
         )
         await client.patch_node_capacity("n1", {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None})
+        await client.set_node_condition("n1", "GPUShareReady", {"status": "True"})
+        await client.set_node_condition("n1", "GPUShareReady", None)
     paths = [asked.path for asked in served.asked]
     assert paths == [
         "/api/v1/nodes/n1",
         "/api/v1/nodes?labelSelector=ack.node.gpu.schedule&limit=500",
         "/api/v1/nodes/n1",
         "/api/v1/nodes/n1",
-        "/api/v1/nodes/n1/status",
+        *["/api/v1/nodes/n1/status"] * 3,
+    ]
+    assert [asked.json for asked in served.asked[5:]] == [
+        {"status": {"conditions": [{"type": "GPUShareReady", "status": "True"}]}},
+        {"status": {"conditions": [{"$patch": "delete", "type": "GPUShareReady"}]}},
     ]
     assert served.asked[2].json == {"metadata": {"annotations": {"gpushare.dev/devices": "{}", "old": None}}}
     assert served.asked[3].json == {
@@ -119,6 +125,37 @@ async def test_nodes_are_read_listed_annotated_and_given_capacity() -> None:
     }
     resources = {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None}
     assert served.asked[4].json == {"status": {"capacity": resources, "allocatable": resources}}
+
+
+async def test_pods_are_made_told_about_and_deleted_by_uid() -> None:
+    pod = {"metadata": {"name": "s", "namespace": "ml"}, "spec": {}}
+    async with serving() as served, Session(Access(served.url)) as session:
+        client = Client(session)
+        await client.create_pod(pod)
+        await client.set_condition("ml", "s", {"type": "PodScheduled"}, uid="u")
+        await client.delete_pod("ml", "s", uid="u")
+    made, told, deleted = served.asked
+    assert (made.method, made.path, made.json) == ("POST", "/api/v1/namespaces/ml/pods", pod)
+    assert (told.method, told.path) == ("PATCH", "/api/v1/namespaces/ml/pods/s/status")
+    assert told.json == {"metadata": {"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled"}]}}
+    assert (deleted.method, deleted.path) == ("DELETE", "/api/v1/namespaces/ml/pods/s")
+    assert deleted.json["preconditions"] == {"uid": "u"}
+    assert deleted.json["gracePeriodSeconds"] == 0
+
+
+async def test_taints_are_read_as_they_stand_and_written_on_what_was_read() -> None:
+    taint = {"key": "k", "effect": "NoSchedule", "timeAdded": "2026-11-22T10:00:00Z"}
+    node = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"taints": [taint]}}
+    async with serving() as served, Session(Access(served.url)) as session:
+        client = Client(session)
+        served.answer(says({"kind": "NodeList", "metadata": {}, "items": [node]}))
+        (found,) = await client.list_tainted("n1")
+        assert found.spec.taints == [taint]
+        await client.set_taints("n1", [taint], resource_version=found.metadata.resource_version)
+    read, written = served.asked
+    assert read.path == "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&limit=500"
+    assert (written.method, written.path) == ("PATCH", "/api/v1/nodes/n1")
+    assert written.json == {"metadata": {"resourceVersion": "7"}, "spec": {"taints": [taint]}}
 
 
 async def test_success_with_something_else_is_told_as_such() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+from gpushare.nodeagent.gpu_readings import GpuReading
 from gpushare.nodeagent.isolation.judging import GpuProcess
 from gpushare.nodeagent.memory_limits import NO_LIMIT
 from gpushare.nodeagent.nvml import Enumeration, FoundGpu, XidEvent
@@ -34,6 +35,7 @@ class ScriptedNvml:
     refuses: str = ""
     exchanged: bool = False
     running: list[GpuProcess] = field(default_factory=list)
+    told: dict[str, GpuReading] = field(default_factory=dict)
     no_limits: str = "this driver has no limits by cgroup"
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -73,6 +75,10 @@ class ScriptedNvml:
     def processes(self) -> Sequence[GpuProcess]:
         self.threads.add(threading.get_ident())
         return list(self.running)
+
+    def readings(self) -> Sequence[GpuReading]:
+        self.threads.add(threading.get_ident())
+        return [self.told[one.uuid] for one in self.gpus if one.uuid in self.told]
 
     def can_limit(self, root: str) -> Mapping[str, str]:
         self.threads.add(threading.get_ident())

@@ -1,18 +1,31 @@
-"""What autoscalers are told of nodes to come is what nodes advertise, and pods wait in the form that they look for."""
+"""What autoscalers are told of nodes to come is what nodes advertise, and pods wait in the form that they look for.
 
+Where they would not see that a node is needed a stand-in asks for it; and a node's startup taint goes when it has its GPUs.
+"""
+
+import contextlib
+import copy
 import json
 import sys
+from collections.abc import AsyncIterator
 
 import pytest
 
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
-from tests.integration.whole.seen import Json, waits_because
+from gpushare.model.startup import STARTUP_TAINT
+from gpushare.scheduler.autoscaling_options import INSTANCE_TYPE
+from tests.autoscaler_rules import Answer, simulated
+from tests.integration.whole.seen import Json, node_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, run, shared_node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-NODES = (shared_node("four", "core-mem-4", "core_mem"), shared_node("single", "v100-16384"))
+NODES = (
+    shared_node("four", "core-mem-4", "core_mem", (INSTANCE_TYPE, "gpu.four")),
+    shared_node("single", "v100-16384", "share", (INSTANCE_TYPE, "gpu.single")),
+)
+STAND_INS = "gpushare-stand-ins"
 TEMPLATE = (sys.executable, "-m", "gpushare", "node-template")
 UNITS = {MemoryUnit.GIB: 60, MemoryUnit.MIB_128: 504}
 
@@ -57,3 +70,117 @@ async def test_a_pod_that_no_single_gpu_holds_waits_in_the_form_that_autoscalers
     (condition,) = (one for one in seen.pod("large")["status"]["conditions"] if one["type"] == "PodScheduled")
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     assert not seen.pod("large")["status"].get("nominatedNodeName")
+
+
+# --- stand-ins ------------------------------------------------------------------------------------
+
+
+def stand_ins(seen: World) -> list[Json]:
+    """Those that are there, as cluster-autoscaler looks at them: once they say that they are unschedulable."""
+    return [
+        pod for key, pod in seen.pods.items.items() if key.startswith(f"{STAND_INS}/") and waits_because(pod)
+    ]
+
+
+def autoscaled(seen: World, *there: str) -> Answer:
+    """What cluster-autoscaler makes of the pods that are there, with these nodes, and a group of nodes like the first."""
+    template = copy.deepcopy(seen.nodes.items[there[0]])
+    nodes = [seen.nodes.items[name] for name in there]
+    pods = [pod for pod in seen.pods.items.values() if not node_of(pod) or node_of(pod) in there]
+    return simulated(template, pods, nodes)
+
+
+@contextlib.asynccontextmanager
+async def broken_up(seen: World) -> AsyncIterator[None]:
+    """Five units free on each GPU of ``four``, nothing else to be had, and a pod of eight that waits; the extender makes stand-ins."""
+    there = [f"there-{number}" for number in range(4)]
+    assert (await seen.kubectl("cordon", "single")).code == 0
+    assert (await seen.kubectl("create", "namespace", STAND_INS)).code == 0
+    try:
+        await seen.create(*(gpu_pod(name, 10) for name in there))
+        await seen.run_all(*there)
+        async with seen.opted_in("--stand-ins", STAND_INS, "--stand-ins-wait", "1"):
+            await seen.create(gpu_pod("large", 8))
+            yield
+    finally:
+        await seen.kubectl("uncordon", "single")
+        await seen.kubectl("delete", "namespace", STAND_INS)
+
+
+async def until_gone(seen: World) -> None:
+    await seen.pods.until(
+        lambda: not any(key.startswith(f"{STAND_INS}/") for key in seen.pods.items), "no stand-in is left"
+    )
+
+
+async def test_a_stand_in_asks_for_the_node_that_sums_do_not_show_and_goes_when_it_is_there(
+    seen: World,
+) -> None:
+    async with broken_up(seen):
+        await seen.pods.until(lambda: len(stand_ins(seen)) == 1, "there is a stand-in")
+        (made,) = stand_ins(seen)
+        assert made["metadata"]["labels"] == {names.LABEL_STANDS_FOR: seen.pod("large")["metadata"]["uid"]}
+        found = autoscaled(seen, "four")
+        assert found.lacking == [made["metadata"]["name"]], "of the pod itself it thinks that it fits"
+        assert found.nodes == 1
+        await seen.event("large", "NodeAskedFor", "gpu.four")
+        report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
+        assert "stand-in" not in report.out
+        assert (await seen.metrics())["stand_ins"] == 1
+        assert (await seen.metrics())["waiting_pods"] == 1
+        # As when the node has come.
+        assert (await seen.kubectl("uncordon", "single")).code == 0
+        await seen.run_all("large")
+        await until_gone(seen)
+
+
+async def test_a_scheduler_that_is_killed_makes_no_second_one_and_forgets_none(seen: World) -> None:
+    async with broken_up(seen):
+        await seen.pods.until(
+            lambda: any(key.startswith(f"{STAND_INS}/") for key in seen.pods.items), "one is made"
+        )
+        seen.cluster.kill("extender")
+        await seen.cluster.extender_ready()
+        await seen.pods.until(lambda: len(stand_ins(seen)) == 1, "it says what it is for")
+        (before,) = stand_ins(seen)
+        # Asked about again, the pod is refused again; it has its stand-in.
+        await seen.kubectl("annotate", "pod", "large", "asked=again")
+        await seen.create(gpu_pod("larger", 9))
+        await seen.pods.until(lambda: len(stand_ins(seen)) == 2, "another pod has one, too")
+        assert before["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in stand_ins(seen)}
+        assert autoscaled(seen, "four").nodes == 1, "a new node holds both"
+        seen.cluster.kill("extender")
+        await seen.delete("large", "larger")
+        await until_gone(seen)
+
+
+# --- nodes that start ------------------------------------------------------------------------------
+
+
+def taints(seen: World, node: str) -> set[str]:
+    return {one["key"] for one in seen.nodes.items[node]["spec"].get("taints") or ()}
+
+
+async def test_a_node_loses_its_startup_taint_when_it_has_its_gpus_and_no_other(seen: World) -> None:
+    agent = seen.cluster.parts["node-agent single"]
+    await agent.stop()
+    started = False
+    try:
+        await seen.offers("single", 0)
+        for node in ("four", "single"):
+            for taint in (f"{STARTUP_TAINT}=:NoSchedule", "mine=yes:PreferNoSchedule"):
+                assert (await seen.kubectl("taint", "node", node, taint)).code == 0
+        async with seen.opted_in("--startup-taint"):
+            await seen.nodes.until(lambda: STARTUP_TAINT not in taints(seen, "four"), "four has its GPUs")
+            assert STARTUP_TAINT in taints(seen, "single")
+            agent.start()
+            started = True
+            await seen.nodes.until(lambda: STARTUP_TAINT not in taints(seen, "single"), "single has, too")
+            assert seen.allocatable("single") == "16"
+            assert "mine" in taints(seen, "single") & taints(seen, "four")
+    finally:
+        if not started:
+            agent.start()
+        for node in ("four", "single"):
+            await seen.kubectl("taint", "node", node, "mine-", f"{STARTUP_TAINT}-")
+        await seen.offers("single", 16)

@@ -55,24 +55,6 @@ async def fragmented(seen: World) -> AsyncIterator[set[str]]:
         await seen.kubectl("delete", "deployment", *APPS, "--ignore-not-found", "--wait=false")
 
 
-@contextlib.asynccontextmanager
-async def opted_in(seen: World) -> AsyncIterator[None]:
-    """The extender with defragmentation, as a changed chart value starts it."""
-    extender = seen.cluster.parts["extender"]
-    before = list(extender.arguments)
-    await extender.stop()
-    extender.arguments.extend(OPTIONS)
-    extender.start()
-    await seen.cluster.extender_ready()
-    try:
-        yield
-    finally:
-        await extender.stop()
-        extender.arguments[:] = before
-        extender.start()
-        await seen.cluster.extender_ready()
-
-
 async def waits(seen: World, name: str) -> None:
     await seen.pods.until(
         lambda: "largest free: 7 GiB" in waits_because(seen.pod(name)),
@@ -96,7 +78,7 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
         assert "1 would fit if others moved" in report.out
         assert {pod["metadata"]["uid"] for pod in pods_of(seen, *APPS)} == before
-        async with opted_in(seen):
+        async with seen.opted_in(*OPTIONS):
             # Any event of the pod has kube-scheduler ask again; by itself it does within five minutes.
             await seen.kubectl("annotate", "pod", "wide", "asked=again")
             await seen.run_all("wide")
@@ -119,7 +101,7 @@ async def test_a_budget_keeps_everybody_where_they_are_and_the_event_says_so(see
             "spec": {"minAvailable": 4, "selector": {"matchLabels": {"part": "of-it"}}},
         }
         assert (await seen.apply(budget)).code == 0
-        async with opted_in(seen):
+        async with seen.opted_in(*OPTIONS):
             await seen.create(gpu_pod("wide", 14))
             await waits(seen, "wide")
             await seen.event("wide", "DefragmentationRefused", "PodDisruptionBudget protects")
@@ -131,7 +113,7 @@ async def test_a_budget_keeps_everybody_where_they_are_and_the_event_says_so(see
 
 
 async def test_a_scheduler_that_is_killed_while_pods_move_leaves_nobody_without_a_place(seen: World) -> None:
-    async with fragmented(seen) as before, opted_in(seen):
+    async with fragmented(seen) as before, seen.opted_in(*OPTIONS):
         await seen.create(gpu_pod("wide", 14))
         await seen.pods.until(
             lambda: (

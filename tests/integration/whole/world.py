@@ -48,6 +48,7 @@ T = TypeVar("T")
 
 CHECKOUT: Final = Path(__file__).parents[3]
 DRIVER: Final = CHECKOUT / "build" / "fakegpu"
+ISOLATION: Final = CHECKOUT / "build" / "isolation"
 BIN: Final = Path(sys.executable).parent
 PODS: Final = "/api/v1/namespaces/default/pods"
 _COMMAND_S: Final = 30.0
@@ -245,6 +246,23 @@ class World:
         kubeconfig = self.cluster.control.access(user) if user else self.cluster.kubeconfig
         return await run("kubectl", *arguments, env={"KUBECONFIG": str(kubeconfig)}, stdin=stdin)
 
+    @contextlib.asynccontextmanager
+    async def opted_in(self, *options: str) -> AsyncIterator[None]:
+        """The extender with more options, as a changed chart value starts it."""
+        extender = self.cluster.parts["extender"]
+        before = list(extender.arguments)
+        await extender.stop()
+        extender.arguments.extend(options)
+        extender.start()
+        await self.cluster.extender_ready()
+        try:
+            yield
+        finally:
+            await extender.stop()
+            extender.arguments[:] = before
+            extender.start()
+            await self.cluster.extender_ready()
+
     async def apply(self, *manifests: Json) -> Ran:
         """``kubectl apply -f -``."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
@@ -303,10 +321,12 @@ async def world(
     unit: MemoryUnit = MemoryUnit.GIB,
     check: Callable[[World], type_of_check] | None = None,
     ignored: Sequence[str] = EXTENDER_COUNTS,
+    dashboard: bool = False,
+    isolated: bool = False,
 ) -> AsyncIterator[World]:
     """A cluster of these nodes, started and in view; ends without a trace.
 
-    The extender alone counts resources that are ``ignored``.
+    The extender alone counts resources that are ``ignored``. ``isolated``: nodes hold containers to their share.
     """
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
     told: list[str] = []
@@ -318,6 +338,8 @@ async def world(
             told=told.append,
             control=control_plane(),
             ignored=ignored,
+            dashboard=dashboard,
+            isolation=ISOLATION if isolated else None,
         ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from benchmarks.placement import __main__ as command
 from benchmarks.placement.published import POLICIES, published
-from benchmarks.placement.replay import replay
 from benchmarks.placement.tasks import Done, Task
-from benchmarks.placement.traces import (
+from gpushare.model.device import Placement
+from gpushare.simulate.openb import (
     TraceError,
     TraceNode,
     TracePod,
@@ -24,7 +24,7 @@ from benchmarks.placement.traces import (
     read_pods,
     trace_name,
 )
-from gpushare.model.device import Placement
+from gpushare.simulate.replay import replay
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nb,64000,262144,2,T4\na,8000,32768,1,V100\nplain,96000,1000,0,\n"
 PODS = (

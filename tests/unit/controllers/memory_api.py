@@ -198,7 +198,9 @@ class Events:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, str]] = []
 
-    def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
+    def record(
+        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+    ) -> None:
         self.seen.append((kind, reason, note))
 
 

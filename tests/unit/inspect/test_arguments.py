@@ -28,6 +28,10 @@ from gpushare.inspect.errors import UsageError
         ("-n team -A", Options()),
         ("-h", Options(help=True)),
         ("-- -d", Options(node="-d")),
+        (
+            "--advise --window=1d --margin 20 -o json",
+            Options(advise=True, output="json", advice=(("--margin", "20"), ("--window", "1d"))),
+        ),
         ("--context prod", Options(kubectl_flags=("--context=prod",))),
         (
             "--kubeconfig=/a -s https://b --insecure-skip-tls-verify",
@@ -53,6 +57,11 @@ def test_command_line_is_read_as_kubectl_reads_it(typed: str, options: Options) 
         (["a", "b"], "one node at most can be named, not 2: a b"),
         ([""], "the name of the node is empty"),
         (["-d=maybe"], "flag --details is true or false, not 'maybe'"),
+        (
+            ["--advise", "-d"],
+            "--advise is about all workloads: without NODE, -d, --fragmentation and -o wide",
+        ),
+        (["--margin=1"], "--margin goes with --advise"),
         (["--interval=0"], "--interval=0 is not a number of seconds from 0.1 to 86400"),
         (["--interval=1h"], "--interval=1h is not a number of seconds from 0.1 to 86400"),
     ],

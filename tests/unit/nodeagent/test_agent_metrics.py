@@ -32,7 +32,8 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
 
 
 async def answer(request: bytes, missing: list[str]) -> str:
-    listener = await Probes(lambda: missing, lambda: b"x 1\n").start("127.0.0.1", 0)
+    pages = {"/usage": lambda: b"{}"}
+    listener = await Probes(lambda: missing, lambda: b"x 1\n", pages).start("127.0.0.1", 0)
     async with listener:
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
         writer.write(request)
@@ -52,7 +53,8 @@ async def answer(request: bytes, missing: list[str]) -> str:
         (b"GET /readyz?verbose HTTP/1.1", ["pods", "node"], "503 Service Unavailable", "pods\nnode\n"),
         (b"GET /metrics HTTP/1.1", [], "200 OK", "x 1\n"),
         (b"HEAD /metrics HTTP/1.1", [], "200 OK", ""),
-        (b"GET / HTTP/1.1", [], "404 Not Found", "there are /healthz, /readyz and /metrics\n"),
+        (b"GET / HTTP/1.1", [], "404 Not Found", "there are /healthz, /readyz, /metrics, /usage\n"),
+        (b"GET /usage HTTP/1.1", [], "200 OK", "{}"),
         (b"POST /healthz HTTP/1.1", [], "405 Method Not Allowed", "GET only\n"),
         (b"nonsense", [], "400 Bad Request", "not HTTP\n"),
     ],

@@ -16,16 +16,6 @@ from tests.unit.scheduler.moving import DECODE, INTERVAL_S, WAIT_S, MoverApi, Mo
 from tests.unit.scheduler.world import pod_object
 
 
-@pytest.fixture
-async def moving() -> Moving:
-    """Two GPUs with 6 units free each, and a third elsewhere."""
-    made = Moving()
-    made.node("n", 16, 16)
-    await made.bound("a", 10, "n")
-    await made.bound("b", 10, "n")
-    return made
-
-
 async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving) -> None:
     moving.node("m", 16)
     await moving.bound("c", 6, "m", owner="")

@@ -158,8 +158,11 @@ async def test_room_that_nobody_comes_for_is_given_up(world: World) -> None:
     end(world, "a")
     world.create("other", 16)
     assert not ask(world, "other")
+    hurried: list[str] = []
+    world.preemptor.hurry = hurried.extend
     await world.clock.turn(KEPT_S)
     await look(world)
+    assert set(hurried) == {"uid-high", "uid-other"}, "nothing in the cluster tells kube-scheduler of it"
     assert ask(world, "other") == ["n1"]
 
 

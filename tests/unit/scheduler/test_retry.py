@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 import pytest
 
-from gpushare.kube.errors import Unreachable
+from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model import names
 from gpushare.model.objects import decode_pod
 from gpushare.scheduler.extender import Bodies, filter_nodes
@@ -118,7 +118,7 @@ async def test_a_changed_node_counts_as_room_and_without_a_refusal_nothing_happe
     assert await turns(retrying, lambda: len(retrying.api.annotated) == 1)
 
 
-async def test_an_api_server_that_is_away_costs_only_the_retry(retrying: World) -> None:
+async def test_an_api_server_that_is_away_costs_only_time(retrying: World) -> None:
     def away() -> None:
         raise Unreachable("https://api", "connection refused", sent=False)
 
@@ -128,6 +128,19 @@ async def test_an_api_server_that_is_away_costs_only_the_retry(retrying: World) 
     retrying.api.before.append(away)
     end(retrying, "full")
     assert await turns(retrying, lambda: len(retrying.api.annotated) == 1)
+    assert await turns(retrying, lambda: len(retrying.api.annotated) == 2)
+    assert {name for name, _ in retrying.api.annotated} == {"one", "two"}
+
+
+async def test_a_pod_that_is_gone_is_not_asked_for_again(retrying: World) -> None:
+    def gone() -> None:
+        raise ApiError(404, "NotFound", "no such pod", "")
+
+    retrying.create("late", 4)
+    retrying.retries.refused("uid-late")
+    retrying.api.before.append(gone)
+    end(retrying, "full")
+    assert not await turns(retrying, lambda: bool(retrying.api.annotated), 8)
 
 
 def test_refusals_are_remembered_within_a_bound(world: World) -> None:

@@ -131,7 +131,9 @@ class Recorded:
     def __init__(self) -> None:
         self.notes: list[tuple[str, str, str]] = []
 
-    def record(self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str) -> None:
+    def record(
+        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+    ) -> None:
         assert kind in ("Warning", "Normal")
         assert action
         self.notes.append((regarding.name, reason, note))

@@ -117,6 +117,13 @@ class Keeper:
         self._known[folder.name] = Kept(claimed, self._clock.monotonic())
         self._count()
 
+    def directories(self) -> list[tuple[Claimed, Path]]:
+        """Those that are known, and whom they were made for; the oldest first."""
+        known = sorted(self._known.items(), key=lambda one: one[1].since_s)
+        return [
+            (kept.claimed, self._directories.root / name) for name, kept in known if kept.claimed is not None
+        ]
+
     def others(self, gpu: str, uid: str) -> int:
         """How many pods beside ``uid`` have an isolated share of the GPU."""
         live = self._live()

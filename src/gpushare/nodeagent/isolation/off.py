@@ -1,13 +1,14 @@
 """A node agent that isolates nobody, and says so. It loads nothing of what isolation needs."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from gpushare.model.device import NodeMode
 from gpushare.nodeagent.cdi.access import GpuAccess
 from gpushare.nodeagent.injection import Backend, NoIsolation
+from gpushare.nodeagent.isolation.files import Claimed
 from gpushare.nodeagent.isolation.modes import backing
 from gpushare.nodeagent.isolation.options import AskedIsolation, IsolationOptions
 from gpushare.nodeagent.metrics import Metrics
@@ -54,6 +55,9 @@ class Isolating(Protocol):
 
     def lacking(self) -> dict[str, str]:
         """GPUs whose containers could not be held to their share, by UUID, and why."""
+
+    def directories(self) -> Iterable[tuple[Claimed, Path]]:
+        """Those of isolated containers, and whom they were made for; the oldest first."""
 
     @property
     def by_driver(self) -> bool:
@@ -109,6 +113,10 @@ class NotIsolating:
     def lacking(self) -> dict[str, str]:
         """None."""
         return {}
+
+    def directories(self) -> Iterable[tuple[Claimed, Path]]:
+        """None."""
+        return ()
 
     def pods_changed(self) -> None:
         """Nothing to do."""

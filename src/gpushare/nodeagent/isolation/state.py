@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Final
 
 from gpushare.kube.clock import Clock
@@ -15,7 +16,7 @@ from gpushare.nodeagent.isolation.children import Child
 from gpushare.nodeagent.isolation.directories import Directories
 from gpushare.nodeagent.isolation.driver_limits import NOT_LOOKED as LIMITS_NOT_LOOKED
 from gpushare.nodeagent.isolation.driver_limits import DriverAlone, DriverLimits
-from gpushare.nodeagent.isolation.files import SHIMS
+from gpushare.nodeagent.isolation.files import SHIMS, Claimed
 from gpushare.nodeagent.isolation.in_place import NotShimmed, shimmed
 from gpushare.nodeagent.isolation.keeper import Keeper
 from gpushare.nodeagent.isolation.libraries import Release, deliver, is_whole, remove_all
@@ -194,6 +195,10 @@ class Isolation:
             return self._limits.lacking()
         trouble = self.trouble
         return dict.fromkeys(self._gpus, trouble) if trouble else {}
+
+    def directories(self) -> list[tuple[Claimed, Path]]:
+        """Those of isolated containers, and whom they were made for; the oldest first."""
+        return self._keeper.directories()
 
     @property
     def by_driver(self) -> bool:

@@ -24,6 +24,7 @@ from gpushare.nodeagent.isolation.judging import (
     Holder,
     Overuse,
     Seen,
+    Use,
     seen,
 )
 from gpushare.nodeagent.isolation.options import Watch
@@ -51,12 +52,12 @@ class AsksNvml(Protocol):
 class Teller(Protocol):
     """Who tells news of the node."""
 
-    def __call__(self, reason: str, note: str, kind: str = "Warning") -> None:
-        """Say ``note`` about the node."""
+    def __call__(self, reason: str, note: str, kind: str = "Warning", *, cause: str = "") -> None:
+        """Say ``note`` about the node; news of one ``cause`` are one event that counts."""
 
 
 class Watchdog:
-    """``on_change`` is called when ``foreign_mib`` reads otherwise for some GPU."""
+    """``on_change`` is called when ``foreign_mib`` reads otherwise for some GPU, ``on_used`` with what each look finds in use."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Watchdog:
         metrics: Metrics,
         clock: Clock,
         on_change: Callable[[], None],
+        on_used: Callable[[Sequence[Use]], None] = lambda uses: None,
         end: Callable[[int, Owner, Path], str] = kill,
     ) -> None:
         self._watch = watch
@@ -77,6 +79,7 @@ class Watchdog:
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
+        self._on_used = on_used
         self._end = end
         self._overuse = Overuse(watch.grace_s)
         self._foreign = ForeignBook()
@@ -110,6 +113,17 @@ class Watchdog:
         if self._judging:
             self._judge()
 
+    @property
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Those that were seen last on GPUs that are shared; none before the node's pods are known."""
+        judged = self._judging and self._last is not None and self._book.node.mode.shares_memory
+        return tuple(self._last[0]) if judged and self._last is not None else ()
+
+    @property
+    def owners(self) -> Mapping[int, Owner]:
+        """Whose they are, by PID."""
+        return self._last[1] if self._last is not None else {}
+
     def foreign_mib(self, gpu: str) -> int:
         """Memory of the GPU that is to be kept out of what is given away."""
         return self._foreign.told(gpu)
@@ -118,14 +132,16 @@ class Watchdog:
         if self._last is None:
             return
         node = self._book.node
-        found = seen(*self._last, self._holder_of) if node.mode.shares_memory else Seen((), {})
+        found = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
         self._count(found)
+        self._on_used(found.uses)
         if node.mode.isolated:
             for finding in self._overuse.judge(found.uses, self._clock.monotonic()):
                 self._act(finding)
         self._note_foreign(node, found.foreign)
 
-    def _holder_of(self, whose: Owner, gpu: str) -> Holder | None:
+    def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
+        """Who was given that GPU; ``None``: they were not."""
         claim = self._book.claim(whose.pod_uid) if whose.pod_uid else None
         if claim is None:
             return None
@@ -158,16 +174,17 @@ class Watchdog:
                 REASON_COMPUTE,
                 f"{who} uses {use.sm_percent}% of {gpu} for {self._watch.grace_s:g} s and more, its share is "
                 f"{holder.core_percent}% ({processes})",
+                "goes on",
             )
             return
         above = f"{who} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
         if not finding.due:
             then = f"; it is ended if that goes on for {self._watch.grace_s:g} s" if self._kills else ""
-            self._report(holder, REASON_MEMORY, above + then)
+            self._report(holder, REASON_MEMORY, above + then, "begins")
         elif not self._kills:
-            self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
+            self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more", "goes on")
         else:
-            self._report(holder, REASON_KILLED, f"{above}; {self._kill(use.pids)}")
+            self._report(holder, REASON_KILLED, f"{above}; {self._kill(use.pids)}", "ended")
 
     @property
     def _kills(self) -> bool:
@@ -188,7 +205,7 @@ class Watchdog:
         texts += [f"could not be ended: {', '.join(failed)}"] if failed else []
         return "; ".join(texts)
 
-    def _report(self, holder: Holder, reason: str, note: str) -> None:
+    def _report(self, holder: Holder, reason: str, note: str, how: str) -> None:
         namespace, _, name = holder.pod.partition("/")
         logger.warning("pod %s: %s: %s", holder.pod, reason, note)
         self._events.record(
@@ -197,6 +214,8 @@ class Watchdog:
             reason=reason,
             action="Watching",
             note=note,
+            # Amounts and processes differ from look to look: whose it is does not.
+            cause=f"{holder.container} {holder.gpu} {how}",
         )
 
     def _note_foreign(self, node: NodeDevices, foreign: Mapping[str, Foreign]) -> None:
@@ -216,6 +235,7 @@ class Watchdog:
                     f"GPU {device.index}: {others.mib} MiB are held by processes that were given none of it: "
                     f"{_some(map(self._named, others.pids, others.pids.values()))}. {told_mib} MiB are kept out of "
                     "what is given to pods",
+                    cause=f"GPU {device.index}",
                 )
             elif before[device.uuid] and not told_mib:
                 self._tell(

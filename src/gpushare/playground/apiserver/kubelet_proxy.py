@@ -77,6 +77,32 @@ class KubeletProxy:
         finally:
             self._streams.discard(stream)
 
+    async def node(self, request: web.BaseRequest, named: str, path: str) -> web.StreamResponse:
+        """Pass a GET on to whoever listens at a port of a node (``NAME:PORT``).
+
+        Raises ``ApiError``: 404 no such node, 400 no port, 503 nobody listens there.
+        """
+        assert self._session is not None
+        name, _, port = named.partition(":")
+        node = self._store.get("nodes", "", name)
+        if node is None:
+            raise errors.not_found("nodes", "", name)
+        addresses = {
+            one["type"]: one["address"] for one in (node.obj.get("status") or {}).get("addresses") or ()
+        }
+        host = addresses.get("InternalIP", "")
+        if not port.isdecimal() or not host:
+            raise errors.bad_request(
+                f"address not allowed: node {name} is reached by its InternalIP and a port"
+            )
+        url = f"http://[{host}]:{port}{path or '/'}" if ":" in host else f"http://{host}:{port}{path or '/'}"
+        try:
+            async with self._session.get(url, params=request.query, headers={"Authorization": ""}) as answer:
+                body = await answer.read()
+                return web.Response(status=answer.status, body=body, headers=_kept(answer.headers))
+        except aiohttp.ClientError as error:
+            raise ApiError(503, "ServiceUnavailable", f"error trying to reach service: {error}", {}) from None
+
     def _container(self, request: web.BaseRequest, pod: Record) -> str:
         spec = pod.obj["spec"]
         groups: list[list[str]] = [

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -27,7 +28,10 @@ from gpushare.playground.cluster.errors import ClusterError
 from gpushare.playground.cluster.isolation import in_one_folder
 from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare.playground.cluster.parts import Part
+from gpushare.playground.cluster.presence import announce
+from gpushare.playground.cluster.scraping import Targets
 from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
+from gpushare.playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare.playground.kubelet.settings import node_address
 
 _START_S: Final = 60.0
@@ -43,7 +47,7 @@ class Cluster:
 
     ``control`` is the control plane; without one it is the embedded one. ``isolation`` is the folder that `make
     isolation` wrote; without one nothing holds containers to what they are given. ``ignored`` are resources that the
-    extender alone counts, so that it is asked about full nodes, too.
+    extender alone counts, so that it is asked about full nodes, too. ``dashboard``: whether there is one, at ``dashboard_url``.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Cluster:
         control: Control | None = None,
         isolation: Path | None = None,
         ignored: Sequence[str] = EXTENDER_COUNTS,
+        dashboard: bool = False,
     ) -> None:
         self.nodes = tuple(nodes)
         self.unit = unit
@@ -72,6 +77,9 @@ class Cluster:
         self._isolation = isolation
         self._ignored = tuple(ignored)
         self._told = told
+        self._with_dashboard = dashboard
+        self.dashboard_url = ""
+        """Where to look at the cluster, with the token that lets one in; empty where there is no dashboard."""
         self.control: Control = control or EmbeddedControl()
 
     # --- where things are -----------------------------------------------------------------------
@@ -114,13 +122,14 @@ class Cluster:
             (self.state / folder).mkdir()
         if self._isolation is not None:
             in_one_folder(self._isolation, self.state / "isolation")
+        self._targets = Targets(self.state)
         await self.control.count(self.counting)
         await self.control.start()
         self.parts.update(self.control.parts)
         await self._step("API server", self.kubeconfig_ready())
         await self.control.start_controllers()
-        for node in self.nodes:
-            self._add_node(node)
+        for node, port in zip(self.nodes, free_ports(len(self.nodes)), strict=True):
+            self._add_node(node, f"{node_address(node.name)}:{port}")
         port_file = self.state / "extender.port"
         extender = ["gpushare", "scheduler", *self._access("extender"), "--port-file", str(port_file)]
         self._add("extender", [*extender, "--listen", "127.0.0.1:0"], {})
@@ -128,10 +137,14 @@ class Cluster:
         # Started again, it must be where kube-scheduler calls it.
         address = f"127.0.0.1:{port_file.read_text().strip()}"
         self.parts["extender"].arguments[-1] = address
+        self._targets.add(address, "gpushare-scheduler")
         await self.control.start_scheduling(f"http://{address}/gpushare", self._ignored)
         self.parts.update(self.control.parts)
+        await announce(self.kubeconfig, f"http://{address}")
         for node in self.nodes:
             await self._step(f"node {node.name} ({node.mode}, {node.preset})", self.node_ready(node.name))
+        if self._with_dashboard:
+            await self._step("dashboard", self._start_dashboard(f"http://{address}"))
 
     async def _stop(self) -> None:
         # Kubelets go first, while the API server can still take their last words; containers by record.
@@ -152,11 +165,30 @@ class Cluster:
     def _access(self, user: str) -> list[str]:
         return ["--kubeconfig", str(self.control.access(user))]
 
-    def _add_node(self, node: NodeDescription) -> None:
+    async def _start_dashboard(self, extender: str) -> None:
+        token, port_file = secrets.token_urlsafe(24), self.state / "dashboard.port"
+        token_file = self.state / "dashboard.token"
+        token_file.write_text(token)
+        command = ["gpushare", "dashboard", *self._access("extender"), "--token-file", str(token_file)]
+        command += ["--scheduler", extender, "--agents-file", str(self.state / "agents")]
+        part = self._add(
+            "dashboard", [*command, "--port-file", str(port_file), "--listen", f"{LOOPBACK}:0"], {}
+        )
+
+        async def ready() -> bool:
+            return port_file.exists() and await _is_ready(int(port_file.read_text()))
+
+        await self._until(ready, "the dashboard does not get ready", "dashboard")
+        address = f"{LOOPBACK}:{port_file.read_text().strip()}"
+        part.arguments[-1] = address  # started again, it must be where pages look for it
+        self.dashboard_url = f"http://{address}/#token={token}"
+
+    def _add_node(self, node: NodeDescription, figures_at: str) -> None:
         gpu_file, root = self.gpu_file(node.name), self.state / "nodes" / node.name
         gpus.write(gpu_file, gpus.preset(node.preset, node.name))
         root.mkdir()
-        labels = [option for key, value in node.labels for option in ("--label", f"{key}={value}")]
+        told = (*node.labels, (names.LABEL_AGENT_PORT, figures_at.rpartition(":")[2]))
+        labels = [option for key, value in told for option in ("--label", f"{key}={value}")]
         images = ["--images", str(self._images)] if self._images else []
         address = node_address(node.name)
         kubelet = ["gpushare.playground.kubelet", "--node", node.name, "--node-ip", address]
@@ -169,6 +201,10 @@ class Cluster:
         agent += ["--pod-resources", str(root / "pod-resources" / "kubelet.sock")]
         # The processes of this node's pods are this machine's, in no cgroup of a kubelet: the kubelet tells of them here.
         agent += ["--proc", str(root / "proc")]
+        agent += ["--metrics-listen", figures_at]
+        with (self.state / "agents").open("a") as agents:
+            agents.write(f"{node.name} {figures_at}\n")
+        self._targets.add(figures_at, "gpushare-node-agent", node=node.name)
         if self._isolation is not None:
             agent += ["--isolation", "auto", "--isolation-dir", str(root / "isolation" / "containers")]
             agent += ["--isolation-library-dir", str(self.state / "isolation")]
@@ -218,13 +254,7 @@ class Cluster:
         port_file = self.state / "extender.port"
 
         async def ready() -> bool:
-            if not port_file.exists():
-                return False
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(port_file.read_text()))
-            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            answer = await reader.read()
-            writer.close()
-            return b" 200 " in answer[:20]
+            return port_file.exists() and await _is_ready(int(port_file.read_text()))
 
         await self._until(ready, "the extender does not get ready", "extender")
 
@@ -254,6 +284,14 @@ class Cluster:
                 words = "\n\n".join(f"{name}:\n{self.parts[name].last_words()}" for name in parts)
                 raise ClusterError(f"{problem} after {_START_S:.0f} s. Its log ends so:\n{words}")
             await asyncio.sleep(_POLL_S)
+
+
+async def _is_ready(port: int) -> bool:
+    reader, writer = await asyncio.open_connection(LOOPBACK, port)
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return b" 200 " in answer[:20]
 
 
 def _offers(node: Node, unit: MemoryUnit) -> bool:

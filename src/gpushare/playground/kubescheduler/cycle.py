@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from gpushare.intree.filters import Wanted
+from gpushare.intree.fit_error import fit_error
+from gpushare.intree.occupancy import NodeState, Occupancy
+from gpushare.intree.scores import best, score
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderError
-from gpushare.playground.kubescheduler.filters import Wanted
-from gpushare.playground.kubescheduler.fit_error import fit_error
-from gpushare.playground.kubescheduler.occupancy import NodeState, Occupancy
 from gpushare.playground.kubescheduler.preemption import aftermath
-from gpushare.playground.kubescheduler.scores import best, score
 from gpushare.playground.objects import Json, key_of
 
 NO_NODES = "no nodes available to schedule pods"

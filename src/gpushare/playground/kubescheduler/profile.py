@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
+from gpushare.intree.filters import Wanted, ignored_wishes
+from gpushare.intree.occupancy import Occupancy
 from gpushare.kube.backoff import chance
 from gpushare.kube.errors import KubeError
 from gpushare.playground.cache import Cache
 from gpushare.playground.kubescheduler.cycle import Choice, Unschedulable, choose
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderError
-from gpushare.playground.kubescheduler.filters import Wanted, ignored_wishes
-from gpushare.playground.kubescheduler.occupancy import Occupancy
 from gpushare.playground.kubescheduler.queue import FIRST_BACKOFF_S, Event, SchedulingQueue, Waiting
 from gpushare.playground.kubescheduler.report import SCHEDULER_ERROR, UNSCHEDULABLE, Reporter
 from gpushare.playground.objects import (

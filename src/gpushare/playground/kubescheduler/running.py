@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from gpushare.intree.occupancy import Occupancy
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.events import Recorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.kubescheduler.extender import Extender
-from gpushare.playground.kubescheduler.occupancy import Occupancy
 from gpushare.playground.kubescheduler.profile import Profile
 from gpushare.playground.kubescheduler.queue import FIRST_BACKOFF_S, Event
 from gpushare.playground.kubescheduler.report import Reporter

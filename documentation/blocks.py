@@ -1,0 +1,172 @@
+"""What a page asks a reader to type, read from its Markdown.
+
+A fenced block ``console`` holds lines that begin with ``$ `` (typed), and lines without (what comes out). Comments before a
+block, which the site does not show, say how it is to be taken:
+
+``<!-- not run: REASON -->``   the block needs what the playground does not have
+``<!-- first: COMMAND -->``      typed before the block, unseen (several are typed in order)
+``<!-- file: NAME -->``        the block is a file of that name, beside which the commands run
+``<!-- with: NODE=cgpu-t4 -->``  what stands for a word in capitals, from here to the page's end
+
+and one for the whole page, anywhere in it: ``<!-- playground: nodes=NAME=PRESET:MODE,… unit=128MiB counts-alone -->``.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_MARK: Final = re.compile(r"^\s*<!--\s*(not run|first|file|with|playground):\s*(.*?)\s*-->\s*$")
+_FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,})\s*([\w-]*)\s*$")
+PROMPT: Final = "$ "
+
+
+class BadPage(Exception):
+    """A page whose marks or blocks cannot be read; the text names page and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as typed (it may be several lines), where it stands, and the lines that are to come out."""
+
+    line: int
+    text: str
+    expected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its first line's number, its language, what it holds, and the mark ``not run`` or ``file``."""
+
+    line: int
+    language: str
+    content: tuple[str, ...]
+    not_run: str = ""
+    file: str = ""
+    first: tuple[str, ...] = ()
+    words: tuple[tuple[str, str], ...] = ()
+    """What stands for words in capitals from here on."""
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether it holds commands for a reader to type."""
+        return self.language == "console"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page's blocks in order, and what playground they want (words of the mark, empty: the default one)."""
+
+    name: str
+    blocks: tuple[Block, ...]
+    playground: tuple[str, ...] = ()
+
+    def commands(self, block: Block) -> tuple[Command, ...]:
+        """The commands of a block; raises ``BadPage``."""
+        return tuple(_commands(self.name, block))
+
+
+def read_page(name: str, text: str) -> Page:
+    """Read a page; raises ``BadPage``."""
+    blocks: list[Block] = []
+    playground: tuple[str, ...] = ()
+    marks: dict[str, str] = {}
+    words: list[tuple[str, str]] = []
+    first: list[str] = []
+    lines = iter(enumerate(text.splitlines(), 1))
+    for number, line in lines:
+        if mark := _MARK.match(line):
+            kind, said = mark[1], mark[2]
+            if not said:
+                raise BadPage(f"{name}:{number}: the mark '{kind}' says nothing")
+            if kind == "playground":
+                playground = tuple(shlex.split(said))
+            elif kind == "with":
+                words += [_word(f"{name}:{number}", one) for one in shlex.split(said)]
+            elif kind == "first":
+                first.append(said)
+            else:
+                marks[kind] = said
+        elif fence := _FENCE.match(line):
+            content = list(_until_closed(name, number, fence[1], fence[2], lines))
+            blocks.append(
+                Block(
+                    number,
+                    fence[3],
+                    tuple(content),
+                    marks.get("not run", ""),
+                    marks.get("file", ""),
+                    tuple(first),
+                    tuple(words),
+                )
+            )
+            marks, first = {}, []
+        elif line.strip() and (marks or first):
+            raise BadPage(f"{name}:{number}: a mark stands before text, not before a block")
+    if marks or first:
+        raise BadPage(f"{name}: a mark at its end stands before no block")
+    return Page(name, tuple(blocks), playground)
+
+
+def _word(where: str, text: str) -> tuple[str, str]:
+    name, given, value = text.partition("=")
+    if not given or not value or name != name.upper():
+        raise BadPage(f"{where}: '{text}' is not of the form WORD=value")
+    return name, value
+
+
+def _until_closed(
+    name: str, opened: int, indent: str, fence: str, lines: Iterator[tuple[int, str]]
+) -> Iterator[str]:
+    for _, line in lines:
+        if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+            return
+        yield line.removeprefix(indent)
+    raise BadPage(f"{name}:{opened}: the block is not closed")
+
+
+def _commands(page: str, block: Block) -> Iterator[Command]:
+    typed, line, expected = "", 0, list[str]()
+    for number, text in enumerate(block.content, block.line + 1):
+        if typed and not _is_whole(typed):
+            typed += "\n" + text
+        elif text.startswith(PROMPT):
+            if typed:
+                yield Command(line, typed, tuple(expected))
+            typed, line, expected = text.removeprefix(PROMPT), number, []
+        elif typed:
+            expected.append(text)
+        else:
+            raise BadPage(f"{page}:{number}: a console block begins with a line '$ …'")
+    if not typed:
+        raise BadPage(f"{page}:{block.line}: a console block without a command")
+    if not _is_whole(typed):
+        raise BadPage(f"{page}:{line}: the command does not end")
+    yield Command(line, typed, tuple(expected))
+
+
+def _is_whole(typed: str) -> bool:
+    """Whether a shell would begin with it, or wait for more."""
+    if typed.endswith("\\"):
+        return False
+    try:
+        shlex.split(typed, comments=True)
+    except ValueError:
+        return False
+    return True
+
+
+def fill(text: str, words: tuple[tuple[str, str], ...]) -> str:
+    """``text`` with what stands for its words in capitals."""
+    for name, value in words:
+        text = re.sub(rf"(?<![\w$]){re.escape(name)}(?![\w=])", value.replace("\\", "\\\\"), text)
+    return text
+
+
+def looks_typed(block: Block) -> bool:
+    """Whether a block that is not marked as typed holds commands all the same."""
+    first = next((line for line in block.content if line.strip()), "")
+    return block.language in ("", "sh", "bash", "shell") and bool(
+        re.match(r"(\$ |kubectl |helm |make |ctr |gpushare )", first)
+    )

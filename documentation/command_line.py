@@ -1,0 +1,53 @@
+"""The reference of command lines: what each role's ``--help`` says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from gpushare.__main__ import ROLES
+
+_HELP_S: Final = 30.0
+_WIDTH: Final = "100"
+_HEAD: Final = """\
+# Command lines
+
+What `gpushare ROLE --help` prints, for every role. This page is generated: `make docs` writes it.
+
+The charts set these options; [values of the charts](chart-values.md) says by which value.
+"""
+
+
+class HelpFailed(Exception):
+    """A role that does not tell of itself."""
+
+
+def page(project: Path) -> str:
+    """The page's Markdown; raises ``HelpFailed``."""
+    parts = [_HEAD, _section("gpushare", _help(project))]
+    parts += [_section(f"gpushare {role}", _help(project, role)) for role in ROLES]
+    return "\n".join(parts)
+
+
+def _section(title: str, text: str) -> str:
+    return f"## `{title}`\n\n```text\n{text.rstrip()}\n```\n"
+
+
+def _help(project: Path, *role: str) -> str:
+    environment = {**os.environ, "COLUMNS": _WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(project / "src")}
+    command = [sys.executable, "-m", "gpushare", *role, "--help"]
+    ran = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_HELP_S, check=False
+    )
+    if ran.returncode or not ran.stdout.strip():
+        raise HelpFailed(f"{' '.join(command[1:])} ended with {ran.returncode}: {ran.stderr.strip()}")
+    return tidied(ran.stdout, project)
+
+
+def tidied(text: str, project: Path) -> str:
+    """``text`` without what differs between machines and Pythons: the checkout's path, how options with values are written."""
+    text = text.replace(str(project) + os.sep, "")
+    # Python before 3.13 repeats the value behind each form of the option.
+    return re.sub(r"(-\w) ([A-Z][A-Z_]*), (--[\w-]+) \2", r"\1, \3 \2", text)

@@ -1,0 +1,230 @@
+"""Every text that the product says to people, gathered from the places where it is written.
+
+A text is a template: ``…`` stands for what is filled in. What counts as one: a string of three words or more in a room of the
+product that is no docstring, goes to no log, and explains no option of a command line; what the charts' templates refuse; what the
+policies and definitions of kinds in the charts say. ``INTERNAL`` names modules whose texts no user meets, each with the reason.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+ANY: Final = "…"
+WORD: Final = re.compile(r"[A-Za-z]{2,}")
+LEAST_WORDS: Final = 3
+
+#: Rooms and modules of ``src/gpushare`` whose texts are looked at.
+ROOMS: Final = (
+    "model", "moves.py", "ledger", "policy", "kube", "serving", "settings", "scheduler", "nodeagent", "admission",
+    "uninstall", "nodetemplate", "inspect", "config", "dashboard", "simulate",
+)  # fmt: skip
+#: Module (a pattern), or a name in one → why its texts need no entry. The room ``doctor`` is not among the rooms: each of its findings
+#: says itself what it means and what to do.
+INTERNAL: Final = {
+    "*/options.py": "declarations of options: --help and the page about configuration show them",
+    "config/__main__.py:_EPILOG": "part of --help",
+    "dashboard/__main__.py:_RIGHTS": "part of --help",
+    "dashboard/access.py": "cookies, and the one option of the token",
+    "settings/kinds.py": "words for what an option may be, within other messages",
+    "settings/reading.py": "part of --help",
+    "settings/schema.py": "words of the schema",
+    "settings/shared.py": "declarations of options",
+    "simulate/arguments.py:_EXAMPLES": "part of --help",
+    "simulate/plot.py": "markup",
+    "scheduler/categories.py": "patterns by which reasons are sorted",
+    "scheduler/cycle_log.py": "lines of the log",
+    "scheduler/gpu_table.py": "the form of metrics",
+    "scheduler/telling.py": "the record of a decision, which is shown in full by --why",
+    "admission/__main__.py:_RIGHTS": "part of --help",
+    "inspect/arguments.py:HELP": "the help itself",
+    "inspect/fragments.py:_HEAD": "a table's head",
+    "kube/posting.py": "words of the HTTP client's own errors; session.py says them in ours",
+    "nodeagent/isolation/children.py:_START": "a program",
+    "nodeagent/isolation/daemons.py:_START": "a program",
+    "nodeagent/isolation/files.py": "the format of a file",
+    "nodeagent/isolation/trial_program.py": "a program's answers to the agent",
+    "nodeagent/probes.py": "words of HTTP",
+    "nodeagent/succession.py": "the protocol between two agents",
+    "nodetemplate/__main__.py:_EXAMPLES": "part of --help",
+    "nodetemplate/__main__.py:_PROGRAM": "the program's name",
+    "nodeagent/settings.py:PROGRAM": "the program's name",
+    "scheduler/__main__.py:_LIMITS": "part of --help",
+    "scheduler/wire.py": "the protocol with kube-scheduler",
+    "serving/exchange.py": "answers to HTTP that is broken",
+}
+#: Calls that take texts for no user.
+_LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "log", "critical"})
+_OPTIONS: Final = frozenset(
+    {"add_argument", "ArgumentParser", "_Parser", "add_argument_group", "add_parser", "compile", "cast"}
+)
+_CHART_SAYS: Final = re.compile(r"^\s*(?:- )?message(?:Expression)?: *(>-|\|-|)\s*(.*)$")
+_CHART_FAILS: Final = re.compile(r"fail\s+(?:\(printf\s+)?\"((?:[^\"\\]|\\.)*)\"")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Message:
+    """A template, and where it is written (``FILE:LINE``)."""
+
+    where: str
+    template: str
+
+
+def from_code(package: Path) -> list[Message]:
+    """Of all rooms of the package ``gpushare`` at ``package``."""
+    found: list[Message] = []
+    for room in ROOMS:
+        top = package / room
+        for path in sorted(top.rglob("*.py")) if top.is_dir() else [top]:
+            name = str(path.relative_to(package))
+            if not any(fnmatch(name, left_out) for left_out in INTERNAL):
+                found += of_module(name, path.read_text())
+    return found
+
+
+def reasons(package: Path) -> dict[str, str]:
+    """Every reason of an event (``GPUUnhealthy``) → where it is named: constants ``REASON_…``, first words of a ``Trouble``."""
+    found: dict[str, str] = {}
+    for room in ROOMS:
+        top = package / room
+        for path in sorted(top.rglob("*.py")) if top.is_dir() else [top]:
+            for node in ast.walk(ast.parse(path.read_text())):
+                where = f"{path.relative_to(package)}:{getattr(node, 'lineno', 0)}"
+                found |= dict.fromkeys(_reasons(node), where)
+    return found
+
+
+def _reasons(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "").startswith("REASON_"):
+        if isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+        if any(getattr(target, "id", "").startswith("REASON_") for target in node.targets):
+            yield str(node.value.value)
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Trouble" and node.args:
+        yield from (str(one.value) for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant))
+
+
+def of_module(name: str, source: str) -> list[Message]:
+    """The messages of one module."""
+    collector = _Collector(name)
+    collector.visit(ast.parse(source))
+    return collector.found
+
+
+class _Collector(ast.NodeVisitor):
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.found: list[Message] = []
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        """A string that stands alone is a docstring."""
+        if not isinstance(node.value, ast.Constant):
+            self.generic_visit(node)
+
+    def visit_For(self, node: ast.For) -> None:
+        """A loop over tuples that makes options holds their helps."""
+        if not any(
+            isinstance(one, ast.Attribute) and one.attr == "add_argument"
+            for inner in node.body
+            for one in ast.walk(inner)
+        ):
+            self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """Texts for logs and options are left out."""
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called not in _LOGS | _OPTIONS:
+            self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """Helps of options are left out, whatever takes them."""
+        if node.arg not in {"help", "description", "epilog"}:
+            self.generic_visit(node)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """What an assertion says is for us."""
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """So is what an ``AssertionError`` says."""
+        called = node.exc.func if isinstance(node.exc, ast.Call) else None
+        if getattr(called, "id", "") != "AssertionError":
+            self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """Texts that are left out by name."""
+        self._assigned(node, [getattr(target, "id", "") for target in node.targets])
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """Texts that are left out by name."""
+        self._assigned(node, [getattr(node.target, "id", "")])
+
+    def _assigned(self, node: ast.Assign | ast.AnnAssign, names: list[str]) -> None:
+        if not any(f"{self._name}:{name}" in INTERNAL for name in names) and node.value is not None:
+            self.visit(node.value)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """A text without anything to fill in."""
+        if isinstance(node.value, str):
+            self._note(node, node.value)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """A text with something to fill in, and texts within what is filled in."""
+        parts = [str(part.value) if isinstance(part, ast.Constant) else ANY for part in node.values]
+        self._note(node, "".join(parts))
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                self.visit(part.value)
+
+    def _note(self, node: ast.expr, text: str) -> None:
+        text = " ".join(text.split())
+        if self._is_for_people(text):
+            self.found.append(Message(f"{self._name}:{node.lineno}", text))
+
+    def _is_for_people(self, text: str) -> bool:
+        """Helps of metrics end with a full stop; messages do not, but for tables' last lines."""
+        if text.endswith(".") and not self._name.startswith("inspect/"):
+            return False
+        return len(WORD.findall(text)) >= LEAST_WORDS and " " in text and not text.startswith(("http", "/"))
+
+
+def from_charts(charts: Path) -> list[Message]:
+    """What templates refuse, and what policies and definitions of kinds say."""
+    found: list[Message] = []
+    for path in sorted([*charts.rglob("*.yaml"), *charts.rglob("*.tpl")]):
+        if "templates" in path.parts:
+            found += _of_template(str(path.relative_to(charts)), path.read_text())
+    return found
+
+
+def _of_template(name: str, text: str) -> Iterator[Message]:
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        for refused in _CHART_FAILS.findall(line):
+            yield Message(
+                f"{name}:{number}", re.sub(r"%[vsdq]|%%", lambda one: "%" if one[0] == "%%" else ANY, refused)
+            )
+        if said := _CHART_SAYS.match(line):
+            told = said[2] or " ".join(_indented(lines, number, len(line) - len(line.lstrip())))
+            told = _without_cel(re.sub(r"\{\{.*?\}\}", ANY, told).strip("'\""))
+            if said[2].startswith("description:") or told.startswith("description:"):
+                continue
+            if len(WORD.findall(told)) >= LEAST_WORDS:
+                yield Message(f"{name}:{number}", " ".join(told.split()))
+
+
+def _without_cel(told: str) -> str:
+    """A text that an expression of the policy language puts together, with ``…`` for what is filled in."""
+    told = told.replace("\\'", "'")
+    told = re.sub(r"' \+ '", "", told)
+    return re.sub(rf"' \+ (?:[\w.]+|{ANY}) \+ '", ANY, told)
+
+
+def _indented(lines: list[str], at: int, indent: int) -> Iterator[str]:
+    for line in lines[at:]:
+        if line.strip() and len(line) - len(line.lstrip()) <= indent:
+            return
+        yield line.strip()

@@ -1,0 +1,133 @@
+"""Which pages the site has, in which order, under which names.
+
+A page of ``docs/`` that is nowhere in ``SECTIONS`` fails the build, but for folders of which all pages are taken.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_HEADING: Final = re.compile(r"^# +(.+?) *$", re.MULTILINE)
+
+
+class Unlisted(Exception):
+    """Pages without a place in the navigation, or places without a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading of the navigation. ``pages``: (name in it, empty for the page's own heading; path below ``docs/``).
+
+    ``rest`` are folders of which all other pages follow, by name.
+    """
+
+    title: str
+    pages: tuple[tuple[str, str], ...] = ()
+    rest: tuple[str, ...] = ()
+
+
+SECTIONS: Final = (
+    Section("Start", (("gpushare", "index.md"), ("Comparison", "comparison.md"))),
+    Section("Tutorial", (("Your first shared GPU", "tutorial/first-shared-gpu.md"),)),
+    Section(
+        "How to",
+        (
+            ("Install", "how-to/install.md"),
+            ("Label nodes", "how-to/label-nodes.md"),
+            ("Share without isolation", "how-to/share-without-isolation.md"),
+            ("Share with isolation", "how-to/share-with-isolation.md"),
+            ("Allocate compute", "how-to/allocate-compute.md"),
+            ("Change the memory unit", "how-to/change-the-unit.md"),
+            ("Ask who holds what", "how-to/query.md"),
+            ("MiB and percent", "guide/requests.md"),
+            ("Several GPUs, whole GPUs", "guide/several-gpus.md"),
+            ("GPUs near each other", "guide/topology.md"),
+            ("Gangs", "guide/gangs.md"),
+            ("Quotas", "guide/quotas.md"),
+            ("Elastic quotas", "guide/elastic-quotas.md"),
+            ("Kinds of nodes in order", "guide/resource-policy.md"),
+            ("Preemption", "guide/preemption.md"),
+            ("Defragmentation", "guide/defragmentation.md"),
+            ("Autoscaling", "guide/autoscaling.md"),
+        ),
+        rest=("how-to",),
+    ),
+    Section(
+        "Concepts",
+        (
+            ("Architecture", "architecture.md"),
+            ("The way of one pod", "way-of-a-pod.md"),
+            ("Placement", "guide/placement.md"),
+            ("Isolation on nodes", "guide/isolation.md"),
+            ("How isolation works", "isolation.md"),
+            ("Admission", "guide/admission.md"),
+            ("Security", "security.md"),
+        ),
+    ),
+    Section(
+        "Reference",
+        (
+            ("Command lines", "reference/command-line.md"),
+            ("kubectl inspect cgpu", "guide/inspect.md"),
+            ("Values of the charts", "reference/chart-values.md"),
+        ),
+        rest=("reference",),
+    ),
+    Section(
+        "Operation",
+        (
+            ("Install, values, remove", "guide/install.md"),
+            ("Upgrade, fail-over, removal", "operation/operate.md"),
+            ("Troubleshooting", "troubleshooting/index.md"),
+        ),
+        rest=("operation", "troubleshooting", "guide"),
+    ),
+    Section(
+        "Trying and developing",
+        (
+            ("The playground", "guide/playground.md"),
+            ("On the real control plane", "guide/playground-control-plane.md"),
+            ("The test cluster", "guide/test-cluster.md"),
+            ("The stand-in driver", "fakegpu.md"),
+            ("Checking a real GPU", "guide/gpu-check.md"),
+            ("Images", "guide/images.md"),
+            ("Roadmap", "roadmap.md"),
+        ),
+    ),
+    Section("Decisions", rest=("decisions",)),
+    Section("Measurements", rest=("measurements",)),
+)
+
+
+def pages(docs: Path) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Every section with its pages (name, path); raises ``Unlisted``."""
+    there = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
+    named = {path for section in SECTIONS for _, path in section.pages}
+    if missing := sorted(named - there):
+        raise Unlisted(f"the navigation names pages that are not there: {', '.join(missing)}")
+    free = there - named
+    found = []
+    for section in SECTIONS:
+        rest = sorted(path for path in free if str(Path(path).parent) in section.rest)
+        free -= set(rest)
+        listed = [*section.pages, *(("", path) for path in rest)]
+        found.append((section.title, [(name or heading(docs / path), path) for name, path in listed]))
+    if free:
+        raise Unlisted(
+            f"pages without a place in the navigation: {', '.join(sorted(free))}; name them in documentation/navigation.py"
+        )
+    return found
+
+
+def heading(page: Path) -> str:
+    """The page's own heading, as text."""
+    found = _HEADING.search(page.read_text())
+    return found[1].replace("`", "") if found else page.stem
+
+
+def in_order(docs: Path) -> Iterator[str]:
+    """Paths of all pages as the navigation orders them."""
+    for _, listed in pages(docs):
+        yield from (path for _, path in listed)

@@ -1,0 +1,65 @@
+"""``gpushare dashboard``: the command line."""
+
+import os
+import sys
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+from gpushare import logs
+from gpushare.dashboard.errors import InvalidSetting
+from gpushare.dashboard.options import ROLE
+from gpushare.dashboard.process import Settings, serve
+from gpushare.kube.access import load_access
+from gpushare.kube.errors import KubeconfigError
+from gpushare.model.device import Placement
+from gpushare.model.errors import InvalidUnit
+from gpushare.model.quantity import MemoryUnit
+from gpushare.serving.command import InvalidAddress, address, run
+from gpushare.settings.option import InvalidSettings
+from gpushare.settings.reading import read
+from gpushare.settings.refusing import refuse
+
+
+def _settings(options: SimpleNamespace, environ: Mapping[str, str]) -> Settings:
+    namespace, name = environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", "")
+    pod = options.pod or (f"{namespace}/{name}" if namespace and name else "")
+    if options.token_file is None:
+        raise InvalidSetting("--token-file: name a file with a token, such as one of: openssl rand -hex 32")
+    if options.lease is not None and not pod:
+        raise InvalidSetting(
+            f"--lease {options.lease}: say with --pod NAMESPACE/NAME which pod this is, or set POD_NAMESPACE and POD_NAME"
+        )
+    if not options.scheduler.startswith(("http://", "https://")):
+        raise InvalidSetting(f"--scheduler {options.scheduler}: write a URL, such as http://127.0.0.1:9451")
+    host, port = address("--listen", options.listen, "127.0.0.1:9453")
+    lease_namespace, _, lease = (options.lease or "").partition("/")
+    return Settings(
+        token_file=options.token_file,
+        host=host,
+        port=port,
+        port_file=options.port_file,
+        scheduler=options.scheduler,
+        lease=(lease_namespace, lease) if lease else None,
+        pod=pod,
+        namespaces=tuple(dict.fromkeys(options.parts_in or filter(None, [namespace]))),
+        agents_file=options.agents_file,
+        unit=MemoryUnit.parse(options.unit, "--unit"),
+        isolated_cap=options.isolated_max_pods,
+        node_policy=Placement(options.node_policy),
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the dashboard; 0 after SIGTERM, 2 on bad input, 1 when a part of it failed."""
+    try:
+        options = read(ROLE, argv, os.environ)
+        settings = _settings(options, os.environ)
+        access = load_access(options.kubeconfig, options.context)
+        logs.configure(options.log_level, options.log_format, role=ROLE.name)
+        return run(ROLE.program, serve(access, settings))
+    except (InvalidSettings, InvalidSetting, InvalidAddress, InvalidUnit, KubeconfigError) as error:
+        return refuse(ROLE.program, error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

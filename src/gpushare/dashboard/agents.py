@@ -1,0 +1,84 @@
+"""What is really used, asked of the node agents: at once for a node that somebody looks at, and slowly of all in turn."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from gpushare.dashboard.asking import Asks, CannotAsk
+from gpushare.dashboard.board import Real
+from gpushare.dashboard.exposition import Figures, read
+from gpushare.dashboard.places import type_of_agent_address
+from gpushare.kube.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+#: How long an answer counts as fresh for whoever looks at the node.
+FRESH_S: Final = 2.0
+#: Nodes asked at once, the least time between two such groups, and the least time of a whole round.
+GROUP: Final = 8
+GROUP_S: Final = 0.4
+ROUND_S: Final = 5.0
+
+type_of_put = Callable[[str, Sequence[Real]], None]
+type_of_uuids = Callable[[str], Sequence[str]]
+
+
+class Agents:
+    """Asks agents, and puts what they tell on the board.
+
+    ``uuids`` names a node's GPUs as the board shows them. A node that cannot be asked has no figures from then on.
+    """
+
+    def __init__(
+        self, asks: Asks, address: type_of_agent_address, uuids: type_of_uuids, put: type_of_put, clock: Clock
+    ) -> None:
+        self._asks = asks
+        self._address = address
+        self._uuids = uuids
+        self._put = put
+        self._clock = clock
+        self._last: dict[str, tuple[float, Figures | None, str]] = {}
+        self._asked: dict[str, asyncio.Task[tuple[Figures | None, str]]] = {}
+
+    async def look(self, node: str) -> tuple[Figures | None, str]:
+        """The node's figures, at most ``FRESH_S`` old, or ``None`` and why there are none."""
+        last = self._last.get(node)
+        if last is not None and self._clock.monotonic() - last[0] < FRESH_S:
+            return last[1:]
+        task = self._asked.get(node)
+        if task is None:
+            # One question for all who ask; who goes away meanwhile takes nothing from the others.
+            task = self._asked[node] = asyncio.create_task(self._ask(node))
+            task.add_done_callback(lambda _: self._asked.pop(node, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, node: str) -> tuple[Figures | None, str]:
+        figures, problem = None, ""
+        address = self._address(node)
+        if not address:
+            problem = "no node agent of ours runs there, or it tells no figures"
+        else:
+            try:
+                body = await self._asks.get(f"http://{address}/metrics")
+                figures = read(body.decode(errors="replace"))
+            except CannotAsk as error:
+                problem = str(error)
+        self._last[node] = (self._clock.monotonic(), figures, problem)
+        self._put(node, [] if figures is None else [figures.of_gpu(uuid) for uuid in self._uuids(node)])
+        return figures, problem
+
+    async def sweep(self, nodes: Callable[[], Iterable[str]], wanted: Callable[[], bool]) -> None:
+        """Ask all nodes in turn, for ever, while somebody looks."""
+        while True:
+            names = list(nodes()) if wanted() else []
+            for gone in self._last.keys() - set(names) if names else ():
+                del self._last[gone]
+            pause_s = max(GROUP_S, ROUND_S * GROUP / max(len(names), GROUP))
+            for start in range(0, len(names), GROUP):
+                await asyncio.gather(*(self.look(name) for name in names[start : start + GROUP]))
+                await self._clock.sleep(pause_s)
+                if not wanted():
+                    break
+            if not names:
+                await self._clock.sleep(GROUP_S)

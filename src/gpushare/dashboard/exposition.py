@@ -1,0 +1,94 @@
+"""The few figures that are wanted of a node agent's ``/metrics``: what containers and GPUs really use."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from gpushare.dashboard.board import UNKNOWN, Real
+
+_LINE: Final = re.compile(r"^(\w+)\{(.*)\} (\S+)(?: \d+)?$")
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+_CONTAINER_MIB: Final = "gpushare_nodeagent_container_used_mebibytes"
+_CONTAINER_PERCENT: Final = "gpushare_nodeagent_container_sm_percent"
+#: DCGM's names, of whole GPUs.
+_GPU_MIB: Final = "DCGM_FI_DEV_FB_USED"
+_GPU_PERCENT: Final = "DCGM_FI_DEV_GPU_UTIL"
+_TROUBLE: Final = "gpushare_nodeagent_trouble"
+
+
+class ContainerUse(msgspec.Struct, frozen=True):
+    """What a container (of the pod ``NAMESPACE/NAME``) really uses of a GPU; ``UNKNOWN`` where nobody says."""
+
+    pod: str
+    container: str
+    gpu: str
+    used_mib: int = UNKNOWN
+    busy_percent: int = UNKNOWN
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What a node agent tells: GPUs by UUID, containers, and troubles of the node."""
+
+    gpus: dict[str, Real]
+    containers: tuple[ContainerUse, ...]
+    troubles: tuple[str, ...] = ()
+
+    def of_gpu(self, uuid: str) -> Real:
+        """What is used of a GPU: what the driver says of all of it or else the sum of its containers, as far as known."""
+        told = self.gpus.get(uuid, Real())
+        its = [one for one in self.containers if one.gpu == uuid]
+        used, busy = _sum(one.used_mib for one in its), _sum(one.busy_percent for one in its)
+        return Real(
+            used if told.used_mib == UNKNOWN else told.used_mib,
+            busy if told.busy_percent == UNKNOWN else told.busy_percent,
+        )
+
+
+def read(text: str) -> Figures:
+    """The figures in ``text``; lines that are of no interest, or cannot be read, are passed over."""
+    gpus: dict[str, Real] = {}
+    containers: dict[tuple[str, str, str], ContainerUse] = {}
+    troubles: list[str] = []
+    for name, labels, value in _lines(text):
+        figure = max(round(value), 0)
+        if name in (_CONTAINER_MIB, _CONTAINER_PERCENT):
+            key = (labels.get("pod", ""), labels.get("container", ""), labels.get("gpu", ""))
+            before = containers.get(key) or ContainerUse(*key)
+            field = "used_mib" if name == _CONTAINER_MIB else "busy_percent"
+            containers[key] = msgspec.structs.replace(before, **{field: figure})
+        elif name in (_GPU_MIB, _GPU_PERCENT):
+            uuid = labels.get("UUID", "")
+            # A line for each container repeats the GPU's own figure where exporters tell of pods.
+            field = "used_mib" if name == _GPU_MIB else "busy_percent"
+            gpus[uuid] = gpus.get(uuid, Real())._replace(**{field: figure})
+        elif name == _TROUBLE and value:
+            troubles.append(labels.get("reason", ""))
+    return Figures(gpus, tuple(containers.values()), tuple(troubles))
+
+
+def _lines(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    for line in text.splitlines():
+        if not line.startswith((_CONTAINER_MIB, _CONTAINER_PERCENT, _GPU_MIB, _GPU_PERCENT, _TROUBLE)):
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        if math.isfinite(value) and abs(value) < 1 << 31:
+            yield match[1], {key: _plain(told) for key, told in _LABEL.findall(match[2])}, value
+
+
+def _plain(told: str) -> str:
+    return re.sub(r"\\.", lambda found: _ESCAPED.get(found[0], found[0]), told) if "\\" in told else told
+
+
+def _sum(figures: Iterator[int]) -> int:
+    known = [figure for figure in figures if figure != UNKNOWN]
+    return sum(known) if known else UNKNOWN

@@ -1,0 +1,152 @@
+"""Where parts of ours can be asked: node agents by their node, schedulers by their pod's name."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpushare.dashboard.errors import InvalidSetting
+
+#: What both charts write on all of their pods.
+SELECTOR: Final = "app.kubernetes.io/part-of=gpushare"
+_NAME: Final = "app.kubernetes.io/name"
+_AGENT: Final = "gpushare-device-plugin"
+_SCHEDULER: Final = "ack-co-scheduler"
+#: Ports by their names in the charts.
+_PORTS: Final = {_AGENT: "health", _SCHEDULER: "dashboard"}
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Port(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    container_port: int = 0
+
+
+class _Container(msgspec.Struct, gc=False):
+    ports: list[_Port] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str = ""
+    containers: list[_Container] = []
+
+
+class _Status(msgspec.Struct, rename={"pod_ip": "podIP"}, gc=False):
+    phase: str = ""
+    pod_ip: str = ""
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """A pod of ours: which program, on which node, and its ``HOST:PORT`` (empty: not at present)."""
+
+    pod: str
+    program: str
+    node: str
+    address: str
+
+
+_decode: Final = msgspec.json.Decoder(_Pod).decode
+
+
+def decode_place(raw: bytes) -> tuple[str, Place] | None:
+    """A pod's JSON as a place; ``None`` for pods that are not asked anything."""
+    pod = _decode(raw)
+    program = (pod.metadata.labels or {}).get(_NAME, "")
+    wanted = _PORTS.get(program)
+    if wanted is None:
+        return None
+    ports = [port for one in pod.spec.containers for port in one.ports or () if port.name == wanted]
+    address = ""
+    if ports and pod.status.pod_ip and pod.status.phase == "Running":
+        address = host_port(pod.status.pod_ip, ports[0].container_port)
+    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return key, Place(key, program, pod.spec.node_name, address)
+
+
+def host_port(host: str, port: int) -> str:
+    """As it stands in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Places:
+    """Fed by informers of pods; asked for addresses, empty where there is none."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, str] = {}
+        self._schedulers: dict[str, str] = {}
+
+    def synced(self) -> None:
+        """The first list is complete."""
+
+    def upsert(self, item: Place) -> None:
+        """A pod of ours was added or changed."""
+        if item.program == _SCHEDULER:
+            self._schedulers[item.pod] = item.address
+        elif item.address:
+            self._agents[item.node] = item.address
+
+    def remove(self, key: str, last: Place) -> None:
+        """A pod of ours is gone; another may have taken its node's place already."""
+        self._schedulers.pop(key, None)
+        if last.program == _AGENT and self._agents.get(last.node) == last.address:
+            del self._agents[last.node]
+
+    def agent(self, node: str) -> str:
+        """Where the node's agent tells its figures."""
+        return self._agents.get(node, "")
+
+    def scheduler(self, pod: str) -> str:
+        """Where the dashboard of the scheduler's pod ``NAMESPACE/NAME`` is."""
+        return self._schedulers.get(pod, "")
+
+
+#: Node → ``HOST:PORT`` of its agent, empty where nobody knows one.
+type_of_agent_address = Callable[[str], str]
+
+
+class AgentsFile:
+    """Addresses of agents that are no pods: lines ``NODE HOST:PORT`` of a file, read anew when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, int] | None = None
+        self._agents: dict[str, str] = {}
+        self._read()
+
+    def agent(self, node: str) -> str:
+        """Where the node's agent tells its figures; empty where the file does not say."""
+        with suppress(InvalidSetting):  # it is being written: what it said before holds
+            self._read()
+        return self._agents.get(node, "")
+
+    def _read(self) -> None:
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_size)
+            if stamp == self._stamp:
+                return
+            lines = [line.split() for line in self._path.read_text().splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidSetting(f"--agents-file {self._path}: {error}") from error
+        agents = {}
+        for words in filter(None, lines):
+            if len(words) != 2 or ":" not in words[1]:
+                raise InvalidSetting(
+                    f"--agents-file {self._path}: {' '.join(words)}: write NODE HOST:PORT in each line"
+                )
+            agents[words[0]] = words[1]
+        self._agents = agents
+        self._stamp = stamp

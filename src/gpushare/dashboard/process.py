@@ -1,0 +1,180 @@
+"""The dashboard as a process: watches, agents and scheduler asked, and the page's server in one event loop."""
+
+import asyncio
+import gc
+import logging
+import secrets
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpushare.dashboard import assets
+from gpushare.dashboard.access import Guard, TokenFile
+from gpushare.dashboard.agents import Agents
+from gpushare.dashboard.app import DashboardApp
+from gpushare.dashboard.asking import Asking
+from gpushare.dashboard.cluster import Cluster
+from gpushare.dashboard.history import History
+from gpushare.dashboard.live import Live
+from gpushare.dashboard.places import SELECTOR, AgentsFile, Places, decode_place
+from gpushare.dashboard.stream import Stream
+from gpushare.dashboard.waiting import Source, type_of_leader
+from gpushare.kube.access import Access
+from gpushare.kube.client import Client
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.kube.informer import Informer
+from gpushare.kube.session import Session
+from gpushare.model.device import Placement
+from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.process import decode_record, node_decoder
+from gpushare.scheduler.view import NodeReader
+from gpushare.serving.bounded import bounded_server
+from gpushare.serving.probes import Exposition, Probes
+from gpushare.serving.server import bind, write_ports
+from gpushare.signals import told_to_end
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line sets. ``host`` and ``port`` (0: any) are where the page is served.
+
+    ``scheduler`` is the extender beside us; ``lease`` (namespace, name) says which scheduler leads where there are
+    several, and ``pod`` is our own ``NAMESPACE/NAME`` then. ``namespaces`` hold our pods; ``agents_file`` says where agents are
+    that are no pods.
+    """
+
+    token_file: Path
+    host: str = "127.0.0.1"
+    port: int = 9453
+    port_file: Path | None = None
+    scheduler: str = "http://127.0.0.1:9451"
+    lease: tuple[str, str] | None = None
+    pod: str = ""
+    namespaces: tuple[str, ...] = ()
+    agents_file: Path | None = None
+    unit: MemoryUnit = MemoryUnit.GIB
+    isolated_cap: int = 16
+    node_policy: Placement = Placement.BINPACK
+
+
+def _leader(client: Client, lease: tuple[str, str]) -> type_of_leader:
+    async def leader() -> str:
+        # kube-scheduler calls itself HOST_UUID, and a pod's host name is its name.
+        holder = await client.lease_holder(*lease)
+        return f"{lease[0]}/{holder.rpartition('_')[0] or holder}" if holder else ""
+
+    return leader
+
+
+async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises ``InvalidSetting`` where the token cannot be used, ``OSError`` when an address is taken or the port cannot be written.
+    """
+    token = TokenFile(settings.token_file)
+    with ExitStack() as unless_served:
+        bound = unless_served.enter_context(closing(bind(settings.host, settings.port)))
+        bound.listen(_BACKLOG)
+        if settings.port_file is not None:
+            write_ports("--port-file", settings.port_file, bound)
+        unless_served.pop_all()
+    stop = told_to_end()
+    async with Session(access) as session, Asking() as asking:
+        cluster, places = Cluster(settings.node_policy), Places()
+        stream = Stream(secrets.token_hex(4))
+        source = Source(
+            asking,
+            settings.scheduler,
+            clock,
+            leader=None if settings.lease is None else _leader(Client(session), settings.lease),
+            own=settings.pod,
+            peer=places.scheduler,
+            token=token.read,
+        )
+
+        agent = places.agent if settings.agents_file is None else AgentsFile(settings.agents_file).agent
+        agents = Agents(asking, agent, cluster.gpu_uuids, cluster.board.put_real, clock)
+        live = Live(cluster, agents, source, stream, History(), clock)
+        reader = NodeReader(
+            unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
+        )
+        nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), cluster.seen_nodes)
+        pods = Informer(session, "/api/v1/pods", decode_record, cluster.pods)
+        ours = [
+            Informer(
+                session,
+                f"/api/v1/namespaces/{namespace}/pods",
+                decode_place,
+                places,
+                params={"labelSelector": SELECTOR},
+            )
+            for namespace in settings.namespaces
+        ]
+
+        def missing() -> str:
+            if stop.is_set():
+                return "it is ending"
+            kinds = [kind for kind, one in (("nodes", nodes), ("pods", pods)) if not one.synced.is_set()]
+            if kinds:
+                return f"{' and '.join(kinds)} not read yet"
+            return "" if live.shown.is_set() else "the cluster is not shown yet"
+
+        app = DashboardApp(
+            assets.load(),
+            Guard(token.read, lambda: clock.time_ns() / 1e9),
+            live,
+            stream,
+            Probes(missing, _exposition(cluster, stream)),
+        )
+        server = bounded_server(app)
+        running = [
+            asyncio.create_task(part, name=name)
+            for name, part in (
+                ("nodes", nodes.run()),
+                ("pods", pods.run()),
+                *((f"pods of ours, {at}", one.run()) for at, one in enumerate(ours)),
+                ("news", _once_read(live, nodes, pods)),
+                ("waiting", live.follow_waiting()),
+                ("sweep", agents.sweep(lambda: sorted(cluster.nodes), lambda: stream.pages > 0)),
+            )
+        ]
+        logger.info("serving http://%s:%d/, API server %s", *bound.getsockname()[:2], access.server)
+        serving = asyncio.create_task(server.serve(sockets=[bound]), name="http")
+        told = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            done, _ = await asyncio.wait([told, serving, *running], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {told}:
+                task.result()
+        finally:
+            stream.end()
+            server.should_exit = True
+            for task in (told, *running):
+                task.cancel()
+            await asyncio.gather(told, serving, *running, return_exceptions=True)
+
+
+async def _once_read(live: Live, *watches: Informer[Any]) -> None:
+    """Show nothing before everything was read: half a cluster would look like a broken one."""
+    for watch in watches:
+        await watch.synced.wait()
+    gc.collect()
+    gc.freeze()
+    logger.info("ready")
+    await live.run()
+
+
+def _exposition(cluster: Cluster, stream: Stream) -> Exposition:
+    exposition = Exposition()
+    exposition.watch("gpushare_dashboard_pages", "Pages that listen for news.", lambda: stream.pages)
+    exposition.watch("gpushare_dashboard_gpus", "GPUs that are shown.", lambda: cluster.board.gpus)
+    exposition.watch(
+        "gpushare_dashboard_malformed_objects",
+        "Pods and nodes that could not be understood.",
+        lambda: len(cluster.view.malformed),
+    )
+    return exposition

@@ -1,0 +1,61 @@
+// Elements without markup in strings: what the cluster says is text, and stays text.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [key, one] of Object.entries(value)) element.style.setProperty(key, one);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child !== null && child !== undefined && child !== false) element.append(child);
+  }
+  return element;
+}
+
+export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
+export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+
+export const UNKNOWN = -1;
+export const DASH = "–";
+
+const whole = new Intl.NumberFormat("en");
+export const count = (value) => (value === UNKNOWN ? DASH : whole.format(value));
+export function gib(mib) {
+  if (mib === UNKNOWN) return DASH;
+  const value = mib / 1024;
+  if (value >= 10240) return `${whole.format(Math.round(value / 102.4) / 10)} TiB`;
+  return `${value >= 100 || Number.isInteger(value) ? whole.format(Math.round(value)) : value.toFixed(1)} GiB`;
+}
+export const share = (part, all) => (part === UNKNOWN || !all ? UNKNOWN : (100 * part) / all);
+export function percent(value) {
+  if (value === UNKNOWN) return DASH;
+  return `${value > 0 && value < 1 ? value.toFixed(1) : Math.round(value)}%`;
+}
+export function age(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+export const clock = (seconds) =>
+  new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+export function table(heads, rows, { caption, empty, label } = {}) {
+  if (!rows.length && empty) return h("p", { class: "quiet" }, empty);
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label ?? caption ?? "Table" },
+    h("table", { class: "data" },
+      caption && h("caption", { class: "sr" }, caption),
+      h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col", class: head.number ? "number" : null }, head.text ?? head)))),
+      h("tbody", null, rows.map((cells) => h("tr", null, cells.map((cell, at) => h("td", { class: heads[at].number ? "number" : null }, cell)))))));
+}
+export const number = (text) => ({ text, number: true });
+
+export const to = {
+  node: (name) => `#/node/${encodeURIComponent(name)}`,
+  gpu: (name, index) => `#/node/${encodeURIComponent(name)}/gpu/${index}`,
+  pod: (key) => `#/pod/${key.split("/").map(encodeURIComponent).join("/")}`,
+};

@@ -1,0 +1,125 @@
+// The way to the server: requests, and the stream of news with resume, back-off, and a watch over silence.
+
+const FIRST_MS = 500, MOST_MS = 30000, SILENCE_MS = 25000;
+
+export class LoggedOut extends Error {}
+
+/** Asks the server; every path is relative, so that the page works behind the API server's proxy too. */
+export async function ask(path, options = {}) {
+  const response = await fetch(path, { cache: "no-store", credentials: "same-origin", ...options, signal: options.signal ?? AbortSignal.timeout(20000) });
+  if (response.status === 401) throw new LoggedOut("log in first");
+  if (!response.ok) {
+    const error = new Error((await response.text()).trim() || `status ${response.status}`);
+    error.status = response.status;
+    throw error;
+  }
+  return response;
+}
+export const askJson = async (path, options) => (await ask(path, options)).json();
+
+export async function logIn(token) {
+  await ask("login", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ token }) });
+}
+export async function logOut() {
+  await ask("logout", { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
+}
+
+/** Keeps a store up to date. Tells "state" (live, lost, out) with what to say. */
+export class Link extends EventTarget {
+  constructor(store) {
+    super();
+    this.store = store;
+    this.tries = 0;
+    this.source = null;
+    this.timer = 0;
+    addEventListener("online", () => this.state === "lost" && this.again(0));
+    document.addEventListener("visibilitychange", () => !document.hidden && this.state === "lost" && this.again(0));
+  }
+
+  /** Reads everything, then listens. */
+  async start() {
+    clearTimeout(this.timer);
+    try {
+      const response = await ask("api/snapshot");
+      const buffer = await response.arrayBuffer();
+      performance.mark("gpushare:snapshot");
+      this.store.load(buffer);
+      this.listen();
+    } catch (error) {
+      if (error instanceof LoggedOut) this.tell("out");
+      else this.lost(error.status === 503 ? "the server is still reading the cluster" : "the server does not answer", true);
+    }
+  }
+
+  listen() {
+    this.source?.close();
+    const source = (this.source = new EventSource(`api/events?last=${encodeURIComponent(this.store.id)}`));
+    const heard = (handle) => (event) => {
+      if (source !== this.source) return;
+      this.alive();
+      if (event.lastEventId) this.store.id = event.lastEventId;
+      if (handle) handle(JSON.parse(event.data));
+    };
+    source.addEventListener("open", heard(null));
+    source.addEventListener("alive", heard(null));
+    source.addEventListener("delta", heard((delta) => {
+      const began = performance.now();
+      this.store.apply(delta);
+      performance.clearMeasures("gpushare:apply");
+      performance.measure("gpushare:apply", { start: began, end: performance.now() });
+    }));
+    source.addEventListener("sample", heard((row) => this.store.addSample(row)));
+    source.addEventListener("waiting", heard((waiting) => this.store.setWaiting(waiting)));
+    source.addEventListener("reset", heard(() => { source.close(); this.start(); }));
+    source.addEventListener("error", () => source === this.source && this.lost("the connection was lost", false));
+    this.alive();
+  }
+
+  alive() {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => this.lost("nothing was heard from the server", false), SILENCE_MS);
+    if (this.source?.readyState === EventSource.OPEN) {
+      this.tries = 0;
+      this.tell("live");
+    }
+  }
+
+  /** Tries again later, and later still; what was missed then comes by its number, or all anew. */
+  lost(why, anew) {
+    this.source?.close();
+    this.source = null;
+    clearTimeout(this.silence);
+    const wait = Math.min(FIRST_MS * 2 ** this.tries++, MOST_MS) * (0.5 + Math.random() / 2);
+    this.again(wait, anew || !this.store.id);
+    this.tell("lost", { why, at: Date.now() + wait });
+  }
+
+  again(wait, anew = !this.store.id) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(async () => {
+      if (anew) return this.start();
+      // An EventSource does not tell why it was refused: a login that has ended looks like a lost server.
+      try {
+        await ask("api/search?q=");
+        this.listen();
+      } catch (error) {
+        if (error instanceof LoggedOut) this.tell("out");
+        else this.lost("the server does not answer", false);
+      }
+    }, wait);
+  }
+
+  stop() {
+    this.source?.close();
+    this.source = null;
+    clearTimeout(this.silence);
+    clearTimeout(this.timer);
+  }
+
+  tell(state, detail = {}) {
+    if (state === this.state && state === "live") return;
+    this.state = state;
+    if (state === "out") this.stop();
+    this.dispatchEvent(new CustomEvent("state", { detail: { state, ...detail } }));
+  }
+}

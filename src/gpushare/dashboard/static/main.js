@@ -1,0 +1,79 @@
+// Starts the page: the store, the link to the server, and the view that the address names.
+
+import { h, to } from "./dom.js";
+import { Link, logIn } from "./link.js";
+import { overview } from "./overview.js";
+import { fragmentationView, gpuView, historyView, nodeView, nodesView, podView, waitingView } from "./pages.js";
+import { search } from "./search.js";
+import { connection, keys, login, theme, waitingCount } from "./shell.js";
+import { Store } from "./store.js";
+
+const main = document.getElementById("main"), sayer = document.getElementById("said");
+const store = new Store(), link = new Link(store);
+let view = null;
+
+const said = (text) => (sayer.textContent = text);
+
+function viewOf(hash) {
+  const parts = hash.replace(/^#\/?/, "").split("/").map(decoded);
+  const [kind, a, b, c] = parts;
+  if (kind === "") return ["overview", () => overview(store, { said })];
+  if (kind === "nodes") return ["nodes", () => nodesView(store)];
+  if (kind === "waiting") return ["waiting", () => waitingView(store)];
+  if (kind === "fragmentation") return ["fragmentation", () => fragmentationView(store)];
+  if (kind === "history") return ["history", () => historyView(store)];
+  if (kind === "node" && a && b === "gpu" && c) return ["overview", () => gpuView(store, a, c), to.node(a)];
+  if (kind === "node" && a) return ["overview", () => nodeView(store, a)];
+  if (kind === "pod" && a && b) return ["overview", () => podView(store, `${a}/${b}`)];
+  return ["overview", () => ({ title: "Not found", element: h("div", { class: "view" }, h("p", { class: "note bad" }, "There is no such view. ", h("a", { href: "#/" }, "To the overview"))), mount() {}, unmount() {} })];
+}
+
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
+function show(focus) {
+  if (!store.totals) return;
+  const [name, make] = viewOf(location.hash);
+  view?.unmount();
+  view = make();
+  document.title = `${view.title} – gpushare`;
+  main.replaceChildren(view.element);
+  main.dataset.view = name;
+  for (const one of document.querySelectorAll("#nav a")) {
+    if (one.dataset.view === name) one.setAttribute("aria-current", "page");
+    else one.removeAttribute("aria-current");
+  }
+  view.mount();
+  if (focus) { scrollTo(0, 0); main.focus({ preventScroll: true }); said(view.title); }
+}
+
+function up() {
+  const [, , above] = viewOf(location.hash);
+  if (location.hash.replace(/^#\/?/, "")) location.hash = above ?? "#/";
+}
+
+async function begin() {
+  const given = location.hash.match(/^#token=(.+)$/);
+  if (given) {
+    // A link with the token in it, as the playground prints: it goes to no server by itself, and not into the history.
+    history.replaceState(null, "", "#/");
+    await logIn(decodeURIComponent(given[1])).catch(() => undefined);
+  }
+  await link.start();
+}
+
+const turnTheme = theme();
+keys({ turnTheme, view: () => view, up });
+const askForToken = login(() => link.start());
+connection(link, askForToken);
+waitingCount(store);
+search(document.getElementById("search"), document.getElementById("found"));
+document.addEventListener("loggedout", () => link.tell("out"));
+addEventListener("hashchange", () => (location.hash.startsWith("#token=") ? begin() : show(true)));
+let shown = false;
+store.addEventListener("loaded", () => {
+  if (!shown) show(false);
+  shown = true;
+});
+begin();

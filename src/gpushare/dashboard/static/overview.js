@@ -1,0 +1,103 @@
+// The cluster at a glance: sums, and the heat map of all GPUs.
+
+import { UNKNOWN, count, gib, h, percent, share, to } from "./dom.js";
+import { HeatMap, METRICS } from "./heatmap.js";
+import { UNHEALTHY } from "./store.js";
+
+const kept = { metric: METRICS[0], mode: "", state: "" };
+
+function tile(name, value, note, part) {
+  return h("div", { class: "tile" }, h("dt", null, name), h("dd", null, h("b", null, value), h("span", { class: "quiet" }, note)),
+    part !== undefined && h("div", { class: "meter", "aria-hidden": "true" }, h("i", { style: { width: `${Math.max(0, Math.min(part, 100))}%` } })));
+}
+
+function tiles(store) {
+  const sum = store.totals, given = share(sum.given_mib, sum.total_mib), used = share(sum.used_mib, sum.total_mib), core = sum.gpus ? sum.given_core / sum.gpus : 0;
+  const states = store.planes.state;
+  let bad = 0;
+  for (let at = 0; at < states.length; at++) bad += states[at] === UNHEALTHY;
+  return [
+    tile("GPUs", count(sum.gpus), `${count(store.slots.size)} nodes${bad ? `, ${count(bad)} unhealthy` : ""}`),
+    tile("Memory given", percent(given), `${gib(sum.given_mib)} of ${gib(sum.total_mib)}`, given),
+    tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : gib(sum.used_mib), used === UNKNOWN ? 0 : used),
+    tile("Compute given", percent(core), "of all GPUs", core),
+    tile("Pods", count(sum.pods), "hold a share"),
+    tile("Waiting", count(sum.waiting), sum.waiting ? "see why" : "nobody"),
+  ];
+}
+
+export function overview(store, { said }) {
+  const map = new HeatMap(store, { open: (slot, gpu) => (location.hash = to.gpu(store.nodes[slot].name, store.index(slot, gpu))), said });
+  const sums = h("dl", { class: "tiles", "aria-label": "The cluster in figures" });
+  const legend = h("div", { class: "legend", "aria-label": "Legend", role: "group" });
+  const buttons = METRICS.map((metric, at) =>
+    h("button", { type: "button", "aria-pressed": String(metric === kept.metric), title: `Key ${at + 1}`, onclick: () => choose(metric) }, metric.name));
+  const modes = h("select", { "aria-label": "Mode", onchange: (event) => { kept.mode = event.target.value; narrow(); } });
+  const states = h("select", { "aria-label": "State", onchange: (event) => { kept.state = event.target.value; narrow(); } },
+    [["", "All states"], ["bad", "With trouble"], ["free", "With free memory"], ["full", "Full"]].map(([value, name]) => h("option", { value, selected: value === kept.state }, name)));
+
+  function filter(slot, node) {
+    if (kept.mode && node.mode !== kept.mode) return false;
+    if (!kept.state) return true;
+    for (let gpu = 0; gpu < node.gpus; gpu++) {
+      const figure = (name) => store.figure(name, slot, gpu), state = figure("state");
+      const free = figure("total_mib") - figure("given_mib") - figure("foreign_mib");
+      if (kept.state === "bad" && state > 1) return true;
+      if (kept.state === "free" && state === 1 && free > 0) return true;
+      if (kept.state === "full" && state === 1 && free <= 0) return true;
+    }
+    return false;
+  }
+  function narrow() {
+    map.show(kept.metric, filter);
+    drawLegend();
+  }
+  function choose(metric) {
+    kept.metric = metric;
+    buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(METRICS[at] === metric)));
+    narrow();
+    said(`The heat map shows: ${metric.name}`);
+  }
+  function drawLegend() {
+    legend.replaceChildren(...map.legend().flat().filter(Boolean));
+  }
+  function drawSums() {
+    sums.replaceChildren(...tiles(store));
+  }
+  function drawModes() {
+    const seen = [...new Set(store.nodes.filter(Boolean).map((node) => node.mode))].sort();
+    modes.replaceChildren(h("option", { value: "" }, "All modes"), ...seen.map((mode) => h("option", { value: mode, selected: mode === kept.mode }, mode)));
+  }
+  const changed = ({ detail }) => {
+    if (detail.totals || detail.shape) drawSums();
+    if (detail.shape) { drawModes(); drawLegend(); }
+  };
+  const loaded = () => { drawSums(); drawModes(); drawLegend(); };
+  const key = (event) => {
+    const metric = METRICS[Number(event.key) - 1];
+    if (metric) choose(metric);
+    return Boolean(metric);
+  };
+  return {
+    title: "Overview",
+    element: h("div", { class: "view" }, h("h1", { class: "sr" }, "Overview"), sums,
+      h("section", { class: "card", "aria-label": "All GPUs" },
+        h("div", { class: "toolbar" }, h("div", { class: "segments", role: "group", "aria-label": "What the heat map shows" }, buttons), h("div", { class: "selects" }, modes, states)),
+        map.element, legend)),
+    mount() {
+      map.mount();
+      store.addEventListener("changed", changed);
+      store.addEventListener("loaded", loaded);
+      document.addEventListener("recoloured", drawLegend);
+      loaded();
+      map.show(kept.metric, filter);
+    },
+    unmount() {
+      map.unmount();
+      store.removeEventListener("changed", changed);
+      store.removeEventListener("loaded", loaded);
+      document.removeEventListener("recoloured", drawLegend);
+    },
+    key,
+  };
+}

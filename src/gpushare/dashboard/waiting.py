@@ -1,0 +1,167 @@
+"""Who waits and why: asked of the scheduler that leads, for it alone is asked about pods and knows.
+
+The scheduler tells it on loopback only. So the dashboard beside the leader asks it, and every other one asks that dashboard, with the
+token that all of them have.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from gpushare.dashboard.asking import Asks, CannotAsk, NotKept
+from gpushare.kube.clock import Clock
+from gpushare.kube.errors import KubeError
+
+FRESH_S: Final = 2.0
+_LEADER_FRESH_S: Final = 5.0
+#: More are counted, and not shown.
+MOST_SHOWN: Final = 1000
+
+T = TypeVar("T")
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A pod that waits, as the scheduler tells of it."""
+
+    key: str
+    since: float
+    asks: str
+    category: str
+    reason: str
+    remedy: str
+    uid: str = ""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """All that wait, the longest first, at most ``MOST_SHOWN``; ``count`` is of all.
+
+    ``problem`` says why nobody can tell (then there are none here), empty when all is well; ``told_by`` who told.
+    """
+
+    pods: tuple[Waiting, ...] = ()
+    count: int = 0
+    problem: str = ""
+    told_by: str = ""
+    by_category: dict[str, int] = {}
+
+
+class _Told(msgspec.Struct):
+    waiting: list[Waiting]
+
+
+_TOLD: Final = msgspec.json.Decoder(list[Waiting] | _Told)
+_LINE: Final = msgspec.json.Decoder(Line)
+
+#: Who leads: ``NAMESPACE/NAME`` of its pod; empty where nobody does.
+type_of_leader = Callable[[], Awaitable[str]]
+
+
+class Source:
+    """``leader`` is ``None`` where there is one scheduler alone; ``own`` is our pod, ``peer`` tells another one's address."""
+
+    def __init__(
+        self,
+        asks: Asks,
+        scheduler: str,
+        clock: Clock,
+        *,
+        leader: type_of_leader | None = None,
+        own: str = "",
+        peer: Callable[[str], str] = lambda pod: "",
+        token: Callable[[], bytes] = lambda: b"",
+    ) -> None:
+        self._asks = asks
+        self._scheduler = scheduler.rstrip("/")
+        self._clock = clock
+        self._leader = leader
+        self._own = own
+        self._peer = peer
+        self._token = token
+        self._last: tuple[float, Line] | None = None
+        self._leads: tuple[float, str] | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def line(self, *, here: bool = False) -> Line:
+        """All who wait, at most ``FRESH_S`` old; ``here``: as the scheduler beside us tells it, whoever leads."""
+        if here:
+            return await self._line_here()
+        async with self._one_at_a_time:
+            now_s = self._clock.monotonic()
+            if self._last is None or now_s - self._last[0] >= FRESH_S:
+                self._last = (now_s, await self._line())
+            return self._last[1]
+
+    async def decision(self, pod: str, *, here: bool = False) -> tuple[bytes, str]:
+        """The scheduler's record of its last look at a pod, node by node (JSON, empty where there is none), or why it cannot be had."""
+        namespace, _, name = pod.partition("/")
+        path = f"{quote(namespace, safe='')}/{quote(name, safe='')}"
+        try:
+            base, headers = ("", None) if here else await self._where()
+            if base:
+                url = f"http://{base}/api/decision?here=1&pod={quote(pod, safe='')}"
+            else:
+                url = f"{self._scheduler}/gpushare/decisions/{path}/nodes"
+            return await self._asks.get(url, headers), ""
+        except NotKept:
+            return b"", ""
+        except CannotAsk as error:
+            return b"", str(error)
+
+    async def _line(self) -> Line:
+        try:
+            base, headers = await self._where()
+        except CannotAsk as error:
+            return Line(problem=str(error))
+        if not base:
+            return await self._line_here()
+        return await self._read(
+            f"http://{base}/api/waiting?here=1", headers, _LINE.decode, "the leading scheduler's dashboard"
+        )
+
+    async def _line_here(self) -> Line:
+        def decode(raw: bytes) -> Line:
+            told = _TOLD.decode(raw)
+            pods = sorted(
+                told.waiting if isinstance(told, _Told) else told, key=lambda one: (one.since, one.key)
+            )
+            counts: dict[str, int] = {}
+            for one in pods:
+                counts[one.category] = counts.get(one.category, 0) + 1
+            return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", self._own or "the scheduler", counts)
+
+        return await self._read(f"{self._scheduler}/gpushare/decisions", None, decode, "the scheduler")
+
+    async def _read(
+        self, url: str, headers: dict[str, str] | None, decode: Callable[[bytes], Line], who: str
+    ) -> Line:
+        try:
+            return decode(await self._asks.get(url, headers))
+        except NotKept:
+            return Line(problem=f"{who} keeps no record of decisions: it is of an older version")
+        except CannotAsk as error:
+            return Line(problem=f"{who} cannot be asked who waits and why: {error}")
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return Line(problem=f"{who} answers what this version does not understand ({error})")
+
+    async def _where(self) -> tuple[str, dict[str, str] | None]:
+        """The leading pod's dashboard and how to ask it; empty where the leader is beside us. Raises ``CannotAsk``."""
+        if self._leader is None:
+            return "", None
+        now_s = self._clock.monotonic()
+        if self._leads is None or now_s - self._leads[0] >= _LEADER_FRESH_S:
+            try:
+                self._leads = (now_s, await self._leader())
+            except KubeError as error:
+                raise CannotAsk(f"nobody knows which scheduler leads: {error}") from error
+        leads = self._leads[1]
+        if not leads:
+            raise CannotAsk("no scheduler leads at present, so nobody decides about pods")
+        if leads == self._own:
+            return "", None
+        base = self._peer(leads)
+        if not base:
+            raise CannotAsk(f"scheduler {leads} leads, and has no dashboard that could be asked")
+        return base, {"Authorization": f"Bearer {self._token().decode('latin-1')}"}

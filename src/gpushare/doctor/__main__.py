@@ -1,0 +1,75 @@
+"""``gpushare doctor`` and ``gpushare doctor node``: the command line."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+from gpushare import logs
+from gpushare.doctor.findings import CODES, Finding, examine, exit_code
+from gpushare.doctor.options import ROLE
+from gpushare.doctor.report import as_json, as_table
+from gpushare.kube.access import Access, load_access
+from gpushare.kube.errors import KubeError
+from gpushare.kube.session import Session
+from gpushare.settings.option import InvalidSettings
+from gpushare.settings.reading import read
+from gpushare.settings.refusing import refuse
+
+
+async def of_cluster(access: Access, timeout_s: float, namespace: str | None = None) -> list[Finding]:
+    """What is to be said of a cluster; never raises ``KubeError``: that the API server is away is a finding, too."""
+    from gpushare.doctor.cluster_checks import CHECKS
+    from gpushare.doctor.cluster_reading import Reader
+
+    try:
+        async with Session(access) as session:
+            facts = await Reader(session, timeout_s, namespace).read()
+    except KubeError as error:
+        remedy = "does kubectl get nodes work? then name its kubeconfig and context here, too"
+        return [Finding("api-server", "fault", access.server, str(error), remedy)]
+    return examine(facts, CHECKS)
+
+
+def _of_node(options: SimpleNamespace) -> tuple[list[Finding], str]:
+    from gpushare.doctor.node_checks import CHECKS
+    from gpushare.doctor.node_reading import Places, read_node
+
+    places = Places(
+        host_root=options.host_root,
+        driver_root=options.driver_root or options.host_root,
+        kubelet_root=options.kubelet_root,
+        library_dir=options.isolation_library_dir,
+        containerd_config=options.containerd_config,
+    )
+    facts = asyncio.run(read_node(places, options.timeout))
+    return examine(facts, CHECKS), f"node {facts.name}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Look, and tell; 0 where all is well, 1 for warnings, 2 for faults and bad input."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    of_node = words[:1] == ["node"]
+    try:
+        options = read(ROLE, words[1:] if of_node else words, os.environ)
+        # What is wrong is told as findings; a library's own words would come between.
+        logs.configure("error", "text", role=ROLE.name)
+        if of_node:
+            findings, target = _of_node(options)
+        else:
+            access = load_access(options.kubeconfig, options.context)
+            findings = asyncio.run(of_cluster(access, options.timeout, options.namespace))
+            target = f"cluster {access.server}"
+    except (InvalidSettings, KubeError) as error:
+        return refuse(ROLE.program, error)
+    if options.output == "json":
+        print(json.dumps(as_json(findings, target), indent=2, ensure_ascii=False))
+    else:
+        print(as_table(findings, target, everything=options.all))
+    return max(exit_code(findings), CODES["ok"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

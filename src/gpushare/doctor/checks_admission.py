@@ -1,0 +1,159 @@
+"""Admission: rules that are in force, a webhook that can be called, certificates that are valid, kinds that are known."""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from gpushare.doctor.checks_api import server_minor
+from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, name_of
+from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+
+#: From which Kubernetes on the API server's own policies do it.
+_VALIDATES: Final = (1, 30)
+_MUTATES: Final = (1, 36)
+#: Policies of the chart that must be there together.
+VALIDATING: Final = (
+    "gpushare-requests",
+    "gpushare-records",
+    "gpushare-records-bindings",
+    "gpushare-records-nodes",
+)
+DEFINITIONS: Final = (
+    "resourcepolicies.scheduling.alibabacloud.com",
+    "elasticquotatrees.scheduling.sigs.k8s.io",
+)
+_SOON_DAYS: Final = 3
+
+
+def rules(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether wrong requests are refused, records guarded and pods pointed to our scheduler."""
+    if facts.playground is not None:
+        yield fine("", "a playground has its rules from the beginning")
+        return
+    if _no_chart(facts):
+        return
+    server = server_minor(facts)
+    if server is None or isinstance(facts.webhooks, Unread):
+        yield unknown("admission", "versions or webhooks cannot be read")
+        return
+    hooks = {str(hook.get("name")) for one in facts.webhooks for hook in one.get("webhooks") or ()}
+    validates = any(one.startswith(("requests.", "records.")) for one in hooks)
+    mutates = any(one.startswith("scheduler-name.") for one in hooks)
+    if not validates:
+        yield from _policies(facts, server)
+    if not mutates and server >= _MUTATES:
+        listed = facts.mutating_policies
+        if isinstance(listed, Unread):
+            yield unknown("MutatingAdmissionPolicies", listed.why)
+        elif not any(name_of(one).startswith("gpushare-") for one in listed):
+            yield _unruled("pods that name no scheduler are not pointed to ours")
+    elif not mutates:
+        yield _unruled("pods that name no scheduler are not pointed to ours")
+
+
+def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
+    if server < _VALIDATES:
+        yield _unruled("wrong requests are not refused, and records of who holds what are not guarded")
+        return
+    listed, bindings = facts.validating_policies, facts.policy_bindings
+    if isinstance(listed, Unread) or isinstance(bindings, Unread):
+        yield unknown("ValidatingAdmissionPolicies", "they cannot be read")
+        return
+    there = {name_of(one): one for one in listed}
+    ours = [name for name in there if name.startswith("gpushare-")]
+    if not ours:
+        yield _unruled("wrong requests are not refused, and records of who holds what are not guarded")
+        return
+    for name in sorted({*VALIDATING, *ours}):
+        policy = there.get(name)
+        if policy is None:
+            yield fault(f"policy {name}", "it is not there", "helm upgrade ack-ai-installer")
+            continue
+        if name not in bindings:
+            yield fault(
+                f"policy {name}", "nothing binds it: it is not in force", "helm upgrade ack-ai-installer"
+            )
+        for wrong in at(policy, "status", "typeChecking", "expressionWarnings") or ():
+            yield warning(
+                f"policy {name}",
+                f"the API server says of {wrong.get('fieldRef')}: {str(wrong.get('warning'))[:200]}",
+                "upgrade the chart to a release that knows this Kubernetes",
+            )
+
+
+def _unruled(says: str) -> Said:
+    return warning(
+        "admission",
+        says,
+        "set admission.enabled and admission.mode=auto of ack-ai-installer, and helm upgrade",
+    )
+
+
+def _no_chart(facts: ClusterFacts) -> bool:
+    return not isinstance(facts.daemon_sets, Unread) and not facts.daemon_sets
+
+
+def certificate(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the authority that API servers trust the webhook by is there and valid, and stays so."""
+    if isinstance(facts.webhooks, Unread):
+        if facts.playground is None:
+            yield unknown("webhook", facts.webhooks.why)
+        return
+    now_s = facts.our_time_s if isinstance(facts.server_time_s, Unread) else facts.server_time_s
+    now = datetime.fromtimestamp(now_s, UTC)
+    remedy = "kubectl -n NAMESPACE logs deploy/gpushare-admission: it makes and renews them, and says what keeps it from that"
+    for configuration in facts.webhooks:
+        for hook in configuration.get("webhooks") or ():
+            subject = f"webhook {hook.get('name')}"
+            ends = _ends(str(at(hook, "clientConfig", "caBundle") or ""))
+            if ends is None:
+                yield fault(
+                    subject, "it has no certificate authority that can be read: calls to it fail", remedy
+                )
+            elif ends < now:
+                yield fault(
+                    subject, f"its certificate authority has expired on {ends:%Y-%m-%d %H:%M} UTC", remedy
+                )
+            elif (ends - now).days < _SOON_DAYS:
+                yield warning(
+                    subject, f"its certificate authority expires on {ends:%Y-%m-%d %H:%M} UTC", remedy
+                )
+
+
+def _ends(bundle: str) -> datetime | None:
+    """When the last of the certificates in a ``caBundle`` ends; ``None`` where there is none."""
+    # The reader of certificates is large, and most clusters have no webhook.
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificates(base64.b64decode(bundle, validate=True))
+    except (ValueError, binascii.Error):
+        return None
+    return max((one.not_valid_after_utc for one in found), default=None)
+
+
+def kinds(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the API server serves ResourcePolicy and ElasticQuotaTree."""
+    if isinstance(facts.definitions, Unread):
+        yield unknown("CustomResourceDefinitions", facts.definitions.why)
+        return
+    if facts.playground is None and not isinstance(facts.deployments, Unread) and not facts.deployments:
+        return
+    there = {name_of(one): one for one in facts.definitions}
+    for name in DEFINITIONS:
+        definition = there.get(name)
+        if definition is None:
+            yield fault(
+                f"crd {name}",
+                "it is not there: the extender waits for it or goes without",
+                "helm upgrade ack-co-scheduler",
+            )
+        elif not _is_established(definition):
+            yield fault(f"crd {name}", "the API server does not serve it", f"kubectl describe crd {name}")
+
+
+def _is_established(definition: Json) -> bool:
+    conditions = at(definition, "status", "conditions") or ()
+    return any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions)

@@ -1,0 +1,148 @@
+"""Nodes: labels, what the agents say of the GPUs, and what the kubelets offer of it."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from gpushare.doctor.cluster_facts import ClusterFacts, SeenNode, gpu_nodes
+from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
+from gpushare.model import names
+from gpushare.model.device import NodeMode, description_of, mode_of, node_devices
+from gpushare.model.errors import ModelError
+from gpushare.model.objects import Node, ObjectMeta
+
+_LABELS: Final = (
+    names.LABEL_MODE,
+    names.LABEL_PLACEMENT,
+    names.LABEL_MAX_PODS,
+    names.LABEL_MAX_NODE_PODS,
+    names.LABEL_DESCRIBED,
+)
+#: How alike a label must be to one of ours to be taken for a slip.
+_ALIKE: Final = 0.85
+_CONDITION: Final = "GPUShareReady"
+
+
+def node_labels(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether labels are spelled as they must be, and have values that are known."""
+    if isinstance(facts.nodes, Unread):
+        yield unknown("nodes", facts.nodes.why)
+        return
+    for node in facts.nodes:
+        for label in sorted(node.labels.keys() - set(_LABELS)):
+            near = next(iter(get_close_matches(label, _LABELS, 1, _ALIKE)), None)
+            if near is not None or label.startswith("ack.node.gpu."):
+                yield warning(
+                    node.subject,
+                    f"nobody reads its label {label}",
+                    f"kubectl label node {node.name} {label}- {near or names.LABEL_MODE}={node.labels[label]}",
+                )
+        problem = _label_problem(node)
+        if problem:
+            yield fault(node.subject, problem, "correct the label; until then the node takes no new pods")
+
+
+def _label_problem(node: SeenNode) -> str:
+    """What is wrong with the values of a node's labels and cordons."""
+    try:
+        devices = node_devices(_undescribed(node))
+        mode_of(node.node)
+    except ModelError as error:
+        return error.problem
+    return "" if devices is None else devices.problem
+
+
+def _undescribed(node: SeenNode) -> Node:
+    """The node with its labels alone: what its agent says of it is looked at elsewhere."""
+    meta = node.node.metadata
+    cordons = {key: text for key, text in (meta.annotations or {}).items() if key == names.ANN_CORDONED}
+    return Node(ObjectMeta(name=meta.name, labels=meta.labels, annotations=cordons))
+
+
+def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether each labelled node is described by its agent, readably, and in the mode of its label."""
+    for node in gpu_nodes(facts):
+        if _label_problem(node):
+            continue
+        mode = mode_of(node.node)
+        try:
+            described = description_of(node.node)
+        except ModelError as error:
+            yield fault(
+                node.subject,
+                error.problem,
+                "the node agent writes it anew when it is removed; look at its log",
+            )
+            continue
+        if described is None:
+            if node.is_ready and mode is not NodeMode.DEFAULT:
+                yield fault(
+                    node.subject,
+                    f"it is labelled {names.LABEL_MODE}={mode.value}, and no agent has described its GPUs",
+                    f"kubectl logs of the agent's pod on {node.name}: no driver, no GPU, or no right to write",
+                )
+            continue
+        if described.mode is not mode:
+            yield fault(
+                node.subject,
+                f"its label says {mode.value}, and its agent still {described.mode.value}: it takes no new pods",
+                "the agent follows within seconds; where it does not, look at its log",
+            )
+        elif not described.devices:
+            yield fault(node.subject, "its agent finds no GPU", "run gpushare doctor node in its agent's pod")
+
+
+def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether each kubelet offers what the agent says that there is."""
+    for node in gpu_nodes(facts):
+        try:
+            devices = node_devices(node.node)
+            described = description_of(node.node)
+        except ModelError:
+            continue
+        if devices is None or described is None or devices.refusal or not node.is_ready:
+            continue
+        healthy = [one for one in devices.devices if one.healthy]
+        wanted = {
+            names.GPU_MEM: sum(map(devices.units_of, healthy)) if devices.mode.shares_memory else 0,
+            names.GPU_CORE: 100 * len(healthy) if devices.mode.gives_core else 0,
+            names.GPU_WHOLE: len(healthy) if devices.mode is NodeMode.TOPOLOGY else 0,
+        }
+        allocatable = node.node.status.allocatable or {}
+        off = [
+            f"{allocatable.get(resource, 0)} of {resource} instead of {amount}"
+            for resource, amount in wanted.items()
+            if str(allocatable.get(resource, 0)) != str(amount)
+        ]
+        if off:
+            yield fault(
+                node.subject,
+                f"its kubelet offers {', '.join(off)}",
+                "the node agent does not run, or is not registered with the kubelet: look at its pod and its log",
+            )
+
+
+def node_health(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether nodes are ready, their GPUs in service, and their containers held to their share."""
+    for node in gpu_nodes(facts):
+        if not node.is_ready:
+            yield fault(node.subject, "its kubelet is not ready", f"kubectl describe node {node.name}")
+            continue
+        try:
+            described = description_of(node.node)
+        except ModelError:
+            continue
+        for device in described.devices if described else ():
+            if not device.healthy:
+                yield warning(
+                    node.subject,
+                    f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}",
+                    "nvidia-smi on the node; a GPU that answers again is put in service by itself",
+                )
+        for condition in node.details.status.conditions or ():
+            if condition.type == _CONDITION and condition.status == "False":
+                yield fault(
+                    node.subject,
+                    f"{_CONDITION} is False: {condition.message}",
+                    "look at the log of its agent",
+                )

@@ -1,0 +1,291 @@
+"""What the charts install: whether it is there, runs, may do what it must, and is set up as it must be."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, gpu_nodes, name_of, tolerations_of
+from gpushare.doctor.cluster_reading import renewed_s
+from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.model import names
+
+#: Chart → ClusterRole → what it must allow at the least: VERB RESOURCE.GROUP.
+RIGHTS: Final = {
+    "ack-ai-installer": (
+        "gpushare-device-plugin",
+        (
+            "list nodes", "watch nodes", "patch nodes", "patch nodes/status", "list pods", "watch pods", "patch pods",
+            "create events.events.k8s.io", "patch events.events.k8s.io",
+        ),
+    ),
+    "ack-co-scheduler": (
+        "ack-co-scheduler",
+        (
+            "list nodes", "watch nodes", "list pods", "watch pods", "get pods", "patch pods", "create pods/binding",
+            "create pods/eviction", "patch pods/status", "create events.events.k8s.io",
+            "list resourcepolicies.scheduling.alibabacloud.com",
+        ),
+    ),
+}  # fmt: skip
+_LED_S: Final = 30.0
+_EXTENDER: Final = {
+    "filterVerb": "filter",
+    "prioritizeVerb": "prioritize",
+    "bindVerb": "bind",
+    "preemptVerb": "preempt",
+}
+
+
+def installed(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether both charts are there, once each."""
+    if facts.playground is not None:
+        yield fine("", "a playground: its parts are processes, and no chart is needed")
+        return
+    for what, found, chart in (
+        ("DaemonSet gpushare-device-plugin-ds", facts.daemon_sets, "ack-ai-installer"),
+        ("Deployment ack-co-scheduler", facts.deployments, "ack-co-scheduler"),
+        ("ConfigMap ack-co-scheduler", facts.config_maps, "ack-co-scheduler"),
+        ("Lease ack-co-scheduler", facts.leases, "ack-co-scheduler"),
+    ):
+        if isinstance(found, Unread):
+            yield unknown(what, found.why)
+        elif not found:
+            yield fault(
+                what, "it is not there", f"helm upgrade --install {chart} charts/{chart} -n kube-system"
+            )
+
+
+def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
+    """Two that have one name place the same pods, each by a ledger of its own."""
+    if isinstance(facts.deployments, Unread) or isinstance(facts.part_pods, Unread):
+        return
+    if len(facts.deployments) > 1:
+        listed = ", ".join(map(name_of, facts.deployments))
+        yield fault(
+            f"scheduler {names.SCHEDULER_NAME}",
+            f"it is installed {len(facts.deployments)} times: {listed}",
+            "helm uninstall all but one: they give away the same memory twice",
+        )
+    if isinstance(facts.daemon_sets, Unread):
+        return
+    if len(facts.daemon_sets) > 1:
+        listed = ", ".join(map(name_of, facts.daemon_sets))
+        yield fault(
+            f"DaemonSet {names.DAEMON_SET_NAME}",
+            f"it is there {len(facts.daemon_sets)} times: {listed}",
+            "helm uninstall all but one",
+        )
+
+
+def node_agents(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether an agent runs, ready, on every node that the label asks for one on."""
+    if facts.playground is not None:
+        yield fine("", "a playground's agents are no pods; node-capacity tells whether they are there")
+        return
+    if isinstance(facts.daemon_sets, Unread) or not facts.daemon_sets:
+        return
+    if isinstance(facts.nodes, Unread) or isinstance(facts.part_pods, Unread):
+        yield unknown("node agents", "nodes or pods cannot be read")
+        return
+    pods = {
+        str(at(pod, "spec", "nodeName")): pod
+        for pod in facts.part_pods
+        if _owner(pod) == names.DAEMON_SET_NAME and not at(pod, "metadata", "deletionTimestamp")
+    }
+    shut = {one.subject for one in taints(facts)}
+    for node in gpu_nodes(facts):
+        pod = pods.get(node.name)
+        if pod is None:
+            if f"node {node.name}" not in shut:
+                yield fault(
+                    node.subject,
+                    f"it is labelled {names.LABEL_MODE}, and no node agent runs there",
+                    "kubectl -n NAMESPACE describe ds gpushare-device-plugin-ds: the events say why",
+                )
+        elif not _is_ready(pod):
+            yield fault(
+                node.subject,
+                f"its agent, pod {name_of(pod)}, is not ready{_why(pod)}",
+                f"kubectl -n {name_of(pod).replace('/', ' logs ')}",
+            )
+
+
+def taints(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether a taint keeps the agent away from a node that is labelled."""
+    if isinstance(facts.daemon_sets, Unread) or isinstance(facts.nodes, Unread):
+        return
+    for daemon_set in facts.daemon_sets[:1]:
+        tolerations = tolerations_of(daemon_set)
+        for node in gpu_nodes(facts):
+            shutting = [
+                f"{taint.key}={taint.value}:{taint.effect}"
+                for taint in node.taints
+                if taint.effect in ("NoSchedule", "NoExecute")
+                # The DaemonSet controller adds tolerations of its own for what Kubernetes taints nodes with.
+                and not taint.key.startswith("node.kubernetes.io/")
+                and not any(one.covers(taint) for one in tolerations)
+            ]
+            if shutting:
+                yield fault(
+                    node.subject,
+                    f"the taint {', '.join(shutting)} keeps the node agent away",
+                    "tolerate it with nodeAgent.tolerations, or take the taint or the label away",
+                )
+
+
+def scheduler(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the scheduler runs, its extender has read the cluster, and one of them leads."""
+    if not isinstance(facts.deployments, Unread):
+        for deployment in facts.deployments:
+            wanted, ready = (
+                at(deployment, "spec", "replicas") or 0,
+                at(deployment, "status", "readyReplicas") or 0,
+            )
+            if ready < wanted:
+                worse = fault if ready == 0 else warning
+                yield worse(
+                    f"deployment {name_of(deployment)}",
+                    f"{ready} of {wanted} pods are ready{_first_why(facts)}",
+                    f"kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler",
+                )
+    for pod, said in facts.answers.items():
+        if said.startswith("?"):
+            yield unknown(
+                pod, f"its extender cannot be asked: {said[1:]}", "ask for the right get pods/proxy"
+            )
+        elif said:
+            yield fault(pod, f"its extender does not say that it is ready: {said}", "look at its log")
+    yield from _leading(facts)
+
+
+def _leading(facts: ClusterFacts) -> Iterator[Said]:
+    if isinstance(facts.leases, Unread) or isinstance(facts.server_time_s, Unread):
+        return
+    for lease in facts.leases:
+        renewed, holder = renewed_s(lease), at(lease, "spec", "holderIdentity")
+        if not holder or renewed is None:
+            yield fault(f"lease {name_of(lease)}", "no scheduler leads", "look at the log of kube-scheduler")
+        elif facts.server_time_s - renewed > _LED_S:
+            yield fault(
+                f"lease {name_of(lease)}",
+                f"{holder} leads, and has not said so for {facts.server_time_s - renewed:.0f} s: nothing is placed",
+                "look at the pods of ack-co-scheduler; another takes over when the Lease has run out",
+            )
+
+
+def scheduler_config(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether kube-scheduler asks our extender, and for all that it must."""
+    if isinstance(facts.config_maps, Unread):
+        yield unknown("ConfigMap ack-co-scheduler", facts.config_maps.why)
+        return
+    for config_map in facts.config_maps:
+        subject = f"configmap {name_of(config_map)}"
+        wrong = list(_wrong_in(str(at(config_map, "data", "config.yaml") or ""), _port(facts)))
+        for one in wrong:
+            yield fault(subject, one, "helm upgrade ack-co-scheduler; it writes the configuration anew")
+
+
+def _wrong_in(text: str, port: str) -> Iterator[str]:
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        yield f"config.yaml is no YAML: {' '.join(str(error).split())}"
+        return
+    profiles = at(config, "profiles") or []
+    if names.SCHEDULER_NAME not in [at(one, "schedulerName") for one in profiles]:
+        yield f"no profile is named {names.SCHEDULER_NAME}"
+    extenders = [
+        one for one in at(config, "extenders") or [] if str(at(one, "urlPrefix")).endswith("/gpushare")
+    ]
+    if len(extenders) != 1:
+        yield f"it names our extender {len(extenders)} times, not once"
+        return
+    extender: Any = extenders[0]
+    for key, verb in _EXTENDER.items():
+        if extender.get(key) != verb:
+            yield f"extenders: {key} is {extender.get(key)!r}, not {verb}"
+    if extender.get("nodeCacheCapable") is not True:
+        yield "extenders: nodeCacheCapable is not true"
+    if extender.get("ignorable"):
+        yield "extenders: ignorable is true: pods would be placed without a record while the extender is away"
+    if extender.get("managedResources"):
+        yield "extenders: managedResources is set: ResourcePolicies would not reach pods without GPUs"
+    if port and f":{port}/" not in str(extender["urlPrefix"]):
+        yield f"extenders: urlPrefix is {extender['urlPrefix']}, and the extender listens at port {port}"
+
+
+def _port(facts: ClusterFacts) -> str:
+    """Where the Deployment's extender listens; empty where that is not known."""
+    for deployment in () if isinstance(facts.deployments, Unread) else facts.deployments:
+        for container in at(deployment, "spec", "template", "spec", "containers") or ():
+            for argument in container.get("args") or ():
+                if str(argument).startswith("--listen="):
+                    return str(argument).rpartition(":")[2]
+    return ""
+
+
+def process_rights(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the accounts of our processes are given what they need."""
+    if isinstance(facts.roles, Unread) or isinstance(facts.bindings, Unread):
+        why = facts.roles.why if isinstance(facts.roles, Unread) else "ClusterRoleBindings cannot be read"
+        if facts.playground is None:
+            yield unknown("ClusterRoles", why)
+        return
+    there = {
+        "ack-ai-installer": bool(facts.daemon_sets) and not isinstance(facts.daemon_sets, Unread),
+        "ack-co-scheduler": bool(facts.deployments) and not isinstance(facts.deployments, Unread),
+    }
+    for chart, (name, needed) in RIGHTS.items():
+        if not there[chart]:
+            continue
+        remedy = f"helm upgrade {chart}; it writes the rights anew"
+        role = next((one for one in facts.roles if at(one, "metadata", "name") == name), None)
+        binding = next((one for one in facts.bindings if at(one, "metadata", "name") == name), None)
+        if role is None:
+            yield fault(f"clusterrole {name}", "it is not there", remedy)
+            continue
+        missing = [right for right in needed if not _allows(role, right)]
+        if missing:
+            yield fault(f"clusterrole {name}", f"it does not allow to {', '.join(missing)}", remedy)
+        if binding is None or at(binding, "roleRef", "name") != name or not at(binding, "subjects"):
+            yield fault(f"clusterrolebinding {name}", "it is not there, or binds nobody to the role", remedy)
+
+
+def _allows(role: Json, right: str) -> bool:
+    verb, _, what = right.partition(" ")
+    resource, _, group = what.partition(".")
+    return any(
+        {verb, "*"} & set(rule.get("verbs") or ())
+        and {resource, "*"} & set(rule.get("resources") or ())
+        and {group, "*"} & set(rule.get("apiGroups") or ())
+        for rule in role.get("rules") or ()
+    )
+
+
+def _owner(pod: Json) -> str:
+    owners = at(pod, "metadata", "ownerReferences") or [{}]
+    return str(owners[0].get("name", ""))
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = at(pod, "status", "conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _why(pod: Json) -> str:
+    """What a container of the pod waits for, or how it ended, with a colon before it; empty where nothing says it."""
+    for status in at(pod, "status", "containerStatuses") or ():
+        for state in (at(status, "state", "waiting"), at(status, "lastState", "terminated")):
+            if state:
+                words = state.get("message") or state.get("reason") or f"exit code {state.get('exitCode')}"
+                return f": {' '.join(str(words).split())[:200]}"
+    return ""
+
+
+def _first_why(facts: ClusterFacts) -> str:
+    pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
+    ours = (
+        pod for pod in pods if at(pod, "metadata", "labels", "app.kubernetes.io/name") == names.SCHEDULER_NAME
+    )
+    return next((why for pod in ours if not _is_ready(pod) and (why := _why(pod))), "")

@@ -1,0 +1,99 @@
+"""Pods: records that can be read and are true, nothing given twice, nobody who waits for a scheduler that is not there."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gpushare.doctor.cluster_facts import ClusterFacts
+from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
+from gpushare.model import names
+from gpushare.model.device import NodeDevices, node_devices
+from gpushare.model.errors import InvalidRequest, ModelError
+from gpushare.model.objects import Pod
+from gpushare.model.request import request_of
+from gpushare.model.wire import read_allocation
+
+
+def pod_records(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether each pod that has a node and asks for a GPU has a record that is true there."""
+    if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
+        yield unknown("pods", facts.pods.why if isinstance(facts.pods, Unread) else "nodes cannot be read")
+        return
+    known = _devices(facts)
+    held: dict[tuple[str, str], int] = defaultdict(int)
+    for pod in facts.pods:
+        node = pod.spec.node_name
+        if not node or pod.finished or not _asks(pod):
+            continue
+        try:
+            allocation = read_allocation(pod.metadata.annotations or {}, known.get(node))
+        except ModelError as error:
+            yield fault(f"pod {pod.key}", error.problem, "delete it; whoever owns it makes another")
+            continue
+        if allocation is None:
+            yield fault(
+                f"pod {pod.key}",
+                f"it is on node {node} without a record of what it holds: {pod.spec.scheduler_name or 'somebody'} put it there",
+                f"delete it, and let it name schedulerName: {names.SCHEDULER_NAME}",
+            )
+            continue
+        devices = known.get(node)
+        for share in allocation.gpus:
+            held[node, share.uuid] += share.mib
+            if devices is not None and devices.devices and devices.device_of(share.uuid, share.index) is None:
+                yield fault(
+                    f"pod {pod.key}",
+                    f"it holds GPU {share.uuid}, which node {node} does not have (any more)",
+                    "where the GPU was taken out, delete the pod",
+                )
+    yield from _overfull(known, held)
+
+
+def _overfull(known: dict[str, NodeDevices], held: dict[tuple[str, str], int]) -> Iterator[Said]:
+    for (node, uuid), mib in sorted(held.items()):
+        devices = known.get(node)
+        device = None if devices is None else next((one for one in devices.devices if one.uuid == uuid), None)
+        if device is not None and mib > device.total_mib:
+            yield fault(
+                f"node {node}",
+                f"{mib} MiB of GPU {device.index} are given, and it has {device.total_mib}",
+                "look for a second scheduler; delete the youngest pods of that GPU",
+            )
+
+
+def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether every pod that asks for a GPU has been given to our scheduler, in a way that can be served."""
+    for pod in () if isinstance(facts.pods, Unread) else facts.pods:
+        if pod.spec.node_name or pod.finished:
+            continue
+        try:
+            asks = request_of(pod) is not None
+        except InvalidRequest as error:
+            yield warning(
+                f"pod {pod.key}", f"no node can ever take it: {error.problem}", "correct its request"
+            )
+            continue
+        if asks and pod.spec.scheduler_name != names.SCHEDULER_NAME:
+            yield warning(
+                f"pod {pod.key}",
+                f"it waits for scheduler {pod.spec.scheduler_name or 'default-scheduler'}, which knows nothing of GPUs' shares",
+                f"let it name schedulerName: {names.SCHEDULER_NAME}, or leave the name out where admission points pods",
+            )
+
+
+def _asks(pod: Pod) -> bool:
+    try:
+        return request_of(pod) is not None
+    except InvalidRequest:
+        return False
+
+
+def _devices(facts: ClusterFacts) -> dict[str, NodeDevices]:
+    found = {}
+    for node in () if isinstance(facts.nodes, Unread) else facts.nodes:
+        try:
+            devices = node_devices(node.node)
+        except ModelError:
+            continue
+        if devices is not None:
+            found[node.name] = devices
+    return found

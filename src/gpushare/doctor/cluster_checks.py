@@ -1,0 +1,40 @@
+"""All checks of a cluster, in the order in which they are told."""
+
+from typing import Final
+
+from gpushare.doctor.checks_admission import certificate, kinds, rules
+from gpushare.doctor.checks_api import clocks, permissions, versions
+from gpushare.doctor.checks_nodes import node_capacity, node_devices_said, node_health, node_labels
+from gpushare.doctor.checks_parts import (
+    installed,
+    node_agents,
+    one_scheduler,
+    process_rights,
+    scheduler,
+    scheduler_config,
+    taints,
+)
+from gpushare.doctor.checks_pods import pod_records, waiting_pods
+from gpushare.doctor.findings import Check
+
+CHECKS: Final = (
+    Check("permissions", "you may read all that is looked at", "ask for the rights that are named", permissions),
+    Check("versions", "API server, kubelets, kube-scheduler and charts go together", "upgrade what is named", versions),
+    Check("clocks", "this machine, the API server and the kubelets agree on the time", "NTP on the machine that is named", clocks),
+    Check("installation", "both charts are there", "helm upgrade --install the chart that is named", installed),
+    Check("one-scheduler", "one scheduler has the name ack-co-scheduler", "helm uninstall all but one", one_scheduler),
+    Check("node-agents", "an agent runs, ready, on every node with the label", "describe the DaemonSet, read the agent's log", node_agents),
+    Check("taints", "no taint keeps the agent from a node with the label", "nodeAgent.tolerations, or away with the taint", taints),
+    Check("scheduler", "the scheduler runs, its extender answers, one leads", "describe its pods, read their logs", scheduler),
+    Check("scheduler-config", "kube-scheduler asks our extender for all that it must", "helm upgrade ack-co-scheduler", scheduler_config),
+    Check("process-rights", "the accounts of our processes have the rights that they need", "helm upgrade the chart", process_rights),
+    Check("admission", "wrong requests are refused, records guarded, pods pointed to our scheduler", "admission.enabled, admission.mode=auto", rules),
+    Check("certificate", "the webhook's certificates are valid, or there is no webhook", "read the webhook's log: it renews them itself", certificate),
+    Check("definitions", "ResourcePolicy and ElasticQuotaTree are served", "helm upgrade ack-co-scheduler", kinds),
+    Check("node-labels", "labels of nodes are spelled right and have known values", "correct the label", node_labels),
+    Check("node-devices", "every node with the label is described by its agent, in the mode of the label", "read the agent's log", node_devices_said),
+    Check("node-capacity", "every kubelet offers what the agent says that there is", "the agent does not run or is not registered", node_capacity),
+    Check("node-health", "nodes and their GPUs are in service", "kubectl describe node; nvidia-smi on it", node_health),
+    Check("pod-records", "every pod on a GPU has a record that is true, and no GPU is given twice", "delete the pod that is named", pod_records),
+    Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, and can be served", "name the scheduler; correct the request", waiting_pods),
+)  # fmt: skip

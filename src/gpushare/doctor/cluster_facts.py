@@ -1,0 +1,142 @@
+"""What was read of a cluster, as plain values; what could not be read is ``Unread``."""
+
+from typing import Any
+
+import msgspec
+
+from gpushare.doctor.findings import Unread
+from gpushare.model import names
+from gpushare.model.hosting import Taint, Toleration
+from gpushare.model.objects import Node, Pod
+
+Json = dict[str, Any]
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One of a node's conditions."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Info(msgspec.Struct, rename="camel", frozen=True):
+    kubelet_version: str = ""
+
+
+class _NodeSpec(msgspec.Struct, frozen=True):
+    taints: list[Taint] | None = None
+
+
+class _NodeStatus(msgspec.Struct, rename="camel", frozen=True):
+    conditions: list[Condition] | None = None
+    node_info: _Info = _Info()
+
+
+class NodeDetails(msgspec.Struct, frozen=True):
+    """What ``model.objects.Node`` leaves out of a node."""
+
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
+
+
+class SeenNode(msgspec.Struct, frozen=True):
+    """A node, all of it that is looked at."""
+
+    node: Node
+    details: NodeDetails
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.node.metadata.name
+
+    @property
+    def subject(self) -> str:
+        """As findings name it."""
+        return f"node {self.name}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels."""
+        return self.node.metadata.labels or {}
+
+    @property
+    def taints(self) -> list[Taint]:
+        """Its taints."""
+        return self.details.spec.taints or []
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its kubelet says that it is ready."""
+        return any(
+            one.type == "Ready" and one.status == "True" for one in self.details.status.conditions or ()
+        )
+
+
+class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it. Objects are as the API server sends them; lists are of all namespaces."""
+
+    server: str
+    version: Json | Unread
+    server_time_s: float | Unread
+    """The API server's clock (header ``Date``, whole seconds) and ours, when the answer came; both unix seconds."""
+    our_time_s: float = 0.0
+    rights: dict[str, bool] | Unread
+    """``VERB RESOURCE.GROUP`` → whether the user of this program may."""
+    nodes: list[SeenNode] | Unread
+    pods: list[Pod] | Unread
+    daemon_sets: list[Json] | Unread
+    """Those of the name that the chart gives, in whatever namespace; so are the next ones."""
+    deployments: list[Json] | Unread
+    config_maps: list[Json] | Unread
+    leases: list[Json] | Unread
+    part_pods: list[Json] | Unread
+    """The pods of both charts."""
+    roles: list[Json] | Unread
+    """ClusterRoles."""
+    bindings: list[Json] | Unread
+    """ClusterRoleBindings."""
+    definitions: list[Json] | Unread
+    validating_policies: list[Json] | Unread
+    mutating_policies: list[Json] | Unread
+    policy_bindings: list[str] | Unread
+    """Names of the bindings of both kinds of policies."""
+    webhooks: list[Json] | Unread
+    """Webhook configurations of both kinds, of the name that the chart gives."""
+    node_leases: dict[str, float] | Unread
+    """Node → when its kubelet renewed its Lease last, unix seconds."""
+    answers: dict[str, str]
+    """Pod of the scheduler → what its extender says to ``/readyz``: empty where it is ready."""
+    playground: Json | None = None
+    """What a playground says of itself: its parts are processes, not pods, and no chart is installed."""
+
+
+def at(obj: Any, *path: str) -> Any:
+    """``obj[path[0]][path[1]]…``; ``None`` where any of that is not there."""
+    for step in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(step)
+    return obj
+
+
+def name_of(obj: Json) -> str:
+    """``NAMESPACE/NAME``, or the name."""
+    namespace = at(obj, "metadata", "namespace")
+    name = str(at(obj, "metadata", "name") or "")
+    return f"{namespace}/{name}" if namespace else name
+
+
+def tolerations_of(template: Json) -> list[Toleration]:
+    """The tolerations of a DaemonSet's or Deployment's pods."""
+    return msgspec.convert(at(template, "spec", "template", "spec", "tolerations") or [], list[Toleration])
+
+
+def gpu_nodes(facts: ClusterFacts) -> list[SeenNode]:
+    """The nodes that are labelled for us, or still described; none where nodes cannot be read."""
+    if isinstance(facts.nodes, Unread):
+        return []
+    wanted = (names.LABEL_MODE, names.LABEL_DESCRIBED)
+    return [node for node in facts.nodes if any(label in node.labels for label in wanted)]

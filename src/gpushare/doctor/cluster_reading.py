@@ -1,0 +1,281 @@
+"""Reads what is looked at of a cluster: as its user, nothing but reads, each with a bound, many at once."""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gpushare.doctor.cluster_facts import ClusterFacts, Json, NodeDetails, SeenNode, at, name_of
+from gpushare.doctor.findings import Unread
+from gpushare.kube.errors import ApiError, KubeError
+from gpushare.kube.listing import list_pages
+from gpushare.kube.session import Session, segment
+from gpushare.model import names
+from gpushare.model.objects import Pod, decode_node, decode_pod
+
+T = TypeVar("T")
+
+#: The names that the charts give.
+CONFIGURATION: Final = "gpushare-admission"
+PLAYGROUND: Final = "gpushare-playground"
+#: What this program reads beyond what it needs at all: VERB, group, resource, subresource.
+READS: Final = (
+    ("list", "", "nodes", ""),
+    ("list", "", "pods", ""),
+    ("list", "", "configmaps", ""),
+    ("get", "", "pods", "proxy"),
+    ("list", "apps", "daemonsets", ""),
+    ("list", "apps", "deployments", ""),
+    ("list", "coordination.k8s.io", "leases", ""),
+    ("list", "rbac.authorization.k8s.io", "clusterroles", ""),
+    ("list", "rbac.authorization.k8s.io", "clusterrolebindings", ""),
+    ("list", "apiextensions.k8s.io", "customresourcedefinitions", ""),
+    ("list", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""),
+    ("list", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
+)
+_PARTS: Final = "app.kubernetes.io/part-of=gpushare"
+_DETAILS: Final = msgspec.json.Decoder(NodeDetails)
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io"
+_AT_ONCE: Final = 8
+_LONGEST_ANSWER: Final = 300
+
+
+class Reader:
+    """Reads a cluster over ``session``; every answer within ``timeout_s`` seconds."""
+
+    def __init__(self, session: Session, timeout_s: float, namespace: str | None = None) -> None:
+        self._session = session
+        self._timeout_s = timeout_s
+        self._namespace = namespace
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(self) -> ClusterFacts:
+        """All of it; raises ``KubeError`` where the API server does not answer at all."""
+        version = await self._got("/version")
+        our_time_s = time.time()
+        found = await self._together(
+            rights=self._rights(),
+            nodes=self._nodes(),
+            pods=self._tried(self._pods),
+            daemon_sets=self._named("/apis/apps/v1/daemonsets", names.DAEMON_SET_NAME),
+            deployments=self._named("/apis/apps/v1/deployments", names.SCHEDULER_NAME),
+            config_maps=self._named("/api/v1/configmaps", names.SCHEDULER_NAME),
+            leases=self._named("/apis/coordination.k8s.io/v1/leases", names.SCHEDULER_NAME),
+            part_pods=self._listed("/api/v1/pods", {"labelSelector": _PARTS}),
+            roles=self._listed("/apis/rbac.authorization.k8s.io/v1/clusterroles"),
+            bindings=self._listed("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
+            definitions=self._listed("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+            validating_policies=self._listed(f"{_ADMISSION}/v1/validatingadmissionpolicies"),
+            mutating_policies=self._listed(f"{_ADMISSION}/v1/mutatingadmissionpolicies"),
+            policy_bindings=self._policy_bindings(),
+            webhooks=self._webhooks(),
+            node_leases=self._node_leases(),
+            playground=self._playground(),
+        )
+        return ClusterFacts(
+            server=self._session.access.server,
+            version=version,
+            server_time_s=_date(self._session.server_date),
+            our_time_s=our_time_s,
+            answers=await self._answers(found["part_pods"], found["playground"]),
+            **found,
+        )
+
+    async def _together(self, **reads: Awaitable[Any]) -> dict[str, Any]:
+        values = await asyncio.gather(*reads.values())
+        return dict(zip(reads, values, strict=True))
+
+    async def _tried(self, read: Callable[[], Awaitable[T]]) -> T | Unread:
+        try:
+            async with self._turn:
+                return await read()
+        except ApiError as error:
+            return Unread(str(error), absent=error.not_found)
+        except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return Unread(str(error))
+
+    async def _got(self, path: str) -> Any:
+        answer = await self._session.request("GET", path, timeout_s=self._timeout_s)
+        return msgspec.json.decode(answer)
+
+    async def _raw(self, path: str, params: dict[str, str] | None = None) -> list[msgspec.Raw]:
+        pages = list_pages(self._session, path, params, timeout_s=self._timeout_s)
+        return [item async for page in pages for item in page.items]
+
+    async def _objects(self, path: str, params: dict[str, str] | None = None) -> list[Json]:
+        return [msgspec.json.decode(item) for item in await self._raw(path, params)]
+
+    async def _listed(self, path: str, params: dict[str, str] | None = None) -> list[Json] | Unread:
+        return await self._tried(lambda: self._objects(path, params))
+
+    async def _named(self, path: str, name: str) -> list[Json] | Unread:
+        if self._namespace is not None:
+            head, _, plural = path.rpartition("/")
+            path = f"{head}/namespaces/{segment(self._namespace)}/{plural}"
+        return await self._listed(path, {"fieldSelector": f"metadata.name={name}"})
+
+    async def _nodes(self) -> list[SeenNode] | Unread:
+        async def read() -> list[SeenNode]:
+            raws = map(bytes, await self._raw("/api/v1/nodes"))
+            return [SeenNode(decode_node(raw), _DETAILS.decode(raw)) for raw in raws]
+
+        return await self._tried(read)
+
+    async def _pods(self) -> list[Pod]:
+        """Those that have to do with GPUs of ours: there may be many others."""
+        found = []
+        for raw in await self._raw("/api/v1/pods"):
+            text = bytes(raw)
+            if b"aliyun.com/gpu" in text or b"gpushare" in text or b"GPU_MEM_IDX" in text:
+                found.append(decode_pod(text))
+        return found
+
+    async def _rights(self) -> dict[str, bool] | Unread:
+        async def one(verb: str, group: str, resource: str, sub: str) -> bool:
+            asked = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": asked},
+            }
+            answer = await self._session.request(
+                "POST",
+                "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+                body=msgspec.json.encode(review),
+                timeout_s=self._timeout_s,
+                idempotent=True,
+            )
+            return bool(at(msgspec.json.decode(answer), "status", "allowed"))
+
+        async def read() -> dict[str, bool]:
+            allowed = await asyncio.gather(*(one(*asked) for asked in READS))
+            return dict(zip(map(right_name, READS), allowed, strict=True))
+
+        return await self._tried(read)
+
+    async def _policy_bindings(self) -> list[str] | Unread:
+        found: list[str] = []
+        for kind in ("validating", "mutating"):
+            listed = await self._listed(f"{_ADMISSION}/v1/{kind}admissionpolicybindings")
+            if isinstance(listed, Unread):
+                if not listed.absent:
+                    return listed
+                continue
+            found += map(name_of, listed)
+        return found
+
+    async def _webhooks(self) -> list[Json] | Unread:
+        found: list[Json] = []
+        for kind in ("validating", "mutating"):
+            listed = await self._listed(
+                f"{_ADMISSION}/v1/{kind}webhookconfigurations",
+                {"fieldSelector": f"metadata.name={CONFIGURATION}"},
+            )
+            if isinstance(listed, Unread):
+                return listed
+            found += listed
+        return found
+
+    async def _node_leases(self) -> dict[str, float] | Unread:
+        listed = await self._listed("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+        if isinstance(listed, Unread):
+            return listed
+        times = {name_of(one).partition("/")[2]: renewed_s(one) for one in listed}
+        return {name: at_s for name, at_s in times.items() if at_s is not None}
+
+    async def _playground(self) -> Json | None:
+        found = await self._tried(
+            lambda: self._got(f"/api/v1/namespaces/kube-system/configmaps/{PLAYGROUND}")
+        )
+        return None if isinstance(found, Unread) else found
+
+    async def _answers(self, pods: list[Json] | Unread, playground: Json | None) -> dict[str, str]:
+        if playground is not None:
+            url = str(at(playground, "data", "scheduler") or "")
+            return {"the extender": await _ready_at(url, self._timeout_s)}
+        if isinstance(pods, Unread):
+            return {}
+        extenders = [pod for pod in pods if health_port(pod)]
+        told = await asyncio.gather(*(self._proxied(pod) for pod in extenders))
+        return {name_of(pod): said for pod, said in zip(extenders, told, strict=True)}
+
+    async def _proxied(self, pod: Json) -> str:
+        namespace, _, name = name_of(pod).partition("/")
+        path = f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}:{health_port(pod)}/proxy/readyz"
+        try:
+            async with self._turn:
+                await self._session.request("GET", path, timeout_s=self._timeout_s)
+        except ApiError as error:
+            return f"?{error}" if error.status == 403 else str(error)
+        except KubeError as error:
+            return str(error)
+        return ""
+
+
+def right_name(asked: tuple[str, str, str, str]) -> str:
+    """``list nodes``, ``get pods/proxy``, ``list leases.coordination.k8s.io``."""
+    verb, group, resource, sub = asked
+    return f"{verb} {resource}{f'/{sub}' if sub else ''}{f'.{group}' if group else ''}"
+
+
+def health_port(pod: Json) -> int:
+    """Where an extender's pod answers probes; 0 for all other pods."""
+    for container in at(pod, "spec", "containers") or ():
+        if container.get("name") == "extender":
+            return next(
+                (
+                    int(one["containerPort"])
+                    for one in container.get("ports") or ()
+                    if one.get("name") == "health"
+                ),
+                0,
+            )
+    return 0
+
+
+def renewed_s(lease: Json) -> float | None:
+    """When a Lease was renewed last, unix seconds."""
+    text = at(lease, "spec", "renewTime")
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
+
+
+def _date(text: str) -> float | Unread:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError):
+        return Unread("the API server does not say what time it is")
+
+
+async def _ready_at(url: str, timeout_s: float) -> str:
+    """What ``GET URL/readyz`` says; only this machine is asked: the address comes from the cluster."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname != "127.0.0.1" or not parts.port:
+        return f"{url or 'nothing'} is no address of this machine"
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            answer = (await reader.read(1 << 16)).decode(errors="replace")
+            writer.close()
+    except TimeoutError:
+        return "no answer in time"
+    except OSError as error:
+        return f"no answer: {error.strerror or error}"
+    head, _, body = answer.partition("\r\n\r\n")
+    if re.match(r"HTTP/1\.[01] 200 ", head):
+        return ""
+    return body.strip()[:_LONGEST_ANSWER] or head.partition("\r\n")[0]
+
+
+def named(objects: Iterable[Json], name: str) -> Json | None:
+    """The object of that name, whatever its namespace."""
+    return next((one for one in objects if at(one, "metadata", "name") == name), None)

@@ -1,0 +1,89 @@
+"""What a check says, and what a check is."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+State = Literal["ok", "warning", "fault", "unknown"]
+#: From the best to the worst.
+STATES: Final[tuple[State, ...]] = ("ok", "unknown", "warning", "fault")
+#: What each state makes the exit code at the least.
+CODES: Final[dict[State, int]] = {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What ``check`` found of ``subject`` (``node n1``; empty: of all), in words, and what to do about it."""
+
+    check: str
+    state: State
+    subject: str
+    says: str
+    remedy: str = ""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A finding before its check is known."""
+
+    state: State
+    subject: str
+    says: str
+    remedy: str = ""
+
+
+def fault(subject: str, says: str, remedy: str) -> Said:
+    """Something does not work."""
+    return Said("fault", subject, says, remedy)
+
+
+def warning(subject: str, says: str, remedy: str) -> Said:
+    """Something works, and will or may not."""
+    return Said("warning", subject, says, remedy)
+
+
+def unknown(subject: str, why: str, remedy: str = "") -> Said:
+    """Something could not be looked at."""
+    return Said("unknown", subject, why, remedy)
+
+
+def fine(subject: str, says: str) -> Said:
+    """All is well with it, in more words than the check's own."""
+    return Said("ok", subject, says)
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """Stands for what could not be read. ``why`` in words; ``absent``: there is no such thing."""
+
+    why: str
+    absent: bool = False
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check: pure, over what was read. ``about`` says what is well when nothing is found."""
+
+    name: str
+    about: str
+    remedy: str
+    """What to do, in general; findings say it of their own subject."""
+    look: Callable[[Any], Iterable[Said]]
+
+
+def examine(facts: object, checks: Sequence[Check]) -> list[Finding]:
+    """What all ``checks`` say of ``facts``; one that finds nothing says that all is well."""
+    found = []
+    for check in checks:
+        said = list(check.look(facts)) or [fine("", check.about)]
+        found += [Finding(check.name, one.state, one.subject, one.says, one.remedy) for one in said]
+    return found
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0: all is well, or unknown; 1: there are warnings; 2: there are faults."""
+    return max((CODES[one.state] for one in findings), default=0)
+
+
+def catalogue(checks: Sequence[Check]) -> str:
+    """The checks as a Markdown table."""
+    rows = ["| check | well is | otherwise |", "|---|---|---|"]
+    rows += [f"| `{one.name}` | {one.about} | {one.remedy} |" for one in checks]
+    return "\n".join(rows)

@@ -1,0 +1,52 @@
+"""Findings as a table for people, and as JSON for programs."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gpushare import __version__
+from gpushare.doctor.findings import STATES, Finding
+
+#: Changes when a field changes its meaning.
+SCHEMA: Final = 1
+_WIDTH: Final = 118
+
+
+def as_table(findings: Sequence[Finding], target: str, *, everything: bool = False) -> str:
+    """A line a finding and what to do below it; what is well comes first, a line a check."""
+    lines = [f"{target}\n"]
+    width = max((len(one.check) for one in findings), default=0)
+    indent = " " * (9 + width + 2)
+    for finding in findings:
+        if finding.state == "ok" and finding.subject and not everything:
+            continue
+        words = f"{finding.subject}: {finding.says}" if finding.subject else finding.says
+        head = f"{finding.state:<9}{finding.check:<{width}}  "
+        lines += textwrap.wrap(
+            words, _WIDTH, initial_indent=head, subsequent_indent=indent, break_long_words=False
+        )
+        if finding.remedy:
+            lines += textwrap.wrap(
+                finding.remedy,
+                _WIDTH,
+                initial_indent=f"{indent}→ ",
+                subsequent_indent=f"{indent}  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    counted = Counter(one.state for one in findings)
+    said = ", ".join(f"{counted[state]} {state}" for state in STATES if counted[state])
+    return "\n".join([*lines, f"\n{said}"])
+
+
+def as_json(findings: Sequence[Finding], target: str) -> dict[str, Any]:
+    """``{"schema", "version", "target", "worst", "findings": [{"check", "state", "subject", "says", "remedy"}]}``."""
+    worst = max((STATES.index(one.state) for one in findings), default=0)
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "target": target,
+        "worst": STATES[worst],
+        "findings": [{name: getattr(one, name) for name in Finding.__struct_fields__} for one in findings],
+    }

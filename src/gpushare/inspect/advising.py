@@ -1,0 +1,232 @@
+"""``kubectl inspect cgpu --advise``: reads who holds what and what was used of it, and sets the advice in its form."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gpushare.inspect.advice import Advice, Advised, Amount, Rules, Waits, advise, told_s
+from gpushare.inspect.agent_figures import figures_of_agents, paths_of
+from gpushare.inspect.arguments import Options
+from gpushare.inspect.columns import aligned, printable
+from gpushare.inspect.errors import UnreadableAnswer, UsageError
+from gpushare.inspect.kubectl import Kubectl, Round
+from gpushare.inspect.listing import begin, nodes_path, pods_path
+from gpushare.inspect.owners import OwnedPod, workload_of
+from gpushare.inspect.prometheus import figures_of_prometheus
+from gpushare.inspect.shown import Shown
+from gpushare.inspect.usage import usage_of
+from gpushare.inspect.used import Figures
+from gpushare.model.errors import ModelError
+from gpushare.model.objects import ListMeta, Node
+from gpushare.model.request import request_of
+
+#: docs/guide/right-sizing.md has the schema.
+SCHEMA_VERSION: Final = 1
+_LENGTHS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MOST_MARGIN: Final = 400
+
+
+class _Nodes(msgspec.Struct, gc=False):
+    items: list[Node] | None = None
+
+
+class _Pods(msgspec.Struct, gc=False):
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[OwnedPod] | None = None
+
+
+_NODES: Final = msgspec.json.Decoder(_Nodes)
+_PODS: Final = msgspec.json.Decoder(_Pods)
+
+
+class _Asked(NamedTuple):
+    rules: Rules
+    prometheus: str
+    window: str
+
+
+def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
+    """The advice in the form that ``options`` ask for; ``begun`` as with ``show.look``. Raises ``InspectError``."""
+    asked = _asked(dict(options.advice))
+    nodes, pods = _read(kubectl, begun)
+    cluster = usage_of(nodes, pods)
+    held = [pod for pod in pods if pod.spec.node_name]
+    if asked.prometheus:
+        figures = figures_of_prometheus(kubectl, asked.prometheus, asked.window)
+    else:
+        wanted = [node.name for node in cluster.nodes if node.pods]
+        figures = figures_of_agents(kubectl, paths_of(nodes, held), wanted)
+    workloads = {
+        pod.metadata.uid: workload_of(pod)
+        for pod in held
+        if options.namespace in (None, pod.metadata.namespace)
+    }
+    advice = advise(cluster, workloads, figures.used, _waiting(nodes, pods), asked.rules)
+    remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *figures.missing))
+    if options.output in ("json", "yaml"):
+        return Shown(_encoded(_structured(advice, figures, asked.rules), options.output), remarks)
+    return Shown(_table(advice, figures, asked.rules), remarks)
+
+
+def _asked(said: Mapping[str, str]) -> _Asked:
+    margin = said.get("--margin", "15").removesuffix("%")
+    if not re.fullmatch(r"\d{1,3}", margin, re.ASCII) or int(margin) > _MOST_MARGIN:
+        raise UsageError("", f"--margin={margin} is not a number of percent from 0 to {_MOST_MARGIN}")
+    window = said.get("--window", "7d")
+    if _seconds(window) is None:
+        raise UsageError("", f"--window={window} is no length of time, such as 12h or 7d")
+    least = said.get("--least-history", "1h")
+    least_s = _seconds(least)
+    if least_s is None:
+        raise UsageError("", f"--least-history={least} is no length of time, such as 90s, 30m or 1d")
+    return _Asked(Rules(int(margin), least_s), said.get("--prometheus", ""), window)
+
+
+def _seconds(text: str) -> float | None:
+    if not re.fullmatch(r"\d{1,6}[smhd]", text, re.ASCII):
+        return None
+    return int(text[:-1]) * _LENGTHS_S[text[-1]]
+
+
+def _read(kubectl: Kubectl, begun: Round | None) -> tuple[list[Node], list[OwnedPod]]:
+    nodes_answer, answer = (begun or begin(kubectl, None)).finish()
+    nodes = _decoded(_NODES, nodes_answer, nodes_path(None)).items or []
+    pods: list[OwnedPod] = []
+    while True:
+        page = _decoded(_PODS, answer, pods_path(None))
+        pods += [pod for pod in page.items or () if not pod.finished]
+        if not page.metadata.continue_:
+            return nodes, pods
+        (answer,) = kubectl.start(pods_path(None, page.metadata.continue_)).finish()
+
+
+def _decoded(decoder: Any, answer: bytearray, path: str) -> Any:
+    try:
+        return decoder.decode(answer)
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(
+            f"answer to {path}",
+            f"is not what an API server sends ({error}); see what kubectl get --raw '{path}' prints",
+        ) from None
+
+
+def _waiting(nodes: list[Node], pods: list[OwnedPod]) -> list[Waits]:
+    """The pods that wait for a share of one GPU, the smallest first. Of what keeps them from nodes selectors alone are looked at."""
+    found = []
+    for pod in pods:
+        if pod.spec.node_name:
+            continue
+        try:
+            request = request_of(pod)
+        except ModelError:
+            continue
+        if request is not None and request.is_ordinary:
+            selector = (pod.spec.node_selector or {}).items()
+            names = {node.metadata.name for node in nodes if selector <= (node.metadata.labels or {}).items()}
+            found.append(Waits(request, names))
+    return sorted(found, key=lambda one: (one.request.memory_units, one.request.core_percent))
+
+
+# --- for people --------------------------------------------------------------------------------------
+
+
+def _table(advice: Advice, figures: Figures, rules: Rules) -> str:
+    if not advice.workloads:
+        return "No pod holds a share of a GPU.\n"
+    lines = [["NAMESPACE", "WORKLOAD", "PODS", "SEEN", "USED(peak/p95)", "gpu-mem", "ADVISED"]]
+    core = any(one.core for one in advice.workloads)
+    lines[0] += ["CORE USED(peak/p95)", "core", "ADVISED"] if core else []
+    lines[0].append("NOTE")
+    for one in advice.workloads:
+        line = [
+            one.workload.namespace,
+            f"{one.workload.kind} {one.workload.name}",
+            str(one.pods),
+            told_s(one.seen_s),
+            f"{one.memory.peak}/{one.memory.p95} MiB",
+            *_amounts(one.memory, one.gpus),
+        ]
+        if core:
+            line += (
+                ["-", "-", "-"]
+                if one.core is None
+                else [f"{one.core.peak}/{one.core.p95} %", *_amounts(one.core, 1)]
+            )
+        lines.append([*line, one.note])
+    gain = advice.gain
+    told = [
+        f"Figures of {figures.source}; {rules.margin_percent}% on top of what was used.",
+        f"Following all of it would {'free' if gain.free_mib >= 0 else 'take'} {abs(gain.free_mib) / 1024:.1f} GiB of GPU memory.",
+    ]
+    if gain.waiting:
+        told.append(
+            f"Of the {gain.waiting} pods that wait for a share of one GPU {gain.fit_then} would find room then, {gain.fit_now} find it now."
+        )
+    return "\n".join([*aligned(lines), "", *told]) + "\n"
+
+
+def _amounts(amount: Amount, gpus: int) -> list[str]:
+    times = f"{gpus} × " if gpus > 1 else ""
+    return [f"{times}{amount.given}", "-" if amount.advised is None else f"{times}{amount.advised}"]
+
+
+# --- for programs ------------------------------------------------------------------------------------
+
+
+def _structured(advice: Advice, figures: Figures, rules: Rules) -> dict[str, Any]:
+    gain = advice.gain
+    return {
+        "version": SCHEMA_VERSION,
+        "source": figures.source,
+        "since": figures.since,
+        "missing": list(figures.missing),
+        "marginPercent": rules.margin_percent,
+        "leastHistorySeconds": rules.least_s,
+        "workloads": [_workload(one) for one in advice.workloads],
+        "gain": {
+            "freeMiB": gain.free_mib,
+            "waiting": gain.waiting,
+            "fitNow": gain.fit_now,
+            "fitThen": gain.fit_then,
+        },
+    }
+
+
+def _workload(one: Advised) -> dict[str, Any]:
+    core = None
+    if one.core is not None:
+        core = {
+            "givenPercent": one.core.given,
+            "advisedPercent": one.core.advised,
+            "peakPercent": one.core.peak,
+            "p95Percent": one.core.p95,
+        }
+    return {
+        "namespace": one.workload.namespace,
+        "kind": one.workload.kind,
+        "name": one.workload.name,
+        "pods": one.pods,
+        "podsSeen": one.seen,
+        "seenSeconds": one.seen_s,
+        "gpusPerPod": one.gpus,
+        "unit": one.unit.setting,
+        "memory": {
+            "givenUnits": one.memory.given,
+            "advisedUnits": one.memory.advised,
+            "peakMiB": one.memory.peak,
+            "p95MiB": one.memory.p95,
+        },
+        "core": core,
+        "note": one.note,
+    }
+
+
+def _encoded(told: dict[str, Any], form: str) -> str:
+    if form == "json":
+        return msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n"
+    import yaml  # nobody else waits for it
+
+    text: str = yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
+    return text

@@ -1,0 +1,112 @@
+"""What the node agents remember of use, each asked through the API server's proxy with ``kubectl get --raw``.
+
+An agent is a pod of its DaemonSet; where it runs beside the kubelet instead, its node's label says at which port.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from gpushare.inspect.errors import KubectlFailed
+from gpushare.inspect.kubectl import Kubectl, Round
+from gpushare.inspect.used import Figures, Used
+from gpushare.model import names
+from gpushare.model.objects import Node, Pod
+
+#: kubectls that run at once; each takes some 50 MB.
+_AT_ONCE: Final = 8
+_PATH: Final = "proxy/usage"
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    namespace: str
+    pod: str
+    container: str
+    gpu: str
+    first: int
+    last: int
+    peak_mib: int = msgspec.field(name="peakMiB")
+    p95_mib: int = msgspec.field(name="p95MiB")
+    last_mib: int = msgspec.field(name="lastMiB")
+    peak_percent: int = 0
+    p95_percent: int = 0
+
+
+class _Answer(msgspec.Struct):
+    version: int
+    since: int
+    containers: list[_Container]
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+
+
+def paths_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str]:
+    """The path at which the agent of each node (its name) is asked; nodes without one are left out."""
+    found = {}
+    for pod in pods:
+        labels = pod.metadata.labels or {}
+        if labels.get("app.kubernetes.io/name") == names.AGENT_PART and pod.status.phase == "Running":
+            # Without a port it is the first that the pod's container names.
+            found[pod.spec.node_name] = (
+                f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/{_PATH}"
+            )
+    for node in nodes:
+        port = (node.metadata.labels or {}).get(names.LABEL_AGENT_PORT, "")
+        if port.isdecimal() and node.metadata.name not in found:
+            found[node.metadata.name] = f"/api/v1/nodes/{node.metadata.name}:{port}/{_PATH}"
+    return found
+
+
+def figures_of_agents(kubectl: Kubectl, paths: dict[str, str], nodes: Sequence[str]) -> Figures:
+    """What the agents of ``nodes`` tell. One that cannot be asked is named, and no reason to tell nothing of the others."""
+    used: list[Used] = []
+    missing = [f"node {node}: no node agent runs there" for node in nodes if node not in paths]
+    since: list[int] = []
+    asked = [node for node in nodes if node in paths]
+    for first in range(0, len(asked), _AT_ONCE):
+        some = asked[first : first + _AT_ONCE]
+        rounds = [(node, kubectl.start(paths[node])) for node in some]
+        try:
+            for node, begun in rounds:
+                answer = _finished(node, begun, missing)
+                if answer is not None:
+                    since.append(answer.since)
+                    used += [_used(one) for one in answer.containers]
+        finally:
+            for _, begun in rounds:
+                begun.end()
+    return Figures("the node agents", tuple(used), tuple(missing), max(since, default=None))
+
+
+def _finished(node: str, begun: Round, missing: list[str]) -> _Answer | None:
+    try:
+        (raw,) = begun.finish()
+        answer = _ANSWER.decode(raw)
+    except KubectlFailed as error:
+        missing.append(f"node {node}: its agent could not be asked: {error.complaint}")
+    except msgspec.DecodeError as error:
+        missing.append(f"node {node}: its agent's answer cannot be read ({error}); it is of another version")
+    else:
+        if answer.version == 1:
+            return answer
+        missing.append(
+            f"node {node}: its agent speaks version {answer.version}, this command 1; upgrade the older"
+        )
+    return None
+
+
+def _used(one: _Container) -> Used:
+    return Used(
+        one.namespace,
+        one.pod,
+        one.container,
+        one.gpu,
+        float(one.last - one.first),
+        one.peak_mib,
+        one.p95_mib,
+        one.last_mib,
+        one.peak_percent,
+        one.p95_percent,
+    )

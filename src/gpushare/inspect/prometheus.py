@@ -1,0 +1,119 @@
+"""What a Prometheus knows of use, that scrapes the node agents: by its query API, straight or through the API server's proxy."""
+
+import json
+import math
+import urllib.error
+import urllib.request
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from gpushare.inspect.errors import InspectError
+from gpushare.inspect.kubectl import Kubectl
+from gpushare.inspect.used import Figures, Used
+
+_ANSWER_S: Final = 60.0
+_MIB: Final = 1 << 20
+_MEMORY: Final = "gpushare_container_memory_used_bytes"
+_COMPUTE: Final = "gpushare_container_compute_used_ratio"
+_MOST_BYTES: Final = 256 * _MIB
+
+type_of_series = tuple[str, str, str, str]
+"""Namespace, pod, container, GPU's UUID."""
+
+
+class PrometheusFailed(InspectError):
+    """It cannot be asked, or answers something else."""
+
+
+def queries(window: str) -> dict[str, str]:
+    """What is asked: by what it gives. ``window`` as Prometheus writes it (``7d``)."""
+    return {
+        "peak": f"max_over_time({_MEMORY}[{window}])",
+        "p95": f"quantile_over_time(0.95, {_MEMORY}[{window}])",
+        "last": f"last_over_time({_MEMORY}[{window}])",
+        "minutes": f"count_over_time({_MEMORY}[{window}:1m])",
+        "busy": f"max_over_time({_COMPUTE}[{window}])",
+        "busy95": f"quantile_over_time(0.95, {_COMPUTE}[{window}])",
+    }
+
+
+def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
+    """What is known over ``window``. ``where`` is a URL, or a path of the API server's proxy. Raises ``InspectError``."""
+    told = {name: _vector(kubectl, where, query) for name, query in queries(window).items()}
+    used = tuple(
+        Used(
+            *series,
+            60.0 * told["minutes"].get(series, 0.0),
+            _mib(peak),
+            _mib(told["p95"].get(series, peak)),
+            _mib(told["last"].get(series, peak)),
+            _percent(told["busy"].get(series, 0.0)),
+            _percent(told["busy95"].get(series, 0.0)),
+        )
+        for series, peak in sorted(told["peak"].items())
+    )
+    missing = (
+        ()
+        if used
+        else (
+            f"{where} has no {_MEMORY} of the last {window}: see whether it scrapes port health of the node agents' pods",
+        )
+    )
+    return Figures(f"Prometheus at {where}, {window}", used, missing)
+
+
+def _vector(kubectl: Kubectl, where: str, query: str) -> dict[type_of_series, float]:
+    path = f"{where.rstrip('/')}/api/v1/query?{urlencode({'query': query})}"
+    if where.startswith("/"):
+        (raw,) = kubectl.start(path).finish()
+        body = bytes(raw)
+    else:
+        body = _fetched(where, path)
+    try:
+        answer = json.loads(body)
+        if answer["status"] != "success":
+            raise PrometheusFailed(f"Prometheus {where}", f"refuses {query}: {answer.get('error')}")
+        listed = answer["data"]["result"]
+        return {_series(one["metric"]): float(one["value"][1]) for one in listed}
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise PrometheusFailed(
+            f"Prometheus {where}", f"answers something else ({error!r}); is it the address of a Prometheus?"
+        ) from None
+
+
+def _fetched(where: str, url: str) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise PrometheusFailed(
+            f"--prometheus={where}",
+            "write http://HOST:PORT, or /api/v1/namespaces/NAMESPACE/services/NAME:PORT/proxy",
+        )
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:  # noqa: S310 - its scheme was looked at
+            read: bytes = answer.read(_MOST_BYTES)
+            return read
+    except urllib.error.HTTPError as error:
+        said = error.read(2000)
+        error.close()
+        if error.code in (400, 422):
+            return said  # with its reason, in its own form
+        raise PrometheusFailed(f"Prometheus {where}", f"answers {error.code} {error.reason}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise PrometheusFailed(f"Prometheus {where}", f"cannot be reached: {reason}") from None
+
+
+def _series(labels: dict[str, Any]) -> type_of_series:
+    """Whose series it is. Prometheus renames a label that the scraped target has itself."""
+
+    def label(name: str) -> str:
+        return str(labels.get(f"exported_{name}", labels.get(name, "")))
+
+    return label("namespace"), label("pod"), label("container"), str(labels.get("UUID", ""))
+
+
+def _mib(value: float) -> int:
+    return math.ceil(value / _MIB)
+
+
+def _percent(ratio: float) -> int:
+    return math.ceil(round(100 * ratio, 6))

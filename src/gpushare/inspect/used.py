@@ -1,0 +1,33 @@
+"""What containers have used of their GPUs, from whoever knows it: one form for all sources."""
+
+from typing import NamedTuple
+
+
+class Used(NamedTuple):
+    """What one container used of one GPU (UUID) over ``seen_s`` seconds. MiB, and percent of the GPU's time.
+
+    Quantiles are those of the moments in which it was at work there. ``container`` is empty where those of a pod cannot be told apart.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+    gpu: str
+    seen_s: float
+    peak_mib: int
+    p95_mib: int
+    last_mib: int
+    peak_percent: int
+    p95_percent: int
+
+
+class Figures(NamedTuple):
+    """All that a source told. ``source`` names it for people; ``missing`` says what it could not tell, a text each.
+
+    ``since`` is when its memory begins at the latest (seconds since 1970; ``None``: long ago).
+    """
+
+    source: str
+    used: tuple[Used, ...]
+    missing: tuple[str, ...] = ()
+    since: int | None = None

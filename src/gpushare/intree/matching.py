@@ -1,0 +1,92 @@
+"""Whether a node is one that a pod wants: node selector, node affinity, taints."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gpushare.model.json_objects import Json, labels_of, name_of, spec_of
+
+UNSCHEDULABLE_TAINT: Final[Json] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def wants_node(pod: Json, node: Json) -> bool:
+    """Whether node selector and required node affinity both hold."""
+    spec = spec_of(pod)
+    selector: Mapping[str, str] = spec.get("nodeSelector") or {}
+    if not selector.items() <= labels_of(node).items():
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    # Terms are alternatives; a term that says nothing matches nothing.
+    return any(term_matches(term, node) for term in required.get("nodeSelectorTerms") or ())
+
+
+def preference_for(pod: Json, node: Json) -> int:
+    """The sum of the weights of the preferred node affinities that hold."""
+    affinity = (spec_of(pod).get("affinity") or {}).get("nodeAffinity") or {}
+    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    return sum(int(one["weight"]) for one in preferred if term_matches(one.get("preference") or {}, node))
+
+
+def term_matches(term: Json, node: Json) -> bool:
+    """Whether every expression and field of a node selector term holds; an empty term never does."""
+    expressions = term.get("matchExpressions") or ()
+    fields = term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    return all(_holds(one, labels_of(node)) for one in expressions) and all(
+        _holds(one, {"metadata.name": name_of(node)}) for one in fields
+    )
+
+
+def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
+    value = labels.get(str(expression.get("key")))
+    values = expression.get("values") or []
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            return _compares(operator, value, values)
+        case _:
+            return False
+
+
+def _compares(operator: str, value: str | None, values: list[str]) -> bool:
+    try:
+        found, bound = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return found > bound if operator == "Gt" else found < bound
+
+
+def tolerates(pod: Json, taint: Json) -> bool:
+    """Whether one of the pod's tolerations covers ``taint``."""
+    return any(_covers(one, taint) for one in spec_of(pod).get("tolerations") or ())
+
+
+def _covers(toleration: Json, taint: Json) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def untolerated(pod: Json, node: Json, effects: Iterable[str]) -> list[Json]:
+    """The node's taints with one of ``effects`` that the pod does not tolerate."""
+    taints = spec_of(node).get("taints") or ()
+    return [taint for taint in taints if taint.get("effect") in effects and not tolerates(pod, taint)]
+
+
+def admits_unscheduled(pod: Json, node: Json) -> bool:
+    """Whether the node is open, or the pod tolerates that it is not."""
+    return not spec_of(node).get("unschedulable") or tolerates(pod, UNSCHEDULABLE_TAINT)

@@ -1,0 +1,75 @@
+"""What each GPU tells of itself: load, memory, temperature, power; and which errors the driver reported for it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import pynvml
+
+_MIB: Final = 1 << 20
+
+
+class GpuReading(NamedTuple):
+    """One look at a GPU (UUID). Percent are of the driver's last sample; ``None`` where it does not tell."""
+
+    gpu: str
+    busy_percent: int | None = None
+    """How much of the time any kernel ran."""
+    copy_percent: int | None = None
+    """How much of the time its memory was read or written."""
+    used_mib: int | None = None
+    free_mib: int | None = None
+    celsius: int | None = None
+    milliwatts: int | None = None
+
+
+class AsksReadings(Protocol):
+    """What is asked of NVML."""
+
+    def readings(self) -> Sequence[GpuReading]:
+        """One of each GPU."""
+
+
+class Readings:
+    """The last of each GPU, and its XIDs since this process began. Written in NVML's thread, read in the event loop:
+    what was handed out is never changed afterwards."""
+
+    def __init__(self) -> None:
+        self.last: Mapping[str, GpuReading] = {}
+        """By UUID."""
+        self.xids: Mapping[tuple[str, int], int] = {}
+        """How often, by UUID and XID."""
+        self.last_xid: Mapping[str, int] = {}
+        """By UUID."""
+
+    def look(self, nvml: AsksReadings) -> None:
+        """Ask all GPUs; called in NVML's thread."""
+        self.last = {one.gpu: one for one in nvml.readings()}
+
+    def take_xid(self, gpu: str, xid: int) -> None:
+        """The driver reported it; called in NVML's thread."""
+        self.xids = {**self.xids, (gpu, xid): self.xids.get((gpu, xid), 0) + 1}
+        self.last_xid = {**self.last_xid, gpu: xid}
+
+
+def reading_of(gpu: str, handle: Any) -> GpuReading:
+    """Ask one GPU; what it refuses to tell is left out."""
+    rates = _told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+    memory = _told(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)) or _told(
+        lambda: pynvml.nvmlDeviceGetMemoryInfo(handle)  # drivers before 510
+    )
+    return GpuReading(
+        gpu,
+        None if rates is None else int(rates.gpu),
+        None if rates is None else int(rates.memory),
+        None if memory is None else int(memory.used) // _MIB,
+        None if memory is None else int(memory.free) // _MIB,
+        _told(lambda: int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
+        _told(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle))),
+    )
+
+
+def _told(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except (pynvml.NVMLError, AttributeError):
+        return None

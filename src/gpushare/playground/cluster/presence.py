@@ -1,0 +1,27 @@
+"""What a playground says of itself in its cluster: that its parts are processes, and where the extender answers.
+
+``gpushare doctor`` reads it: no chart is installed here, and no pod can be asked whether it is ready.
+"""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from gpushare.kube.access import load_access
+from gpushare.kube.session import Session
+
+NAME: Final = "gpushare-playground"
+
+
+async def announce(kubeconfig: Path, extender: str) -> None:
+    """Write it; ``extender`` is the extender's URL. Raises ``KubeError``."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NAME, "namespace": "kube-system"},
+        "data": {"scheduler": extender},
+    }
+    async with Session(load_access(str(kubeconfig))) as session:
+        await session.request(
+            "POST", "/api/v1/namespaces/kube-system/configmaps", body=json.dumps(body).encode()
+        )

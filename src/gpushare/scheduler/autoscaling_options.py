@@ -1,0 +1,51 @@
+"""What is asked for of autoscaling: all of it is off unless something is."""
+
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Final
+
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class StandInLimits:
+    """At most ``most`` stand-ins in ``namespace``, for pods that have waited for ``wait_s``.
+
+    Nodes with the same value of the label ``kind_label`` have the same GPUs.
+    """
+
+    namespace: str
+    kind_label: str = INSTANCE_TYPE
+    wait_s: float = 30.0
+    most: int = 10
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` that names the option."""
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise ValueError(f"--stand-ins {self.namespace}: write the name of a namespace")
+        if not _LABEL.fullmatch(self.kind_label):
+            raise ValueError(f"--stand-ins-kind-label {self.kind_label}: write the name of a node label")
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaling:
+    """``stand_ins``: ``None`` makes none. ``startup_taint``: whether it is taken from nodes that have their GPUs."""
+
+    stand_ins: StandInLimits | None = None
+    startup_taint: bool = False
+
+
+def autoscaling_of(options: SimpleNamespace) -> Autoscaling | None:
+    """What was asked for; ``None``: nothing. Raises ``ValueError``."""
+    limits = None
+    if options.stand_ins is not None:
+        limits = StandInLimits(
+            options.stand_ins,
+            options.stand_ins_kind_label,
+            options.stand_ins_wait,
+            options.stand_ins_most,
+        )
+    return Autoscaling(limits, options.startup_taint) if limits or options.startup_taint else None

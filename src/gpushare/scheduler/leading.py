@@ -1,0 +1,73 @@
+"""Whether the kube-scheduler beside this extender leads: of several schedulers one writes what follows from what all of them see."""
+
+import asyncio
+import logging
+import socket
+from typing import Final, Protocol
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import Clock
+from gpushare.kube.errors import KubeError
+
+logger = logging.getLogger(__name__)
+
+EVERY_S: Final = 10.0
+
+
+class Leases(Protocol):
+    """What is asked of the API server (``gpushare.kube.client.Client``)."""
+
+    async def lease_holder(self, namespace: str, name: str) -> str:
+        """Who holds a Lease, empty where nobody does; raises ``KubeError``."""
+
+
+class Leading:
+    """``lease`` (namespace, name) is that of the kube-scheduler beside us; ``None``: there is no other, and we lead.
+
+    kube-scheduler calls itself by the name of its machine, here the pod that it shares with us (``host``), and a random part.
+    """
+
+    def __init__(
+        self, leases: Leases, lease: tuple[str, str] | None, host: str = socket.gethostname()
+    ) -> None:
+        self._leases = leases
+        self._lease = lease
+        self._identity = f"{host}_"
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else can lead."""
+        return self._lease is None
+
+    async def leads(self) -> bool:
+        """Whether it does at this moment; raises ``KubeError``."""
+        if self._lease is None:
+            return True
+        return (await self._leases.lease_holder(*self._lease)).startswith(self._identity)
+
+
+class LeadWatch:
+    """Asks now and then, for those who cannot wait for an answer."""
+
+    def __init__(self, leading: Leading, clock: Clock, *, every_s: float = EVERY_S) -> None:
+        self._leading = leading
+        self._clock = clock
+        self._every_s = every_s
+        self.leads = leading.alone
+        """As it was when it was asked last; false until then."""
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        backoff = Backoff()
+        while not self._leading.alone:
+            wait_s = self._every_s
+            try:
+                self.leads = await self._leading.leads()
+                backoff.reset()
+            except KubeError as error:
+                # Who cannot reach the API server cannot have renewed the lease for long.
+                self.leads = False
+                wait_s = backoff.next_s(at_least_s=1.0)
+                logger.warning("who leads is not known: %s; asked again in %.1f s", error, wait_s)
+            await self._clock.sleep(wait_s)
+        await asyncio.Event().wait()

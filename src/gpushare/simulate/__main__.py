@@ -1,0 +1,160 @@
+"""``gpushare simulate``: from the command line to the exit status."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpushare.kube.access import load_access
+from gpushare.kube.errors import KubeError
+from gpushare.model.device import Placement
+from gpushare.model.errors import ModelError
+from gpushare.model.json_objects import Json
+from gpushare.model.quantity import MemoryUnit
+from gpushare.simulate import report
+from gpushare.simulate.arguments import PROGRAM, parse
+from gpushare.simulate.drawing import write_picture
+from gpushare.simulate.enough import Enough, enough
+from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.manifests import Manifests, joined, manifests_of, read_documents
+from gpushare.simulate.plot import Axis, Line, picture, rounded_up
+from gpushare.simulate.progress import Bar
+from gpushare.simulate.scheduling import Settings
+from gpushare.simulate.shapes import shape_of, shapes_there
+from gpushare.simulate.simulation import Result, simulate
+from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, snapshot_of
+
+_INTERRUPTED = 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Simulate and tell; 0 where all have a place, 3 where pods wait, 1 where a cluster cannot be read, 2 on bad input."""
+    try:
+        options = parse(argv)
+        return _trace(options) if options.trace is not None else _cluster(options)
+    except (SimulateError, ModelError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    except (KubeError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    state = _state(options)
+    if options.save is not None:
+        options.save.write_bytes(snapshot_of(state))
+        print(
+            f"{PROGRAM}: wrote {len(state.nodes)} nodes and {len(state.pods)} pods to {options.save}",
+            file=sys.stderr,
+        )
+        if not (options.filename or options.policy or options.anew or options.enough):
+            return 0
+    counting = counting_of(state)
+    if options.unit is not None:
+        counting = msgspec.structs.replace(counting, unit=MemoryUnit.parse(options.unit, "--unit"))
+    if options.card_memory_mib is not None:
+        counting = msgspec.structs.replace(counting, card_mib=options.card_memory_mib)
+    manifests = manifests_of(_documents(options.filename), state, counting, options.namespace)
+    for passed in manifests.passed_over:
+        print(f"{PROGRAM}: {passed} is passed over: it makes no pods that are simulated", file=sys.stderr)
+    state = joined(state, manifests.state)
+    settings = Settings(
+        policy=Placement(options.policy or Placement.BINPACK.value),
+        isolated_cap=options.isolated_max_pods,
+        unit=counting.unit,
+        counts_alone=options.counts_alone,
+        seed=options.seed,
+    )
+    bar = Bar(sys.stderr, "pods")
+    try:
+        result = simulate(state, manifests.pods, settings, anew=options.anew, progress=bar.shown)
+        found = _enough(options, state, manifests, settings, bar) if options.enough else []
+    finally:
+        bar.end()
+    if options.output == "json":
+        _print_json(report.structured(result, found, manifests.passed_over))
+    else:
+        text = report.tables(result, details=options.details)
+        sys.stdout.write(text if not found else f"{text}\n{report.enough_table(found)}")
+    if options.plot is not None:
+        write_picture(options.plot, _drawn(result))
+    return 3 if result.waiting else 0
+
+
+def _state(options: argparse.Namespace) -> ClusterState:
+    if options.snapshot is not None:
+        return read_snapshot(_read(options.snapshot), options.snapshot)
+    from gpushare.simulate.live import read_cluster
+
+    return asyncio.run(read_cluster(load_access(options.kubeconfig, options.context)))
+
+
+def _documents(files: Sequence[str]) -> list[tuple[str, Json]]:
+    return [(name, document) for name in files for document in read_documents(_read(name), name)]
+
+
+def _read(name: str) -> bytes:
+    return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+
+
+def _enough(
+    options: argparse.Namespace, state: ClusterState, manifests: Manifests, settings: Settings, bar: Bar
+) -> list[Enough]:
+    shapes = [shape_of(text, state) for text in options.shape] or shapes_there(state)
+    if not shapes:
+        raise SimulateError("--enough", "no node has GPUs: say with --shape what more nodes are like")
+    return [
+        enough(state, manifests.pods, settings, shape, anew=options.anew, told=bar.said) for shape in shapes
+    ]
+
+
+def _drawn(result: Result) -> str:
+    total_gib = max(result.curve[-1].total_mib / 1024, 1.0)
+    return picture(
+        f"GPU memory given as pods come ({result.settings.policy.value})",
+        Axis("pods looked at", rounded_up(max(one.arrived for one in result.curve))),
+        Axis("GiB; pods", rounded_up(max(total_gib, *(one.waiting for one in result.curve)))),
+        [
+            Line("GPU memory given, GiB", [(one.arrived, one.given_mib / 1024) for one in result.curve]),
+            Line("GPU memory there, GiB", [(one.arrived, total_gib) for one in result.curve]),
+            Line("pods that wait", [(one.arrived, one.waiting) for one in result.curve]),
+        ],
+        stepped=True,
+    )
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from gpushare.simulate import traces
+
+    policies = [Placement(options.policy)] if options.policy else list(Placement)
+    bar = Bar(sys.stderr, "pods")
+    try:
+        found = traces.replayed(
+            options.trace, options.trace_list, policies, options.ratio, options.seed, bar.shown
+        )
+    finally:
+        bar.end()
+    if options.output == "json":
+        _print_json(traces.structured(found))
+    else:
+        sys.stdout.write(traces.table(found))
+    if options.plot is not None:
+        write_picture(options.plot, traces.drawn(found))
+    return 0
+
+
+def _print_json(told: dict[str, Any]) -> None:
+    with suppress(BrokenPipeError):
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""Manifests as a user would apply them, and the pods that their controllers would make of them.
+
+Admission has its say first, as on a cluster: requests in people's units become units, pods that name no scheduler are pointed to
+ours, and what can never be served is refused in admission's own words.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpushare.admission.peoples_units import conversion
+from gpushare.admission.rules import judge, pointing
+from gpushare.model import names
+from gpushare.model.json_objects import Json, name_of, spec_of
+from gpushare.model.objects import Pod, decode_pod
+from gpushare.model.requested import Counting
+from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.state import ClusterState, namespace_labels, state_of
+
+#: The most pods that one set of manifests may make.
+MOST_PODS: Final = 100_000
+_KIND_OF_STATE: Final = ("ResourcePolicy", names.QUOTA_KIND, "PriorityClass", "Namespace")
+_EXCLUDED: Final = "kube-system"
+_SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+class Wished(msgspec.Struct, frozen=True):
+    """A pod that is to come. ``refused`` says why admission does not let it in; empty where it does."""
+
+    pod: Json
+    workload: str
+    refused: str = ""
+
+
+class Manifests(msgspec.Struct, frozen=True):
+    """What was read: pods in the order in which they come, objects that decide for others, and what was passed over."""
+
+    pods: tuple[Wished, ...]
+    state: ClusterState
+    passed_over: tuple[str, ...] = ()
+
+
+def read_documents(raw: bytes, subject: str) -> list[Json]:
+    """The objects in a YAML or JSON file, those of Lists one by one; raises ``SimulateError``."""
+    import yaml
+
+    try:
+        documents = list(yaml.safe_load_all(raw))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise SimulateError(subject, f"is no YAML: {' '.join(str(error).split())}") from None
+    found: list[Json] = []
+    for number, document in enumerate(documents, 1):
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise SimulateError(subject, f"document {number} is no Kubernetes object: it has no kind")
+        if document["kind"].endswith("List") and isinstance(document.get("items"), list):
+            found += [one for one in document["items"] if isinstance(one, dict)]
+        else:
+            found.append(document)
+    return found
+
+
+def manifests_of(
+    documents: Iterable[tuple[str, Json]],
+    cluster: ClusterState,
+    counting: Counting,
+    namespace: str = "default",
+) -> Manifests:
+    """What these objects, each with the name of its file, come to in ``cluster``; raises ``SimulateError``.
+
+    Objects that name no namespace go to ``namespace``.
+    """
+    listed = list(documents)
+    for subject, document in listed:
+        if not isinstance(document.get("metadata"), dict) or not document["metadata"].get("name"):
+            raise SimulateError(subject, f"a {document.get('kind')} has no metadata.name")
+    beside = [
+        _in_namespace(document, namespace) for _, document in listed if document["kind"] in _KIND_OF_STATE
+    ]
+    more = state_of(beside, "manifests")
+    known = joined(cluster, more)
+    pods: list[Wished] = []
+    passed_over: list[str] = []
+    for subject, document in listed:
+        kind = document["kind"]
+        if kind in _KIND_OF_STATE:
+            continue
+        if kind not in _COUNTS:
+            passed_over.append(f"{kind} {name_of(document)}")
+            continue
+        try:
+            for pod, workload in _pods_of(_in_namespace(document, namespace), len(pods)):
+                if len(pods) == MOST_PODS:
+                    raise SimulateError(subject, f"more than {MOST_PODS} pods; simulate them in parts")
+                pods.append(_admitted(pod, workload, known, counting))
+        except (TypeError, AttributeError, KeyError, ValueError) as error:
+            raise SimulateError(
+                f"{subject}: {kind} {name_of(document)}",
+                f"cannot be read ({error}); see kubectl explain {kind}",
+            ) from None
+    return Manifests(tuple(pods), more, tuple(passed_over))
+
+
+def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
+    """``cluster`` with what manifests bring, which takes the place of what has the same name."""
+    found: dict[str, tuple[Json, ...]] = {}
+    for field in ("policies", "quota_trees", "priority_classes", "namespaces"):
+        new: tuple[Json, ...] = getattr(more, field)
+        keys = {_key(one) for one in new}
+        found[field] = (*(one for one in getattr(cluster, field) if _key(one) not in keys), *new)
+    return msgspec.structs.replace(cluster, **found)
+
+
+def _key(item: Json) -> tuple[str, str]:
+    return str(item["metadata"].get("namespace") or ""), name_of(item)
+
+
+def _in_namespace(document: Json, namespace: str) -> Json:
+    meta = document["metadata"]
+    if document["kind"] in ("PriorityClass", "Namespace"):
+        return document
+    fixed = names.QUOTA_NAMESPACE if document["kind"] == names.QUOTA_KIND else namespace
+    name = meta["name"]
+    uid = meta.get("uid") or f"simulated-{document['kind']}-{meta.get('namespace') or fixed}-{name}"
+    return {**document, "metadata": {**meta, "namespace": meta.get("namespace") or fixed, "uid": uid}}
+
+
+def _count_of_job(spec: Mapping[str, Any]) -> int:
+    parallelism = _whole(spec, "parallelism", 1)
+    return min(parallelism, _whole(spec, "completions", parallelism))
+
+
+def _whole(spec: Mapping[str, Any], key: str, default: int) -> int:
+    value = spec.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{key} is {value!r}, not a whole number")
+    return value
+
+
+_COUNTS: Final = {
+    "Pod": lambda spec: 1,
+    "Deployment": lambda spec: _whole(spec, "replicas", 1),
+    "ReplicaSet": lambda spec: _whole(spec, "replicas", 1),
+    "ReplicationController": lambda spec: _whole(spec, "replicas", 1),
+    "StatefulSet": lambda spec: _whole(spec, "replicas", 1),
+    "Job": _count_of_job,
+}
+
+
+def _pods_of(document: Json, before: int) -> Iterator[tuple[Json, str]]:
+    """The pods that the object's controller makes, numbered from 0 as a StatefulSet's are, and what made them."""
+    kind, meta = document["kind"], document["metadata"]
+    workload = f"{meta['namespace']}/{kind} {meta['name']}"
+    if kind == "Pod":
+        yield _pod(document, str(meta["name"]), meta["namespace"]), workload
+        return
+    spec = spec_of(document)
+    template = spec["template"]
+    for number in range(_COUNTS[kind](spec)):
+        name = f"{meta['name']}-{number}"
+        pod = _pod(template, name, meta["namespace"])
+        pod["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": document.get("apiVersion", ""),
+                "kind": kind,
+                "name": meta["name"],
+                "uid": meta["uid"],
+                "controller": True,
+            }
+        ]
+        if kind == "StatefulSet":
+            pod["metadata"]["labels"] = {
+                **(pod["metadata"].get("labels") or {}),
+                "statefulset.kubernetes.io/pod-name": name,
+            }
+        yield pod, workload
+
+
+def _pod(template: Json, name: str, namespace: str) -> Json:
+    meta = {
+        key: value
+        for key, value in (template.get("metadata") or {}).items()
+        if key in ("labels", "annotations") and value
+    }
+    meta |= {"name": name, "namespace": namespace, "uid": f"simulated-{namespace}-{name}"}
+    return {"kind": "Pod", "metadata": meta, "spec": dict(template["spec"]), "status": {"phase": "Pending"}}
+
+
+def _admitted(pod: Json, workload: str, cluster: ClusterState, counting: Counting) -> Wished:
+    """The pod as admission leaves it: API server's defaults that scheduling looks at, then our own rules."""
+    refused = _give_priority(pod["spec"], cluster)
+    read = _decoded(pod)
+    if refused:
+        return Wished(pod, workload, refused)
+    meta = pod["metadata"]
+    if meta["namespace"] == _EXCLUDED:
+        return Wished(pod, workload)
+    verdict = judge(read, counting)
+    if verdict.refusals:
+        return Wished(pod, workload, "; ".join(one.message for one in verdict.refusals))
+    opted_out = namespace_labels(cluster, meta["namespace"]).get(names.LABEL_ADMISSION) == "disabled"
+    changes = conversion(read, counting) + ([] if opted_out else pointing(read))
+    return Wished(patched(pod, changes), workload)
+
+
+def _decoded(pod: Json) -> Pod:
+    try:
+        return decode_pod(pod)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _give_priority(spec: Json, cluster: ClusterState) -> str:
+    """Write the pod's priority as the API server does; why it refuses the pod, empty where it does not."""
+    if spec.get("priority") is not None:
+        return ""
+    wanted = spec.get("priorityClassName")
+    classes = {name_of(one): one for one in cluster.priority_classes}
+    if wanted:
+        if wanted in _SYSTEM_PRIORITIES and wanted not in classes:
+            spec["priority"] = _SYSTEM_PRIORITIES[wanted]
+            return ""
+        if wanted not in classes:
+            return f"no PriorityClass with name {wanted} was found"
+        found: Json | None = classes[wanted]
+    else:
+        found = next((one for one in classes.values() if one.get("globalDefault")), None)
+    if found is not None:
+        spec["priority"] = int(found.get("value") or 0)
+        spec.setdefault("preemptionPolicy", found.get("preemptionPolicy") or "PreemptLowerPriority")
+    return ""
+
+
+def patched(item: Json, changes: Iterable[Mapping[str, Any]]) -> Json:
+    """``item`` after a JSON patch of additions and removals of members, which is what admission writes; ``item`` stays."""
+    changes = list(changes)
+    if not changes:
+        return item
+    made: Json = msgspec.json.decode(msgspec.json.encode(item))
+    for change in changes:
+        *way, last = (step.replace("~1", "/").replace("~0", "~") for step in change["path"].split("/")[1:])
+        place: Any = made
+        for step in way:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        if change["op"] == "remove":
+            del place[last]
+        else:
+            place[last] = change["value"]
+    return made

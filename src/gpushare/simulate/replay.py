@@ -1,0 +1,133 @@
+"""One replay: the arrivals of a seed, one after the other, through the ledger that the scheduler has.
+
+A thousandth of a GPU is one of its 1,000 units of 128 MiB. What the extender does for a pod is done here in the same order:
+the nodes that have processors and memory enough, and GPUs of a model that the pod takes (kube-scheduler's part), are
+filtered and scored by the ledger; among the best one is drawn, as kube-scheduler does; there the ledger reserves. A pod
+that fits nowhere is dropped. Pods that ask for no GPU never come to the extender: they go where kube-scheduler's defaults put
+them (``NodeResourcesFit``: least allocated; ``NodeResourcesBalancedAllocation``), whatever the policy.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpushare.ledger import Ledger
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.simulate.openb import MILLI, TraceNode, TracePod
+
+Ints = npt.NDArray[np.signedinteger[Any]]
+
+UNIT: Final = MemoryUnit.MIB_128
+_GPU_MIB: Final = MILLI * UNIT.mib
+
+
+#: Points of the curve of one replay.
+_POINTS: Final = 400
+
+
+class Outcome(NamedTuple):
+    """``percent`` of the cluster's GPUs that is given out in the end; milliseconds of each decision of the ledger.
+
+    ``curve``: percent of the GPUs that were asked for so far, and percent given. ``dropped``: pods with GPUs that fitted nowhere.
+    """
+
+    percent: float
+    decisions_ms: list[float]
+    curve: list[tuple[float, float]]
+    dropped: int
+
+
+def replay(
+    nodes: Sequence[TraceNode],
+    arriving: Sequence[TracePod],
+    policy: Placement,
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Outcome:
+    """Place ``arriving`` by ``policy``, over nodes and on each. ``progress`` is told how many pods have come, of how many."""
+    chance = random.Random(f"{policy.value} {seed}")  # noqa: S311 - the same seed must give the same again
+    cluster = _Cluster(nodes, policy, chance)
+    decisions_ms = []
+    capacity = sum(node.gpus for node in nodes) * MILLI
+    every = max(len(arriving) // _POINTS, 1)
+    asked_milli, curve, dropped = 0, [(0.0, 0.0)], 0
+    for number, pod in enumerate(arriving, 1):
+        if pod.gpus:
+            before = cluster.given_milli
+            decisions_ms.append(cluster.place(f"pod-{number}", pod))
+            dropped += cluster.given_milli == before
+            asked_milli += pod.total_milli
+        else:
+            cluster.place_without_gpu(pod)
+        if number % every == 0 or number == len(arriving):
+            curve.append((100 * asked_milli / capacity, 100 * cluster.given_milli / capacity))
+            progress(number, len(arriving))
+    return Outcome(100 * cluster.given_milli / capacity, decisions_ms, curve, dropped)
+
+
+class _Cluster:
+    def __init__(self, nodes: Sequence[TraceNode], policy: Placement, chance: random.Random) -> None:
+        self._ledger = Ledger(node_policy=policy)
+        self._chance = chance
+        self._names = [node.name for node in nodes]
+        self._cpu_milli = np.array([node.cpu_milli for node in nodes], np.int64)
+        self._memory_mib = np.array([node.memory_mib for node in nodes], np.int64)
+        self._free_cpu, self._free_memory = self._cpu_milli.copy(), self._memory_mib.copy()
+        self._models = np.array([node.model for node in nodes])
+        self.given_milli = 0
+        for node in nodes:
+            gpus = tuple(Device(index, f"{node.name}-{index}", _GPU_MIB) for index in range(node.gpus))
+            self._ledger.set_node(NodeDevices(node.name, NodeMode.SHARE, UNIT, gpus, policy))
+            self._ledger.set_free_cpu(node.name, node.cpu_milli)
+
+    def place(self, uid: str, pod: TracePod) -> float:
+        """Place a pod that asks for GPUs; the milliseconds that the ledger took."""
+        at = self._roomy(pod)
+        names = [self._names[node] for node in at.tolist()]
+        one = ContainerRequest("main", ContainerKind.APP, 0, pod.total_milli, 0)
+        request = Request(pod.gpu_milli, 0, (one,), pod.gpus, cpu_milli=pod.cpu_milli)
+        started = time.perf_counter()
+        self._ledger.arrived(request)
+        fits = self._ledger.filter(request, names).fits
+        if not fits:
+            return (time.perf_counter() - started) * 1e3
+        scored = self._ledger.score(request, fits)
+        most = max(scored)
+        best = [name for name, score in zip(fits, scored, strict=True) if score == most]
+        node = self._chance.choice(best)
+        self._ledger.reserve(uid, uid, request, node)
+        taken_ms = (time.perf_counter() - started) * 1e3
+        self.given_milli += pod.total_milli
+        self._take(self._names.index(node), pod)
+        return taken_ms
+
+    def place_without_gpu(self, pod: TracePod) -> None:
+        """Place it as kube-scheduler's defaults would."""
+        at = self._roomy(pod)
+        if not at.size:
+            return
+        cpu = (self._free_cpu[at] - pod.cpu_milli) / self._cpu_milli[at]
+        memory = (self._free_memory[at] - pod.memory_mib) / self._memory_mib[at]
+        least = (np.floor(100 * cpu) + np.floor(100 * memory)) // 2
+        # The standard deviation of two shares is half of what they are apart.
+        balanced = np.floor(100 * (1 - np.abs(cpu - memory) / 2))
+        scored = least + balanced
+        self._take(self._chance.choice(at[scored == scored.max()].tolist()), pod)
+
+    def _roomy(self, pod: TracePod) -> Ints:
+        """The nodes that kube-scheduler's own filters leave."""
+        roomy = (self._free_cpu >= pod.cpu_milli) & (self._free_memory >= pod.memory_mib)
+        if pod.models:
+            roomy &= np.isin(self._models, sorted(pod.models))
+        return np.flatnonzero(roomy)
+
+    def _take(self, node: int, pod: TracePod) -> None:
+        self._free_cpu[node] -= pod.cpu_milli
+        self._free_memory[node] -= pod.memory_mib
+        self._ledger.set_free_cpu(self._names[node], int(self._free_cpu[node]))

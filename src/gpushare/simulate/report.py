@@ -1,0 +1,184 @@
+"""What is told of a run: tables for people, and the same as JSON."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from gpushare.inspect.columns import aligned
+from gpushare.ledger.records import NodeUsage
+from gpushare.simulate.enough import Enough
+from gpushare.simulate.simulation import Fate, Result
+
+#: What ``-o json`` calls its form; docs/guide/simulate.md has the schema.
+API_VERSION: Final = "gpushare.dev/simulation/v1"
+_MOST_NODES: Final = 8
+
+
+def tables(result: Result, *, details: bool = False) -> str:
+    """Where all land, what waits and why, and how full nodes are then."""
+    parts = [_landed(result.fates, details=details), _waiting(result.waiting), _nodes(result.nodes, result)]
+    return "\n".join(part for part in parts if part)
+
+
+def _landed(fates: Sequence[Fate], *, details: bool) -> str:
+    if not fates:
+        return "No pod waits, and none is to come.\n"
+    lines: list[list[str]]
+    if details:
+        lines = [["NAMESPACE", "NAME", "ASKS", "NODE", "GPU"]]
+        for fate in fates:
+            namespace, _, name = fate.pod.partition("/")
+            gpus = ",".join(str(share.index) for share in fate.gpus) or "-"
+            lines.append([namespace, name, fate.asks, fate.node or "waits", gpus if fate.node else "-"])
+        return "\n".join(aligned(lines)) + "\n"
+    lines = [["NAMESPACE", "WORKLOAD", "ASKS", "PODS", "PLACED", "NODES"]]
+    by_workload: dict[tuple[str, str], list[Fate]] = {}
+    for fate in fates:
+        by_workload.setdefault((fate.workload, fate.asks), []).append(fate)
+    for (workload, asks), alike in by_workload.items():
+        namespace, _, name = workload.partition("/")
+        on = Counter(fate.node for fate in alike if fate.node)
+        placed = sum(on.values())
+        lines.append([namespace, name, asks, str(len(alike)), str(placed), _named(on) or "-"])
+    return "\n".join(aligned(lines)) + "\n"
+
+
+def _named(on: Counter[str]) -> str:
+    """``n1 (2), n2``: nodes with how many pods go there, where that is more than one."""
+    listed = sorted(on.items())
+    told = [f"{node} ({count})" if count > 1 else node for node, count in listed[:_MOST_NODES]]
+    more = len(listed) - _MOST_NODES
+    return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _waiting(waiting: Sequence[Fate]) -> str:
+    if not waiting:
+        return ""
+    lines = [["WAITS", "PODS", "WHY"]]
+    alike = Counter((fate.workload, fate.why) for fate in waiting)
+    lines += [[workload, str(count), why] for (workload, why), count in alike.items()]
+    return "\n".join(aligned(lines)) + "\n"
+
+
+def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
+    """A row for each node with GPUs; units of each of them, as ``kubectl inspect cgpu`` has it."""
+    having = [node for node in nodes if node.gpus]
+    if not having:
+        return "No node has GPUs.\n"
+    most = max(len(node.gpus) for node in having)
+    lines = [["NAME", *(f"GPU{index}(Allocated/Total)" for index in range(most)), "GPU Memory"]]
+    for node in having:
+        cells = [f"{gpu.used_units}/{gpu.total_units}" for gpu in node.gpus]
+        used, total = sum(gpu.used_units for gpu in node.gpus), sum(gpu.total_units for gpu in node.gpus)
+        lines.append([node.node, *cells, *["0/0"] * (most - len(cells)), f"{used}/{total}"])
+    before, after = result.curve[0], result.curve[-1]
+    told = [
+        f"GPU memory given: {_gib(before.given_mib)} of {_gib(after.total_mib)} GiB ({_percent(before.given_mib, before.total_mib)}%) "
+        f"before, {_gib(after.given_mib)} GiB ({_percent(after.given_mib, after.total_mib)}%) after.",
+        f"{len(result.fates)} pods were looked at, {len(result.waiting)} wait. Policy: {result.settings.policy.value}.",
+    ]
+    if result.unheeded:
+        told.append(f"Not looked at, though pods ask for it: {', '.join(result.unheeded)}.")
+    return "\n".join([*aligned(lines), "", *told]) + "\n"
+
+
+def enough_table(found: Iterable[Enough]) -> str:
+    """A row for each shape: how many more nodes are enough."""
+    lines = [["SHAPE", "MORE NODES", "GIVEN THEN", "STILL WAITING"]]
+    for one in found:
+        last = one.result.curve[-1]
+        given = (
+            f"{_gib(last.given_mib)}/{_gib(last.total_mib)} GiB ({_percent(last.given_mib, last.total_mib)}%)"
+        )
+        still = Counter(f"{fate.workload}: {fate.why}" for fate in one.still_waiting)
+        told = "; ".join(f"{count} × {why}" for why, count in still.items()) or "nobody"
+        lines.append([one.shape.told, str(one.count), given, told])
+    return "\n".join(aligned(lines)) + "\n"
+
+
+def structured(
+    result: Result, found: Sequence[Enough] = (), passed_over: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The run for programs; the schema is in docs/guide/simulate.md."""
+    before, after = result.curve[0], result.curve[-1]
+    return {
+        "apiVersion": API_VERSION,
+        "policy": result.settings.policy.value,
+        "pods": [_pod(fate) for fate in result.fates],
+        "nodes": [_node(node) for node in result.nodes if node.gpus],
+        "memory": {
+            "givenBeforeMiB": before.given_mib,
+            "givenMiB": after.given_mib,
+            "totalMiB": after.total_mib,
+        },
+        "waiting": len(result.waiting),
+        "curve": [
+            {
+                "arrived": one.arrived,
+                "givenMiB": one.given_mib,
+                "givenCorePercent": one.given_core,
+                "waiting": one.waiting,
+            }
+            for one in result.curve
+        ],
+        "enough": [
+            {
+                "shape": one.shape.told,
+                "moreNodes": one.count,
+                "stillWaiting": [fate.pod for fate in one.still_waiting],
+                "givenMiB": one.result.curve[-1].given_mib,
+                "totalMiB": one.result.curve[-1].total_mib,
+            }
+            for one in found
+        ],
+        "passedOver": list(passed_over),
+        "notHeeded": list(result.unheeded),
+    }
+
+
+def _pod(fate: Fate) -> dict[str, Any]:
+    namespace, _, name = fate.pod.partition("/")
+    return {
+        "namespace": namespace,
+        "name": name,
+        "workload": fate.workload.partition("/")[2],
+        "asks": fate.asks,
+        "new": fate.is_new,
+        "node": fate.node or None,
+        "gpus": [
+            {
+                "index": share.index,
+                "uuid": share.uuid,
+                "units": share.units,
+                "memoryMiB": share.mib,
+                "corePercent": share.core_percent,
+            }
+            for share in fate.gpus
+        ],
+        "why": fate.why,
+    }
+
+
+def _node(node: NodeUsage) -> dict[str, Any]:
+    return {
+        "name": node.node,
+        "gpus": [
+            {
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "totalMiB": gpu.total_mib,
+                "givenMiB": gpu.used_mib,
+                "corePercent": gpu.used_core,
+                "pods": len(gpu.pods),
+            }
+            for gpu in node.gpus
+        ],
+    }
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:.0f}"
+
+
+def _percent(part: int, whole: int) -> int:
+    return 100 * part // whole if whole else 0

@@ -1,0 +1,311 @@
+"""One scheduler and one kube-scheduler beside it, in this process: pods come in order, and are bound or have to wait.
+
+What decides is the scheduler's own: its view and ledger, its verbs filter, prioritize and bind, its gangs, ResourcePolicies and
+elastic quotas. The API server is a dictionary here, and what it would tell informers is told at once. Nothing ends and nobody is evicted meanwhile.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gpushare.intree.fit_error import fit_error
+from gpushare.intree.occupancy import Occupancy, priority_of
+from gpushare.intree.scores import MAX_NODE_SCORE, best, weighed
+from gpushare.kube.errors import ApiError
+from gpushare.ledger import Ledger
+from gpushare.model import names
+from gpushare.model.device import Placement
+from gpushare.model.errors import InvalidRequest
+from gpushare.model.gang import gang_of
+from gpushare.model.json_objects import Json, key_of, name_of, namespace_of, spec_of, uid_of
+from gpushare.model.objects import ObjectReference, Pod, decode_node, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.quota_tree import decode_quota_tree
+from gpushare.model.request import request_of
+from gpushare.model.resource_policy import decode_policy, policy_pod_of
+from gpushare.scheduler import wire
+from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, BindRefused, Reservations
+from gpushare.scheduler.extender import Asked, filter_nodes, prioritize_nodes
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.policy_binding import PolicyBinding
+from gpushare.scheduler.records import counted_record_of, record_of
+from gpushare.scheduler.view import ClusterView, NodeReader
+from gpushare.simulate.columns import Columns
+from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.jumping import JumpingClock
+from gpushare.simulate.state import ClusterState
+
+#: What a point of the extender counts: its weight in the charts, on the scale of kube-scheduler's own.
+EXTENDER_WEIGHT: Final = 5
+_SCALE: Final = EXTENDER_WEIGHT * MAX_NODE_SCORE // 10
+#: Turns of the loop that a bind gets before the next pod is looked at: it takes longer only where it waits for others.
+_TURNS: Final = 4
+_LEFT_TO_EXTENDER: Final = frozenset((names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE))
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How scheduler and kube-scheduler are set. ``seed`` decides between nodes of equal score.
+
+    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.countsAlone``). ``unit`` is that of nodes whose
+    agent does not say its own.
+    """
+
+    policy: Placement = Placement.BINPACK
+    isolated_cap: int = 16
+    unit: MemoryUnit = MemoryUnit.GIB
+    counts_alone: bool = True
+    seed: int = 0
+
+
+class Refused(Exception):
+    """Why a pod has to wait, in the words of its condition."""
+
+
+class _Nobody:
+    """Takes events, and tells nobody."""
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+    ) -> None:
+        """Nothing."""
+
+
+class _Answer(msgspec.Struct, rename="pascal"):
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] | None = None
+    failed_and_unresolvable_nodes: dict[str, str] | None = None
+
+
+class _Priority(msgspec.Struct, rename="pascal"):
+    host: str
+    score: int
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_PRIORITIES: Final = msgspec.json.Decoder(list[_Priority])
+
+
+class Scheduling:
+    """A cluster that takes pods. For one event loop, which has to be a ``JumpingLoop`` where gangs are to be waited for in no time."""
+
+    def __init__(self, state: ClusterState, settings: Settings, clock: JumpingClock) -> None:
+        self.pods: dict[str, Json] = {}
+        """Every pod by ``NAMESPACE/NAME``, as the API server would have it now."""
+        self.ledger = Ledger(node_policy=settings.policy)
+        self._reservations = Reservations(RESERVATION_TTL_S)
+        self._view = ClusterView(self.ledger, _Nobody(), self._reservations.end)
+        self._policies = Policies(clock)
+        self._policies.kept_on = self.ledger.kept_on
+        self._binder = Binder(
+            self._view, PolicyBinding(self, self._policies, clock), self._reservations, clock
+        )
+        self._record_of = counted_record_of if settings.policy is Placement.FRAGMENTATION else record_of
+        self._reader = NodeReader(
+            unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.policy
+        )
+        self._nodes = Occupancy()
+        ignored = _LEFT_TO_EXTENDER if settings.counts_alone else frozenset()
+        self._columns = Columns(self._nodes, ignored)
+        self._chance = random.Random(settings.seed).random  # noqa: S311 - the same seed must give the same again
+        for node in state.nodes:
+            self._add_node(node)
+        self._take_rules(state)
+        for pod in state.pods:
+            self._see(pod)
+
+    def _take_rules(self, state: ClusterState) -> None:
+        for policy in state.policies:
+            try:
+                read = decode_policy(msgspec.json.encode(policy))
+            except ValueError as error:
+                raise SimulateError("", str(error)) from None
+            self._policies.upsert_policy(read)
+        self._policies.unread.clear()
+        for tree in state.quota_trees:
+            record = decode_quota_tree(msgspec.json.encode(tree))
+            if record.problem:
+                raise SimulateError(f"{names.QUOTA_KIND} {record.name}", record.problem)
+            self._view.quotas.upsert(record)
+
+    def _add_node(self, node: Json) -> None:
+        self._nodes.set_node(node)
+        self._columns.changed(name_of(node))
+        read = decode_node(node)
+        self._view.upsert_node(self._reader.read(read))
+        self._policies.census.set_node(read.metadata.name, read.metadata.labels or {})
+
+    # --- the API server, and what it tells ---------------------------------------------------------
+
+    def arrive(self, pod: Json) -> None:
+        """A pod without a node is created. Raises ``SimulateError`` where its name is taken."""
+        if key_of(pod) in self.pods:
+            raise SimulateError(f"pod {key_of(pod)}", "is there already; give the new one another name")
+        self._see(pod)
+
+    def _see(self, pod: Json) -> None:
+        """What the informers of extender and kube-scheduler are told of a pod that is new or changed."""
+        self.pods[key_of(pod)] = pod
+        read = decode_pod(pod)
+        record = self._record_of(read)
+        if record is not None:
+            self._view.upsert_pod(record)
+        if namespace_of(pod) in self._policies.census.namespaces:
+            self._policies.upsert_pod(policy_pod_of(read))
+        if read.spec.node_name:
+            self._nodes.place(pod)
+            self._columns.changed(read.spec.node_name)
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        """The pod as it is; raises ``ApiError``."""
+        try:
+            return decode_pod(self.pods[f"{namespace}/{name}"])
+        except KeyError:
+            raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
+
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Take a Binding, and tell of it."""
+        pod = self.pods[f"{namespace}/{name}"]
+        meta = {
+            **pod["metadata"],
+            "annotations": {**(pod["metadata"].get("annotations") or {}), **annotations},
+        }
+        self._see({**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}})
+
+    async def annotate_pod(
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set annotations and labels, or with ``None`` remove them, and tell of it."""
+        pod = self.pods[f"{namespace}/{name}"]
+        meta = dict(pod["metadata"])
+        for place, changes in (("annotations", annotations), ("labels", labels or {})):
+            merged = {**(meta.get(place) or {}), **changes}
+            meta[place] = {key: text for key, text in merged.items() if text is not None}
+        self._see({**pod, "metadata": meta})
+
+    # --- kube-scheduler -------------------------------------------------------------------------------
+
+    async def schedule(
+        self, keys: Sequence[str], told: Callable[[str, str], None] = lambda key, why: None
+    ) -> dict[str, str]:
+        """Schedule pods that have arrived, and try those that wait again for as long as others find a place.
+
+        Returns for each that waits in the end why. ``told`` hears of each try what kept the pod (empty: it has a node).
+        """
+        queue = sorted(keys, key=self._rank)
+        while True:
+            waits = await self._pass(queue, told)
+            if not waits or len(waits) == len(queue):
+                return waits
+            queue = [key for key in queue if key in waits]
+
+    def _rank(self, key: str) -> tuple[int, str]:
+        pod = self.pods[key]
+        # What is to come is younger than all that is there.
+        return -priority_of(pod), str(pod["metadata"].get("creationTimestamp") or "~")
+
+    async def _pass(self, queue: Sequence[str], told: Callable[[str, str], None]) -> dict[str, str]:
+        waits: dict[str, str] = {}
+        under_way: dict[str, asyncio.Task[None]] = {}
+        for key in queue:
+            try:
+                task = asyncio.create_task(self._bind(key, self._choose(self.pods[key])))
+                for _ in range(_TURNS):
+                    if task.done():
+                        break
+                    await asyncio.sleep(0)
+                if not task.done():
+                    under_way[key] = task
+                    continue
+                await task
+            except Refused as refused:
+                waits[key] = str(refused)
+            told(key, waits.get(key, ""))
+        # Pods of gangs wait for each other.
+        for key, task in under_way.items():
+            try:
+                await task
+            except Refused as refused:
+                waits[key] = str(refused)
+            told(key, waits.get(key, ""))
+        return waits
+
+    def _choose(self, pod: Json) -> str:
+        """The node for the pod; raises ``Refused``."""
+        if spec_of(pod).get("schedulingGates"):
+            raise Refused("it has scheduling gates: nothing looks at it until they are taken away")
+        if not len(self._nodes):
+            raise Refused("no nodes available to schedule pods")
+        ours = spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME
+        column = self._columns.of(pod, by_extender=ours)
+        feasible = column.feasible()
+        kept = list(feasible)
+        if not kept:
+            raise Refused(fit_error(len(self._nodes), column.refusals()))
+        more: dict[str, int] = {}
+        if ours:
+            asked = _asked(pod, kept)
+            answer = _ANSWER.decode(filter_nodes(self._view, asked, _unheard, self._policies))
+            found = answer.node_names or []
+            if not found:
+                failed = (answer.failed_nodes or {}) | (answer.failed_and_unresolvable_nodes or {})
+                reasons = [*column.refusals(), *([reason] for reason in failed.values())]
+                raise Refused(fit_error(len(self._nodes), reasons))
+            if len(found) > 1:
+                listed = _PRIORITIES.decode(prioritize_nodes(self._view, asked._replace(names=found)))
+                more = {one.host: one.score * _SCALE for one in listed}
+            kept = found
+        if len(kept) == 1:
+            return kept[0]
+        points = weighed([feasible[name] for name in kept])
+        total = [point + more.get(name, 0) for name, point in zip(kept, points, strict=True)]
+        return best(kept, total, self._chance)
+
+    async def _bind(self, key: str, node: str) -> None:
+        """Bind the pod; raises ``Refused``."""
+        pod = self.pods[key]
+        uid = uid_of(pod)
+        self._nodes.place(pod, node, assumed=True)
+        self._columns.changed(node)
+        args = wire.BindingArgs(namespace_of(pod), name_of(pod), uid, node)
+        try:
+            if spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME:
+                await self._binder.bind(args)
+            else:
+                await self.bind(namespace=args.namespace, name=args.name, uid=uid, node=node, annotations={})
+        except BindRefused as refused:
+            self._nodes.forget(uid)
+            self._columns.changed(node)
+            raise Refused(str(refused)) from None
+
+
+def _asked(pod: Json, nodes: list[str]) -> Asked:
+    """What the extender reads in the body about ``pod``."""
+    read = decode_pod(pod)
+    args = wire.ExtenderArgs(read, None, nodes)
+    try:
+        request = request_of(read)
+        return Asked(args, nodes, request, "", None if request is None else gang_of(read))
+    except InvalidRequest as error:
+        return Asked(args, nodes, None, error.problem)
+
+
+def _unheard(uid: str, nodes: Collection[str]) -> None:
+    """Nobody tries the pod again but ``schedule``."""

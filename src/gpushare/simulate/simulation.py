@@ -1,0 +1,163 @@
+"""A whole run: what is there, what comes, and what has become of it."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from gpushare.intree.filters import ignored_wishes
+from gpushare.ledger import Ledger
+from gpushare.ledger.records import NodeUsage
+from gpushare.model import names
+from gpushare.model.allocation import GpuShare
+from gpushare.model.errors import ModelError
+from gpushare.model.json_objects import Json, annotations_of, key_of, name_of, spec_of, uid_of
+from gpushare.model.objects import decode_pod
+from gpushare.model.request import request_of
+from gpushare.simulate.jumping import JumpingClock, run
+from gpushare.simulate.manifests import Wished
+from gpushare.simulate.scheduling import Scheduling, Settings
+from gpushare.simulate.state import ClusterState, workload_of
+from gpushare.simulate.wording import asked_by
+
+type_of_progress = Callable[[int, int], None]
+"""Told how many pods were looked at, of how many."""
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What has become of a pod: its node and its GPUs' shares, or why it waits. ``is_new``: it came with the manifests."""
+
+    pod: str
+    workload: str
+    asks: str
+    node: str
+    gpus: tuple[GpuShare, ...]
+    why: str
+    is_new: bool
+
+
+class Moment(msgspec.Struct, frozen=True, array_like=True):
+    """How it stood once ``arrived`` pods had come: MiB given and there, percent of compute given, pods that wait."""
+
+    arrived: int
+    given_mib: int
+    total_mib: int
+    given_core: int
+    waiting: int
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A run's outcome. ``fates`` are those of the pods that were looked at, in the order in which they came."""
+
+    settings: Settings
+    fates: tuple[Fate, ...]
+    curve: tuple[Moment, ...]
+    nodes: tuple[NodeUsage, ...]
+    unheeded: tuple[str, ...]
+
+    @property
+    def waiting(self) -> list[Fate]:
+        """Those that have found no place."""
+        return [fate for fate in self.fates if not fate.node]
+
+
+def simulate(
+    state: ClusterState,
+    wished: Sequence[Wished],
+    settings: Settings,
+    *,
+    anew: bool = False,
+    progress: type_of_progress = lambda done, of: None,
+) -> Result:
+    """Schedule the pods of ``state`` that wait, and those of ``wished``, onto its nodes.
+
+    ``anew``: pods that hold GPUs are taken off first, and come again in the order in which they were made. Raises
+    ``SimulateError``.
+    """
+    if anew:
+        state = msgspec.structs.replace(state, pods=tuple(map(_taken_off, state.pods)))
+    return run(_simulated(state, wished, settings, progress))
+
+
+async def _simulated(
+    state: ClusterState, wished: Sequence[Wished], settings: Settings, progress: type_of_progress
+) -> Result:
+    scheduling = Scheduling(state, settings, JumpingClock(time.time_ns()))
+    came = {key_of(pod): workload_of(pod) for pod in state.waiting}
+    refused: dict[str, str] = {}
+    for one in wished:
+        key = key_of(one.pod)
+        came[key] = one.workload
+        if one.refused:
+            refused[key] = f"admission refuses it: {one.refused}"
+        else:
+            scheduling.arrive(one.pod)
+    new = {key_of(one.pod) for one in wished}
+    pods = {key_of(one.pod): one.pod for one in wished} | scheduling.pods
+    # Those that name their node are not asked about.
+    queue = [key for key in came if key not in refused and not spec_of(pods[key]).get("nodeName")]
+    curve = [_moment(scheduling.ledger, 0, 0)]
+    waiting: set[str] = set()
+    seen: set[str] = set()
+
+    def told(key: str, why: str) -> None:
+        if why and key in seen:
+            return  # it was tried again
+        (waiting.add if why else waiting.discard)(key)
+        seen.add(key)
+        curve.append(_moment(scheduling.ledger, len(seen), len(waiting)))
+        progress(len(seen), len(queue))
+
+    waits = refused | await scheduling.schedule(queue, told)
+    pods |= scheduling.pods
+    fates = []
+    for key, workload in came.items():
+        held = scheduling.ledger.held(uid_of(pods[key]))
+        node = "" if key in waits else str(spec_of(pods[key]).get("nodeName") or "")
+        gpus = () if held is None or not node else held.allocation.gpus
+        unit = settings.unit if held is None else held.allocation.unit or settings.unit
+        asks = asked_by(pods[key], unit)
+        fates.append(Fate(key, workload, asks, node, gpus, waits.get(key, ""), key in new))
+    return Result(
+        settings,
+        tuple(fates),
+        tuple(curve),
+        tuple(scheduling.ledger.usage(name_of(node)) for node in state.nodes),
+        tuple(sorted({wish for key in queue for wish in ignored_wishes(pods[key])})),
+    )
+
+
+def _moment(ledger: Ledger, arrived: int, waiting: int) -> Moment:
+    totals = ledger.totals()
+    return Moment(arrived, totals.used_mib, totals.total_mib, totals.used_core, waiting)
+
+
+_RECORDS = (
+    names.ANN_SHARE,
+    names.ANN_ALSO,
+    names.ANN_ALLOCATION,
+    names.ANN_ASSIGNED,
+    names.ANN_ASSUME_TIME,
+    names.ANN_CORE,
+    names.ANN_MEM_INDEX,
+    names.ANN_MEM_POD,
+    names.ANN_MEM_DEVICE,
+    names.ANN_MEM_ASSIGNED,
+    names.ANN_MEM_ASSUME_TIME,
+)
+
+
+def _taken_off(pod: Json) -> Json:
+    """The pod as it was before it was scheduled; as it is where it asks for no GPU."""
+    if not spec_of(pod).get("nodeName"):
+        return pod
+    try:
+        request = request_of(decode_pod(pod))
+    except ModelError:
+        return pod
+    if request is None:
+        return pod
+    annotations = {key: text for key, text in annotations_of(pod).items() if key not in _RECORDS}
+    spec: dict[str, Any] = {key: value for key, value in spec_of(pod).items() if key != "nodeName"}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}, "spec": spec}

@@ -1,0 +1,241 @@
+"""A cluster as it was read once: the objects that decide where pods go, and nothing else of them.
+
+A snapshot is a ``List`` as ``kubectl get nodes,pods --all-namespaces -o json`` writes it, which can be read too. The one that
+``--save`` writes has ResourcePolicies, ElasticQuotaTrees, PriorityClasses and the labels of namespaces besides, and of pods neither commands
+nor environment: it may be handed to others.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpushare.model import names
+from gpushare.model.device import described_devices
+from gpushare.model.errors import ModelError
+from gpushare.model.json_objects import Json, name_of, namespace_of, spec_of, status_of
+from gpushare.model.objects import decode_node
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.requested import Counting
+from gpushare.simulate.errors import SimulateError
+
+_META: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "ownerReferences",
+)
+_POD_SPEC: Final = (
+    "nodeName",
+    "schedulerName",
+    "priority",
+    "priorityClassName",
+    "preemptionPolicy",
+    "schedulingGates",
+    "overhead",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+_CONTAINER: Final = ("name", "resources", "restartPolicy")
+_PORT: Final = ("hostIP", "hostPort", "protocol")
+_FINISHED: Final = ("Succeeded", "Failed")
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class ClusterState(msgspec.Struct, frozen=True):
+    """Objects as parsed JSON, in the order read. Pods are those that have not ended."""
+
+    nodes: tuple[Json, ...]
+    pods: tuple[Json, ...] = ()
+    policies: tuple[Json, ...] = ()
+    quota_trees: tuple[Json, ...] = ()
+    priority_classes: tuple[Json, ...] = ()
+    namespaces: tuple[Json, ...] = ()
+
+    @property
+    def waiting(self) -> list[Json]:
+        """Pods without a node that are not on their way out."""
+        return [
+            pod
+            for pod in self.pods
+            if not spec_of(pod).get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+        ]
+
+
+#: Kind → field of ``ClusterState``.
+KINDS: Final[Mapping[str, str]] = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "ResourcePolicy": "policies",
+    names.QUOTA_KIND: "quota_trees",
+    "PriorityClass": "priority_classes",
+    "Namespace": "namespaces",
+}
+
+
+def state_of(items: Iterable[Any], subject: str) -> ClusterState:
+    """The state that these objects make up; kinds that do not matter are passed over.
+
+    Raises ``SimulateError``, naming ``subject``, for what is no object.
+    """
+    found: dict[str, list[Json]] = {field: [] for field in KINDS.values()}
+    for number, item in enumerate(items, 1):
+        field = KINDS.get(str(item.get("kind"))) if isinstance(item, dict) else None
+        if field is None:
+            if not isinstance(item, dict) or not item.get("kind"):
+                raise SimulateError(subject, f"item {number} is no Kubernetes object")
+            continue
+        if not isinstance(item.get("metadata"), dict) or not isinstance(item["metadata"].get("name"), str):
+            raise SimulateError(subject, f"item {number} ({item['kind']}) has no metadata.name")
+        if field == "pods" and status_of(item).get("phase") in _FINISHED:
+            continue
+        found[field].append(item)
+    return ClusterState(**{field: tuple(listed) for field, listed in found.items()})
+
+
+def read_snapshot(raw: bytes, subject: str) -> ClusterState:
+    """The state in a snapshot's JSON; raises ``SimulateError``."""
+    try:
+        read = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SimulateError(
+            subject,
+            f"is no JSON ({error}); write one with gpushare simulate --save, or kubectl get nodes,pods -A -o json",
+        ) from None
+    items = read.get("items") if isinstance(read, dict) else None
+    if not isinstance(items, list):
+        raise SimulateError(
+            subject,
+            "is no List; write one with gpushare simulate --save, or kubectl get nodes,pods -A -o json",
+        )
+    state = state_of(items, subject)
+    if not state.nodes:
+        raise SimulateError(
+            subject, "has no nodes; name them too: kubectl get nodes,pods --all-namespaces -o json"
+        )
+    return state
+
+
+def snapshot_of(state: ClusterState) -> bytes:
+    """``state`` as a ``List``, without what decides nothing; ``read_snapshot`` gives the same decisions from it."""
+    items = [
+        *({"apiVersion": "v1", "kind": "Node", **_node(node)} for node in state.nodes),
+        *({"apiVersion": "v1", "kind": "Pod", **_pod(pod)} for pod in state.pods),
+        *(
+            {
+                "apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}",
+                "kind": "ResourcePolicy",
+                **_whole(one),
+            }
+            for one in state.policies
+        ),
+        *(
+            {"apiVersion": names.QUOTA_GROUP, "kind": names.QUOTA_KIND, **_whole(one)}
+            for one in state.quota_trees
+        ),
+        *(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name_of(one)},
+                **{key: one[key] for key in ("value", "globalDefault", "preemptionPolicy") if key in one},
+            }
+            for one in state.priority_classes
+        ),
+        *(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": name_of(one), "labels": one["metadata"].get("labels") or {}},
+            }
+            for one in state.namespaces
+        ),
+    ]
+    told = {"apiVersion": "v1", "kind": "List", "items": items}
+    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+
+
+def _some(item: Mapping[str, Any], keys: Iterable[str]) -> Json:
+    return {key: item[key] for key in keys if item.get(key) is not None}
+
+
+def _meta(item: Json) -> Json:
+    meta = _some(item["metadata"], _META)
+    if annotations := meta.get("annotations"):
+        meta["annotations"] = {key: text for key, text in annotations.items() if key != _LAST_APPLIED}
+    return meta
+
+
+def _whole(item: Json) -> Json:
+    return {"metadata": _meta(item), **_some(item, ("spec", "status"))}
+
+
+def _node(node: Json) -> Json:
+    status = _some(status_of(node), ("capacity", "allocatable", "addresses"))
+    return {
+        "metadata": _meta(node),
+        "spec": _some(spec_of(node), ("unschedulable", "taints")),
+        "status": status,
+    }
+
+
+def _pod(pod: Json) -> Json:
+    spec = spec_of(pod)
+    told = _some(spec, _POD_SPEC)
+    for place in ("containers", "initContainers"):
+        if spec.get(place):
+            told[place] = [_container(one) for one in spec[place]]
+    status = _some(status_of(pod), ("phase", "nominatedNodeName"))
+    conditions = [one for one in status_of(pod).get("conditions") or () if one.get("type") == "PodScheduled"]
+    if conditions:
+        status["conditions"] = [_some(one, ("type", "status", "lastTransitionTime")) for one in conditions]
+    return {"metadata": _meta(pod), "spec": told, "status": status}
+
+
+def _container(container: Json) -> Json:
+    told = _some(container, _CONTAINER)
+    ports = [_some(one, _PORT) for one in container.get("ports") or () if one.get("hostPort")]
+    return {**told, "ports": ports} if ports else told
+
+
+def namespace_labels(state: ClusterState, name: str) -> Mapping[str, str]:
+    """Labels of a namespace; none where it was not read."""
+    for one in state.namespaces:
+        if name_of(one) == name:
+            labels: Mapping[str, str] = one["metadata"].get("labels") or {}
+            return labels
+    return {}
+
+
+def workload_of(pod: Json) -> str:
+    """``NAMESPACE/Kind NAME`` of what made the pod, without a Deployment's own ReplicaSet; the pod itself where nothing did."""
+    namespace = namespace_of(pod)
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            kind, name = str(owner.get("kind")), str(owner.get("name"))
+            made = (pod["metadata"].get("labels") or {}).get("pod-template-hash")
+            if kind == "ReplicaSet" and made and name.endswith(f"-{made}"):
+                kind, name = "Deployment", name.removesuffix(f"-{made}")
+            return f"{namespace}/{kind} {name}"
+    return f"{namespace}/Pod {name_of(pod)}"
+
+
+def counting_of(state: ClusterState) -> Counting:
+    """How the cluster counts: the unit of its nodes (1 GiB where they say none, or several), and its smallest card."""
+    units, cards = set(), []
+    for node in state.nodes:
+        try:
+            described = described_devices(decode_node(node))
+        except ModelError:
+            continue
+        if described is not None:
+            units.add(described[1])
+            cards += [device.total_mib for device in described[2]]
+    return Counting(units.pop() if len(units) == 1 else MemoryUnit.GIB, min(cards, default=0))

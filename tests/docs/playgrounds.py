@@ -1,0 +1,198 @@
+"""A playground for the pages of the documentation: started as a page wants it, given back as it was after each."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from documentation.blocks import Command, Page, fill
+from documentation.expecting import matches
+from gpushare.model.quantity import MemoryUnit
+from gpushare.playground import gpus
+from gpushare.playground.cluster import DEFAULT_NODES, Cluster, NodeDescription
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+
+#: Commands that only look: they are typed again until what comes out is what the page shows.
+_LOOKS: Final = re.compile(
+    r"^(kubectl( -n \S+| --namespace[= ]\S+)? (get|describe|inspect|logs|exec|events|top|auth)\b|curl |cat |grep )"
+)
+_COMMAND_S: Final = 90.0
+_STATE_S: Final = 20.0
+_AGAIN_S: Final = 0.2
+#: Namespaces that a playground begins with, and kinds that pages make, those that make others first.
+_OWN: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+_KINDS: Final = "deployments,statefulsets,jobs,replicasets,pods,resourcequotas,poddisruptionbudgets,resourcepolicies,elasticquotatrees"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a page's mark ``playground`` says."""
+
+    nodes: tuple[NodeDescription, ...] = DEFAULT_NODES
+    unit: MemoryUnit = MemoryUnit.GIB
+    counts_alone: bool = True
+
+
+def wanted(page: Page) -> Wanted:
+    nodes, unit, alone = DEFAULT_NODES, MemoryUnit.GIB, False
+    for word in page.playground:
+        name, _, value = word.partition("=")
+        if name == "nodes":
+            nodes = tuple(_node(one) for one in value.split(","))
+        elif name == "unit":
+            unit = MemoryUnit.parse(value, page.name)
+        elif name == "counts-alone":
+            alone = True
+        else:
+            raise AssertionError(
+                f"{page.name}: the mark 'playground' knows nodes, unit and counts-alone, not {name}"
+            )
+    return Wanted(nodes, unit, alone)
+
+
+def _node(text: str) -> NodeDescription:
+    name, _, rest = text.partition("=")
+    preset, _, mode = rest.partition(":")
+    return NodeDescription(name, preset, (("ack.node.gpu.schedule", mode),) if mode else ())
+
+
+@dataclass
+class Playground:
+    """A running one, and the folder in which commands are typed."""
+
+    cluster: Cluster
+    folder: Path
+    _environment: dict[str, str] = field(default_factory=dict)
+    _labels: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    async def begin(self) -> None:
+        """Set the table: the checkout's examples and charts, kubectl on PATH, the nodes' labels as they are now."""
+        for name in ("examples", "charts", "src", "build"):
+            (self.folder / name).symlink_to(PROJECT / name)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        self._environment = {
+            **os.environ,
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+            "PATH": path,
+            "PYTHONPATH": str(PROJECT / "src"),
+            "PLAYGROUND": str(self.cluster.state),
+            "NO_COLOR": "1",
+        }
+        self._labels = await self._nodes("labels")
+
+    async def type(self, page: Page, command: Command, words: tuple[tuple[str, str], ...]) -> str:
+        """Type a command as a reader does; what is wrong when something else comes out than the page shows, else empty."""
+        text = fill(command.text, words)
+        expected = tuple(fill(line, words) for line in command.expected)
+        deadline_s = time.monotonic() + _STATE_S
+        while True:
+            code, out = await self._run(text)
+            good = matches(expected, out) if expected else code == 0
+            if good or not _LOOKS.match(text) or time.monotonic() > deadline_s:
+                break
+            await _pause()
+        shown = "\n".join(expected) or f"(exit code 0, not {code})"
+        wrong = f"{page.name}:{command.line}: $ {text}\n--- the page shows\n{shown}\n--- came out\n{out}"
+        return "" if good else wrong
+
+    async def prepare(self, page: Page, line: int, text: str) -> None:
+        """Type what a page does not show."""
+        code, out = await self._run(text)
+        assert code == 0, f"{page.name}:{line}: before it $ {text}\n{out}"
+
+    async def tidy(self) -> None:
+        """Give back everything that a page has made, and wait until nothing of it is left."""
+        spaces = json.loads(await self._told("kubectl get namespaces -o json"))["items"]
+        made = [one["metadata"]["name"] for one in spaces if one["metadata"]["name"] not in _OWN]
+        for space in ("default", "kube-system", *made):
+            await self._told(f"kubectl -n {space} delete {_KINDS} --all --now --ignore-not-found --wait=true")
+        if made:
+            await self._told(f"kubectl delete namespace {shlex.join(made)} --now")
+        classes = json.loads(await self._told("kubectl get priorityclasses -o json"))["items"]
+        for name in (one["metadata"]["name"] for one in classes):
+            if not name.startswith("system-"):
+                await self._told(f"kubectl delete priorityclass {name}")
+        await self._restore_nodes()
+        for node in self.cluster.nodes:
+            gpus.write(self.cluster.gpu_file(node.name), gpus.preset(node.preset, node.name))
+
+    async def _restore_nodes(self) -> None:
+        now, notes = await self._nodes("labels"), await self._nodes("annotations")
+        for node, labels in self._labels.items():
+            changes = [f"{key}={value}" for key, value in labels.items() if now[node].get(key) != value]
+            changes += [
+                f"{key}-"
+                for key in now[node]
+                if key not in labels and not key.startswith("gpushare.dev/described")
+            ]
+            if changes:
+                await self._told(f"kubectl label node {node} --overwrite {shlex.join(changes)}")
+            if "gpushare.dev/cordoned-gpus" in notes[node]:
+                await self._told(f"kubectl annotate node {node} gpushare.dev/cordoned-gpus-")
+            await self._told(f"kubectl uncordon {node}")
+            await self.cluster.node_ready(node)
+
+    async def _nodes(self, what: str) -> dict[str, dict[str, str]]:
+        listed: list[dict[str, Any]] = json.loads(await self._told("kubectl get nodes -o json"))["items"]
+        return {one["metadata"]["name"]: one["metadata"].get(what, {}) for one in listed}
+
+    async def _told(self, command: str) -> str:
+        code, out = await self._run(command)
+        assert code == 0, f"{command}\n{out}"
+        return out
+
+    async def _run(self, text: str) -> tuple[int, str]:
+        """Exit code, and stdout and stderr as a terminal shows them."""
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-o", "pipefail", "-c", text),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=self._environment,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+        try:
+            out, _ = await asyncio.wait_for(process.communicate(), _COMMAND_S)
+        except TimeoutError:
+            os.killpg(process.pid, 9)
+            await process.wait()
+            return -1, f"(no end after {_COMMAND_S:.0f} s)"
+        return process.returncode or 0, out.decode(errors="replace")
+
+
+async def _pause() -> None:
+    """Nothing announces what a command would print: it is asked again a moment later."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), _AGAIN_S)
+
+
+@contextlib.asynccontextmanager
+async def playground(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
+    """One as wanted, which ends without a trace."""
+    await asyncio.to_thread(folder.mkdir, parents=True)
+    ignored = (
+        ("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun.com/gpu")
+        if want.counts_alone
+        else ()
+    )
+    async with Cluster(
+        driver=PROJECT / "build" / "fakegpu",
+        isolation=PROJECT / "build" / "isolation",
+        nodes=want.nodes,
+        unit=want.unit,
+        told=lambda _: None,
+        ignored=ignored,
+    ) as cluster:
+        made = Playground(cluster, folder)
+        await made.begin()
+        yield made

@@ -1,0 +1,105 @@
+"""Every command of the documentation is typed into a playground, page by page, as a reader would."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from documentation.blocks import Block, Page, fill, read_page
+from documentation.navigation import in_order
+from tests.docs.playgrounds import PROJECT, Playground, Wanted, playground, wanted
+
+_PAGE_S: Final = 120
+_ENOUGH: Final = 5
+NOT_RUN: Final = "not run"
+
+
+def _pages() -> list[Page]:
+    """Pages that ask for something to be typed, in the navigation's order, those of one playground side by side."""
+    named = [*(f"docs/{path}" for path in in_order(PROJECT / "docs")), "README.md", "examples/README.md"]
+    read = [read_page(name, (PROJECT / name).read_text()) for name in named]
+    typed = [page for page in read if any(block.is_typed for block in page.blocks)]
+    return sorted(typed, key=lambda page: " ".join(page.playground))
+
+
+PAGES: Final = _pages()
+
+
+def _runs(page: Page) -> bool:
+    return any(block.is_typed and not block.not_run for block in page.blocks)
+
+
+class Playgrounds:
+    """At most one runs: the next page's is the last one's, where they want the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = AsyncExitStack()
+        self._running: tuple[Wanted, Playground] | None = None
+        self._made = 0
+
+    async def for_page(self, page: Page) -> Playground:
+        want = wanted(page)
+        if self._running and self._running[0] == want:
+            return self._running[1]
+        await self.end()
+        self._made += 1
+        made = await self._stack.enter_async_context(playground(want, self._folder / str(self._made)))
+        self._running = want, made
+        return made
+
+    async def end(self) -> None:
+        self._running = None
+        await self._stack.aclose()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def playgrounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Playgrounds]:
+    made = Playgrounds(tmp_path_factory.mktemp("docs"))
+    yield made
+    await made.end()
+
+
+@pytest.mark.timeout(2 * _PAGE_S)
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(one, id=one.name, marks=pytest.mark.xdist_group(f"of {one.playground}")) for one in PAGES],
+)
+async def test_what_a_page_types_does_what_it_shows(
+    page: Page, playgrounds: Playgrounds, record_property: Callable[[str, object], None]
+) -> None:
+    for block in page.blocks:
+        if block.is_typed and block.not_run:
+            record_property(NOT_RUN, f"{page.name}:{block.line}: {block.not_run}")
+    if not _runs(page):
+        return
+    async with asyncio.timeout(_PAGE_S):
+        there = await playgrounds.for_page(page)
+        wrong: list[str] = []
+        try:
+            for block in page.blocks:
+                wrong += await _follow(page, block, there)
+                if len(wrong) >= _ENOUGH:
+                    break
+        finally:
+            await there.tidy()
+    assert not wrong, "\n\n".join(wrong)
+
+
+async def _follow(page: Page, block: Block, there: Playground) -> list[str]:
+    if block.file:
+        assert "/" not in block.file, (
+            f"{page.name}:{block.line}: a file beside the commands, not {block.file}"
+        )
+        (there.folder / block.file).write_text("\n".join(block.content) + "\n")
+    if not block.is_typed or block.not_run:
+        return []
+    for text in block.first:
+        await there.prepare(page, block.line, fill(text, block.words))
+    typed = [await there.type(page, command, block.words) for command in page.commands(block)]
+    return [one for one in typed if one]

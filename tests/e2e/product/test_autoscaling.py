@@ -1,0 +1,102 @@
+"""What is done for cluster-autoscaler, with the rights that the chart gives for it: stand-ins, and the startup taint."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.startup import STARTUP_TAINT
+from gpushare.scheduler.autoscaling_options import INSTANCE_TYPE
+from tests.e2e.cluster import Cluster, wait_for
+from tests.e2e.product.audit import calls, granted
+from tests.e2e.product.broken_up import APPS, FOUR, ROOMY, broken_up
+from tests.e2e.product.product import SCHEDULER, Json, Product
+
+NAMESPACE = "gpushare-stand-ins"
+ROLES = ("ack-co-scheduler:startup-taint", "ack-co-scheduler:stand-ins")
+
+
+@pytest.fixture
+def scaled(product: Product) -> Iterator[Product]:
+    """The product as it is beside cluster-autoscaler."""
+    asked = ("removeStartupTaint=true", "standIns.enabled=true", "standIns.minWaitSeconds=1")
+    product.kubectl("label", "node", FOUR, f"{INSTANCE_TYPE}=gpu.four")
+    product.upgrade(SCHEDULER, *(word for one in asked for word in ("--set", f"autoscaling.{one}")))
+    yield product
+    product.upgrade(SCHEDULER, "--reset-values")
+    product.kubectl("label", "node", FOUR, f"{INSTANCE_TYPE}-")
+    gone = product.run("kubectl", "wait", "--for=delete", f"namespace/{NAMESPACE}", "--timeout=60s")
+    assert gone.code == 0, (
+        f"{gone.text}\n{product.run('kubectl', 'get', 'namespace', NAMESPACE, '-o', 'yaml').text}"
+    )
+
+
+def unschedulable(pod: Json) -> bool:
+    """Whether cluster-autoscaler looks at it."""
+    return any(
+        (one["type"], one["status"], one.get("reason")) == ("PodScheduled", "False", "Unschedulable")
+        for one in pod["status"].get("conditions") or ()
+    )
+
+
+def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart(
+    cluster: Cluster, scaled: Product, k8s: str
+) -> None:
+    scaled.kubectl("taint", "node", ROOMY, f"{STARTUP_TAINT}=:NoSchedule")
+    wait_for("a node with GPUs loses it", lambda: STARTUP_TAINT not in tainted(scaled, ROOMY), timeout=60)
+    if semantic(k8s) >= (1, 30):
+        told: list[str] = []
+        try:
+            wait_for("nothing else of a node is the scheduler's", lambda: refused(scaled, told), timeout=30)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{told}") from error
+    with broken_up(scaled, roomy=False):
+        wait_for(
+            "a stand-in asks for a node",
+            lambda: [unschedulable(pod) for pod in scaled.pods("", NAMESPACE)] == [True],
+            timeout=60,
+        )
+        (made,) = scaled.pods("", NAMESPACE)
+        (wide,) = scaled.pods("app=wide")
+        assert made["metadata"]["labels"] == {names.LABEL_STANDS_FOR: wide["metadata"]["uid"]}
+        assert not made["spec"].get("nodeName")
+        assert "stand-in" not in scaled.inspect("--fragmentation")
+        assert any("NodeAskedFor" in one for one in scaled.events("wide"))
+        scaled.kubectl("delete", "deployment", APPS[0])
+        scaled.running("app=wide")
+        wait_for("none is left", lambda: not scaled.pods("", NAMESPACE), timeout=60)
+    roles = [role for kind in ("clusterroles", "roles") for role in scaled.json("get", kind, "-A")["items"]]
+    given = set(granted((role for role in roles if role["metadata"]["name"] in ROLES), (SCHEDULER,)))
+    assert len(given) == 3
+    used = {call.right for call in calls(cluster, (SCHEDULER,)) if call.of_ours and not call.forbidden}
+    assert given <= used, f"rights that were not used: {given - used}"
+
+
+def tainted(product: Product, node: str) -> list[str]:
+    """The keys of its taints."""
+    return [one["key"] for one in product.json("get", "node", node)["spec"].get("taints") or ()]
+
+
+def refused(product: Product, told: list[str]) -> bool:
+    """Whether a policy keeps the scheduler's account from whatever else one can do with a right to change nodes."""
+    told.clear()
+    account = f"--as=system:serviceaccount:kube-system:{SCHEDULER}"
+    for command in (
+        ("label", "node", FOUR, "stolen=yes", "--overwrite"),
+        ("taint", "node", FOUR, "stolen=yes:PreferNoSchedule", "--overwrite"),
+        ("cordon", FOUR),
+    ):
+        ran = product.run("kubectl", account, *command)
+        told.append(ran.text)
+        # Of a cordon that is refused kubectl says so, and ends with 0.
+        if "nothing of a node but to take its startup taint away" not in ran.text:
+            product.kubectl("label", "node", FOUR, "stolen-")
+            product.run("kubectl", "taint", "node", FOUR, "stolen-")
+            product.kubectl("uncordon", FOUR)
+            return False
+    return True
+
+
+def semantic(version: str) -> tuple[int, ...]:
+    """``1.36`` as numbers."""
+    return tuple(map(int, version.split(".")))

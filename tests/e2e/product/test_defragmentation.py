@@ -1,0 +1,30 @@
+"""Pods move for one that waits, where the chart is told so; that one is tried at once when they have left."""
+
+from tests.e2e.product.broken_up import APPS, FOUR, ROOMY, broken_up
+from tests.e2e.product.product import SCHEDULER, Product
+
+#: Far below the five minutes after which kube-scheduler tries every pod by itself.
+AT_ONCE_S = 60.0
+
+
+def test_a_pod_moves_where_that_is_asked_for_and_the_one_that_waited_runs(product: Product) -> None:
+    with broken_up(product, roomy=True) as before:
+        report = product.inspect("--fragmentation")
+        assert "1 would fit if others moved" in report, report
+        assert {pod["metadata"]["uid"] for name in APPS for pod in product.pods(f"app={name}")} == before
+        asked = ("enabled=true", "intervalSeconds=1", "minWaitSeconds=1")
+        product.upgrade(SCHEDULER, *(word for one in asked for word in ("--set", f"defragmentation.{one}")))
+        try:
+            product.running("app=wide", timeout_s=AT_ONCE_S)
+            assert product.node_of("wide") == FOUR
+            for name in APPS:
+                product.running(f"app={name}")
+            now = {
+                pod["metadata"]["uid"]: pod["spec"]["nodeName"]
+                for name in APPS
+                for pod in product.pods(f"app={name}")
+            }
+            assert [node for uid, node in now.items() if uid not in before] == [ROOMY], now
+            assert any("RoomMade" in one and f"of {FOUR}" in one for one in product.events("wide"))
+        finally:
+            product.upgrade(SCHEDULER, "--reset-values")

@@ -1,0 +1,77 @@
+"""What the node agent reads of a container's usage file is what its programs did."""
+
+from pathlib import Path
+
+import pytest
+
+from gpushare.nodeagent.isolation.region import read_usage
+from tests.integration.isolation.conftest import LimitedContainer
+from tests.integration.isolation.containers import run_tenant, running_tenant
+from tests.integration.isolation.test_compute_limit import LOAD, arbiter, place
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def containers(tmp_path: Path) -> Path:
+    """Where the arbiter looks for containers."""
+    folder = tmp_path / "containers"
+    folder.mkdir()
+    return folder
+
+
+def test_a_container_in_which_nothing_ran_says_nothing(container: LimitedContainer) -> None:
+    assert read_usage(container().run, 1) == []
+
+
+def test_memory_is_told_as_it_is_counted_and_each_refusal_once(container: LimitedContainer) -> None:
+    here = container(1024)
+    lines = """
+context()
+print(used(), flush=True)
+result, held = take("plain", 256 * MIB)
+for _ in range(3):
+    assert take("plain", 1024 * MIB)[0] == OUT_OF_MEMORY
+print(used(), flush=True)
+sys.stdin.read()
+"""
+    with running_tenant(here, lines) as line:
+        base_mib, used_mib = int(line()), int(line())
+        (told,) = read_usage(here.run, 1)
+        assert used_mib == base_mib + 256
+        assert told.memory_bytes == used_mib * MIB
+        assert told.refused == 3
+        assert (told.busy_ns, told.waited_ns) == (0, 0)
+
+
+def test_who_is_held_to_a_share_of_time_says_what_it_used_and_how_long_it_waited(
+    container: LimitedContainer, containers: Path
+) -> None:
+    here = container(more=" core_percent=20")
+    place(containers, here)
+    with arbiter(containers):
+        run_tenant(here, LOAD + 'for _ in range(60): launch(10_000_000)\nmust("cuCtxSynchronize")')
+    (told,) = read_usage(here.run, 1)
+    assert told.busy_ns > 60e6
+    # 600 ms of work at a fifth of the time: most of it is spent waiting, whatever the machine does besides.
+    assert told.waited_ns > 300e6
+    assert told.refused == 0
+
+
+def test_what_a_tenant_writes_or_cuts_off_harms_nobody(container: LimitedContainer) -> None:
+    here = container()
+    run_tenant(here, "context()")
+    assert len(read_usage(here.run, 16)) == 16
+    assert len(read_usage(here.run, 99)) == 16
+    whole = here.usage.read_bytes()
+    here.usage.write_bytes(b"\xff" * len(whole))
+    assert read_usage(here.run, 1) == []
+    here.usage.write_bytes(whole[:16] + b"\xff" * (len(whole) - 16))
+    assert read_usage(here.run, 1)[0].refused == 2**64 - 1
+    for size in (0, 10, 16, 5000, 69_640):
+        here.usage.write_bytes(whole[:size])
+        assert read_usage(here.run, 1) == []
+    here.usage.unlink()
+    assert read_usage(here.run, 1) == []
+    here.usage.symlink_to("/etc/passwd")
+    assert read_usage(here.run, 1) == []

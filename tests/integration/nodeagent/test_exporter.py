@@ -1,0 +1,194 @@
+"""What ``/metrics`` of the agent says of GPUs, containers and processes, under each of its three namings."""
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpushare.model import names
+from gpushare.nodeagent.exporter import FAMILIES
+from gpushare.nodeagent.gpu_readings import GpuReading
+from gpushare.nodeagent.isolation.directories import USAGE_BYTES, Directories
+from gpushare.nodeagent.isolation.files import Claimed, fingerprint
+from gpushare.nodeagent.isolation.options import AskedIsolation
+from tests.integration.nodeagent import cluster_objects as objects
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_nvml import gpu
+from tests.integration.nodeagent.test_watchdog import contained, process, tell_container, uses, watch
+from tests.integration.nodeagent.test_whole_gpus_follow import wants
+
+MIB = 1 << 20
+NODE = objects.NODE
+G0 = gpu(0).uuid
+
+
+def scraped(world: World) -> dict[str, dict[tuple[str, ...], float]]:
+    """Family → the values of its labels in order → value."""
+    assert world.agent is not None
+    text = world.agent.figures.exposition().decode()
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name in FAMILIES:
+                labels = FAMILIES[sample.name][2]
+                assert sample.labels.keys() == set(labels)
+                found.setdefault(sample.name, {})[tuple(sample.labels[one] for one in labels)] = sample.value
+    return found
+
+
+async def until(world: World, said: Any, what: str) -> dict[str, dict[tuple[str, ...], float]]:
+    def looked() -> bool:
+        try:
+            return bool(said(scraped(world)))
+        except KeyError:
+            return False
+
+    await world.changes.until(looked, what, every_s=0.02)
+    return scraped(world)
+
+
+async def test_each_gpu_tells_what_it_reads_under_dcgms_names(world: World) -> None:
+    world.nvml.told = {
+        G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500),
+        gpu(1).uuid: GpuReading(gpu(1).uuid),
+    }
+    await world.start()
+    labels = ("0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", NODE)
+    told = await until(world, lambda said: said["DCGM_FI_DEV_GPU_UTIL"], "readings")
+    for name, value in (
+        ("DCGM_FI_DEV_GPU_UTIL", 30.0),
+        ("DCGM_FI_DEV_MEM_COPY_UTIL", 12.0),
+        ("DCGM_FI_DEV_FB_USED", 4096.0),
+        ("DCGM_FI_DEV_FB_FREE", 11264.0),
+        ("DCGM_FI_DEV_GPU_TEMP", 61.0),
+        ("DCGM_FI_DEV_POWER_USAGE", 71.5),
+    ):
+        assert told[name] == {labels: value}, name
+    assert set(told["DCGM_FI_DEV_XID_ERRORS"].values()) == {0.0}
+    assert told["DCGM_CUSTOM_DEV_FB_TOTAL"][NODE, G0, "nvidia0", "0", "Tesla T4"] == 15360.0
+    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 0.0}
+    assert told["gpushare_gpu_memory_total_bytes"][NODE, "0", G0] == 15360.0 * MIB
+
+
+async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
+    await world.start()
+    for xid in (31, 79, 31):
+        world.nvml.send_xid(G0, xid)
+    told = await until(
+        world, lambda said: sum(said["gpushare_gpu_xid_errors_total"].values()) == 3, "three XIDs"
+    )
+    assert told["gpushare_gpu_xid_errors_total"] == {(NODE, "0", G0, "31"): 2.0, (NODE, "0", G0, "79"): 1.0}
+    assert {labels[1]: value for labels, value in told["DCGM_FI_DEV_XID_ERRORS"].items()}[G0] == 31.0
+    await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 1.0, "well again")
+
+
+async def test_a_gpu_out_of_service_is_not_healthy(world: World) -> None:
+    world.nvml.faults = {G0: "GPU is lost"}
+    await world.start()
+    told = await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "lost")
+    assert told["gpushare_gpu_healthy"][NODE, "1", gpu(1).uuid] == 1.0
+
+
+async def test_what_containers_were_given_and_what_the_driver_says_of_them(world: World) -> None:
+    watch(world)
+    await world.start(mode="core_mem")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    await world.until_assigned("a")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted), name='tra"in\\er')
+    process(world, 42, contained(admitted))
+    process(world, 77, name="Xorg")
+    uses(world, (41, 1000, 10), (42, 200, 15), (77, 640, -1))
+    told = await until(
+        world,
+        lambda said: (
+            "c" in {labels[2] for labels in said["gpushare_container_memory_used_bytes"]}
+            and said["gpushare_gpu_foreign_memory_bytes"][NODE, "0", G0]
+        ),
+        "use of the container",
+    )
+    ours = ("default", "a", "c", NODE, "0", G0)
+    ack = ("share", "c", "default", "a", NODE, G0, "nvidia0", "0", "Tesla T4")
+    assert told["gpushare_container_memory_given_bytes"] == {ours: 3072.0 * MIB}
+    assert told["gpushare_container_compute_given_ratio"] == {ours: 0.3}
+    assert told["gpushare_container_memory_used_bytes"] == {ours: 1200.0 * MIB}
+    assert told["gpushare_container_compute_used_ratio"] == {ours: 0.25}
+    assert told["gpushare_gpu_memory_given_bytes"][NODE, "0", G0] == 3072.0 * MIB
+    assert told["gpushare_gpu_compute_given_ratio"][NODE, "0", G0] == 0.3
+    assert told["gpushare_gpu_pods"] == {(NODE, "0", G0): 1.0, (NODE, "1", gpu(1).uuid): 0.0}
+    assert told["gpushare_gpu_foreign_memory_bytes"][NODE, "0", G0] == 640.0 * MIB
+    assert told["gpushare_gpu_foreign_processes"][NODE, "0", G0] == 1.0
+    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 2.0}
+    assert told["DCGM_CUSTOM_DEV_FB_ALLOCATED"][NODE, G0, "nvidia0", "0", "Tesla T4"] == 0.2
+    assert told["DCGM_CUSTOM_CONTAINER_MEM_ALLOCATED"] == {ack: 3072.0}
+    assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 0.3}
+    assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {
+        (*ack, "41", 'tra"in\\er'): 1000.0,
+        (*ack, "42", "python3"): 200.0,
+    }
+    assert told["DCGM_CUSTOM_PROCESS_SM_UTIL"][(*ack, "42", "python3")] == 15.0
+    foreign = ("none", "", "", "", *ack[4:], "77", "Xorg")
+    assert told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"] == {foreign: 640.0}
+    assert "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL" not in told, "the driver does not tell it"
+
+
+async def test_a_process_that_has_ended_has_no_name_and_one_of_no_gpu_of_ours_is_passed_over(
+    world: World,
+) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    process(world, 77)
+    uses(world, (77, 640, 5))
+    await until(world, lambda said: said["DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL"], "the process")
+    (world.folder / "proc" / "77" / "comm").unlink()
+    told = scraped(world)["DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL"]
+    assert [(labels[-1], value) for labels, value in told.items()] == [("", 5.0)]
+
+
+async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
+    await world.start(mode="topology")
+    await world.kubelet.admit(world.bind("w", wants(1), on=1))
+    uuid = gpu(1).uuid
+    told = await until(world, lambda said: said["gpushare_container_memory_given_bytes"], "the pod")
+    assert told["gpushare_container_memory_given_bytes"] == {
+        ("default", "w", "c", NODE, "1", uuid): 15360.0 * MIB
+    }
+    ack = ("exclusive", "c", "default", "w", NODE, uuid, "nvidia1", "1", "Tesla T4")
+    assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 1.0}
+    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 1.0}
+    assert told["gpushare_gpu_memory_given_bytes"][NODE, "1", uuid] == 15360.0 * MIB
+    assert told["gpushare_gpu_pods"][NODE, "1", uuid] == 1.0
+
+
+async def test_what_the_library_in_a_container_counts(world: World) -> None:
+    isolation = replace(world.settings.isolation, asked=AskedIsolation.AUTO)
+    world.use(isolation=isolation)
+    await world.start(mode="core_mem")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    await world.until_assigned("a")
+    uid, ids = admitted.pod["metadata"]["uid"], fingerprint(admitted.devices["c"][names.GPU_MEM])
+    directories = Directories(world.settings.isolation.folder)
+    for pod, of in (("a", uid), ("b", "of one that is gone")):
+        claimed = Claimed(
+            f"default/{pod}", of, "c", G0, 3072, ids, core_percent=30, more={"GPU-of-another-node": 1}
+        )
+        usage(directories.make(claimed, "hard") / "usage")
+    told = await until(
+        world, lambda said: said["gpushare_container_memory_counted_bytes"], "the directory is adopted"
+    )
+    ours = ("default", "a", "c", NODE, "0", G0)
+    assert told["gpushare_container_memory_counted_bytes"] == {ours: 1000.0 * 256}
+    assert told["gpushare_container_memory_refused_total"] == {ours: 7.0}
+    assert told["gpushare_container_gpu_seconds_total"] == {ours: 1.5}
+    assert told["gpushare_container_compute_throttled_seconds_total"] == {ours: 2.25}
+
+
+def usage(path: Path) -> None:
+    """As the library of the container would have written it."""
+    text = bytearray(USAGE_BYTES)
+    struct.pack_into("<QI", text, 0, 0x3167656572617567, 1)
+    struct.pack_into("<QQQ", text, 4096 + 72, 1_500_000_000, 0, 2_250_000_000)
+    struct.pack_into("<QQQ", text, 4096 * 17, 1000 << 28 | 5 << 18 | 9, 0, 7)
+    path.write_bytes(text)

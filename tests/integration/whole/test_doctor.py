@@ -1,0 +1,345 @@
+"""``gpushare doctor`` finds nothing wrong with a playground, and of each fault that is brought about just that one.
+
+What the charts install is not there in a playground: for faults of theirs, the objects are taken from what helm renders
+(tests/e2e/charts/golden).
+"""
+
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpushare.model import names
+from gpushare.playground import gpus
+from tests.integration.whole.seen import Json, is_running, record_of
+from tests.integration.whole.world import CHECKOUT, World, gpu_pod, run, shared_node, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+NODES = (shared_node("first", "t4"), shared_node("second", "core-mem-4", "core_mem"))
+GOLDEN = CHECKOUT / "tests" / "e2e" / "charts" / "golden"
+FIRST = "/api/v1/nodes/first"
+MERGE = "application/merge-patch+json"
+
+
+async def doctor(seen: World, *options: str) -> tuple[int, list[dict[str, str]]]:
+    """Exit code, and the findings that are not ok."""
+    command = (sys.executable, "-m", "gpushare", "doctor", "-o", "json", *options)
+    ran = await run(*command, env={"KUBECONFIG": str(seen.cluster.kubeconfig)})
+    assert not ran.err, ran.err
+    return ran.code, [one for one in json.loads(ran.out)["findings"] if one["state"] != "ok"]
+
+
+async def finds(seen: World, check: str, subject: str, says: str, *, state: str = "fault") -> None:
+    """Wait until the doctor has this finding and no other."""
+    found: list[dict[str, str]] = []
+
+    async def just_that() -> bool:
+        nonlocal found
+        code, found = await doctor(seen)
+        return (
+            code == {"warning": 1, "fault": 2}[state]
+            and [(one["check"], one["subject"], one["state"]) for one in found] == [(check, subject, state)]
+            and says in found[0]["says"]
+            and bool(found[0]["remedy"])
+        )
+
+    await until(just_that, f"{check} {subject}: {says}", tell=lambda: found)
+
+
+async def is_well(seen: World) -> None:
+    """Wait until the doctor finds nothing."""
+    found: list[dict[str, str]] = []
+
+    async def nothing() -> bool:
+        nonlocal found
+        code, found = await doctor(seen)
+        return code == 0 and not found
+
+    await until(nothing, "all is well", tell=lambda: found)
+
+
+async def merge(seen: World, path: str, change: Json) -> None:
+    await seen.session.request("PATCH", path, body=json.dumps(change).encode(), content_type=MERGE)
+
+
+def rendered(name: str) -> dict[str, Json]:
+    """Kind/name → what helm renders."""
+    found = [one for one in yaml.safe_load_all((GOLDEN / name).read_text()) if "metadata" in one]
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in found}
+
+
+@asynccontextmanager
+async def stopped(seen: World, part: str) -> AsyncIterator[None]:
+    """A part stands still: nobody hangs up on it, and it does nothing."""
+    seen.cluster.parts[part].kill(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        seen.cluster.parts[part].kill(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def ended(seen: World, part: str) -> AsyncIterator[None]:
+    await seen.cluster.parts[part].stop()
+    try:
+        yield
+    finally:
+        seen.cluster.parts[part].start()
+
+
+async def test_a_playground_is_well_and_the_doctor_says_of_all_checks_so(seen: World) -> None:
+    await seen.create(gpu_pod("a", 3), gpu_pod("b", 2, limits={names.GPU_CORE: 30}))
+    await seen.run_all("a", "b")
+    await is_well(seen)
+    ran = await run(
+        sys.executable, "-m", "gpushare", "doctor", env={"KUBECONFIG": str(seen.cluster.kubeconfig)}
+    )
+    assert ran.code == 0
+    lines = [line for line in ran.out.splitlines() if line.startswith("ok ")]
+    assert ran.out.rstrip().endswith(f"{len(lines)} ok")
+    assert len(lines) >= 19
+
+
+async def test_wrong_labels_of_a_node_are_named(seen: World) -> None:
+    await seen.label("first", {names.LABEL_MODE: "shared"})
+    await finds(seen, "node-labels", "node first", f"label {names.LABEL_MODE}=shared is unknown")
+    await seen.label("first", {names.LABEL_MODE: "share", names.LABEL_MAX_PODS: "many"})
+    await finds(seen, "node-labels", "node first", "is not a number from 1")
+    await seen.label("first", {names.LABEL_MAX_PODS: None, "ack.node.gpu.placment": "spread"})
+    await finds(seen, "node-labels", "node first", "ack.node.gpu.placment", state="warning")
+    await seen.label("first", {"ack.node.gpu.placment": None})
+    await is_well(seen)
+
+
+async def test_an_agent_that_has_ended_is_missed(seen: World) -> None:
+    async with ended(seen, "node-agent first"):
+        await finds(seen, "node-capacity", "node first", "0 of aliyun.com/gpu-mem instead of 15")
+    await is_well(seen)
+
+
+async def test_a_scheduler_that_has_ended_is_missed(seen: World) -> None:
+    async with ended(seen, "extender"):
+        await finds(seen, "scheduler", "the extender", "no answer")
+    await seen.cluster.extender_ready()
+    await is_well(seen)
+
+
+async def test_what_an_agent_says_is_held_against_label_and_kubelet(seen: World) -> None:
+    before = seen.nodes.items["first"]["metadata"]["annotations"][names.ANN_DEVICES]
+
+    def described(text: str | None) -> Awaitable[None]:
+        return written(seen, "node-agent", "node", "first", {names.ANN_DEVICES: text})
+
+    async with stopped(seen, "node-agent first"):
+        await described("{")
+        await finds(seen, "node-devices", "node first", "cannot be read")
+        stale = json.loads(before)
+        stale["gpus"][0]["mib"] *= 2
+        await described(json.dumps(stale))
+        await finds(seen, "node-capacity", "node first", "15 of aliyun.com/gpu-mem instead of")
+        await described(None)
+        await finds(seen, "node-devices", "node first", "no agent has described its GPUs")
+        await described(before)
+        await seen.label("first", {names.LABEL_MODE: "cgpu"})
+        await finds(seen, "node-devices", "node first", "its label says cgpu, and its agent still share")
+        await seen.label("first", {names.LABEL_MODE: "share"})
+    await is_well(seen)
+
+
+async def test_a_gpu_out_of_service_is_a_warning(seen: World) -> None:
+    file = seen.cluster.gpu_file("second")
+    good = gpus.preset("core-mem-4", "second")
+    gpus.write(
+        file,
+        replace(
+            good,
+            gpus=tuple(replace(one, fault="lost") if at == 1 else one for at, one in enumerate(good.gpus)),
+        ),
+    )
+    await finds(seen, "node-health", "node second", "GPU 1", state="warning")
+    gpus.write(file, good)
+    await is_well(seen)
+
+
+async def test_records_that_are_broken_or_untrue_are_named(seen: World) -> None:
+    await seen.create(gpu_pod("held", 3, node="first"))
+    await seen.run_all("held")
+    record = seen.pod("held")["metadata"]["annotations"][names.ANN_SHARE]
+    (share,) = record_of(seen.pod("held"))
+
+    def recorded(text: str) -> Awaitable[None]:
+        return written(seen, "extender", "pod", "held", {names.ANN_SHARE: text})
+
+    async with stopped(seen, "node-agent first"):
+        await recorded("{")
+        await finds(seen, "pod-records", "pod default/held", "cannot be read")
+        await recorded(record.replace(share["uuid"], "GPU-other"))
+        await finds(seen, "pod-records", "pod default/held", "which node first does not have")
+        await recorded(record.replace(f'"mib":{share["mib"]}', '"mib":99999'))
+        await finds(seen, "pod-records", "node first", "99999 MiB of GPU 0 are given")
+        await recorded(record)
+    await seen.pods.until(lambda: is_running(seen.pod("held")), "it runs on")
+    await is_well(seen)
+
+
+async def written(
+    seen: World, user: str, kind: str, name: str, annotations: Mapping[str, str | None]
+) -> None:
+    """Descriptions and records are written by our own parts alone."""
+    change = json.dumps({"metadata": {"annotations": annotations}})
+    ran = await seen.kubectl("patch", kind, name, "--type=merge", "-p", change, user=user)
+    assert ran.code == 0, ran.err
+
+
+async def test_a_pod_that_waits_for_another_scheduler_is_named(seen: World) -> None:
+    pod = gpu_pod("lost", 3)
+    pod["spec"]["schedulerName"] = "somebody"
+    await seen.create(pod)
+    await finds(seen, "waiting-pods", "pod default/lost", "it waits for scheduler somebody", state="warning")
+
+
+async def test_a_kind_that_is_not_served_is_named(seen: World) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    name = "elasticquotatrees.scheduling.sigs.k8s.io"
+    definition = json.loads(await seen.session.request("GET", f"{path}/{name}"))
+    await seen.session.request("DELETE", f"{path}/{name}")
+    await finds(seen, "definitions", f"crd {name}", "it is not there")
+    kept = {key: definition["metadata"][key] for key in ("name",)}
+    made = {**definition, "metadata": kept, "status": {}}
+    await seen.session.request("POST", path, body=json.dumps(made).encode())
+    await is_well(seen)
+
+
+# --- what the charts install ------------------------------------------------------------------------
+
+
+type_of_change = Callable[[dict[str, Json]], Any]
+
+
+async def with_charts(seen: World, change: type_of_change, then: Callable[[], Awaitable[None]]) -> None:
+    """Objects of both charts are there, changed, while ``then`` looks; no pods are made of them."""
+    objects = {
+        key: one
+        for key, one in (rendered("installer-1.36.yaml") | rendered("scheduler-1.36.yaml")).items()
+        if key.partition("/")[0]
+        in ("DaemonSet", "Deployment", "ConfigMap", "ClusterRole", "ClusterRoleBinding")
+        and "uninstall" not in key
+    }
+    objects["Deployment/ack-co-scheduler"]["spec"]["replicas"] = 0
+    change(objects)
+    try:
+        ran = await seen.apply(*objects.values())
+        assert ran.code == 0, ran.err
+        await then()
+    finally:
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects.values())}
+        await seen.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))
+
+
+async def test_what_the_charts_install_is_well_as_it_is(seen: World) -> None:
+    await with_charts(seen, lambda objects: None, lambda: is_well(seen))
+
+
+async def test_a_right_that_is_missing_is_named(seen: World) -> None:
+    def without_binding(objects: dict[str, Json]) -> None:
+        role = objects["ClusterRole/ack-co-scheduler"]
+        role["rules"] = [one for one in role["rules"] if "pods/binding" not in one["resources"]]
+
+    await with_charts(
+        seen,
+        without_binding,
+        lambda: finds(seen, "process-rights", "clusterrole ack-co-scheduler", "create pods/binding"),
+    )
+
+
+async def test_rights_that_nobody_has_are_named(seen: World) -> None:
+    await with_charts(
+        seen,
+        lambda objects: objects.pop("ClusterRoleBinding/gpushare-device-plugin"),
+        lambda: finds(seen, "process-rights", "clusterrolebinding gpushare-device-plugin", "it is not there"),
+    )
+
+
+async def test_two_schedulers_of_one_name_are_named(seen: World) -> None:
+    def twice(objects: dict[str, Json]) -> None:
+        one = objects["Deployment/ack-co-scheduler"]
+        objects["second"] = {**one, "metadata": {**one["metadata"], "namespace": "default"}}
+
+    says = "installed 2 times: default/ack-co-scheduler, kube-system/ack-co-scheduler"
+    await with_charts(seen, twice, lambda: finds(seen, "one-scheduler", "scheduler ack-co-scheduler", says))
+
+
+async def test_a_configuration_that_forgets_the_extender_is_named(seen: World) -> None:
+    def ignorable(objects: dict[str, Json]) -> None:
+        data = objects["ConfigMap/ack-co-scheduler"]["data"]
+        data["config.yaml"] = data["config.yaml"].replace("ignorable: false", "ignorable: true")
+
+    await with_charts(
+        seen,
+        ignorable,
+        lambda: finds(
+            seen, "scheduler-config", "configmap kube-system/ack-co-scheduler", "ignorable is true"
+        ),
+    )
+
+
+async def test_a_taint_that_keeps_the_agent_away_is_named(seen: World) -> None:
+    def intolerant(objects: dict[str, Json]) -> None:
+        objects["DaemonSet/gpushare-device-plugin-ds"]["spec"]["template"]["spec"]["tolerations"] = []
+
+    taint = {"key": "team", "value": "ml", "effect": "NoSchedule"}
+    try:
+        await merge(seen, FIRST, {"spec": {"taints": [taint]}})
+        await with_charts(
+            seen, intolerant, lambda: finds(seen, "taints", "node first", "the taint team=ml:NoSchedule")
+        )
+    finally:
+        await merge(seen, FIRST, {"spec": {"taints": None}})
+
+
+async def test_charts_of_two_versions_are_named(seen: World) -> None:
+    def old(objects: dict[str, Json]) -> None:
+        objects["DaemonSet/gpushare-device-plugin-ds"]["metadata"]["labels"]["app.kubernetes.io/version"] = (
+            "0.0.9"
+        )
+
+    await with_charts(
+        seen, old, lambda: finds(seen, "versions", "the charts", "of different versions", state="warning")
+    )
+
+
+async def test_a_leader_that_is_silent_is_named(seen: World) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "ack-co-scheduler", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "pod-1", "renewTime": "2026-01-01T00:00:00.000000Z"},
+    }
+    await seen.session.request("POST", path, body=json.dumps(lease).encode())
+    try:
+        await finds(seen, "scheduler", "lease kube-system/ack-co-scheduler", "has not said so for")
+        await merge(seen, f"{path}/ack-co-scheduler", {"spec": {"holderIdentity": None}})
+        await finds(seen, "scheduler", "lease kube-system/ack-co-scheduler", "no scheduler leads")
+    finally:
+        await seen.session.request("DELETE", f"{path}/ack-co-scheduler")
+
+
+async def test_a_cluster_that_is_away_is_one_fault(seen: World, tmp_path: Path) -> None:
+    away = tmp_path / "config"
+    away.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        'clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]\nusers: [{name: u, user: {}}]\n'
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+    )
+    code, (finding,) = await doctor(seen, "--kubeconfig", str(away), "--timeout", "2s")
+    assert (code, finding["check"], finding["state"]) == (2, "api-server", "fault")
+    ran = await run(sys.executable, "-m", "gpushare", "doctor", "--kubeconfig", str(tmp_path / "none"))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)

@@ -1,0 +1,134 @@
+"""``gpushare doctor node`` on a node of the playground: all is well, and each fault that is brought about is named."""
+
+import json
+import shutil
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpushare.playground import gpus
+from tests.integration.whole.world import CHECKOUT, DRIVER, World, run, shared_node, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+NODES = (shared_node("first", "mixed"),)
+LIBRARIES = CHECKOUT / "build" / "isolation"
+CDI = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [{"name": "all", "containerEdits": {}}]}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """What the node has besides the kubelet's folders: the playground's nodes have this machine's."""
+    for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3"):
+        file = tmp_path / "dev" / name
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    (tmp_path / "etc/containerd").mkdir(parents=True)
+    (tmp_path / "etc/containerd/config.toml").write_text("version = 3\n")
+    (tmp_path / "var/run/cdi").mkdir(parents=True)
+    (tmp_path / "var/run/cdi/nvidia.json").write_text(json.dumps(CDI))
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu memory\n")
+    return tmp_path
+
+
+async def doctor(
+    seen: World, host: Path, *options: str, driver: Path = DRIVER, libraries: Path = LIBRARIES
+) -> dict[tuple[str, str], str]:
+    """(check, state) → what it says, of all that is not ok; the clock is this machine's own business."""
+    root = seen.cluster.state / "nodes" / "first"
+    command = [sys.executable, "-m", "gpushare", "doctor", "node", "-o", "json", "--host-root", str(host)]
+    command += ["--kubelet-root", str(root), "--isolation-library-dir", str(libraries), *options]
+    ran = await run(
+        *command,
+        env={"LD_LIBRARY_PATH": str(driver), "FAKEGPU_NODE": str(seen.cluster.gpu_file("first"))},
+    )
+    assert not ran.err, ran.err
+    told = json.loads(ran.out)
+    assert ran.code == {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}[told["worst"]]
+    return {
+        (one["check"], one["state"]): f"{one['subject']}: {one['says']}"
+        for one in told["findings"]
+        if one["state"] != "ok" and one["check"] not in ("clock", "disk")
+    }
+
+
+async def test_a_sound_node_is_well(seen: World, host: Path) -> None:
+    assert await doctor(seen, host) == {}
+
+
+async def test_a_driver_that_does_not_run_or_is_not_there_is_named(
+    seen: World, host: Path, tmp_path: Path
+) -> None:
+    file = seen.cluster.gpu_file("first")
+    good = gpus.preset("mixed", "first")
+    gpus.write(file, replace(good, fault="driver-not-loaded"))
+    found = await doctor(seen, host)
+    assert "Driver Not Loaded" in found["driver", "fault"]
+    assert set(found) == {("driver", "fault"), ("gpus", "unknown"), ("isolation", "unknown")}
+    gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"), *good.gpus[1:])))
+    found = await doctor(seen, host)
+    assert "GPU 0" in found["gpus", "fault"]
+    gpus.write(file, good)
+    found = await doctor(seen, host, driver=tmp_path / "none")
+    assert ("driver", "fault") in found
+
+
+async def test_what_the_node_lacks_is_named(seen: World, host: Path, tmp_path: Path) -> None:
+    (host / "dev/nvidia1").unlink()
+    (host / "var/run/cdi/nvidia.json").write_text("{")
+    (host / "sys/fs/cgroup/cgroup.controllers").rename(host / "sys/fs/cgroup/memory")
+    found = await doctor(seen, host, libraries=tmp_path / "none")
+    assert found["device-nodes", "fault"] == "/dev: there is no nvidia1"
+    assert "nvidia.json" in found["containers", "warning"]
+    assert "no CDI description of NVIDIA's is there" in found["containers", "fault"]
+    assert "version 1" in found["cgroups", "warning"]
+    assert "libcuda.so.1" in found["isolation", "warning"]
+    assert len(found) == 5
+
+
+async def test_a_runtime_that_is_not_told_of_cdi_is_named(seen: World, host: Path) -> None:
+    config = host / "etc/containerd/config.toml"
+    config.write_text("version = 2\n")
+    assert "enable_cdi is not true" in (await doctor(seen, host))["containers", "fault"]
+    config.write_text('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n')
+    assert await doctor(seen, host) == {}
+    (host / "var/run/cdi/nvidia.json").unlink()
+    (host / "usr/bin").mkdir(parents=True)
+    (host / "usr/bin/nvidia-container-runtime").touch()
+    config.write_text('[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\n')
+    assert await doctor(seen, host) == {}
+    shutil.rmtree(config.parent)
+    assert await doctor(seen, host) == {}
+
+
+async def test_libraries_that_do_not_hold_are_named(seen: World, host: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "libraries"
+    folder.mkdir()
+    shutil.copy(LIBRARIES / "arbiter", folder)
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        shutil.copy(DRIVER / name, folder)  # which hold nobody to a limit
+    found = await doctor(seen, host, libraries=folder)
+    assert "do not hold on this driver" in found["isolation", "fault"]
+
+
+async def test_a_kubelet_and_an_agent_that_are_away_are_missed(seen: World, host: Path) -> None:
+    await seen.cluster.parts["node-agent first"].stop()
+    found = await doctor(seen, host)
+    assert set(found) == {("agent", "warning")}
+    seen.cluster.parts["kubelet first"].kill(signal.SIGSTOP)
+    try:
+        assert "DEADLINE_EXCEEDED" in (await doctor(seen, host, "--timeout", "1s"))["kubelet", "fault"]
+    finally:
+        seen.cluster.parts["kubelet first"].kill(signal.SIGCONT)
+    seen.cluster.parts["node-agent first"].start()
+    await seen.cluster.node_ready("first")
+
+    async def well() -> bool:
+        return await doctor(seen, host) == {}
+
+    await until(well, "the node is well")
+    found = await doctor(seen, host, "--kubelet-root", str(host))
+    assert "no kubelet.sock" in found["kubelet", "fault"] or "no socket" in found["kubelet", "fault"]

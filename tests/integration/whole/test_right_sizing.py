@@ -1,0 +1,123 @@
+"""A pod that uses a third of what it was given: the advice says so, and once it is followed a pod that waited fits."""
+
+import json
+
+import pytest
+
+from gpushare.model import names
+from tests.integration.whole.seen import Json, is_running, waits_because
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NODES = (shared_node("single", "v100-16384"), shared_node("bare", "t4"))
+CUDA = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
+HELD = ("take-memory", "--piece_mib", "256", "--most_mib", "3584", "--hold_s", "3600")
+
+
+def deployment(name: str, units: int) -> Json:
+    pod = gpu_pod("x", units, *HELD, node="single", labels={"app": name})
+    pod["spec"]["containers"][0]["image"] = CUDA
+    pod["spec"]["restartPolicy"] = "Always"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": pod["spec"]},
+        },
+    }
+
+
+async def advice(seen: World, *options: str) -> Json:
+    ran = await seen.kubectl("inspect", "cgpu", "--advise", "-o", "json", *options)
+    assert ran.code == 0, ran.text
+    return dict(json.loads(ran.out))
+
+
+async def test_what_is_not_used_is_advised_away_and_a_pod_that_waits_gets_it(seen: World) -> None:
+    try:
+        await _advised_and_followed(seen)
+    finally:
+        await seen.kubectl("delete", "deployment", "third", "--ignore-not-found")
+
+
+async def _advised_and_followed(seen: World) -> None:
+    applied = await seen.apply(deployment("third", 12), gpu_pod("idle", 3, node="single"))
+    assert applied.code == 0, applied.err
+    await seen.pods.until(lambda: sum(map(is_running, seen.pods.items.values())) == 2, "both run")
+    await seen.create(gpu_pod("waits", 6, node="single"))
+    await seen.pods.until(lambda: waits_because(seen.pod("waits")), "it waits")
+
+    too_early = await advice(seen)
+    by_name = {one["name"]: one for one in too_early["workloads"]}
+    assert by_name["third"]["memory"]["advisedUnits"] is None
+    assert too_early["gain"]["freeMiB"] == 0
+
+    async def enough_seen() -> Json | None:
+        told = await advice(seen, "--least-history", "4s", "--margin", "10")
+        found = {one["name"]: one for one in told["workloads"]}
+        return told if found["third"]["memory"]["advisedUnits"] else None
+
+    told = await until(enough_seen, "the agent has seen it for some seconds")
+    assert told["missing"] == []
+    third, idle = ({one["name"]: one for one in told["workloads"]}[name] for name in ("third", "idle"))
+    assert (third["kind"], third["pods"], third["podsSeen"], third["unit"]) == ("Deployment", 1, 1, "1GiB")
+    assert third["memory"]["givenUnits"] == 12
+    # 3.5 GiB, the context and a tenth.
+    assert third["memory"]["peakMiB"] >= 3584
+    assert third["memory"]["advisedUnits"] in (4, 5)
+    assert third["memory"]["advisedUnits"] * 1024 >= third["memory"]["peakMiB"]
+    assert (idle["memory"]["advisedUnits"], idle["note"]) == (None, "it was not seen to use a GPU")
+    assert told["gain"]["freeMiB"] == (12 - third["memory"]["advisedUnits"]) * 1024
+    assert (told["gain"]["waiting"], told["gain"]["fitNow"], told["gain"]["fitThen"]) == (1, 0, 1)
+
+    table = await seen.kubectl("inspect", "cgpu", "--advise", "--least-history=4s", "--margin=10")
+    assert "Deployment third" in table.out
+    assert (
+        "Of the 1 pods that wait for a share of one GPU 1 would find room then, 0 find it now." in table.out
+    )
+
+    # Followed, it runs on, and the one that waited comes in.
+    applied = await seen.apply(deployment("third", third["memory"]["advisedUnits"]))
+    assert applied.code == 0, applied.err
+    await seen.run_all("waits")
+    await seen.pods.until(lambda: sum(map(is_running, seen.pods.items.values())) == 3, "all three run")
+
+
+async def test_an_agent_that_is_away_is_named_and_one_that_begins_anew_says_so(seen: World) -> None:
+    await seen.create(gpu_pod("there", 3, node="bare"))
+    await seen.run_all("there")
+    before = await advice(seen)
+    assert before["missing"] == []
+    await seen.cluster.parts["node-agent bare"].stop()
+    away = await advice(seen)
+    assert len(away["missing"]) == 1
+    assert away["missing"][0].startswith("node bare: its agent could not be asked: ")
+    ran = await seen.kubectl("inspect", "cgpu", "--advise")
+    assert "warning: node bare: its agent could not be asked" in ran.err
+    seen.cluster.parts["node-agent bare"].start()
+
+    async def back() -> Json | None:
+        told = await advice(seen)
+        return None if told["missing"] else told
+
+    assert (await until(back, "it is back"))["since"] >= before["since"]
+
+
+async def test_nodes_pass_on_to_their_ports_alone(seen: World) -> None:
+    port = seen.nodes.items["bare"]["metadata"]["labels"][names.LABEL_AGENT_PORT]
+    healthy = await seen.kubectl("get", "--raw", f"/api/v1/nodes/bare:{port}/proxy/healthz")
+    assert healthy.out == "ok\n"
+    for path, said in (
+        (f"/api/v1/nodes/none:{port}/proxy/healthz", "NotFound"),
+        ("/api/v1/nodes/bare:x/proxy/healthz", "address not allowed"),
+        (f"/api/v1/nodes/bare:{port}/proxy/none", "could not find the requested resource"),
+        ("/api/v1/nodes/bare:1/proxy/healthz", "error trying to reach service"),
+    ):
+        refused = await seen.kubectl("get", "--raw", path)
+        assert refused.code != 0
+        assert said in refused.text

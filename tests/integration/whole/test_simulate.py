@@ -1,0 +1,135 @@
+"""What ``gpushare simulate`` says of a manifest is what becomes of it when it is applied."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gpushare.model import names
+from gpushare.simulate.state import workload_of
+from tests.integration.whole.seen import Json, is_running, node_of, record_of, waits_because
+from tests.integration.whole.world import World, gpu_pod, run, shared_node
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NODES = (
+    shared_node("four", "core-mem-4", "core_mem"),
+    shared_node("single", "v100-16384"),
+    shared_node("eight", "two-islands", "topology"),
+)
+SIMULATE = (sys.executable, "-m", "gpushare", "simulate")
+
+
+def workload(kind: str, name: str, replicas: int, mem: int | None, **labels: str) -> Json:
+    labels = {"app": name, **labels}
+    made = gpu_pod("x", mem, limits={names.GPU_WHOLE: 2} if mem is None else None, labels=labels)
+    template: Json = {"metadata": {"labels": labels}, "spec": made["spec"]}
+    spec: Json = {"template": template}
+    if kind == "Job":
+        spec |= {"parallelism": replicas, "completions": replicas}
+    else:
+        template["spec"]["restartPolicy"] = "Always"
+        spec |= {"replicas": replicas, "selector": {"matchLabels": {"app": name}}}
+    if kind == "StatefulSet":
+        spec |= {"serviceName": name, "podManagementPolicy": "Parallel"}
+    return {
+        "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+MANIFESTS = (
+    workload("Deployment", "web", 4, 3),
+    workload("StatefulSet", "set", 1, 15),
+    workload("Job", "gang", 2, 14, **{names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}),
+    workload("Deployment", "whole", 2, None),
+    gpu_pod("core", 2, limits={names.GPU_CORE: 30}),
+    gpu_pod("big", 16),
+)
+
+
+async def simulated(seen: World, *options: str, stdin: str = "", code: int = 0) -> Json:
+    kubeconfig = {"KUBECONFIG": str(seen.cluster.kubeconfig)}
+    ran = await run(*SIMULATE, "-o", "json", *options, env=kubeconfig, stdin=stdin)
+    assert ran.code == code, ran.text
+    return dict(json.loads(ran.out))
+
+
+def landed(seen: World) -> Counter[tuple[str, str, tuple[int, ...]]]:
+    """What made each pod, its node and its GPUs' indices."""
+    return Counter(
+        (
+            workload_of(pod).partition("/")[2],
+            node_of(pod),
+            tuple(sorted(share["index"] for share in record_of(pod))),
+        )
+        for pod in seen.pods.items.values()
+        if node_of(pod)
+    )
+
+
+async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> None:
+    await seen.create(gpu_pod("there", 8, node="single"))
+    await seen.run_all("there")
+    there = landed(seen)
+    text = json.dumps({"kind": "List", "items": list(MANIFESTS)})
+    snapshot = tmp_path / "cluster.json"
+    told = await simulated(seen, "-f", "-", "--save", str(snapshot), "--enough", stdin=text, code=3)
+    expected = Counter(
+        (one["workload"], one["node"], tuple(gpu["index"] for gpu in one["gpus"]))
+        for one in told["pods"]
+        if one["node"]
+    )
+    waits = {one["name"]: one["why"] for one in told["pods"] if not one["node"]}
+    assert set(waits) == {"core", "big"}
+    # It has only been read: nothing has come of it.
+    assert landed(seen) == there
+
+    # Controllers work side by side, and the order decides: one after the other, as they were read.
+    for manifest in MANIFESTS:
+        made = f"{manifest['kind']} {manifest['metadata']['name']}"
+        applied = await seen.apply(manifest)
+        assert applied.code == 0, applied.err
+        wanted = sum(count for (what, _, _), count in expected.items() if what == made)
+
+        def running(made: str = made) -> int:
+            listed = (pod for pod in seen.pods.items.values() if is_running(pod))
+            return sum(workload_of(pod).endswith(f"/{made}") for pod in listed)
+
+        await seen.pods.until(
+            lambda running=running, wanted=wanted: running() == wanted,
+            f"{wanted} of {made} run",
+            tell=lambda: {key: (node_of(pod), waits_because(pod)) for key, pod in seen.pods.items.items()},
+        )
+    for name, why in waits.items():
+
+        def waiting(name: str = name) -> str:
+            return waits_because(seen.pod(name))
+
+        await seen.pods.until(waiting, f"{name} waits", tell=lambda: str(seen.pods.items))
+        assert waiting().startswith(why.rstrip("."))
+    assert landed(seen) - there == expected
+
+    # Saved before, it says the same afterwards; and what waits now waits in a new reading too.
+    again = await simulated(seen, "--snapshot", str(snapshot), "-f", "-", stdin=text, code=3)
+    assert again["pods"] == told["pods"]
+    now = await simulated(seen, code=3)
+    assert {one["name"]: one["node"] for one in now["pods"]} == {"core": None, "big": None}
+
+    # As many more nodes as were said to be enough let all in, and no less.
+    (least,) = (one for one in told["enough"] if one["shape"] == "like single")
+    assert least["moreNodes"] == 1
+    assert least["stillWaiting"] == ["default/core"]
+    for kind in ("deployments", "statefulsets", "jobs"):
+        assert (await seen.kubectl("delete", kind, "--all")).code == 0
+
+
+async def test_a_user_who_may_read_little_is_told_what_is_missing(seen: World) -> None:
+    kubeconfig = {"KUBECONFIG": str(seen.cluster.control.access("extender"))}
+    ran = await run(*SIMULATE, "-d", env=kubeconfig)
+    assert ran.code == 0, ran.text
+    assert "No pod waits, and none is to come." in ran.out

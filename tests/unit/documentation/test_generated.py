@@ -1,0 +1,60 @@
+"""Pages that come from the code."""
+
+from pathlib import Path
+
+import pytest
+
+from documentation import command_line
+from documentation.__main__ import DOCS, GENERATED, PROJECT
+from documentation.chart_values import Value, values
+from documentation.command_line import HelpFailed, tidied
+
+VALUES = """\
+# -- What a unit is.
+unit: 1GiB
+
+# A comment that belongs to nothing.
+
+agent:
+  # -- Two lines
+  # of words.
+  level: info
+  # About a group.
+  watch:
+    policy: report
+  list:
+    - {a: 1}
+    - {b: 2}
+plain:
+  port: 1
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", GENERATED)
+def test_a_generated_page_is_up_to_date(page: str) -> None:
+    assert (DOCS / page).read_text() == GENERATED[page](), (
+        f"docs/{page} is not up to date; write it anew with: make docs"
+    )
+
+
+def test_values_have_their_path_their_default_and_their_comment() -> None:
+    assert list(values(VALUES)) == [
+        Value("unit", "1GiB", "What a unit is."),
+        Value("agent.level", "info", "Two lines of words."),
+        Value("agent.watch", "", "About a group."),
+        Value("agent.watch.policy", "report", ""),
+        Value("agent.list", "{a: 1}, {b: 2}", ""),
+        Value("plain.port", "1", ""),
+    ]
+
+
+def test_help_is_the_same_on_every_machine_and_python() -> None:
+    text = f"  -o FORM, --output FORM  (default: {PROJECT}/charts/x)\n"
+    assert tidied(text, PROJECT) == "  -o, --output FORM  (default: charts/x)\n"
+
+
+def test_a_role_that_tells_nothing_of_itself_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "ROLES", {"nobody": ("x", "y")})
+    with pytest.raises(HelpFailed, match="gpushare nobody --help ended with 2: gpushare: no role 'nobody'"):
+        command_line.page(Path(PROJECT))

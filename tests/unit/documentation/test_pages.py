@@ -1,0 +1,50 @@
+"""What holds for every page, before anything is typed."""
+
+from pathlib import Path
+
+import pytest
+
+from documentation.__main__ import DOCS
+from documentation.blocks import looks_typed, read_page
+from documentation.navigation import in_order
+from documentation.site import contents, settings, stage
+
+#: Records of what was measured and decided then, not for readers to type.
+_RECORDS = ("measurements/", "decisions/")
+
+
+@pytest.mark.parametrize("name", [name for name in in_order(DOCS) if not name.startswith(_RECORDS)])
+def test_commands_stand_in_blocks_that_are_typed_by_the_test(name: str) -> None:
+    page = read_page(name, (DOCS / name).read_text())
+    unmarked = [block.line for block in page.blocks if looks_typed(block)]
+    assert not unmarked, f"docs/{name}: commands in lines {unmarked}; write ```console, and $ before each"
+    for block in page.blocks:
+        if block.is_typed:
+            assert page.commands(block)
+
+
+def test_the_site_does_not_show_the_marks(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.md").write_text(
+        "# A\n\n<!-- not run: why -->\n```console\n$ x\n```\n<!-- another remark -->\n"
+    )
+    assert stage(docs, tmp_path / "staged") == 1
+    assert (
+        tmp_path / "staged" / "a.md"
+    ).read_text() == "# A\n\n```console\n$ x\n```\n<!-- another remark -->\n"
+
+
+def test_settings_name_every_page_in_order_and_no_fonts_of_another_host() -> None:
+    import tomllib
+
+    read = tomllib.loads(settings([("A", [('One "1"', "one.md")]), ("B", [("Zwei …", "b/two.md")])]))[
+        "project"
+    ]
+    assert read["nav"] == [{"A": [{'One "1"': "one.md"}]}, {"B": [{"Zwei …": "b/two.md"}]}]
+    assert read["theme"]["font"] is False
+    assert "offline" not in read.get("plugins", {})
+
+
+def test_folders_of_records_have_a_list_of_their_pages() -> None:
+    assert contents("Decisions", [("One", "decisions/1.md")]) == "# Decisions\n\n* [One](1.md)\n"

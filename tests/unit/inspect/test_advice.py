@@ -1,0 +1,470 @@
+"""What is advised, when nothing is, and what following it would bring."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.inspect import agent_figures
+from gpushare.inspect.advice import Advised, Rules, Waits, advise, told_s
+from gpushare.inspect.advising import advised
+from gpushare.inspect.agent_figures import paths_of
+from gpushare.inspect.arguments import parse
+from gpushare.inspect.errors import InspectError, KubectlFailed, UnreadableAnswer, UsageError
+from gpushare.inspect.owners import OwnedMeta, OwnedPod, OwnerReference, Workload, workload_of
+from gpushare.inspect.prometheus import PrometheusFailed, figures_of_prometheus, queries
+from gpushare.inspect.used import Used
+from gpushare.model import names
+from gpushare.model.allocation import share_of
+from gpushare.model.device import NodeMode
+from gpushare.model.objects import Pod
+from gpushare.model.quantity import MemoryUnit, granted_mib
+from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
+
+quick = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+T4 = 15360
+HOUR = 3600.0
+
+
+def used(
+    pod_name: str,
+    peak: int,
+    p95: int = 0,
+    *,
+    gpu: int = 0,
+    seen_s: float = HOUR,
+    container: str = "main",
+    **more: int,
+) -> Used:
+    known = {"last_mib": 0, "peak_percent": 0, "p95_percent": 0} | more
+    return Used("default", pod_name, container, device(gpu).uuid, seen_s, peak, p95 or peak, **known)
+
+
+def advised_for(
+    pods: list[Pod],
+    figures: list[Used],
+    rules: Rules | None = None,
+    *,
+    mode: NodeMode = NodeMode.CGPU,
+    gpus: int = 1,
+    waiting: list[Waits] | None = None,
+) -> tuple[list[Advised], Any]:
+    cluster = seen([node("n", "10.0.0.1", [device(index) for index in range(gpus)], mode=mode)], pods)
+    workloads = {one.metadata.uid: Workload("default", "Deployment", one.metadata.name[0]) for one in pods}
+    found = advise(cluster, workloads, figures, waiting or [], rules or Rules())
+    return list(found.workloads), found.gain
+
+
+def one(name: str, units: int, core: int = 0, gpu: int = 0) -> Pod:
+    return placed(name, "n", device(gpu), units, core_percent=core)
+
+
+def test_memory_goes_by_the_peak_with_a_margin_in_whole_units() -> None:
+    ([web], gain) = advised_for([one("w1", 8), one("w2", 8, gpu=0)][:1], [used("w1", 2000, 1500)])
+    assert (web.memory.given, web.memory.advised, web.memory.peak, web.memory.p95) == (8, 3, 2000, 1500)
+    assert web.core is None
+    assert (web.note, gain.free_mib) == ("", 5 * 1024)
+
+
+def test_the_largest_of_a_workloads_pods_decides_and_containers_add_up() -> None:
+    pods = [one("w1", 5), one("w2", 5), one("w3", 5)]
+    figures = [
+        used("w1", 1000),
+        used("w2", 1000),
+        used("w2", 1500, container="side"),
+        used("w3", 10, seen_s=5),
+    ]
+    ([web], _) = advised_for(pods, figures)
+    assert (web.pods, web.seen, web.memory.advised) == (3, 2, 3)
+    assert web.note == "1 of its pods were seen too shortly"
+
+
+def test_what_is_in_use_now_counts_as_a_peak_and_more_can_be_advised() -> None:
+    ([web], gain) = advised_for([one("w", 3)], [used("w", 1000, last_mib=3072)])
+    assert (web.memory.advised, web.note) == (4, "it uses nearly all that it has, or more")
+    assert gain.free_mib == -1024
+
+
+@pytest.mark.parametrize(
+    ("figures", "note"),
+    [
+        ([], "it was not seen to use a GPU"),
+        ([used("w", 100, seen_s=90)], "too little history: 1 min of 1 h"),
+    ],
+)
+def test_workloads_with_too_little_history_are_named_and_not_guessed(figures: list[Used], note: str) -> None:
+    ([web], gain) = advised_for([one("w", 3)], figures)
+    assert (web.memory.advised, web.note, gain.free_mib) == (None, note, 0)
+
+
+def test_whole_gpus_are_left_alone() -> None:
+    ([web], _) = advised_for([one("w", 15)], [used("w", 100)])
+    assert (web.memory.advised, web.note) == (None, "it has whole GPUs")
+
+
+def test_pods_on_nodes_of_several_units_are_left_alone() -> None:
+    nodes = [
+        node("n", "10.0.0.1", [device(0)]),
+        node("m", "10.0.0.2", [device(1)], unit=MemoryUnit.MIB_128),
+    ]
+    pods = [one("w1", 3), placed("w2", "m", device(1), 24, unit=MemoryUnit.MIB_128)]
+    workloads = {each.metadata.uid: Workload("default", "Deployment", "w") for each in pods}
+    (web,) = advise(seen(nodes, pods), workloads, [used("w1", 100)], [], Rules()).workloads
+    assert web.note == "its pods are on nodes with different memory units"
+
+
+@pytest.mark.parametrize(
+    ("peak", "p95", "advised_core", "note"),
+    [
+        (30, 10, 15, ""),
+        (2, 1, 5, ""),
+        (30, 26, 30, "it uses all the compute that it has"),
+        (40, 34, 30, "it uses all the compute that it has"),
+        (50, 45, 45, "it uses all the compute that it has"),
+        (0, 0, None, "how much it computes is not told by the driver"),
+    ],
+)
+def test_compute_goes_by_what_95_of_100_looks_found(
+    peak: int, p95: int, advised_core: int | None, note: str
+) -> None:
+    figures = [used("w", 1000, peak_percent=peak, p95_percent=p95)]
+    ([web], _) = advised_for([one("w", 2, 30)], figures, mode=NodeMode.CORE_MEM)
+    assert web.core is not None
+    assert (web.core.given, web.core.advised, web.note) == (30, advised_core, note)
+
+
+def test_several_gpus_go_by_the_one_that_needs_most() -> None:
+    wide = pod("w", "n", 16, labels={names.LABEL_POD_GPU_COUNT: "2"})
+    wide = with_allocation(wide, [share_of(device(index), 15, 8, 0) for index in range(2)], MemoryUnit.GIB)
+    ([web], gain) = advised_for([wide], [used("w", 1000), used("w", 3000, gpu=1)], gpus=2)
+    assert (web.gpus, web.memory.given, web.memory.advised) == (2, 8, 4)
+    assert gain.free_mib == 2 * 4 * 1024
+
+
+def request(units: int, core: int = 0) -> Request:
+    return Request(units, core, (ContainerRequest("c", ContainerKind.APP, 0, units, core),))
+
+
+def test_pods_that_wait_are_counted_where_they_may_go() -> None:
+    waiting = [Waits(request(units), {"n"}) for units in (2, 4, 4, 9)]
+    waiting += [Waits(request(1), ()), Waits(request(1, 30), {"n"})]
+    (_, gain) = advised_for([one("w", 13)], [used("w", 4000)], waiting=waiting)
+    assert (gain.waiting, gain.fit_now, gain.fit_then) == (6, 1, 3)
+
+
+def test_compute_that_comes_free_lets_others_in() -> None:
+    figures = [used("w", 1000, peak_percent=20, p95_percent=10)]
+    waiting = [Waits(request(1, 50), {"n"})]
+    (_, gain) = advised_for([one("w", 2, 60)], figures, mode=NodeMode.CORE_MEM, waiting=waiting)
+    assert (gain.fit_now, gain.fit_then) == (0, 1)
+
+
+@quick
+@given(st.integers(1, 14), st.integers(0, T4), st.integers(0, 400))
+def test_never_less_is_advised_than_was_used(given_units: int, peak: int, margin: int) -> None:
+    ([web], _) = advised_for([one("w", given_units)], [used("w", peak)], Rules(margin))
+    units = web.memory.advised
+    assert units is not None
+    assert units == 15 or granted_mib(T4, units, 15) * 100 >= peak * (100 + margin)
+    assert granted_mib(T4, units, 15) >= peak
+    assert units == 1 or granted_mib(T4, units - 1, 15) * 100 < peak * (100 + margin)
+
+
+def test_times_are_told_shortly() -> None:
+    assert [told_s(one) for one in (7, 61, 7300, 200000)] == ["7 s", "1 min", "2 h", "2 d"]
+
+
+def test_what_made_a_pod_is_found() -> None:
+    def made(*owners: OwnerReference, **labels: str) -> OwnedPod:
+        return OwnedPod(OwnedMeta(name="p", namespace="x", labels=labels, owner_references=list(owners)))
+
+    replica_set = OwnerReference("ReplicaSet", "web-abc", controller=True)
+    assert workload_of(made()) == ("x", "Pod", "p")
+    assert workload_of(made(OwnerReference("Odd", "o"), OwnerReference("Job", "j", controller=True))) == (
+        "x",
+        "Job",
+        "j",
+    )
+    assert workload_of(made(replica_set)) == ("x", "ReplicaSet", "web-abc")
+    labelled = made(replica_set)
+    labelled.metadata.labels = {"pod-template-hash": "abc"}
+    assert workload_of(labelled) == ("x", "Deployment", "web")
+
+
+# --- the command, over a kubectl that says what is written here ------------------------------------------
+
+
+class Said:
+    """A round of kubectls."""
+
+    def __init__(self, answers: list[bytes | Exception]) -> None:
+        self._answers = answers
+
+    def finish(self) -> list[bytearray]:
+        for answer in self._answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return [bytearray(answer) for answer in self._answers if isinstance(answer, bytes)]
+
+    def end(self) -> None:
+        """Nothing runs."""
+
+
+class Scripted:
+    """Answers by path's beginning."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self._answers = {
+            key: one if isinstance(one, (bytes, Exception)) else json.dumps(one).encode()
+            for key, one in answers.items()
+        }
+        self.asked: list[str] = []
+
+    def start(self, *paths: str) -> Any:
+        self.asked += paths
+        return Said([self._of(path) for path in paths])
+
+    def _of(self, path: str) -> bytes | Exception:
+        matching = [key for key in self._answers if path.startswith(key)]
+        return self._answers[max(matching, key=len)] if matching else KubectlFailed(path, "(NotFound)")
+
+
+def as_json(item: Any) -> Any:
+    import msgspec
+
+    return json.loads(msgspec.json.encode(item))
+
+
+def cluster_answers(**more: Any) -> dict[str, Any]:
+    labelled = node("n", "10.0.0.1", [device(0)])
+    assert labelled.metadata.labels is not None
+    labelled.metadata.labels[names.LABEL_AGENT_PORT] = "9452"
+    web = as_json(one("web", 8))
+    web["metadata"]["ownerReferences"] = [{"kind": "StatefulSet", "name": "web", "controller": True}]
+    waits = as_json(pod("waits", "", 12, phase="Pending"))
+    odd = as_json(pod("odd", "", 12, phase="Pending", labels={names.LABEL_POD_GPU_COUNT: "x"}))
+    agent = {
+        "metadata": {
+            "name": "agent",
+            "namespace": "kube-system",
+            "labels": {"app.kubernetes.io/name": names.AGENT_PART},
+        },
+        "spec": {"nodeName": "other", "containers": []},
+        "status": {"phase": "Running"},
+    }
+    other = as_json(node("other", "10.0.0.2", [device(1)]))
+    idle = as_json(placed("idle", "other", device(1), 3))
+    silent = as_json(node("silent", "10.0.0.3", [device(2)]))
+    lost = as_json(placed("lost", "silent", device(2), 3))
+    return {
+        "/api/v1/nodes": {"items": [as_json(labelled), other, silent]},
+        "/api/v1/pods?limit=5000&fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&continue=x": {
+            "items": [idle, lost, agent, waits, odd]
+        },
+        "/api/v1/pods": {"metadata": {"continue": "x"}, "items": [web]},
+        "/api/v1/nodes/n:9452/proxy/usage": answer("web", 2000, 0, 7200),
+        "/api/v1/namespaces/kube-system/pods/agent/proxy/usage": answer("none", 1, 9, 10),
+        **more,
+    }
+
+
+def answer(pod_name: str, peak: int, first: int, last: int, version: int = 1) -> dict[str, Any]:
+    container = {
+        "namespace": "default",
+        "pod": pod_name,
+        "uid": "u",
+        "container": "main",
+        "gpu": device(0).uuid,
+        "looks": 3,
+        "first": first,
+        "last": last,
+        "givenMiB": 8192,
+        "peakMiB": peak,
+        "p95MiB": peak,
+        "lastMiB": peak,
+        "givenCorePercent": 0,
+        "peakPercent": 0,
+        "p95Percent": 0,
+    }
+    return {"version": version, "since": 77, "containers": [container]}
+
+
+def shown(typed: str, **more: Any) -> tuple[str, tuple[str, ...]]:
+    kubectl: Any = Scripted(cluster_answers(**more))
+    return advised(kubectl, parse(typed.split()))
+
+
+def test_the_table_names_workloads_and_what_is_missing() -> None:
+    text, remarks = shown("--advise")
+    assert text.splitlines()[0].split() == [
+        "NAMESPACE",
+        "WORKLOAD",
+        "PODS",
+        "SEEN",
+        "USED(peak/p95)",
+        "gpu-mem",
+        "ADVISED",
+        "NOTE",
+    ]
+    assert "default    StatefulSet web  1     2 h   2000/2000 MiB   8        3" in text
+    assert (
+        "default    Pod idle         1     0 s   0/0 MiB         3        -        it was not seen to use a GPU"
+        in text
+    )
+    assert "Figures of the node agents; 15% on top of what was used." in text
+    assert "Following all of it would free 5.0 GiB of GPU memory." in text
+    assert "Of the 1 pods that wait for a share of one GPU 1 would find room then, 1 find it now." in text
+    assert remarks == ("warning: node silent: no node agent runs there",)
+
+
+def test_json_and_yaml_say_the_same() -> None:
+    text, _ = shown("--advise -o json --margin 50%")
+    told = json.loads(text)
+    assert (told["version"], told["since"], told["marginPercent"]) == (1, 77, 50)
+    by_name = {one["name"]: one for one in told["workloads"]}
+    assert by_name["web"]["memory"] == {"givenUnits": 8, "advisedUnits": 3, "peakMiB": 2000, "p95MiB": 2000}
+    assert by_name["web"]["kind"] == "StatefulSet"
+    assert told["missing"] == ["node silent: no node agent runs there"]
+    text, _ = shown("--advise -o yaml")
+    assert "kind: StatefulSet" in text
+
+
+def test_a_namespace_narrows_it() -> None:
+    assert shown("--advise -n other")[0] == "No pod holds a share of a GPU.\n"
+
+
+def test_compute_has_columns_where_somebody_asks_for_it() -> None:
+    core = node("n", "10.0.0.1", [device(0)], mode=NodeMode.CORE_MEM)
+    lists = {
+        "/api/v1/nodes": {"items": [as_json(core), as_json(node("m", "10.0.0.2", [device(1)]))]},
+        "/api/v1/pods": {"items": [as_json(one("c", 2, 30)), as_json(placed("m", "m", device(1), 3))]},
+    }
+    text, _ = shown("--advise", **lists)
+    assert "CORE USED(peak/p95)" in text
+    assert "0/0 %" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (KubectlFailed("p", "error: boom"), "could not be asked: error: boom"),
+        (b"{", "cannot be read"),
+        (answer("web", 1, 0, 1, version=2), "speaks version 2, this command 1"),
+    ],
+)
+def test_an_agent_that_says_nothing_useful_is_named(said: Any, why: str) -> None:
+    _, remarks = shown("--advise", **{"/api/v1/nodes/n:9452/proxy/usage": said})
+    assert any(remark.startswith("warning: node n: its agent") and why in remark for remark in remarks)
+
+
+def test_agents_are_asked_in_small_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_figures, "_AT_ONCE", 1)
+    kubectl: Any = Scripted(cluster_answers())
+    paths = {
+        "n": "/api/v1/nodes/n:9452/proxy/usage",
+        "other": "/api/v1/namespaces/kube-system/pods/agent/proxy/usage",
+    }
+    figures = agent_figures.figures_of_agents(kubectl, paths, ["n", "other"])
+    assert len(figures.used) == 2
+
+
+def test_only_agents_that_run_are_asked() -> None:
+    pending = Pod()
+    pending.metadata.labels = {"app.kubernetes.io/name": names.AGENT_PART}
+    labelled = node("n", "10.0.0.1", [device(0)])
+    assert labelled.metadata.labels is not None
+    labelled.metadata.labels[names.LABEL_AGENT_PORT] = "x"
+    assert paths_of([labelled], [pending, Pod()]) == {}
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("--advise --margin=x", "--margin=x is not a number of percent from 0 to 400"),
+        ("--advise --margin=401", "--margin=401"),
+        ("--advise --window=7", "--window=7 is no length of time"),
+        ("--advise --least-history=1w", "--least-history=1w is no length of time"),
+    ],
+)
+def test_a_wrong_flag_is_refused(typed: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        shown(typed)
+
+
+def test_an_answer_that_is_no_list_is_refused() -> None:
+    with pytest.raises(UnreadableAnswer, match="answer to /api/v1/nodes"):
+        shown("--advise", **{"/api/v1/nodes": b"{"})
+
+
+# --- Prometheus, through the API server's proxy -----------------------------------------------------------
+
+
+SERVICE = "/api/v1/namespaces/monitoring/services/prometheus:9090/proxy"
+
+
+def vector(*values: tuple[Mapping[str, str], str]) -> dict[str, Any]:
+    listed = [{"metric": dict(labels), "value": [1, value]} for labels, value in values]
+    return {"status": "success", "data": {"resultType": "vector", "result": listed}}
+
+
+def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
+    whose = {
+        "exported_namespace": "default",
+        "namespace": "kube-system",
+        "exported_pod": "web",
+        "exported_container": "main",
+        "UUID": device(0).uuid,
+    }
+    values = {
+        "peak": 2000 << 20,
+        "p95": 1500 << 20,
+        "last": 1000 << 20,
+        "minutes": 90,
+        "busy": 0.5,
+        "busy95": 0.251,
+    }
+    from urllib.parse import urlencode
+
+    answers = {
+        f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": vector((whose, str(values[name])))
+        for name, query in queries("2h").items()
+    }
+    kubectl: Any = Scripted(answers)
+    figures = figures_of_prometheus(kubectl, SERVICE, "2h")
+    assert figures.used == (Used("default", "web", "main", device(0).uuid, 5400.0, 2000, 1500, 1000, 50, 26),)
+    text, remarks = shown(f"--advise --prometheus {SERVICE} --window 2h", **answers)
+    assert f"Figures of Prometheus at {SERVICE}, 2h; 15% on top" in text
+    assert "default    StatefulSet web  1     1 h   2000/1500 MiB   8        3" in text
+    assert remarks == ()
+
+
+def test_a_prometheus_that_knows_nothing_says_so() -> None:
+    text, remarks = shown(f"--advise --prometheus {SERVICE}", **{SERVICE: vector()})
+    assert "it was not seen to use a GPU" in text
+    assert "has no gpushare_container_memory_used_bytes of the last 7d" in remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"status": "error", "error": "bad"}, "refuses max_over_time"),
+        ([], "answers something else"),
+        (b"<html>", "answers something else"),
+    ],
+)
+def test_what_is_no_prometheus_is_refused(said: Any, why: str) -> None:
+    with pytest.raises(PrometheusFailed, match=why):
+        shown(f"--advise --prometheus {SERVICE}", **{SERVICE: said})
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [("prometheus:9090", "write http://HOST:PORT"), ("http://127.0.0.1:1", "cannot be reached")],
+)
+def test_an_address_that_cannot_be_asked_is_refused(where: str, why: str) -> None:
+    with pytest.raises(InspectError, match=why):
+        shown(f"--advise --prometheus {where}")

@@ -1,0 +1,119 @@
+"""A stand-in asks for what its pod asks for, of other nodes of the right kind; and is read back as it was written."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.model import names
+from gpushare.model.hosting import decode_guest
+from gpushare.model.stand_in import UNSCHEDULABLE, Likeness, StandIn, decode_stand_in, obstacle, stand_in_for
+
+TYPE = "node.kubernetes.io/instance-type"
+LIKENESS = Likeness(frozenset({"n1", "n2"}), TYPE, frozenset({"gpu.large"}))
+OURS = [
+    {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1", "n2"]},
+    {"key": TYPE, "operator": "In", "values": ["gpu.large"]},
+]
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "x", "resources": {"limits": {names.GPU_MEM: "8"}}}
+    return {
+        "metadata": {"name": "large", "namespace": "team", "uid": "u-1"},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def made(likeness: Likeness = LIKENESS, **spec: Any) -> dict[str, Any]:
+    return stand_in_for(decode_guest(msgspec.json.encode(pod(**spec))), likeness, "stand-ins")
+
+
+def terms(manifest: dict[str, Any]) -> Any:
+    required = manifest["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
+
+
+def test_it_asks_for_the_same_elsewhere_and_nobody_runs_it() -> None:
+    found = made()
+    assert found["metadata"] == {
+        "name": "stand-in-u-1",
+        "namespace": "stand-ins",
+        "labels": {names.LABEL_STANDS_FOR: "u-1"},
+        "annotations": {names.ANN_STANDS_FOR: "team/large"},
+    }
+    assert found["spec"]["schedulerName"] == names.STAND_IN_SCHEDULER
+    (container,) = found["spec"]["containers"]
+    assert container["resources"]["limits"] == {names.GPU_MEM: "8"}
+    assert container["image"] != "x"
+    assert terms(found) == [OURS]
+
+
+def test_what_the_pod_demands_of_nodes_it_demands_too() -> None:
+    demand = {"key": "zone", "operator": "In", "values": ["a"]}
+    other = {"key": "disk", "operator": "Exists"}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [demand]}, {"matchExpressions": [other]}]}
+    found = made(
+        nodeSelector={"a": "b"},
+        tolerations=[{"key": "t", "operator": "Exists"}, {"operator": "Exists", "tolerationSeconds": 3}],
+        affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+        initContainers=[
+            {"name": "i", "image": "x", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+            {"name": "j", "image": "x"},
+        ],
+    )
+    assert found["spec"]["nodeSelector"] == {"a": "b"}
+    assert found["spec"]["tolerations"] == [{"key": "t", "operator": "Exists"}, {"operator": "Exists"}]
+    assert terms(found) == [[demand, *OURS], [other, *OURS]]
+    sidecar, plain = found["spec"]["initContainers"]
+    assert (sidecar["restartPolicy"], sidecar["resources"]["requests"]) == ("Always", {"cpu": "1"})
+    assert "restartPolicy" not in plain
+    assert plain["resources"] == {}
+
+
+def test_it_is_read_back_as_it_was_written() -> None:
+    found = made()
+    found["metadata"]["uid"] = "s-1"
+    raw = msgspec.json.encode(found)
+    expected = StandIn("stand-in-u-1", "s-1", "u-1", LIKENESS)
+    assert decode_stand_in(raw) == ("stand-ins/stand-in-u-1", expected)
+    found["status"] = {"conditions": [{**UNSCHEDULABLE, "message": "m"}]}
+    found["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+    read = decode_stand_in(msgspec.json.encode(found))
+    assert read is not None
+    assert (read[1].told, read[1].leaving, read[1].likeness) == (True, True, LIKENESS)
+
+
+def test_a_pod_without_the_label_is_none_and_one_with_it_and_nothing_else_is_like_nothing() -> None:
+    assert decode_stand_in(msgspec.json.encode(pod())) is None
+    bare = {"metadata": {"name": "s", "namespace": "n", "labels": {names.LABEL_STANDS_FOR: "u"}}}
+    nothing = Likeness(frozenset(), "", frozenset())
+    for spec in (
+        {},
+        {"affinity": {}},
+        {"affinity": {"nodeAffinity": {}}},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
+    ):
+        found = decode_stand_in(msgspec.json.encode({**bare, "spec": spec}))
+        assert found is not None
+        assert found[1].likeness == nothing
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        ({}, ""),
+        ({"affinity": {"nodeAffinity": {"x": 1}, "podAffinity": None}}, ""),
+        ({"affinity": {"podAntiAffinity": {"x": 1}}}, "near it"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "more of a node"),
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, ""),
+        ({"nodeSelector": {"kubernetes.io/hostname": "n1"}}, "names its node"),
+        ({"hostNetwork": True}, "more of a node"),
+        ({"overhead": {"cpu": "1"}}, "more of a node"),
+        ({"schedulingGates": [{"name": "g"}]}, "more of a node"),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "more of a node"),
+    ],
+)
+def test_what_it_cannot_say_is_an_obstacle(spec: dict[str, Any], word: str) -> None:
+    found = obstacle(decode_guest(msgspec.json.encode(pod(**spec))))
+    assert (word in found) if word else not found

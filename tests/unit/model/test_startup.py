@@ -1,0 +1,63 @@
+"""A node may lose its startup taint once its agent has described it and its kubelet offers what its mode gives."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.model import names
+from gpushare.model.device import Device, NodeMode, devices_annotation
+from gpushare.model.objects import decode_node
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.startup import STARTUP_TAINT, has_startup_taint, lacks
+
+GPU = (Device(0, "GPU-1", 16160),)
+
+
+def node(mode: str = "share", described: NodeMode | None = NodeMode.SHARE, **offered: Any) -> dict[str, Any]:
+    amounts = {
+        "mem": names.GPU_MEM,
+        "count": names.GPU_COUNT,
+        "core": names.GPU_CORE,
+        "whole": names.GPU_WHOLE,
+    }
+    annotations = (
+        {} if described is None else {names.ANN_DEVICES: devices_annotation(described, MemoryUnit.GIB, GPU)}
+    )
+    return {
+        "metadata": {"name": "n", "labels": {names.LABEL_MODE: mode}, "annotations": annotations},
+        "status": {"allocatable": {amounts[key]: value for key, value in offered.items()}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("made", "word"),
+    [
+        (node(mem="15", count="1"), ""),
+        (node("core_mem", NodeMode.CORE_MEM, mem="15", count="1", core="100"), ""),
+        (node("topology", NodeMode.TOPOLOGY, whole="1"), ""),
+        (node(described=None, mem="15", count="1"), "no node agent"),
+        (node("cgpu", mem="15", count="1"), "not come to mode cgpu"),
+        (node(mem="15"), f"offer {names.GPU_COUNT}"),
+        (node(mem="0", count="1"), f"offer {names.GPU_MEM}"),
+        (node(mem="much", count="1"), "not a quantity"),
+        (node("core_mem", NodeMode.CORE_MEM, mem="15", count="1"), f"offer {names.GPU_CORE}"),
+        (node("topology", NodeMode.TOPOLOGY), f"offer {names.GPU_WHOLE}"),
+        (node("default", NodeMode.DEFAULT), "gives nothing"),
+        (node("sideways", mem="15", count="1"), "sideways"),
+    ],
+)
+def test_what_it_lacks(made: dict[str, Any], word: str) -> None:
+    found = lacks(decode_node(made))
+    assert (word in found) if word else not found
+
+
+def test_only_our_taint_is_one() -> None:
+    tainted = {
+        "metadata": {"name": "n"},
+        "spec": {"taints": [{"key": STARTUP_TAINT, "effect": "NoSchedule"}]},
+    }
+    assert has_startup_taint(msgspec.json.encode(tainted))
+    talk = {"metadata": {"name": "n", "annotations": {"a": STARTUP_TAINT}}, "spec": {"taints": None}}
+    assert not has_startup_taint(msgspec.json.encode(talk))
+    assert not has_startup_taint(b'{"metadata": {"name": "n"}}')

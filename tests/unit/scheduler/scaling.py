@@ -1,0 +1,145 @@
+"""A scheduler that makes stand-ins, and an API server where pods can be made and deleted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gpushare.kube.errors import ApiError
+from gpushare.model.device import NodeMode
+from gpushare.model.hosting import Guest, decode_guest
+from gpushare.model.stand_in import decode_stand_in
+from gpushare.scheduler.autoscaling_options import StandInLimits
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.leading import Leading
+from gpushare.scheduler.stand_ins import Marks, StandIns
+from gpushare.scheduler.wire import BindingArgs
+from tests.unit.scheduler.world import Api, World, gpu_node
+
+WAIT_S = 30.0
+LIMITS = StandInLimits("stand-ins", wait_s=WAIT_S, most=2)
+
+
+class ScalingApi(Api):
+    """With pods that can be made and deleted; ``failing`` scripts what the next write meets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: list[ApiError] = []
+        self.holder = "here_1"
+        self.made = 0
+        self.deleted: list[str] = []
+
+    async def get_guest(self, namespace: str, name: str) -> Guest:
+        if self.reading:
+            self.reading.pop(0)()
+        try:
+            return decode_guest(msgspec.json.encode(self.pods[f"{namespace}/{name}"]))
+        except KeyError:
+            raise ApiError(404, "NotFound", "no such pod", "") from None
+
+    async def create_pod(self, manifest: Mapping[str, Any]) -> None:
+        if self.failing:
+            raise self.failing.pop(0)
+        key = f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+        if key in self.pods:
+            raise ApiError(409, "AlreadyExists", "there is one", "")
+        self.made += 1
+        self.pods[key] = msgspec.json.decode(msgspec.json.encode(manifest))
+        self.pods[key]["metadata"]["uid"] = f"s{self.made}"
+
+    async def delete_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        if self.failing:
+            raise self.failing.pop(0)
+        self.deleted.append(uid)
+        if self.pods.pop(f"{namespace}/{name}", None) is None:
+            raise ApiError(404, "NotFound", "no such pod", "")
+
+    async def set_condition(
+        self, namespace: str, name: str, condition: Mapping[str, str], *, uid: str
+    ) -> None:
+        if self.failing:
+            raise self.failing.pop(0)
+        self.pods[f"{namespace}/{name}"]["status"] = {"conditions": [dict(condition)]}
+
+    async def lease_holder(self, namespace: str, name: str) -> str:
+        return self.holder
+
+
+class Scaling(World):
+    """A scheduler that makes stand-ins."""
+
+    def __init__(self, api: ScalingApi | None = None, limits: StandInLimits = LIMITS) -> None:
+        super().__init__(api or ScalingApi())
+        self.scaling_api: ScalingApi = self.api  # type: ignore[assignment]
+        self.marks: dict[str, Marks] = {}
+        self.read = True
+        leading = Leading(self.scaling_api, ("kube-system", "co"), "here")
+        self.stand_ins = StandIns(
+            self.view,
+            self.scaling_api,
+            self.events,
+            self.clock,
+            limits,
+            leading,
+            marks=self.marks,
+            ready=lambda: self.read,
+        )
+
+    def refused(self, uid: str, nodes: Any) -> None:
+        self.stand_ins.refused(uid, nodes)
+
+    def node(self, name: str, *gib: int, kind: str = "two", mode: NodeMode = NodeMode.SHARE) -> None:
+        self.add_node(gpu_node(name, *(1024 * size for size in gib), mode=mode))
+        self.marks[name] = Marks(f"host-{name}", kind)
+
+    async def bound(self, name: str, units: int, node: str) -> None:
+        self.create(name, units)
+        await self.bind(name, node)
+
+    async def bind(self, name: str, node: str) -> None:
+        await self.binder.bind(BindingArgs("default", name, f"uid-{name}", node))
+        self.see(name)
+
+    def ask(self, name: str, *nodes: str) -> list[str]:
+        body = {"Pod": self.api.pods[f"default/{name}"], "NodeNames": list(nodes or self.marks)}
+        answer = filter_nodes(self.view, Bodies().read(msgspec.json.encode(body)), self.refused)
+        found: list[str] = msgspec.json.decode(answer)["NodeNames"] or []
+        return found
+
+    def end(self, name: str) -> None:
+        record = self.view.bound.get(f"uid-{name}") or self.view.waiting[f"uid-{name}"]
+        del self.api.pods[f"default/{name}"]
+        self.view.remove_pod(record)
+
+    def there(self) -> dict[str, tuple[set[str], set[str]]]:
+        """Pods that have a stand-in, the hosts where it may not be, and its kinds."""
+        return {
+            one.stands_for.removeprefix("uid-"): (set(one.likeness.hosts), set(one.likeness.kinds))
+            for key, raw in self.api.pods.items()
+            if key.startswith("stand-ins/")
+            and (found := decode_stand_in(msgspec.json.encode(raw))) is not None
+            for one in [found[1]]
+        }
+
+    def watch(self) -> None:
+        """Let the watch tell what there is."""
+        seen = {}
+        for key, raw in self.api.pods.items():
+            found = decode_stand_in(msgspec.json.encode(raw)) if key.startswith("stand-ins/") else None
+            if found is not None:
+                seen[found[1].stands_for] = found[1]
+        for last in list(self.stand_ins._there.values()):
+            if last.stands_for not in seen:
+                self.stand_ins.remove("", last)
+        for one in seen.values():
+            self.stand_ins.upsert(one)
+
+    async def look(self, seconds: float = 0.0) -> None:
+        """Time passes, the controller looks, and the watch tells."""
+        self.clock.now_s += seconds
+        await self.stand_ins.look()
+        self.watch()
+
+    def said(self) -> list[tuple[str, str]]:
+        return [(name, reason) for name, reason, _ in self.events.notes]

@@ -1,0 +1,282 @@
+"""Who leads, who waits and since when, and how far the ledger is ahead of the watch."""
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpushare.kube.errors import Unreachable
+from gpushare.model.objects import ObjectReference, decode_pod
+from gpushare.model.request import request_of
+from gpushare.scheduler.bind import Reservations
+from gpushare.scheduler.leading import Leading, LeadWatch
+from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.observing import REASON_STALE, Observing
+from gpushare.scheduler.waiting_news import (
+    MOST_TOLD,
+    PATIENCE_S,
+    REASON_WAITING,
+    FromDecisions,
+    WaitingNews,
+)
+from tests.unit.scheduler.world import World, pod_object
+
+
+@dataclass
+class Waiting:
+    key: str
+    uid: str
+    since: float
+    category: str
+    asks: str = "8 GiB"
+    reason: str = "no single GPU has 8 GiB free on 4,999 nodes"
+    remedy: str = "2 GiB more free on one GPU of node n7"
+
+
+@dataclass
+class Known:
+    pods: list[Waiting] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+
+    def uids(self) -> list[str]:
+        return [one.uid for one in self.pods]
+
+    def category(self, uid: str) -> str:
+        return next(one.category for one in self.pods if one.uid == uid)
+
+    def since_s(self, uid: str) -> float:
+        return next(one.since for one in self.pods if one.uid == uid)
+
+    def waiting(self, uid: str) -> Any:
+        return next(one for one in self.pods if one.uid == uid) if uid not in self.gone else None
+
+
+class Told(NamedTuple):
+    regarding: ObjectReference
+    reason: str
+    note: str
+    cause: str
+
+
+class Recorded:
+    """Events as they were recorded."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+
+    def record(
+        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+    ) -> None:
+        self.told.append(Told(regarding, reason, note, cause))
+
+
+class Clock:
+    """Moves only when a test moves it; sleeps end at once, the third one with the task."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time_ns(self) -> int:
+        return int(self.now_s * 1e9)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) == 3:
+            raise asyncio.CancelledError
+        await asyncio.sleep(0)
+
+
+def news(pods: list[Waiting], *, leads: bool = True) -> tuple[WaitingNews, Recorded, Clock]:
+    events, clock = Recorded(), Clock()
+    return WaitingNews(Known(pods), events, clock, SimpleNamespace(leads=leads)), events, clock
+
+
+def told(events: Recorded) -> list[tuple[str, str]]:
+    return [(one.regarding.name, one.note) for one in events.told if one.reason == REASON_WAITING]
+
+
+async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when_the_reason_is_another() -> (
+    None
+):
+    pod = Waiting("default/a", "u1", 980.0, "memory")
+    watched, events, _ = news([pod])
+    await watched.look()
+    assert told(events) == [
+        (
+            "a",
+            "waits for 8 GiB: no single GPU has 8 GiB free on 4,999 nodes. What would help: 2 GiB more free on one GPU of "
+            "node n7",
+        )
+    ]
+    pod.reason = "no single GPU has 8 GiB free on 4,998 nodes"
+    await watched.look()
+    assert len(told(events)) == 1, "only figures have changed"
+    pod.category, pod.reason, pod.remedy = "quota", "quota team-a is used up", ""
+    await watched.look()
+    await watched.look()
+    assert [note for _, note in told(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
+
+
+async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:
+    young, old = Waiting("default/a", "u1", 1_000.0, "memory"), Waiting("default/b", "u2", 900.0, "quota")
+    watched, events, clock = news([young])
+    await watched.look()
+    assert (told(events), watched.by_reason) == ([], {"memory": 1})
+    clock.now_s += PATIENCE_S
+    await watched.look()
+    assert len(told(events)) == 1
+    other, silent, _ = news([young, old], leads=False)
+    await other.look()
+    assert (told(silent), other.by_reason, other.waits_s()) == ([], {"memory": 1, "quota": 1}, 100.0)
+
+
+async def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None:
+    waiting = [Waiting("default/a", "u1", 900.0, "memory")]
+    watched, _, _ = news(waiting)
+    await watched.look()
+    waiting.clear()
+    await watched.look()
+    assert (watched.by_reason, watched.waits_s()) == ({"memory": 0}, 0.0)
+
+
+async def test_kinds_that_are_no_news_and_pods_that_are_gone_meanwhile_are_passed_over() -> None:
+    pods = [Waiting(f"default/{kind}", kind, 1.0, kind) for kind in ("unasked", "scheduler", "binding", "")]
+    gone = Waiting("default/gone", "gone", 2.0, "memory")
+    events, clock = Recorded(), Clock()
+    watched = WaitingNews(Known([*pods, gone], {"gone"}), events, clock, SimpleNamespace(leads=True))
+    await watched.look()
+    assert told(events) == []
+    assert watched.by_reason == {"unasked": 1, "scheduler": 1, "binding": 1, "memory": 1}
+
+
+async def test_the_record_of_decisions_is_asked(world: World) -> None:
+    known = FromDecisions(world.decisions)
+    world.create("a", 300)
+    world.see("a")
+    assert list(known.uids()) == ["uid-a"]
+    assert known.category("uid-a") == "unasked"
+    assert known.since_s("uid-a") == 0.0
+    found = known.waiting("uid-a")
+    assert found is not None
+    assert found.key == "default/a"
+    assert (known.category("none"), known.waiting("none")) == ("", None)
+
+
+async def test_of_very_many_some_are_told_of_at_each_look() -> None:
+    watched, events, _ = news([Waiting(f"default/p{n}", f"u{n}", 0.0, "memory") for n in range(120)])
+    counts = []
+    for _ in range(4):
+        await watched.look()
+        counts.append(len(told(events)))
+    assert counts == [MOST_TOLD, 2 * MOST_TOLD, 120, 120]
+
+
+async def test_it_looks_again_and_again() -> None:
+    watched, events, clock = news([Waiting("default/a", "u1", 0.0, "memory")])
+    await asyncio.gather(asyncio.create_task(watched.run()), return_exceptions=True)
+    assert (len(clock.slept), len(told(events))) == (3, 1)
+
+
+class Leases:
+    def __init__(self, *answers: str | Unreachable) -> None:
+        self.answers = list(answers)
+
+    async def lease_holder(self, namespace: str, name: str) -> str:
+        assert (namespace, name) == ("kube-system", "ack-co-scheduler")
+        answer = self.answers.pop(0)
+        if isinstance(answer, Unreachable):
+            raise answer
+        return answer
+
+
+async def test_who_leads_is_asked_now_and_then_and_nobody_does_who_cannot_ask() -> None:
+    seen: list[bool] = []
+
+    class Looking(Clock):
+        async def sleep(self, seconds: float) -> None:
+            seen.append(leading.leads)
+            await super().sleep(seconds)
+
+    leases = Leases("pod-a_4711", Unreachable("api", "gone", sent=None), "pod-ab_1")
+    leading = LeadWatch(Leading(leases, ("kube-system", "ack-co-scheduler"), "pod-a"), Looking())
+    assert not leading.leads
+    await asyncio.gather(asyncio.create_task(leading.run()), return_exceptions=True)
+    assert seen == [True, False, False]
+
+
+async def test_without_a_lease_there_is_no_other() -> None:
+    leading = LeadWatch(Leading(Leases(), None), Clock())
+    running = asyncio.create_task(leading.run())
+    await asyncio.sleep(0)
+    assert leading.leads
+    running.cancel()
+
+
+def scraped(metrics: Metrics) -> dict[str, float]:
+    return {
+        sample.name + "".join(sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+    }
+
+
+def watch(**figures: Any) -> Any:
+    return SimpleNamespace(figures=SimpleNamespace(**figures))
+
+
+async def test_the_figures_are_in_a_scrape() -> None:
+    clock, events = Clock(), Recorded()
+    metrics, reservations = Metrics(), Reservations(15.0)
+    leading = LeadWatch(Leading(Leases(), None), clock)
+    waiting = WaitingNews(Known([Waiting("default/a", "u", 940.0, "memory")]), events, clock, leading)
+    await waiting.look()
+    observing = Observing(metrics, events, reservations, leading, clock)
+    observing.export(
+        {
+            "pods": watch(synced=True, last_error="", objects=7),
+            "nodes": watch(synced=True, last_error="gone", objects=3),
+            "quotas": watch(synced=False, last_error="", objects=0),
+        },
+        waiting,
+    )
+    assert scraped(metrics)["gpushare_scheduler_oldest_reservation_seconds"] == 0.0
+    reservations.add("u1", "default/p1", 996.0)
+    found = scraped(metrics)
+    assert found["gpushare_scheduler_leading"] == 1.0
+    assert found["gpushare_scheduler_pods_waitingmemory"] == 1.0
+    assert found["gpushare_scheduler_longest_wait_seconds"] == 60.0
+    assert found["gpushare_scheduler_oldest_reservation_seconds"] == 4.0
+    assert [found[f"gpushare_scheduler_watch_trouble{kind}"] for kind in ("pods", "nodes", "quotas")] == [
+        0,
+        1,
+        1,
+    ]
+    assert found["gpushare_scheduler_watched_objectspods"] == 7.0
+    observing.confirmed("u1")
+    observing.confirmed("never reserved")
+    found = scraped(metrics)
+    assert found["gpushare_scheduler_confirmation_duration_seconds_sum"] == 4.0
+    assert found["gpushare_scheduler_confirmation_duration_seconds_count"] == 1.0
+    assert not reservations.deadlines
+
+
+async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(world: World) -> None:
+    metrics, events = Metrics(), Recorded()
+    leading = LeadWatch(Leading(Leases(), None), world.clock)
+    observing = Observing(metrics, events, world.reservations, leading, world.clock)
+    world.binder.on_stale = observing.stale
+    world.api.create(pod_object("a", 3))
+    for _ in range(2):
+        world.ledger.reserve("uid-a", "default/a", request_of(decode_pod(pod_object("a", 3))), "n1")  # type: ignore[arg-type]
+        world.reservations.add("uid-a", "default/a", 0.0)
+        await world.binder.settle("uid-a", "default/a")
+    first, second = events.told
+    assert (first.reason, first.regarding.name, first.cause) == (REASON_STALE, "a", second.cause)
+    assert "no Binding to node n1 was seen" in first.note
+    assert scraped(metrics)["gpushare_scheduler_stale_reservations_total"] == 2.0

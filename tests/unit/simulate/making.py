@@ -1,0 +1,81 @@
+"""Nodes, pods and workloads as tests of the simulation write them."""
+
+from typing import Any
+
+from gpushare.model import names
+from gpushare.model.device import Device, NodeMode, devices_annotation
+from gpushare.model.json_objects import Json
+from gpushare.model.node_template import NodeTemplate
+from gpushare.model.quantity import MemoryUnit
+from gpushare.simulate.manifests import joined, manifests_of
+from gpushare.simulate.scheduling import Settings
+from gpushare.simulate.simulation import Result, simulate
+from gpushare.simulate.state import ClusterState, counting_of
+
+
+def node(name: str, *gpus_mib: int, mode: str = "share", cpu: str = "16", **labels: str) -> Json:
+    """A node whose agent has described it; none where it has no GPUs."""
+    described = NodeMode(mode)
+    devices = tuple(Device(index, f"GPU-{name}-{index}", mib) for index, mib in enumerate(gpus_mib))
+    capacity = NodeTemplate(gpus_mib, described).capacity if gpus_mib else {}
+    annotations = {names.ANN_DEVICES: devices_annotation(described, MemoryUnit.GIB, devices)}
+    return {
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {names.LABEL_MODE: mode, "kubernetes.io/hostname": name, **labels},
+            "annotations": annotations if gpus_mib else {},
+        },
+        "spec": {},
+        "status": {
+            "allocatable": {
+                "cpu": cpu,
+                "memory": "64Gi",
+                "pods": "110",
+                **{key: str(amount) for key, amount in capacity.items()},
+            }
+        },
+    }
+
+
+def template(mem: Any = None, core: Any = None, labels: Json | None = None, **more: Any) -> Json:
+    """A pod template of one container; ``more`` goes into its spec."""
+    limits = {names.GPU_MEM: mem, names.GPU_CORE: core}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["work"],
+        "env": [{"name": "TOKEN", "value": "secret"}],
+        "resources": {"limits": {key: value for key, value in limits.items() if value is not None}},
+    }
+    return {"metadata": {"labels": labels or {}}, "spec": {"containers": [container], **more}}
+
+
+def pod(name: str, mem: Any = None, core: Any = None, **more: Any) -> Json:
+    """A Pod's manifest."""
+    made = template(mem, core, **more)
+    return {"apiVersion": "v1", "kind": "Pod", **made, "metadata": {**made["metadata"], "name": name}}
+
+
+def workload(kind: str, name: str, replicas: int, made: Json) -> Json:
+    """A Deployment, StatefulSet, Job … of so many pods."""
+    spec = {"template": made, "parallelism" if kind == "Job" else "replicas": replicas}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def ran(
+    state: ClusterState, *documents: Json, settings: Settings | None = None, anew: bool = False
+) -> Result:
+    """Simulate these manifests."""
+    wished = manifests_of([("test", one) for one in documents], state, counting_of(state))
+    return simulate(joined(state, wished.state), wished.pods, settings or Settings(), anew=anew)
+
+
+def placed(result: Result) -> dict[str, str]:
+    """Node by pod's name, empty for those that wait."""
+    return {fate.pod.partition("/")[2]: fate.node for fate in result.fates}
+
+
+def whys(result: Result) -> dict[str, str]:
+    """Why pods wait, by name."""
+    return {fate.pod.partition("/")[2]: fate.why for fate in result.waiting}

@@ -1,0 +1,156 @@
+"""What is simulated is what the scheduler does: its own verbs, driven over the wire's bodies by the playground's kube-scheduler."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.intree.occupancy import Occupancy
+from gpushare.ledger import Ledger
+from gpushare.model.device import Placement
+from gpushare.model.json_objects import Json, key_of, name_of, uid_of
+from gpushare.model.objects import decode_node, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.playground.kubescheduler.cycle import Unschedulable, choose
+from gpushare.playground.kubescheduler.extender import ExtenderSettings, FilterResult, HostPriority
+from gpushare.scheduler import wire
+from gpushare.scheduler.bind import Binder, BindRefused, Reservations
+from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.records import counted_record_of
+from gpushare.scheduler.view import ClusterView, NodeReader
+from gpushare.simulate.manifests import manifests_of
+from gpushare.simulate.scheduling import Settings
+from gpushare.simulate.simulation import simulate
+from gpushare.simulate.state import ClusterState, counting_of
+from tests.unit.scheduler.world import Api, Recorded, TurnedClock
+from tests.unit.simulate.making import node, pod
+
+quick = settings(max_examples=120, deadline=None, derandomize=True, database=None)
+
+
+class Verbs:
+    """The extender as kube-scheduler's loop calls it, with bodies and answers as on the wire, but no socket."""
+
+    def __init__(self, nodes: Sequence[Json], policy: Placement) -> None:
+        self.settings = ExtenderSettings("http://unused")
+        self.api = Api()
+        self.ledger = Ledger(node_policy=policy)
+        self.reservations = Reservations(15.0)
+        self.view = ClusterView(self.ledger, Recorded(), self.reservations.end)
+        self.binder = Binder(self.view, self.api, self.reservations, TurnedClock())
+        self.bodies = Bodies()
+        reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=policy)
+        for one in nodes:
+            self.view.upsert_node(reader.read(decode_node(one)))
+
+    def is_interested(self, item: Json) -> bool:
+        return bool(item["spec"].get("schedulerName") == "ack-co-scheduler")
+
+    async def filter(self, item: Json, names: Sequence[str]) -> FilterResult:
+        answer = filter_nodes(self.view, self.bodies.read(_body(item, names)), lambda uid, refused: None)
+        return msgspec.json.decode(answer, type=FilterResult)
+
+    async def prioritize(self, item: Json, names: Sequence[str]) -> dict[str, int]:
+        answer = prioritize_nodes(self.view, self.bodies.read(_body(item, names)))
+        return {one.host: one.score * 50 for one in msgspec.json.decode(answer, type=list[HostPriority])}
+
+    async def bind(self, item: Json, on: str) -> None:
+        arguments = {
+            "PodName": name_of(item),
+            "PodNamespace": "default",
+            "PodUID": uid_of(item),
+            "Node": on,
+        }
+        await self.binder.bind(wire.read_binding(msgspec.json.encode(arguments)))
+
+    def see(self, item: Json) -> None:
+        record = counted_record_of(decode_pod(item))
+        if record is not None:
+            self.view.upsert_pod(record)
+
+
+def _body(item: Json, names: Sequence[str]) -> bytes:
+    return msgspec.json.encode({"Pod": item, "Nodes": None, "NodeNames": list(names)})
+
+
+async def driven(nodes: Sequence[Json], pods: Sequence[Json], policy: Placement, seed: int) -> dict[str, Any]:
+    """Node and annotations by pod: kube-scheduler's loop, one pod after the other, again while others find a place."""
+    verbs, occupancy, chance = Verbs(nodes, policy), Occupancy(), random.Random(seed).random
+    for one in nodes:
+        occupancy.set_node(one)
+    current = {key_of(one): msgspec.json.decode(msgspec.json.encode(one)) for one in pods}
+    for item in current.values():
+        verbs.api.create(item)
+        verbs.see(item)
+    queue = list(current)
+    while True:
+        left = []
+        for key in queue:
+            item = current[key]
+            extender: Any = verbs
+            try:
+                choice = await choose(item, occupancy, extender, chance)
+                if verbs.is_interested(item):
+                    await verbs.bind(item, choice.node)
+                else:
+                    item["spec"]["nodeName"] = choice.node
+            except (Unschedulable, BindRefused):
+                left.append(key)
+                continue
+            verbs.see(item)
+            occupancy.place(item)
+        if not left or len(left) == len(queue):
+            break
+        queue = left
+    return {
+        key: (
+            item["spec"].get("nodeName") or "",
+            [share.index for share in held.allocation.gpus]
+            if (held := verbs.ledger.held(uid_of(item)))
+            else [],
+        )
+        for key, item in current.items()
+    }
+
+
+GPUS = st.sampled_from(((16160,), (16160, 16160), (8192, 16384), (24576, 8192, 8192), ()))
+node_lists = st.lists(
+    st.tuples(GPUS, st.sampled_from(("share", "cgpu", "core_mem")), st.sampled_from(("2", "16"))),
+    min_size=1,
+    max_size=5,
+)
+asks = st.tuples(
+    st.sampled_from((None, 1, 2, 3, 5, 8, 15, 16)),
+    st.sampled_from((None, None, None, 30, 50)),
+    st.sampled_from(
+        ({}, {}, {"aliyun.com/gpu-count": "2"}, {"ack.gpushare.placement": "require-whole-device"})
+    ),
+)
+
+
+@quick
+@given(node_lists, st.lists(asks, min_size=1, max_size=14), st.sampled_from(Placement), st.integers(0, 3))
+def test_pods_land_where_the_verbs_put_them(
+    shapes: list[Any], asked: list[Any], policy: Placement, seed: int
+) -> None:
+    nodes = tuple(
+        node(f"n{number}", *gpus, mode=mode, cpu=cpu) for number, (gpus, mode, cpu) in enumerate(shapes)
+    )
+    state = ClusterState(nodes)
+    documents = [
+        ("test", pod(f"p{number}", mem, core if mem else None, labels=dict(labels)))
+        for number, (mem, core, labels) in enumerate(asked)
+    ]
+    wished = manifests_of(documents, state, counting_of(state)).pods
+    result = simulate(state, wished, Settings(policy, seed=seed))
+    expected = asyncio.run(driven(nodes, [one.pod for one in wished if not one.refused], policy, seed))
+    found = {
+        fate.pod: (fate.node, [share.index for share in fate.gpus])
+        for fate in result.fates
+        if not fate.why.startswith("admission")
+    }
+    assert found == expected

@@ -1,0 +1,125 @@
+"""How many more nodes are enough, and what they are like."""
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.device import Device, NodeMode, devices_annotation
+from gpushare.model.quantity import MemoryUnit
+from gpushare.simulate.enough import enough
+from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.manifests import manifests_of
+from gpushare.simulate.scheduling import Settings
+from gpushare.simulate.shapes import nodes_of, shape_of, shapes_there
+from gpushare.simulate.simulation import simulate
+from gpushare.simulate.state import ClusterState, counting_of
+from tests.unit.simulate.making import node, pod, ran, template, workload
+
+T4 = 16160
+STATE = ClusterState((node("a", T4), node("b", T4), node("big", T4, T4, mode="cgpu"), node("plain")))
+
+
+def found(shape: str, *documents: object, state: ClusterState = STATE) -> tuple[int, list[str], int]:
+    wished = manifests_of([("t", one) for one in documents], state, counting_of(state)).pods  # type: ignore[misc]
+    said: list[str] = []
+    answer = enough(state, wished, Settings(), shape_of(shape, state), told=said.append)
+    assert len(said) == answer.runs
+    if answer.count:
+        less = ClusterState((*state.nodes, *nodes_of(answer.shape, answer.count - 1)))
+        assert len(simulate(less, wished, Settings()).waiting) > len(answer.still_waiting)
+    return answer.count, [fate.pod for fate in answer.still_waiting], answer.runs
+
+
+@pytest.mark.parametrize("pods", [1, 4, 5, 9, 40])
+def test_the_answer_is_the_smallest_number_that_helps(pods: int) -> None:
+    count, still, runs = found("gpus=2,memory=16160", workload("Deployment", "web", pods, template(15)))
+    assert count == max(-(-(pods - 4) // 2), 0)
+    assert not still
+    assert runs <= 16
+
+
+def test_a_gang_and_several_gpus_need_whole_nodes() -> None:
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "6"}
+    assert found("a", workload("Job", "gang", 6, template(15, labels=gang)))[0] == 2
+    four = pod("four", 60, labels={names.LABEL_POD_GPU_COUNT: "4"})
+    assert found("gpus=4,memory=16160", four)[:2] == (1, [])
+
+
+def test_who_waits_however_many_there_are_is_named() -> None:
+    count, still, _ = found(
+        "a", pod("huge", 99), workload("Deployment", "web", 6, template(15)), pod("no", 1, 33)
+    )
+    assert (count, still) == (2, ["default/huge", "default/no"])
+    assert found("a", pod("huge", 99))[:2] == (0, ["default/huge"])
+    assert found("a", pod("small", 1))[:2] == (0, [])
+
+
+def test_kinds_that_are_there_are_told_once() -> None:
+    assert [shape.told for shape in shapes_there(STATE)] == ["like a", "like big"]
+
+
+def test_a_node_like_another_is_whole_and_empty() -> None:
+    worn = node("worn", T4, kind="x")
+    devices = (Device(0, "GPU-1", T4, healthy=False, reason="XID 79", foreign_mib=100),)
+    worn["metadata"]["annotations"] = {
+        names.ANN_DEVICES: devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, devices),
+        names.ANN_CORDONED: "0",
+    }
+    worn["spec"] = {
+        "taints": [
+            {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+            {"key": "mine", "effect": "PreferNoSchedule"},
+        ]
+    }
+    worn["status"]["allocatable"][names.GPU_MEM] = "0"
+    state = ClusterState((worn,))
+    (made,) = nodes_of(shape_of("worn", state), 1)
+    assert made["metadata"]["labels"] == {
+        names.LABEL_MODE: "share",
+        "kubernetes.io/hostname": "added-1",
+        "kind": "x",
+    }
+    assert made["spec"] == {"taints": [{"key": "mine", "effect": "PreferNoSchedule"}]}
+    assert made["status"]["allocatable"][names.GPU_MEM] == "15"
+    result = ran(ClusterState((made,)), pod("p", 15))
+    assert result.fates[0].gpus[0].uuid == "GPU-added-1-0"
+
+
+def test_a_described_node_has_what_is_said_and_else_enough() -> None:
+    shape = shape_of("gpus=2,memory=16160,mode=core_mem,unit=128MiB,cpu=4,ram=8Gi,pods=3,label.kind=x", STATE)
+    (made,) = nodes_of(shape, 1)
+    assert made["status"]["allocatable"] == {
+        "cpu": "4",
+        "memory": "8Gi",
+        "pods": "3",
+        names.GPU_MEM: "252",
+        names.GPU_COUNT: "2",
+        names.GPU_CORE: "200",
+    }
+    assert made["metadata"]["labels"]["kind"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nobody", "no node has that name; there are a, b"),
+        ("plain", "no node agent has described its GPUs"),
+        ("gpus=2", "memory is a number"),
+        ("gpus=0,memory=1", "gpus is a number from 1 to 128"),
+        ("gpus=1,memory=1,colour=red", "'colour=red' is none of gpus"),
+        ("gpus=1,memory=1,mode=odd", "odd"),
+        ("gpus=1,memory=16160,mode=default", "offer no GPUs"),
+        ("gpus=1,memory=16160,cpu=x", "x"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(text: str, why: str) -> None:
+    with pytest.raises(SimulateError, match=why):
+        shape_of(text, STATE)
+
+
+def test_a_node_whose_description_is_broken_is_no_shape() -> None:
+    broken = node("b", T4)
+    broken["metadata"]["annotations"][names.ANN_DEVICES] = "{"
+    state = ClusterState((broken,))
+    assert shapes_there(state) == []
+    with pytest.raises(SimulateError, match="cannot be read"):
+        shape_of("b", state)

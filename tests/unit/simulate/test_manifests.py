@@ -1,0 +1,230 @@
+"""Manifests and snapshots: what is read of them, what is passed over, and what is refused."""
+
+import json
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.json_objects import Json
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.requested import Counting
+from gpushare.simulate import manifests
+from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.manifests import Manifests, joined, manifests_of, read_documents
+from gpushare.simulate.state import (
+    ClusterState,
+    counting_of,
+    namespace_labels,
+    read_snapshot,
+    snapshot_of,
+    state_of,
+    workload_of,
+)
+from tests.unit.simulate.making import node, pod, template, workload
+
+EMPTY = ClusterState(())
+
+
+def made(*documents: Json, state: ClusterState = EMPTY, counting: Counting | None = None) -> Manifests:
+    return manifests_of([("f.yaml", one) for one in documents], state, counting or Counting())
+
+
+def names_of(found: Manifests) -> list[str]:
+    return [one.pod["metadata"]["name"] for one in found.pods]
+
+
+def test_controllers_make_as_many_pods_as_they_say() -> None:
+    job = workload("Job", "job", 5, template(1))
+    job["spec"]["completions"] = 2
+    lone = workload("Deployment", "lone", 0, template(1))
+    del lone["spec"]["replicas"]
+    found = made(
+        pod("p", 1),
+        workload("Deployment", "web", 2, template(1)),
+        workload("StatefulSet", "set", 1, template(1)),
+        workload("ReplicaSet", "none", 0, template(1)),
+        lone,
+        job,
+        {"kind": "Service", "metadata": {"name": "s"}},
+    )
+    assert names_of(found) == ["p", "web-0", "web-1", "set-0", "lone-0", "job-0", "job-1"]
+    assert found.passed_over == ("Service s",)
+    assert found.pods[1].workload == "default/Deployment web"
+    assert found.pods[3].pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] == "set-0"
+    assert workload_of(found.pods[1].pod) == "default/Deployment web"
+    assert workload_of(found.pods[0].pod) == "default/Pod p"
+
+
+def test_a_replica_set_of_a_deployment_is_told_as_the_deployment() -> None:
+    owned = pod("web-abc-1", 1, labels={"pod-template-hash": "abc"})
+    owned["metadata"] |= {
+        "namespace": "x",
+        "ownerReferences": [
+            {"kind": "Odd", "name": "o"},
+            {"kind": "ReplicaSet", "name": "web-abc", "controller": True},
+        ],
+    }
+    assert workload_of(owned) == "x/Deployment web"
+    owned["metadata"]["labels"] = {}
+    assert workload_of(owned) == "x/ReplicaSet web-abc"
+
+
+def test_admission_speaks_first() -> None:
+    found = made(
+        pod("points", 1),
+        pod("own", 1, schedulerName="mine"),
+        pod("wrong", 1, 33),
+        pod("plain"),
+        counting=Counting(MemoryUnit.GIB, 16160),
+    )
+    assert [one.pod["spec"].get("schedulerName") for one in found.pods] == [
+        names.SCHEDULER_NAME,
+        "mine",
+        None,
+        None,
+    ]
+    assert found.pods[2].refused.startswith(names.GPU_CORE)
+
+
+def test_peoples_units_become_units() -> None:
+    half = pod("half")
+    half["spec"]["containers"][0]["resources"] = {
+        "limits": {names.GPU_MEMORY_PERCENT: "50"},
+        "requests": {names.GPU_MEMORY_PERCENT: "50"},
+    }
+    (one,) = made(half, counting=Counting(MemoryUnit.GIB, 16160)).pods
+    assert one.pod["spec"]["containers"][0]["resources"] == {
+        "limits": {names.GPU_MEM: "7"},
+        "requests": {names.GPU_MEM: "7"},
+    }
+    assert names.ANN_REQUESTED in one.pod["metadata"]["annotations"]
+    assert made(half).pods[0].refused.startswith(names.GPU_MEMORY_PERCENT)
+
+
+def test_namespaces_opt_out_and_kube_system_is_not_looked_at() -> None:
+    quiet = {
+        "kind": "Namespace",
+        "metadata": {"name": "quiet", "labels": {names.LABEL_ADMISSION: "disabled"}},
+    }
+    inside = pod("p", 1)
+    inside["metadata"]["namespace"] = "quiet"
+    system = pod("s", 1, 33)
+    system["metadata"]["namespace"] = "kube-system"
+    found = made(quiet, inside, system)
+    assert [one.pod["spec"].get("schedulerName") for one in found.pods] == [None, None]
+    assert not found.pods[1].refused
+    assert namespace_labels(found.state, "other") == {}
+
+
+def test_priorities_come_from_their_classes() -> None:
+    classes = (
+        {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"},
+        {"kind": "PriorityClass", "metadata": {"name": "usual"}, "value": 3, "globalDefault": True},
+    )
+    found = made(
+        *classes,
+        pod("high", 1, priorityClassName="high"),
+        pod("usual", 1),
+        pod("set", 1, priority=9),
+        pod("none", 1, priorityClassName="nobody"),
+        pod("node", 1, priorityClassName="system-node-critical"),
+    )
+    specs = [one.pod["spec"] for one in found.pods]
+    assert [spec.get("priority") for spec in specs] == [7, 3, 9, None, 2_000_001_000]
+    assert specs[0]["preemptionPolicy"] == "Never"
+    assert found.pods[3].refused == "no PriorityClass with name nobody was found"
+
+
+def test_objects_of_manifests_take_the_place_of_the_clusters() -> None:
+    old = {"kind": "PriorityClass", "metadata": {"name": "a"}, "value": 1}
+    other = {"kind": "PriorityClass", "metadata": {"name": "b"}, "value": 1}
+    new = {"kind": "PriorityClass", "metadata": {"name": "a"}, "value": 2}
+    cluster = state_of([old, other], "test")
+    assert joined(cluster, state_of([new], "test")).priority_classes == (other, new)
+
+
+def test_files_are_yaml_or_json_of_one_or_many() -> None:
+    text = b"---\nkind: Pod\nmetadata: {name: a}\n---\n---\nkind: List\nitems:\n- {kind: Job}\n"
+    assert [one["kind"] for one in read_documents(text, "f")] == ["Pod", "Job"]
+    assert read_documents(b'{"kind": "Pod"}', "f") == [{"kind": "Pod"}]
+    for wrong, why in (
+        (b"a: [", "is no YAML"),
+        (b"- a", "document 1 is no Kubernetes object"),
+        (b"a: 1", "has no kind"),
+    ):
+        with pytest.raises(SimulateError, match=why):
+            read_documents(wrong, "f")
+
+
+def test_what_cannot_be_a_workload_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SimulateError, match=r"f.yaml: a Pod has no metadata.name"):
+        made({"kind": "Pod"})
+    with pytest.raises(SimulateError, match=r"f.yaml: Deployment d: cannot be read \('template'\)"):
+        made({"kind": "Deployment", "metadata": {"name": "d"}, "spec": {}})
+    bad = workload("Deployment", "d", 1, template(1))
+    bad["spec"]["replicas"] = -1
+    with pytest.raises(SimulateError, match="replicas is -1, not a whole number"):
+        made(bad)
+    odd = pod("p", 1)
+    odd["spec"]["containers"] = "none"
+    with pytest.raises(SimulateError, match="Pod p: cannot be read"):
+        made(odd)
+    monkeypatch.setattr(manifests, "MOST_PODS", 2)
+    with pytest.raises(SimulateError, match="more than 2 pods"):
+        made(workload("Deployment", "d", 3, template(1)))
+
+
+def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
+    held = pod("p", 2, priorityClassName="high")
+    held["metadata"] |= {
+        "namespace": "x",
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "secret", "mine": "1"},
+        "managedFields": [{}],
+    }
+    held["spec"]["initContainers"] = [{"name": "i", "command": ["secret"], "ports": [{"hostPort": 1}, {}]}]
+    held["status"] = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": "secret"}, {"type": "Ready"}],
+    }
+    ended = {**held, "status": {"phase": "Succeeded"}}
+    state = state_of(
+        [
+            {**node("a", 16160), "kind": "Node"},
+            held,
+            ended,
+            {"kind": "ResourcePolicy", "metadata": {"name": "r", "namespace": "x"}, "spec": {"units": []}},
+            {"kind": "ElasticQuotaTree", "metadata": {"name": "t"}, "spec": {}},
+            {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 5},
+            {"kind": "Namespace", "metadata": {"name": "x", "labels": {"l": "1"}}},
+            {"kind": "ConfigMap", "metadata": {"name": "c"}},
+        ],
+        "test",
+    )
+    raw = snapshot_of(state)
+    assert b"secret" not in raw
+    again = read_snapshot(raw, "file")
+    assert snapshot_of(again) == raw
+    assert len(again.pods) == 1
+    assert again.pods[0]["metadata"]["annotations"] == {"mine": "1"}
+    assert again.pods[0]["spec"]["initContainers"] == [{"name": "i", "ports": [{"hostPort": 1}]}]
+    assert again.waiting == list(again.pods)
+    assert counting_of(again) == Counting(MemoryUnit.GIB, 16160)
+    assert counting_of(ClusterState((node("plain"),))) == Counting(MemoryUnit.GIB, 0)
+    broken = node("b", 16160)
+    broken["metadata"]["annotations"][names.ANN_DEVICES] = "{"
+    assert counting_of(ClusterState((broken,))) == Counting(MemoryUnit.GIB, 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"{", "is no JSON"),
+        (b"[]", "is no List"),
+        (json.dumps({"items": [1]}).encode(), "item 1 is no Kubernetes object"),
+        (json.dumps({"items": [{"kind": "Node"}]}).encode(), "item 1 \\(Node\\) has no metadata.name"),
+        (json.dumps({"items": []}).encode(), "has no nodes"),
+    ],
+)
+def test_a_file_that_is_no_snapshot_is_refused(raw: bytes, why: str) -> None:
+    with pytest.raises(SimulateError, match=f"f.json: {why}"):
+        read_snapshot(raw, "f.json")

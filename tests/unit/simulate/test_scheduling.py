@@ -1,0 +1,219 @@
+"""Where pods land, in what order they come, and what is said of those that wait."""
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.device import Placement
+from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.scheduling import Settings
+from gpushare.simulate.state import ClusterState, read_snapshot, snapshot_of
+from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
+
+T4 = 16160
+
+
+def test_pods_fill_a_gpu_before_another_and_the_rest_waits_with_the_schedulers_reason() -> None:
+    state = ClusterState((node("one", T4, T4),))
+    counted = Settings(counts_alone=False)
+    result = ran(state, workload("Deployment", "web", 4, template(6)), pod("big", 8), settings=counted)
+    assert placed(result) == {"web-0": "one", "web-1": "one", "web-2": "one", "web-3": "one", "big": ""}
+    assert [fate.gpus[0].index for fate in result.fates if fate.gpus] == [0, 0, 1, 1]
+    assert "Insufficient aliyun.com/gpu-mem" in whys(result)["big"]
+    alone = ran(
+        state,
+        workload("Deployment", "web", 4, template(6)),
+        pod("big", 8),
+    )
+    assert "no single GPU has 8 GiB free (largest free: 3 GiB on GPU 0)" in whys(alone)["big"]
+    assert [moment.waiting for moment in result.curve] == [0, 0, 0, 0, 0, 1]
+    assert result.curve[0].given_mib == 0
+    assert result.curve[-1].given_mib == sum(share.mib for fate in result.fates for share in fate.gpus)
+
+
+def test_the_policy_decides_between_nodes() -> None:
+    state = ClusterState((node("a", T4), node("b", T4)))
+    two = workload("Deployment", "web", 2, template(3))
+    packed = placed(ran(state, two, settings=Settings(Placement.BINPACK)))
+    assert len(set(packed.values())) == 1
+    spread = placed(ran(state, two, settings=Settings(Placement.SPREAD)))
+    assert set(spread.values()) == {"a", "b"}
+    fragments = ran(state, two, settings=Settings(Placement.FRAGMENTATION))
+    assert not fragments.waiting
+
+
+def test_more_important_pods_come_first_and_those_that_wait_already_before_equals() -> None:
+    state = ClusterState((node("a", T4),), pods=(_waiting("old", 15),))
+    urgent = pod("urgent", 15, priority=10)
+    assert placed(ran(state, pod("new", 15))) == {"old": "a", "new": ""}
+    assert placed(ran(state, urgent)) == {"old": "", "urgent": "a"}
+
+
+def _waiting(name: str, mem: int) -> dict[str, object]:
+    made = pod(name, mem, schedulerName=names.SCHEDULER_NAME)
+    meta = {
+        **made["metadata"],
+        "namespace": "default",
+        "uid": name,
+        "creationTimestamp": "2026-11-22T10:00:00Z",
+    }
+    return {**made, "metadata": meta, "status": {"phase": "Pending"}}
+
+
+def test_a_gang_lands_whole_or_not_at_all() -> None:
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "3"}
+    three = workload("StatefulSet", "gang", 3, template(10, labels=gang))
+    assert set(placed(ran(ClusterState((node("a", T4, T4, T4),)), three)).values()) == {"a"}
+    short = ran(ClusterState((node("a", T4, T4),)), three)
+    assert set(placed(short).values()) == {""}
+    assert "gang default/g" in whys(short)["gang-0"]
+    assert short.curve[-1].given_mib == 0
+
+
+def test_a_gang_whose_pods_kube_scheduler_keeps_apart_waits_and_costs_no_time() -> None:
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    state = ClusterState((node("a", T4, T4, cpu="1"),))
+    limits = {names.GPU_MEM: 2, "cpu": "1"}
+    made = template(2, labels=gang)
+    made["spec"]["containers"][0]["resources"]["limits"] = limits
+    result = ran(state, workload("Job", "gang", 2, made))
+    assert set(placed(result).values()) == {""}
+    assert any("1 of 2 pods have come to be bound" in why for why in whys(result).values())
+
+
+def test_several_gpus_whole_ones_and_compute_are_understood() -> None:
+    state = ClusterState((node("a", T4, T4), node("c", T4, mode="core_mem")))
+    result = ran(
+        state,
+        pod("core", 2, 30),
+        pod("pair", 8, labels={names.LABEL_POD_GPU_COUNT: "2"}),
+        pod("whole", 1, labels={names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}),
+    )
+    assert placed(result) == {"core": "c", "pair": "a", "whole": ""}
+    by_name = {fate.pod: fate for fate in result.fates}
+    assert [share.units for share in by_name["default/pair"].gpus] == [4, 4]
+    assert by_name["default/core"].asks == "2 GiB + 30%"
+    assert by_name["default/pair"].asks == "2 × 4 GiB"
+
+
+def test_resource_policies_are_kept_to() -> None:
+    policy = {
+        "apiVersion": "scheduling.alibabacloud.com/v1alpha1",
+        "kind": "ResourcePolicy",
+        "metadata": {"name": "order"},
+        "spec": {
+            "strategy": "prefer",
+            "units": [
+                {"resource": "ecs", "max": 1, "nodeSelector": {"kind": "first"}},
+                {"resource": "ecs", "nodeSelector": {"kind": "second"}, "podLabels": {"unit": "two"}},
+            ],
+        },
+    }
+    state = ClusterState((node("a", T4, kind="first"), node("b", T4, kind="second"), node("c", T4)))
+    result = ran(state, policy, workload("Deployment", "web", 3, template(3, labels={"app": "web"})))
+    assert sorted(placed(result).values()) == ["a", "b", "b"]
+
+
+def test_a_policy_or_a_quota_that_cannot_be_read_is_refused() -> None:
+    state = ClusterState((node("a", T4),))
+    policy = {"kind": "ResourcePolicy", "metadata": {"name": "p"}, "spec": {"units": []}}
+    with pytest.raises(SimulateError, match="name 1 to"):
+        ran(state, policy, pod("p", 1))
+    tree = {
+        "kind": "ElasticQuotaTree",
+        "metadata": {"name": "t"},
+        "spec": {"root": {"name": "x", "min": {"cpu": 2}, "max": {"cpu": 1}}},
+    }
+    with pytest.raises(SimulateError, match="ElasticQuotaTree t"):
+        ran(state, tree, pod("p", 1))
+
+
+def test_an_elastic_quotas_max_keeps_pods_waiting() -> None:
+    tree = {
+        "apiVersion": names.QUOTA_GROUP,
+        "kind": names.QUOTA_KIND,
+        "metadata": {"name": "tree"},
+        "spec": {
+            "root": {
+                "name": "root",
+                "min": {names.GPU_MEM: 30},
+                "max": {names.GPU_MEM: 30},
+                "children": [
+                    {
+                        "name": "team",
+                        "namespaces": ["default"],
+                        "min": {names.GPU_MEM: 4},
+                        "max": {names.GPU_MEM: 5},
+                    }
+                ],
+            }
+        },
+    }
+    result = ran(ClusterState((node("a", T4, T4),)), tree, workload("Deployment", "web", 3, template(2)))
+    assert [bool(fate.node) for fate in result.fates] == [True, True, False]
+    assert "team" in whys(result)["web-2"]
+
+
+def test_pods_that_are_not_ours_go_by_kube_scheduler_alone() -> None:
+    state = ClusterState((node("plain", cpu="1"), node("a", T4, cpu="1")))
+    plain = template()
+    plain["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1"}
+    result = ran(state, workload("Deployment", "web", 3, plain))
+    assert sorted(placed(result).values()) == ["", "a", "plain"]
+    assert whys(result) == {"web-2": "0/2 nodes are available: 2 Insufficient cpu."}
+    assert {fate.asks for fate in result.fates} == {"no GPU"}
+
+
+def test_pods_nobody_looks_at_are_told_apart() -> None:
+    state = ClusterState((node("a", T4),))
+    result = ran(
+        state,
+        pod("gated", 1, schedulingGates=[{"name": "x"}]),
+        pod("placed", 1, nodeName="a"),
+        pod("spread", 1, topologySpreadConstraints=[{"topologyKey": "zone"}]),
+        pod("wrong", 1, 33),
+    )
+    assert placed(result) == {"gated": "", "placed": "a", "spread": "a", "wrong": ""}
+    assert "scheduling gates" in whys(result)["gated"]
+    assert whys(result)["wrong"].startswith("admission refuses it: aliyun.com/gpu-core.percentage must be")
+    assert result.unheeded == ("topologySpreadConstraints",)
+    assert "no nodes available" in whys(ran(ClusterState(()), pod("p", 1)))["p"]
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    state = ClusterState((node("a", T4),), pods=(_waiting("p", 1),))
+    with pytest.raises(SimulateError, match="pod default/p: is there already"):
+        ran(state, pod("p", 1))
+
+
+def test_what_runs_is_counted_and_can_be_placed_anew() -> None:
+    state = ClusterState((node("a", T4), node("b", T4)))
+    first = ran(state, workload("Deployment", "web", 2, template(6)), settings=Settings(Placement.SPREAD))
+    assert set(placed(first).values()) == {"a", "b"}
+    scheduled = _as_bound(state, first)
+    kept = ran(scheduled, pod("big", 12))
+    assert whys(kept)
+    anew = ran(scheduled, pod("big", 12), anew=True)
+    assert not anew.waiting
+    assert len({node for name, node in placed(anew).items() if name != "big"}) == 1
+    again = read_snapshot(snapshot_of(scheduled), "snapshot")
+    assert placed(ran(again, pod("big", 12))) == placed(kept)
+
+
+def _as_bound(state: ClusterState, result: object) -> ClusterState:
+    """The state once what was simulated has come true."""
+    from gpushare.simulate.jumping import JumpingClock, run
+    from gpushare.simulate.manifests import manifests_of
+    from gpushare.simulate.scheduling import Scheduling
+    from gpushare.simulate.state import counting_of
+
+    async def bound() -> ClusterState:
+        scheduling = Scheduling(state, Settings(Placement.SPREAD), JumpingClock(0))
+        manifests = manifests_of(
+            [("test", workload("Deployment", "web", 2, template(6)))], state, counting_of(state)
+        )
+        for one in manifests.pods:
+            scheduling.arrive(one.pod)
+        assert not await scheduling.schedule(list(scheduling.pods))
+        return ClusterState(state.nodes, tuple(scheduling.pods.values()))
+
+    return run(bound())
