@@ -11,38 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpushare.model import names
+from tests.admission_users import (
+    ADMIN,
+    AGENT_WITHOUT_NODE,
+    COLLECTOR,
+    KUBELET,
+    NAMESAKE,
+    NODE_NAME_EXTRA,
+    PLAIN_SCHEDULER,
+    SCHEDULER,
+    User,
+    agent_on,
+)
 from tests.admission_words import box, carried_words, type_of_object
 
-NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
-
-
-@dataclass(frozen=True)
-class User:
-    """Who writes: name, groups, and what the API server knows besides of its token."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def _account(name: str, namespace: str = "kube-system") -> tuple[str, tuple[str, ...]]:
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return f"system:serviceaccount:{namespace}:{name}", groups
-
-
-def agent_on(node: str) -> User:
-    """The node agent, with the token of its pod on ``node``."""
-    return User(*_account("gpushare-device-plugin"), {NODE_NAME_EXTRA: (node,)})
-
-
-ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
-SCHEDULER = User(*_account("ack-co-scheduler"), {NODE_NAME_EXTRA: ("n2",)})
-AGENT_WITHOUT_NODE = User(*_account("gpushare-device-plugin"))
-KUBELET = User("system:node:n1", ("system:nodes", "system:authenticated"))
-COLLECTOR = User(*_account("generic-garbage-collector"))
-NAMESAKE = User(*_account("ack-co-scheduler", "default"))
-PLAIN_SCHEDULER = User("system:kube-scheduler", ("system:authenticated",))
 
 #: As ``gpushare.model.wire`` writes them; admission does not look into them.
 RECORD = {
@@ -168,8 +151,8 @@ AGENT_NODE_WORDS = (
     f"and label {names.LABEL_DESCRIBED}"
 )
 AGENT_STATUS_WORDS = (
-    "the node agent changes nothing of its node's status but the capacity and allocatable of "
-    f"{names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE}"
+    f"the node agent changes nothing of its node's status but condition {names.CONDITION_READY} and the capacity and "
+    f"allocatable of {names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE}"
 )
 AGENT_TOKEN_WORDS = (
     f"the node agent's token does not say its node ({NODE_NAME_EXTRA}): use the token that Kubernetes gives to its pod, "
@@ -189,6 +172,12 @@ N1 = agent_on("n1")
 _NEW_POD = {**_pod("fresh", "", gpu=False), "metadata": {"name": "fresh", "namespace": "default"}}
 _ASSIGNED = _annotate(**{names.ANN_MEM_ASSIGNED: "true", names.ANN_ALSO: None})
 _RETRY = _annotate(**{names.ANN_RETRY: "1"})
+
+
+def _conditions(*kinds: str) -> type_of_object:
+    return {"status": {"conditions": [{"type": kind, "status": "True"} for kind in kinds]}}
+
+
 _COUNT = {"status": {"capacity": {names.GPU_COUNT: "4"}}}
 
 WRITES: tuple[Write, ...] = (
@@ -340,6 +329,9 @@ WRITES: tuple[Write, ...] = (
     ),
     Write("agent-counts", N1, "UPDATE", "nodes/status", "n1", _COUNT),
     Write(
+        "agent-says-that-it-shares", N1, "UPDATE", "nodes/status", "n1", _conditions(names.CONDITION_READY)
+    ),
+    Write(
         "agent-on-another-nodes-pod",
         N1,
         "UPDATE",
@@ -482,6 +474,15 @@ WRITES: tuple[Write, ...] = (
         "nodes/status",
         "n1",
         {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+        AGENT_STATUS_WORDS,
+    ),
+    Write(
+        "agent-says-that-it-shares-and-more",
+        N1,
+        "UPDATE",
+        "nodes/status",
+        "n1",
+        _conditions("Ready", names.CONDITION_READY),
         AGENT_STATUS_WORDS,
     ),
     Write(

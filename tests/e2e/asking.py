@@ -14,7 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from gpushare.kube.access import Access
 from gpushare.kube.tls import tls_context
-from tests.admission_writes import User, Write
+from tests.admission_users import User
+from tests.admission_writes import Write
 
 _WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 

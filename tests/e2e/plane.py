@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.model import names
-from tests.admission_writes import OBJECTS, User
+from tests.admission_users import User
+from tests.admission_writes import OBJECTS
 from tests.e2e.asking import Api
 from tests.e2e.cluster.waiting import wait_for
 

@@ -18,8 +18,9 @@ from gpushare.kube.access import load_access
 from gpushare.model import names
 from gpushare.playground.apiserver.errors import ApiError
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_users import ADMIN, SCHEDULER, agent_on
 from tests.admission_words import COUNTING, RECORDS, PodCase, box, carried_words, core_words, counted
-from tests.admission_writes import ADMIN, OBJECTS, SCHEDULER, WRITES, Write, agent_on, changed_words
+from tests.admission_writes import OBJECTS, WRITES, Write, changed_words
 from tests.e2e.asking import Answer, Api, Commands
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import (

@@ -28,8 +28,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from gpushare.kube.access import load_access
 from gpushare.model import names
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_users import SCHEDULER, User
 from tests.admission_words import COUNTING, PodCase, counted
-from tests.admission_writes import SCHEDULER, WRITES, User, Write
+from tests.admission_writes import WRITES, Write
 from tests.e2e.asking import Answer, Api
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import (

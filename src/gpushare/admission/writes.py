@@ -119,8 +119,8 @@ def refused_content(request: Request) -> Refusal | None:
         case _:
             same = _without_resources(before) == _without_resources(now)
             text = (
-                "the node agent changes nothing of its node's status but the capacity and allocatable of "
-                f"{names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE}"
+                f"the node agent changes nothing of its node's status but condition {names.CONDITION_READY} and the capacity "
+                f"and allocatable of {names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE}"
             )
     return None if same else Refusal(_AGENT, text)
 
@@ -167,6 +167,9 @@ def _without_resources(found: Mapping[str, Any]) -> dict[str, Any]:
         status[amounts] = {
             key: value for key, value in (status.get(amounts) or {}).items() if key not in _RESOURCES
         }
+    status["conditions"] = [
+        one for one in status.get("conditions") or () if one.get("type") != names.CONDITION_READY
+    ]
     return {**_without(found), "status": status}
 
 

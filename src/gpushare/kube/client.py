@@ -10,7 +10,7 @@ import msgspec
 
 from gpushare.kube.errors import MalformedAnswer
 from gpushare.kube.listing import list_pages
-from gpushare.kube.session import MERGE_PATCH, Session, segment
+from gpushare.kube.session import MERGE_PATCH, STRATEGIC_PATCH, Session, segment
 from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget, decode_budget
 from gpushare.model.hosting import (
@@ -81,6 +81,9 @@ class NodeWriter(Protocol):
 
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         """Set capacity and allocatable, or with ``None`` remove them; raises ``KubeError``."""
+
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        """Set fields of the node's condition ``kind``, or with ``None`` remove it; raises ``KubeError``."""
 
 
 class Client:
@@ -253,6 +256,13 @@ class Client:
             f"{_node_path(name)}/status", {"status": {"capacity": resources, "allocatable": resources}}
         )
 
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        """Set fields of one of the node's conditions, and leave all others; with ``None`` remove it."""
+        one = {"$patch": "delete", "type": kind} if said is None else {"type": kind, **said}
+        await self._merge(
+            f"{_node_path(name)}/status", {"status": {"conditions": [one]}}, content_type=STRATEGIC_PATCH
+        )
+
     async def _get(self, path: str, decode: Callable[[bytes], T]) -> T:
         answer = await self._session.request("GET", path, timeout_s=self._timeout_s)
         try:
@@ -276,13 +286,13 @@ class Client:
                 raise MalformedAnswer(path, f"an item is not what was asked for ({error})") from error
         return found
 
-    async def _merge(self, path: str, patch: object) -> None:
+    async def _merge(self, path: str, patch: object, *, content_type: str = MERGE_PATCH) -> None:
         # Setting the same values twice is setting them once, so the server may ask us to come back.
         await self._session.request(
             "PATCH",
             path,
             body=_encode(patch),
-            content_type=MERGE_PATCH,
+            content_type=content_type,
             timeout_s=self._timeout_s,
             idempotent=True,
         )

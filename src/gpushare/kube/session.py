@@ -28,6 +28,8 @@ from gpushare.kube.posting import Posts
 from gpushare.kube.quick_aiohttp import aiohttp
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists that are maps by what their elements are called, such as the conditions of a node."""
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 """Longest line of a watch; an object has at most 1.5 MiB in etcd, some servers allow more."""
 _CONNECT_S = 5.0

@@ -42,10 +42,13 @@ LABEL_MAX_PODS: Final = "ack.node.gpu.max-pod"
 LABEL_MAX_NODE_PODS: Final = "gpushare.dev/max-pods-per-node"
 """Ours: how many pods may hold GPU memory of the node, on all its GPUs together."""
 LABEL_DESCRIBED: Final = "gpushare.dev/described"
-"""``true`` on a node that carries ``gpushare.dev/devices``, written with it by the node agent: where the mode's label is
+"""``true`` on a node that carries ``gpushare.dev/devices`` or the condition, written with them by the node agent: where the mode's label is
 taken away, this one keeps the agent's pod on the node until no pod holds a share of it."""
 LABEL_AGENT_PORT: Final = "gpushare.dev/agent-port"
 """Ours: where the node agent of a node runs beside its kubelet and in no pod, the port of its probes and figures."""
+
+CONDITION_READY: Final = "GPUShareReady"
+"""Ours, a condition of nodes that share: mode, unit, backend, and what is wrong."""
 
 # --- pod labels ------------------------------------------------------------------------------
 LABEL_POD_GPU_COUNT: Final = "aliyun.com/gpu-count"

@@ -45,6 +45,7 @@ from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.pod_resources import KubeletPodResources, Listing
 from gpushare.nodeagent.pods_on_node import PodsOnNode
 from gpushare.nodeagent.probes import Probes
+from gpushare.nodeagent.readiness import condition_of
 from gpushare.nodeagent.reconcile import Reconciler
 from gpushare.nodeagent.registration import ResourceServer
 from gpushare.nodeagent.settings import SOCKETS, Settings
@@ -413,14 +414,14 @@ class Agent:
             self._reconciler.trigger()
         self._plan_limits()
         wanted = resources_of(node.mode)
-        self._news.troubles(
-            self._inventory if wanted else Inventory(),
-            access=self._access.trouble if wanted else "",
-            faults=self._access.faults if wanted else (),
-            isolation=self._isolation.alarm if wanted else "",
-            fallen=self._isolation.fallen if wanted else "",
-            mode=node.mode.value,
-        )
+        inventory = self._inventory if wanted else Inventory()
+        wrong = {
+            "access": self._access.trouble if wanted else "",
+            "isolation": self._isolation.alarm if wanted else "",
+            "fallen": self._isolation.fallen if wanted else "",
+        }
+        faults = self._access.faults if wanted else ()
+        self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for resource in SOCKETS:
             if resource in wanted and node.devices:
                 self._advertise(resource, node)
@@ -436,6 +437,7 @@ class Agent:
                 devices_annotation(node.mode, node.unit, node.devices, node.near) if described else None,
                 str(len(node.devices)) if shares else None,
                 self._isolation.active if described and wanted else None,
+                condition_of(node, inventory, active=self._isolation.active, **wrong) if wanted else None,
             )
         )
 

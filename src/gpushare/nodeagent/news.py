@@ -34,8 +34,8 @@ class NodeNews:
         self._acts = acts
         self._told: dict[str, object] = {}
 
-    def tell(self, reason: str, note: str, kind: str = "Warning", *, once: str = "") -> None:
-        """An event about the node; with ``once`` not again until it reads otherwise."""
+    def tell(self, reason: str, note: str, kind: str = "Warning", *, once: str = "", cause: str = "") -> None:
+        """An event about the node; with ``once`` not again until it reads otherwise. News of one ``cause`` are one event."""
         if once and not self.is_new(once, note):
             return
         logger.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, note)
@@ -47,6 +47,7 @@ class NodeNews:
             reason=reason,
             action="Watching",
             note=note,
+            cause=cause,
         )
 
     def is_new(self, once: str, what: object) -> bool:

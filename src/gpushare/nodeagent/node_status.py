@@ -1,6 +1,6 @@
-"""Keeps what the node says of itself: the annotation with its GPUs, and ``aliyun.com/gpu-count``.
+"""Keeps what the node says of itself: the annotation with its GPUs, ``aliyun.com/gpu-count``, the condition ``GPUShareReady``.
 
-With the annotation goes a label, by which the DaemonSet knows that the node still needs its agent when the label
+With annotation and condition goes a label, by which the DaemonSet knows that the node still needs its agent when the label
 that brought the agent there is taken away.
 
 The kubelet keeps a patched capacity, and a node that is created anew loses it; so what is wanted is compared with
@@ -10,14 +10,18 @@ what the watch shows, and written again whenever they differ.
 import asyncio
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import NodeWriter
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
 from gpushare.model import names
-from gpushare.model.objects import Node
+from gpushare.nodeagent.nodes import ReportingNode
+from gpushare.nodeagent.readiness import Condition
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +32,17 @@ _YES: Final = "true"
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """``gpushare.dev/devices``, ``aliyun.com/gpu-count`` and ``gpushare.dev/isolation``; ``None``: absent."""
+    """``gpushare.dev/devices``, ``aliyun.com/gpu-count``, ``gpushare.dev/isolation`` and the condition; ``None``: absent."""
 
     devices: str | None = None
     gpu_count: str | None = None
     isolation: str | None = None
+    condition: Condition | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the node must keep its agent until this is taken away."""
+        return self.devices is not None or self.condition is not None
 
 
 class NodeStatus:
@@ -58,7 +68,7 @@ class NodeStatus:
             self._wanted = wanted
             self._woken.set()
 
-    def seen(self, node: Node | None) -> None:
+    def seen(self, node: ReportingNode | None) -> None:
         """The watch shows the node so; ``None``: there is no such node."""
         if node is None:
             self._seen = None
@@ -69,6 +79,7 @@ class NodeStatus:
             annotations.get(names.ANN_DEVICES),
             None if count is None else str(count),
             annotations.get(names.ANN_ISOLATION),
+            node.ready,
         )
         self._labelled = (node.metadata.labels or {}).get(names.LABEL_DESCRIBED) == _YES
         self._woken.set()
@@ -105,6 +116,8 @@ class NodeStatus:
         leaving = wanted.gpu_count is None
         if leaving:
             await self._write_count(wanted, seen)
+        if wanted.condition is None:
+            await self._write_condition(wanted, seen)
         if (
             wanted.devices != seen.devices
             or wanted.isolation != seen.isolation
@@ -113,14 +126,29 @@ class NodeStatus:
             await self._client.annotate_node(
                 self._name,
                 {names.ANN_DEVICES: wanted.devices, names.ANN_ISOLATION: wanted.isolation},
-                labels={names.LABEL_DESCRIBED: _YES if wanted.devices is not None else None},
+                labels={names.LABEL_DESCRIBED: _YES if wanted.labelled else None},
             )
         if not leaving:
             await self._write_count(wanted, seen)
+        if wanted.condition is not None:
+            await self._write_condition(wanted, seen)
 
     def _is_labelled_as(self, wanted: Advertised) -> bool:
-        return self._labelled is (wanted.devices is not None)
+        return self._labelled is wanted.labelled
 
     async def _write_count(self, wanted: Advertised, seen: Advertised) -> None:
         if wanted.gpu_count != seen.gpu_count:
             await self._client.patch_node_capacity(self._name, {names.GPU_COUNT: wanted.gpu_count})
+
+    async def _write_condition(self, wanted: Advertised, seen: Advertised) -> None:
+        if wanted.condition == seen.condition:
+            return
+        said = None
+        if wanted.condition is not None:
+            moment = datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
+            now = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+            # Written when it reads otherwise, and not as a sign of life: that is the kubelet's condition.
+            said = {**msgspec.structs.asdict(wanted.condition), "lastHeartbeatTime": now}
+            if seen.condition is None or seen.condition.status != wanted.condition.status:
+                said["lastTransitionTime"] = now
+        await self._client.set_node_condition(self._name, names.CONDITION_READY, said)

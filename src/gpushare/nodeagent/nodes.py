@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from gpushare.model import names
 from gpushare.model.objects import Node, NodeStatus
 from gpushare.nodeagent.container_runtime import Reported
+from gpushare.nodeagent.readiness import Condition
 
 
 class NodeInfo(msgspec.Struct, rename="camel", gc=False):
@@ -15,16 +17,34 @@ class NodeInfo(msgspec.Struct, rename="camel", gc=False):
     kubelet_version: str = ""
 
 
+class NodeCondition(msgspec.Struct, gc=False):
+    """One of the node's conditions."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class ReportingStatus(NodeStatus, rename="camel", gc=False):
     """``status`` of a node, with its software."""
 
     node_info: NodeInfo | None = None
+    conditions: list[NodeCondition] | None = None
 
 
 class ReportingNode(Node, gc=False):
     """A node, with its software."""
 
     status: ReportingStatus = msgspec.field(default_factory=ReportingStatus)
+
+    @property
+    def ready(self) -> Condition | None:
+        """Our condition as it is there."""
+        for one in self.status.conditions or ():
+            if one.type == names.CONDITION_READY:
+                return Condition(one.status, one.reason, one.message)
+        return None
 
     @property
     def reported(self) -> Reported:

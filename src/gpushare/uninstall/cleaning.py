@@ -133,6 +133,7 @@ class Cleaner:
             # As an agent does that leaves: a count without a description would read as another plugin's.
             if resources := advertised(node):
                 await self._cluster.patch_node_capacity(name, dict.fromkeys(resources))
+            await self._cluster.set_node_condition(name, names.CONDITION_READY, None)
             await self._cluster.annotate_node(
                 name,
                 {names.ANN_DEVICES: None, names.ANN_ISOLATION: None},

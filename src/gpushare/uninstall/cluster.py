@@ -77,6 +77,10 @@ class ApiCluster:
         """Set capacity and allocatable, or with ``None`` remove them."""
         await self._client.patch_node_capacity(name, resources)
 
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        """Set fields of the node's condition ``kind``, or with ``None`` remove it."""
+        await self._client.set_node_condition(name, kind, said)
+
 
 class OwnObjects:
     """The objects of this process: all have one name, and go with their ClusterRole.

@@ -22,8 +22,8 @@ from gpushare.admission.review import MAX_BODY_BYTES
 from gpushare.model import names
 from gpushare.serving import bounded
 from tests.admission_cases import PODS, pod
+from tests.admission_users import User
 from tests.admission_words import core_words
-from tests.admission_writes import User
 from tests.integration.admission.kept_api import CONFIGURATIONS, SECRET, KeptApi, kept_api
 from tests.integration.admission.running_webhook import (
     AGENT,

@@ -102,13 +102,19 @@ async def test_nodes_are_read_listed_annotated_and_given_capacity() -> None:
             "n1", {"gpushare.dev/devices": None}, labels={"gpushare.dev/described": None}
         )
         await client.patch_node_capacity("n1", {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None})
+        await client.set_node_condition("n1", "GPUShareReady", {"status": "True"})
+        await client.set_node_condition("n1", "GPUShareReady", None)
     paths = [asked.path for asked in served.asked]
     assert paths == [
         "/api/v1/nodes/n1",
         "/api/v1/nodes?labelSelector=ack.node.gpu.schedule&limit=500",
         "/api/v1/nodes/n1",
         "/api/v1/nodes/n1",
-        "/api/v1/nodes/n1/status",
+        *["/api/v1/nodes/n1/status"] * 3,
+    ]
+    assert [asked.json for asked in served.asked[5:]] == [
+        {"status": {"conditions": [{"type": "GPUShareReady", "status": "True"}]}},
+        {"status": {"conditions": [{"$patch": "delete", "type": "GPUShareReady"}]}},
     ]
     assert served.asked[2].json == {"metadata": {"annotations": {"gpushare.dev/devices": "{}", "old": None}}}
     assert served.asked[3].json == {

@@ -161,11 +161,14 @@ class ScriptedApi:
             self.failing_patches -= 1
             return _status(500, "InternalError", "etcd is away")
         if request.method == "PATCH":
-            assert request.content_type == "application/merge-patch+json"
+            strategic = request.content_type == "application/strategic-merge-patch+json"
+            assert strategic or request.content_type == "application/merge-patch+json"
             patch = await request.json()
             uid = patch.get("metadata", {}).get("uid")
             if uid is not None and uid != item["metadata"]["uid"]:
                 return _status(409, "Conflict", "the UID in the precondition is another")
+            if strategic:
+                patch["status"]["conditions"] = _conditions(item, patch["status"]["conditions"])
             merged = _merged(item, patch)
             if merged != item:
                 self.put(kind, name, merged)
@@ -196,6 +199,17 @@ def _merged(target: Any, patch: Any) -> Any:
         else:
             result[key] = _merged(result.get(key), value)
     return result
+
+
+def _conditions(item: Any, patched: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A node's conditions with some of them patched, as strategic merge patches do it: by their type."""
+    found = {one["type"]: one for one in item.get("status", {}).get("conditions") or ()}
+    for one in patched:
+        if one.get("$patch") == "delete":
+            found.pop(one["type"], None)
+        else:
+            found[one["type"]] = {**found.get(one["type"], {}), **one}
+    return list(found.values())
 
 
 def _status(code: int, reason: str, message: str) -> web.Response:

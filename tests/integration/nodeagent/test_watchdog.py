@@ -95,6 +95,32 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     )
 
 
+async def test_a_container_that_is_above_its_share_with_other_figures_each_time_is_one_event(
+    world: World,
+) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    admitted = await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted))
+    agent = world.agent
+    assert agent is not None
+    for mib in range(4000, 4050, 5):
+        uses(world, (41, mib, 10))
+        before = agent.metrics.exceeded.value("memory")
+        await world.changes.until(
+            lambda before=before: agent.metrics.exceeded.value("memory") > before,  # type: ignore[misc]
+            "above again",
+            every_s=0.02,
+        )
+    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
+    # That it begins and that it goes on, of the pod until its containers are known, and of the container then.
+    assert len(world.api.told("GPUMemoryExceeded")) <= 4
+    causes = {event["note"].split(" MiB")[0] for event in world.api.told("GPUMemoryExceeded")}
+    assert len(causes) <= 4
+
+
 async def test_until_the_kubelet_tells_containers_apart_the_pod_is_judged(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")

@@ -28,7 +28,7 @@ from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
-from gpushare.playground.cluster import Cluster, NodeDescription
+from gpushare.playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
 from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from gpushare.playground.cluster.real import RealControl
@@ -48,6 +48,7 @@ T = TypeVar("T")
 
 CHECKOUT: Final = Path(__file__).parents[3]
 DRIVER: Final = CHECKOUT / "build" / "fakegpu"
+ISOLATION: Final = CHECKOUT / "build" / "isolation"
 BIN: Final = Path(sys.executable).parent
 PODS: Final = "/api/v1/namespaces/default/pods"
 _COMMAND_S: Final = 30.0
@@ -319,12 +320,13 @@ async def world(
     *nodes: NodeDescription,
     unit: MemoryUnit = MemoryUnit.GIB,
     check: Callable[[World], type_of_check] | None = None,
-    ignored: Sequence[str] = (),
+    ignored: Sequence[str] = EXTENDER_COUNTS,
     dashboard: bool = False,
+    isolated: bool = False,
 ) -> AsyncIterator[World]:
     """A cluster of these nodes, started and in view; ends without a trace.
 
-    The extender alone counts resources that are ``ignored``.
+    The extender alone counts resources that are ``ignored``. ``isolated``: nodes hold containers to their share.
     """
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
     told: list[str] = []
@@ -337,6 +339,7 @@ async def world(
             control=control_plane(),
             ignored=ignored,
             dashboard=dashboard,
+            isolation=ISOLATION if isolated else None,
         ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):

@@ -9,8 +9,8 @@ from gpushare.admission.reviewer import Reviewer
 from gpushare.admission.writes import Writers, node_in_token
 from gpushare.model import names
 from gpushare.playground.apiserver.patching import json_patch
+from tests.admission_users import SCHEDULER, User, agent_on
 from tests.admission_words import COUNTING
-from tests.admission_writes import SCHEDULER, User, agent_on
 
 GROUPS = {"apps/v1": ("apps", "v1"), "batch/v1": ("batch", "v1"), "v1": ("", "v1")}
 AGENT = agent_on("n1").name

@@ -9,8 +9,9 @@ from gpushare.playground.apiserver.patching import merge_patch
 from gpushare.playground.apiserver.resources import Registry, Resource
 from gpushare.playground.apiserver.store import Store
 from gpushare.playground.apiserver.writing import Outcome, WriteOptions, Writer
+from tests.admission_users import SCHEDULER, agent_on
 from tests.admission_words import COUNTING
-from tests.admission_writes import OBJECTS, SCHEDULER, WRITES, Write, agent_on
+from tests.admission_writes import OBJECTS, WRITES, Write
 
 AGENT = agent_on("n1")
 #: The rest is about tokens that say their node, which the embedded API server has none of, and about deletion.

@@ -51,9 +51,15 @@ class Talk:
         )
 
     def say(
-        self, note: str = "no GPU", regarding: ObjectReference = POD, reason: str = "FailedFilter"
+        self,
+        note: str = "no GPU",
+        regarding: ObjectReference = POD,
+        reason: str = "FailedFilter",
+        cause: str = "",
     ) -> None:
-        self.recorder.record(regarding, kind="Warning", reason=reason, action="Filter", note=note)
+        self.recorder.record(
+            regarding, kind="Warning", reason=reason, action="Filter", note=note, cause=cause
+        )
 
     async def settle(self) -> None:
         """Run the recorder until nothing waits."""
@@ -99,6 +105,18 @@ async def test_an_event_about_a_node_lies_in_the_default_namespace() -> None:
     talk.say(regarding=node_reference("n1"))
     await talk.settle()
     assert talk.ears.heard[0][1] == "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+async def test_news_of_one_cause_are_one_event_whatever_their_figures() -> None:
+    talk = Talk()
+    for free_gib in range(4):
+        talk.say(f"largest free: {free_gib} GiB", cause="memory")
+    talk.say("quota is used up", cause="quota")
+    await talk.settle()
+    # The note of a written event cannot be changed: the first one stays.
+    assert talk.names == ["largest free: 0 GiB", "quota is used up"]
+    ((_, _, patch),) = [one for one in talk.ears.heard if one[0] == "PATCH"]
+    assert patch["series"]["count"] == 4
 
 
 async def test_repeated_news_become_a_series_written_at_growing_distances() -> None:

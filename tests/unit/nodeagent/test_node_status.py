@@ -1,13 +1,18 @@
 """A node that stops sharing is never left with a count and no description, which reads as another agent's."""
 
+import json
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import asdict
 
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.model import names
-from gpushare.model.objects import Node, decode_node
 from gpushare.nodeagent.node_status import Advertised, NodeStatus
+from gpushare.nodeagent.nodes import ReportingNode, decode_reporting_node
+from gpushare.nodeagent.readiness import Condition
+
+SHARES, BROKEN = Condition("True", "Sharing", "all well"), Condition("False", "DriverNotFound", "no driver")
 
 
 class Writer:
@@ -15,6 +20,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.writes: list[tuple[str, str | None]] = []
+        self.conditions: list[Mapping[str, str] | None] = []
 
     async def annotate_node(
         self,
@@ -24,26 +30,39 @@ class Writer:
         labels: Mapping[str, str | None] | None = None,
     ) -> None:
         devices = annotations[names.ANN_DEVICES]
-        assert labels == {names.LABEL_DESCRIBED: None if devices is None else "true"}
+        assert labels is not None
+        self.labelled = labels[names.LABEL_DESCRIBED] == "true"
         self.writes.append(("description", devices))
 
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         self.writes.append(("count", resources[names.GPU_COUNT]))
 
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        assert kind == names.CONDITION_READY
+        self.writes.append(("condition", None if said is None else said["status"]))
+        self.conditions.append(said)
 
-def node(shown: Advertised, label: str | None = None) -> Node:
+
+def node(shown: Advertised, label: str | None = None) -> ReportingNode:
     """``label``: that of a described node, where it is not what it should be."""
-    label = label or ("true" if shown.devices else "")
-    return decode_node(
-        {
-            "metadata": {
-                "name": "n1",
-                "labels": {names.LABEL_DESCRIBED: label} if label else {},
-                "annotations": {names.ANN_DEVICES: shown.devices} if shown.devices else {},
-            },
-            "status": {"capacity": {names.GPU_COUNT: shown.gpu_count} if shown.gpu_count else {}},
-        }
+    label = label or ("true" if shown.labelled else "")
+    said = [] if shown.condition is None else [{"type": names.CONDITION_READY, **asdict(shown.condition)}]
+    _, made = decode_reporting_node(
+        json.dumps(
+            {
+                "metadata": {
+                    "name": "n1",
+                    "labels": {names.LABEL_DESCRIBED: label} if label else {},
+                    "annotations": {names.ANN_DEVICES: shown.devices} if shown.devices else {},
+                },
+                "status": {
+                    "capacity": {names.GPU_COUNT: shown.gpu_count} if shown.gpu_count else {},
+                    "conditions": [{"type": "Ready", "status": "True"}, *said],
+                },
+            }
+        ).encode()
     )
+    return made
 
 
 @pytest.mark.parametrize(
@@ -53,6 +72,18 @@ def node(shown: Advertised, label: str | None = None) -> Node:
         (Advertised(), Advertised("{}", "4"), [("description", "{}"), ("count", "4")]),
         (Advertised("{}", "4"), Advertised("[]", "4"), [("description", "[]")]),
         (Advertised("{}", "4"), Advertised("[]"), [("count", None), ("description", "[]")]),
+        # The agent's pod is there for as long as the label: what it must take away goes before that.
+        (
+            Advertised("{}", "4", condition=SHARES),
+            Advertised(),
+            [("count", None), ("condition", None), ("description", None)],
+        ),
+        (
+            Advertised(),
+            Advertised("{}", "4", condition=SHARES),
+            [("description", "{}"), ("count", "4"), ("condition", "True")],
+        ),
+        (Advertised(), Advertised(condition=BROKEN), [("description", None), ("condition", "False")]),
     ],
 )
 async def test_description_and_count_are_written_in_the_safe_order(
@@ -86,4 +117,32 @@ async def test_the_label_goes_with_the_description(
     await status._write(shown, shown)
     assert writer.writes == [("description", description)]
     status.seen(node(shown))
+    assert status.settled
+
+
+async def test_a_condition_says_since_when_it_holds_and_is_no_sign_of_life() -> None:
+    writer = Writer()
+    status = NodeStatus("n1", writer, SYSTEM_CLOCK)
+    shares = Advertised("{}", "4", condition=SHARES)
+    otherwise = Advertised("{}", "4", condition=Condition("True", "SomeGPUsOutOfService", "GPU 1 is lost"))
+    broken = Advertised("{}", "4", condition=BROKEN)
+    for before, after in ((shares, shares), (shares, otherwise), (otherwise, broken)):
+        await status._write(after, before)
+    first, second = writer.conditions
+    assert first is not None
+    assert second is not None
+    assert (first["reason"], "lastTransitionTime" in first) == ("SomeGPUsOutOfService", False)
+    assert second["lastTransitionTime"] == second["lastHeartbeatTime"]
+    assert second["lastTransitionTime"].endswith("Z")
+
+
+async def test_a_node_with_the_condition_alone_keeps_its_agent_until_that_is_gone() -> None:
+    writer = Writer()
+    status = NodeStatus("n1", writer, SYSTEM_CLOCK)
+    status.want(Advertised(condition=BROKEN))
+    status.seen(node(Advertised()))
+    assert not status.settled
+    await status._write(Advertised(condition=BROKEN), Advertised())
+    assert writer.labelled
+    status.seen(node(Advertised(condition=BROKEN)))
     assert status.settled

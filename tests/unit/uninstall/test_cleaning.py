@@ -34,14 +34,16 @@ class World:
             "labels": {"app": "x", **({names.LABEL_DESCRIBED: "true"} if described else {})},
             "annotations": {"note": "x", **({names.ANN_DEVICES: "{}"} if described else {})},
             "capacity": {"cpu": "8", **resources},
+            "conditions": {"Ready", *([names.CONDITION_READY] if described else ())},
         }
 
     def bare(self, name: str) -> bool:
         one = self.objects[name]
-        return (one["labels"], one["annotations"], one["capacity"]) == (
+        return (one["labels"], one["annotations"], one["capacity"], one["conditions"]) == (
             {"app": "x"},
             {"note": "x"},
             {"cpu": "8"},
+            {"Ready"},
         )
 
     # --- the clock ------------------------------------------------------------------------------
@@ -113,6 +115,11 @@ class World:
 
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         self._patch(name, "capacity", resources)
+
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        assert said is None
+        self._patch(name, "labels", {})
+        self.objects[name]["conditions"].discard(kind)
 
     def _patch(self, name: str, part: str, patch: Mapping[str, str | None]) -> None:
         self._answer()

@@ -102,7 +102,8 @@ validations:
   - name: sameStatus
     expression: >-
       !variables.allowed || (
-        object.?status.?conditions == oldObject.?status.?conditions
+        object.?status.?conditions.orValue([]).filter(c, c.type != 'GPUShareReady')
+          == oldObject.?status.?conditions.orValue([]).filter(c, c.type != 'GPUShareReady')
         && object.?status.?addresses == oldObject.?status.?addresses
         && object.?status.?phase == oldObject.?status.?phase
         && object.?status.?daemonEndpoints == oldObject.?status.?daemonEndpoints
@@ -134,6 +135,6 @@ validations:
       || (variables.sameNotes && variables.sameLabels && variables.sameResources && variables.sameStatus)
     reason: Forbidden
     message: >-
-      the node agent changes nothing of its node's status but the capacity and allocatable of aliyun.com/gpu-mem,
-      aliyun.com/gpu-core.percentage, aliyun.com/gpu-count and aliyun.com/gpu
+      the node agent changes nothing of its node's status but condition GPUShareReady and the capacity and allocatable of
+      aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage, aliyun.com/gpu-count and aliyun.com/gpu
 {{- end }}

@@ -52,8 +52,8 @@ class AsksNvml(Protocol):
 class Teller(Protocol):
     """Who tells news of the node."""
 
-    def __call__(self, reason: str, note: str, kind: str = "Warning") -> None:
-        """Say ``note`` about the node."""
+    def __call__(self, reason: str, note: str, kind: str = "Warning", *, cause: str = "") -> None:
+        """Say ``note`` about the node; news of one ``cause`` are one event that counts."""
 
 
 class Watchdog:
@@ -174,16 +174,17 @@ class Watchdog:
                 REASON_COMPUTE,
                 f"{who} uses {use.sm_percent}% of {gpu} for {self._watch.grace_s:g} s and more, its share is "
                 f"{holder.core_percent}% ({processes})",
+                "goes on",
             )
             return
         above = f"{who} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
         if not finding.due:
             then = f"; it is ended if that goes on for {self._watch.grace_s:g} s" if self._kills else ""
-            self._report(holder, REASON_MEMORY, above + then)
+            self._report(holder, REASON_MEMORY, above + then, "begins")
         elif not self._kills:
-            self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
+            self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more", "goes on")
         else:
-            self._report(holder, REASON_KILLED, f"{above}; {self._kill(use.pids)}")
+            self._report(holder, REASON_KILLED, f"{above}; {self._kill(use.pids)}", "ended")
 
     @property
     def _kills(self) -> bool:
@@ -204,7 +205,7 @@ class Watchdog:
         texts += [f"could not be ended: {', '.join(failed)}"] if failed else []
         return "; ".join(texts)
 
-    def _report(self, holder: Holder, reason: str, note: str) -> None:
+    def _report(self, holder: Holder, reason: str, note: str, how: str) -> None:
         namespace, _, name = holder.pod.partition("/")
         logger.warning("pod %s: %s: %s", holder.pod, reason, note)
         self._events.record(
@@ -213,6 +214,8 @@ class Watchdog:
             reason=reason,
             action="Watching",
             note=note,
+            # Amounts and processes differ from look to look: whose it is does not.
+            cause=f"{holder.container} {holder.gpu} {how}",
         )
 
     def _note_foreign(self, node: NodeDevices, foreign: Mapping[str, Foreign]) -> None:
@@ -232,6 +235,7 @@ class Watchdog:
                     f"GPU {device.index}: {others.mib} MiB are held by processes that were given none of it: "
                     f"{_some(map(self._named, others.pids, others.pids.values()))}. {told_mib} MiB are kept out of "
                     "what is given to pods",
+                    cause=f"GPU {device.index}",
                 )
             elif before[device.uuid] and not told_mib:
                 self._tell(

@@ -29,6 +29,7 @@ from gpushare.playground.cluster.isolation import in_one_folder
 from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.presence import announce
+from gpushare.playground.cluster.scraping import Targets
 from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
 from gpushare.playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare.playground.kubelet.settings import node_address
@@ -37,6 +38,8 @@ _START_S: Final = 60.0
 #: The taint of a node that has not told yet that it is ready.
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _POLL_S: Final = 0.02
+#: As the chart has it: kube-scheduler leaves it to the extender to count these.
+EXTENDER_COUNTS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 
 
 class Cluster:
@@ -57,7 +60,7 @@ class Cluster:
         images: Path | None = None,
         control: Control | None = None,
         isolation: Path | None = None,
-        ignored: Sequence[str] = (),
+        ignored: Sequence[str] = EXTENDER_COUNTS,
         dashboard: bool = False,
     ) -> None:
         self.nodes = tuple(nodes)
@@ -119,6 +122,7 @@ class Cluster:
             (self.state / folder).mkdir()
         if self._isolation is not None:
             in_one_folder(self._isolation, self.state / "isolation")
+        self._targets = Targets(self.state)
         await self.control.count(self.counting)
         await self.control.start()
         self.parts.update(self.control.parts)
@@ -133,6 +137,7 @@ class Cluster:
         # Started again, it must be where kube-scheduler calls it.
         address = f"127.0.0.1:{port_file.read_text().strip()}"
         self.parts["extender"].arguments[-1] = address
+        self._targets.add(address, "gpushare-scheduler")
         await self.control.start_scheduling(f"http://{address}/gpushare", self._ignored)
         self.parts.update(self.control.parts)
         await announce(self.kubeconfig, f"http://{address}")
@@ -199,6 +204,7 @@ class Cluster:
         agent += ["--metrics-listen", figures_at]
         with (self.state / "agents").open("a") as agents:
             agents.write(f"{node.name} {figures_at}\n")
+        self._targets.add(figures_at, "gpushare-node-agent", node=node.name)
         if self._isolation is not None:
             agent += ["--isolation", "auto", "--isolation-dir", str(root / "isolation" / "containers")]
             agent += ["--isolation-library-dir", str(self.state / "isolation")]

@@ -1,0 +1,120 @@
+"""The reference of the figures for Prometheus, read from the code that makes them: name, kind, labels, what it is."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpushare.nodeagent.exporter import FAMILIES
+from gpushare.scheduler.gpu_table import LABELS as GPU_LABELS
+
+_HEAD: Final = """\
+# Metrics
+
+Every figure that a part of gpushare gives to Prometheus under `/metrics`, read from the code. This page is generated: `make docs` writes
+it. How they are scraped, the alerts and the dashboard: [metrics](../guide/metrics.md).
+"""
+#: Title, what is said of the part, its room.
+_PARTS: Final = (
+    ("Node agent", "On each node that shares, of its GPUs and containers and of itself.", "nodeagent"),
+    ("Scheduler", "Of the extender; kube-scheduler beside it has its own, on port 10259.", "scheduler"),
+    ("Webhook", "Of clusters that need it.", "admission"),
+)
+_KINDS: Final = {
+    "Counter": "counter",
+    "Gauge": "gauge",
+    "watch": "gauge",
+    "watch_by": "gauge",
+    "Column": "gauge",
+    "Histogram": "histogram",
+    "Durations": "histogram",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Figure:
+    """One family. ``name`` is as it is scraped."""
+
+    name: str
+    kind: str
+    text: str
+    labels: tuple[str, ...]
+
+
+def page(package: Path) -> str:
+    """The page's Markdown, from the package ``gpushare`` at ``package``."""
+    parts = [_HEAD]
+    for title, told, room in _PARTS:
+        found = sorted(figures(package / room))
+        if room == "nodeagent":
+            found = [
+                Figure(name, kind, text, labels) for name, (kind, text, labels) in FAMILIES.items()
+            ] + found
+        parts.append(
+            f"## {title}\n\n{told}\n\n| figure | kind | labels | |\n|---|---|---|---|\n{_rows(found)}"
+        )
+    return "\n".join(parts)
+
+
+def figures(room: Path) -> Iterator[Figure]:
+    """Those that are made by calls in the modules of a room."""
+    for path in sorted(room.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        named = {
+            target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and (found := _figure(node, named)) is not None:
+                yield found
+
+
+def _figure(call: ast.Call, named: dict[str, ast.expr]) -> Figure | None:
+    made_by = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    texts = [_text(one) for one in call.args]
+    if made_by == "Family":
+        kind, texts, rest = texts[0] if texts else "", texts[1:], call.args[3:]
+    else:
+        kind, rest = _KINDS.get(made_by, ""), call.args[2:]
+    if not kind or len(texts) < 2 or not texts[0].startswith("gpushare_"):
+        return None
+    labels = GPU_LABELS if made_by == "Column" else _labels(rest, named)
+    total = "_total" if made_by == "Counter" else ""
+    return Figure(texts[0] + total, kind, texts[1], labels)
+
+
+def _labels(rest: list[ast.expr], named: dict[str, ast.expr]) -> tuple[str, ...]:
+    found: list[str] = []
+    for one in rest:
+        match one:
+            case ast.Constant(value=str(text)):
+                found.append(text)
+            case ast.List(elts=several) | ast.Tuple(elts=several):
+                found += _labels(several, named)
+            case ast.Starred(value=ast.Name(id=name)) if name in named:
+                found += _labels([named[name]], named)
+    return tuple(found)
+
+
+def _text(node: ast.expr) -> str:
+    """What a string is; ``KIND`` for what is filled in, by the name that it has in the code."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(one) for one in parts)
+        case ast.FormattedValue(value=ast.Name(id=name)):
+            return name.upper()
+        case _:
+            return ""
+
+
+def _rows(found: list[Figure]) -> str:
+    return "".join(
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.text} |\n"
+        for one in found
+    )

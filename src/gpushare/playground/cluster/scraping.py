@@ -1,0 +1,23 @@
+"""Where each part of a playground says its figures: a file of targets as Prometheus reads it (``file_sd_configs``)."""
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+FILE: Final = "metrics.json"
+
+
+class Targets:
+    """The file in the folder ``state``, written anew with each target that is added."""
+
+    def __init__(self, state: Path) -> None:
+        self.path = state / FILE
+        self._groups: list[dict[str, object]] = []
+
+    def add(self, address: str, job: str, **labels: str) -> None:
+        """``http://ADDRESS/metrics`` is there from now on."""
+        self._groups.append({"targets": [address], "labels": {"job": job, **labels}})
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(self._groups, indent=1) + "\n")
+        os.replace(new, self.path)

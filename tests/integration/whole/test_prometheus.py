@@ -1,0 +1,187 @@
+"""A real Prometheus scrapes the playground: every figure, every panel of the dashboard and every rule has something to say."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from gpushare.model import names
+from gpushare.playground import gpus
+from tests.integration.whole.prometheus import RULES, Prometheus, program, running_prometheus
+from tests.integration.whole.seen import record_of, waits_because
+from tests.integration.whole.world import CHECKOUT, World, gpu_pod, run, shared_node, until, world
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NODE: Final = "four"
+DASHBOARD: Final = CHECKOUT / "charts" / "ack-ai-installer" / "files" / "dashboard.json"
+EXAMPLE: Final = CHECKOUT / "examples" / "05-core-mem.yaml"
+#: A metric of another's name may break Prometheus' style, as the other does.
+_REMARK: Final = re.compile(r"DCGM_\w+ label names should be written in 'snake_case' not 'camelCase'")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, Prometheus]]:
+    """A container that computes and was refused memory, one that uses none, a pod that waits, a GPU with an XID."""
+    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True) as seen:
+        assert (await seen.kubectl("apply", "-f", str(EXAMPLE))).code == 0
+        await seen.create(
+            gpu_pod("idle", 3, limits={names.GPU_CORE: 10}), gpu_pod("big", 20, limits={names.GPU_CORE: 10})
+        )
+        await seen.run_all("idle")
+        await seen.pods.until(lambda: bool(waits_because(seen.pod("big"))), "big waits")
+
+        async def refused() -> bool:
+            return (
+                "OUT_OF_MEMORY" in (await seen.kubectl("exec", "job/cuda-sample", "--", "take-memory")).text
+            )
+
+        await until(refused, "memory is refused")
+        good = gpus.preset("core-mem-4", NODE)
+        broken = (*good.gpus[:3], replace(good.gpus[3], xids={79: 1}))
+        gpus.write(seen.cluster.gpu_file(NODE), replace(good, gpus=broken))
+        folder = tmp_path_factory.mktemp("prometheus")
+        async with running_prometheus(folder, seen.cluster.state / "metrics.json") as prometheus:
+            await prometheus.until("sum(up) == 2", "both parts are scraped")
+            yield seen, prometheus
+
+
+async def test_every_panel_of_the_dashboard_shows_something(busy: tuple[World, Prometheus]) -> None:
+    _, prometheus = busy
+    panels = [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
+    assert len(panels) > 20
+    for panel in panels:
+        for target in panel["targets"]:
+            asked = target["expr"].replace("$__rate_interval", "10s")
+            asked = asked.replace("$node", ".*").replace("$namespace", ".*")
+            assert "$" not in asked
+            found = await prometheus.until(asked, panel["title"])
+            legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            named = set().union(*(one["metric"].keys() for one in found))
+            assert legend <= named | {"xid", "reason"}, (panel["title"], legend, named)
+
+
+async def test_variables_of_the_dashboard_have_values(busy: tuple[World, Prometheus]) -> None:
+    _, prometheus = busy
+    asked = [one for one in json.loads(DASHBOARD.read_text())["templating"]["list"] if one["type"] == "query"]
+    told = {}
+    for one in asked:
+        match = re.fullmatch(r"label_values\((\w+), (\w+)\)", one["definition"])
+        assert match
+        told[one["name"]] = {
+            found["metric"][match[2]] for found in await prometheus.until(match[1], "variable")
+        }
+    assert told == {"node": {NODE}, "namespace": {"default"}}
+
+
+async def test_every_rule_is_evaluated_without_an_error(busy: tuple[World, Prometheus]) -> None:
+    _, prometheus = busy
+    written = {
+        rule["alert"]
+        for path in RULES
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+    }
+
+    async def evaluated() -> list[Any]:
+        groups = (await prometheus.get("rules"))["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        return rules if all(rule["health"] != "unknown" for rule in rules) else []
+
+    rules = await until(evaluated, "all rules were evaluated")
+    assert {rule["name"] for rule in rules} == written
+    assert {rule["health"] for rule in rules} == {"ok"}, rules
+
+
+async def test_a_gpu_with_an_xid_is_told_by_metrics_and_alert(busy: tuple[World, Prometheus]) -> None:
+    _, prometheus = busy
+    (healthy,) = await prometheus.until("gpushare_gpu_healthy == 0", "one GPU is out of service")
+    assert healthy["metric"]["gpu"] == "3"
+    assert await prometheus.until('gpushare_gpu_xid_errors_total{gpu="3", xid="79"} == 1', "the XID")
+    assert await prometheus.until('DCGM_FI_DEV_XID_ERRORS{gpu="3"} == 79', "under DCGM's name")
+    (alert,) = await prometheus.until('ALERTS{alertname="GPUUnhealthy"}', "the alert waits for its time")
+    assert alert["metric"]["alertstate"] == "pending"
+
+
+async def test_figures_of_containers_agree_with_what_was_given_and_done(
+    busy: tuple[World, Prometheus],
+) -> None:
+    seen, prometheus = busy
+    idle = 'namespace="default", pod="idle", container="main"'
+    (given,) = await prometheus.until(
+        f"gpushare_container_memory_given_bytes{{{idle}}}", "what idle was given"
+    )
+    (record,) = record_of(seen.pod("idle"))
+    assert int(given["value"][1]) == record["mib"] << 20
+    (core,) = await prometheus.query(f"gpushare_container_compute_given_ratio{{{idle}}}")
+    assert core["value"][1] == "0.1"
+    busy_one = 'namespace="default", container="cuda-sample"'
+    assert await prometheus.until(f"gpushare_container_memory_refused_total{{{busy_one}}} >= 1", "refused")
+    assert await prometheus.until(
+        f"rate(gpushare_container_gpu_seconds_total{{{busy_one}}}[10s]) > 0.05", "GPU time"
+    )
+    assert await prometheus.until(
+        f"rate(gpushare_container_compute_throttled_seconds_total{{{busy_one}}}[10s]) > 0.05",
+        "waits for its share",
+    )
+    # The ledger and the node agents count the same.
+    both = (
+        "sum(gpushare_scheduler_gpu_memory_given_bytes) == sum(gpushare_gpu_memory_given_bytes) "
+        "and sum(gpushare_gpu_memory_given_bytes) > 0"
+    )
+    assert await prometheus.until(both, "the ledger and the agent agree")
+    by_gpu = "gpushare_scheduler_gpu_memory_given_bytes == on (node, gpu) group_left () gpushare_gpu_memory_given_bytes"
+    assert len(await prometheus.until(f"count({by_gpu}) == 4", "GPU by GPU")) == 1
+
+
+async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple[World, Prometheus]) -> None:
+    seen, prometheus = busy
+    (size,) = await prometheus.until('gpushare_scheduler_pods_waiting{reason="size"} > 0', "big is counted")
+    assert size["value"][1] == "1"
+
+    async def described() -> str:
+        text = (await seen.kubectl("describe", "pod", "big")).out
+        return text if "GPUShareWaiting" in text else ""
+
+    text = await until(described, "kubectl describe pod says why")
+    (line,) = [one for one in text.splitlines() if "GPUShareWaiting" in one]
+    assert "waits for aliyun.com/gpu-mem: 20" in line
+    assert "the largest GPU has 15 GiB" in line
+    assert "What would help: " in line
+
+
+async def test_promtool_finds_nothing_wrong_with_any_part(
+    busy: tuple[World, Prometheus], tmp_path: Path
+) -> None:
+    seen, _ = busy
+    targets = [
+        one
+        for group in json.loads((seen.cluster.state / "metrics.json").read_text())
+        for one in group["targets"]
+    ]
+    assert len(targets) == 2
+    for target in targets:
+        text = await scraped(target)
+        assert text.startswith("# HELP")
+        checked = await run(program("promtool"), "check", "metrics", stdin=text)
+        remarks = [line for line in checked.text.splitlines() if line and not _REMARK.fullmatch(line)]
+        assert remarks == [], target
+        ours = "".join(f"{line}\n" for line in text.splitlines() if "DCGM_" not in line)
+        assert (await run(program("promtool"), "check", "metrics", stdin=ours)).code == 0
+
+
+async def scraped(target: str) -> str:
+    host, _, port = target.partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET /metrics HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 200")
+    return body.decode()
