@@ -27,7 +27,6 @@ ROOMS: Final = (
 INTERNAL: Final = {
     "*/options.py": "declarations of options: --help and the page about configuration show them",
     "config/__main__.py:_EPILOG": "part of --help",
-    "dashboard/__main__.py:_RIGHTS": "part of --help",
     "dashboard/access.py": "cookies, and the one option of the token",
     "settings/kinds.py": "words for what an option may be, within other messages",
     "settings/reading.py": "part of --help",
@@ -39,7 +38,6 @@ INTERNAL: Final = {
     "scheduler/cycle_log.py": "lines of the log",
     "scheduler/gpu_table.py": "the form of metrics",
     "scheduler/telling.py": "the record of a decision, which is shown in full by --why",
-    "admission/__main__.py:_RIGHTS": "part of --help",
     "inspect/completion.py": "scripts for shells, and their short words for flags",
     "inspect/arguments.py:HELP": "the help itself",
     "inspect/fragments.py:_HEAD": "a table's head",
