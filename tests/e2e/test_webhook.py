@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -20,6 +21,9 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from gpushare.kube.access import load_access
 from gpushare.model import names
@@ -292,6 +296,24 @@ def test_own_namespaces_are_left_alone(api: Api) -> None:
     assert left.body["spec"]["schedulerName"] == "default-scheduler"
 
 
+def test_who_is_let_in_is_logged_with_the_name_and_the_uid_that_the_pod_was_given(
+    api: Api, webhook: Webhook
+) -> None:
+    """The API server gives them before it asks those who validate: one search then shows a pod's whole way."""
+    submitted = pod(CASES["memory"], "")
+    submitted["metadata"] = {"generateName": "named-", "namespace": "default"}
+    answer = api.create(submitted)
+    assert answer.taken, answer.message
+    made = answer.body["metadata"]
+    key = f"pod default/{made['name']}: admitted for "
+
+    def logged() -> bool:
+        lines = [line for line in webhook.log().splitlines() if key in line]
+        return bool(lines) and all(line.endswith(f"request={made['uid']}") for line in lines)
+
+    wait_for("it is logged", logged)
+
+
 # --- certificates --------------------------------------------------------------------------------------
 
 
@@ -327,6 +349,51 @@ def test_a_rotation_is_never_noticed(api: Api, webhook: Webhook) -> None:
     webhook.stop()
     webhook.start("--period", "0.5")
     wait_for("ready again", webhook.ready)
+
+
+def test_the_doctor_names_a_certificate_that_has_expired(
+    api: Api, webhook: Webhook, product: Product
+) -> None:
+    def found() -> set[tuple[str, str]]:
+        ran = product.run(sys.executable, "-m", "gpushare", "doctor", "-o", "json")
+        findings = json.loads(ran.out)["findings"]
+        # No chart is installed whole here: that is told, too.
+        return {(one["state"], one["subject"]) for one in findings if one["check"] == "certificate"}
+
+    assert found() == {("ok", "")}
+    webhook.stop()
+    old = base64.b64encode(expired()).decode()
+    for kind, one in zip(KINDS, configurations(api), strict=True):
+        patch = [
+            {"op": "replace", "path": f"/webhooks/{at}/clientConfig/caBundle", "value": old}
+            for at in range(len(one["webhooks"]))
+        ]
+        product.kubectl("patch", kind, NAME, "--type=json", "-p", json.dumps(patch))
+    said = found()
+    assert {state for state, _ in said} == {"fault"}
+    assert ("fault", "webhook requests.gpushare.dev") in said
+    webhook.start("--period", "0.5")
+    wait_for("ready again", webhook.ready)
+    wait_for("it is asked", lambda: refused(api))
+    assert found() == {("ok", "")}
+
+
+def expired() -> bytes:
+    """An authority that has ended, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "old")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=2))
+        .not_valid_after(now - timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    return made.public_bytes(Encoding.PEM)
 
 
 def test_two_replicas_share_one_certificate_and_one_of_them_renews_it(

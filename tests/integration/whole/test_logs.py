@@ -37,7 +37,7 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
             f"pod {key}: filter: 2 of 2 nodes fit",
             f"pod {key}: prioritize: ",
             f"pod {key}: bound to node {node}: 3 units of GPU 0",
-            f"pod {key}, container main: given 3 of aliyun.com/gpu-mem of GPU 0",
+            f"pod {key}, container main: given 3 units of GPU 0",
             f"pod {key} runs",
         ]
 
