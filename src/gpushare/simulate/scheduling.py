@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True):
     policy: Placement = Placement.BINPACK
     isolated_cap: int = 16
     unit: MemoryUnit = MemoryUnit.GIB
-    counts_alone: bool = False
+    counts_alone: bool = True
     seed: int = 0
 
 
