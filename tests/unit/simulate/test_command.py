@@ -44,7 +44,10 @@ def test_tables_say_where_pods_land_and_why_others_wait(
     assert main(["--snapshot", snapshot, "-f", file]) == 3
     out, err = capsys.readouterr()
     assert "default    Deployment web  10 GiB  3     3       a (2), b" in out
-    assert "default/Pod big  1     0/2 nodes are available: 2 Insufficient aliyun.com/gpu-mem." in out
+    assert (
+        "default/Pod big  1     0/2 nodes are available: 2 asks for 20 GiB, the largest GPU has 15 GiB."
+        in out
+    )
     assert "GPU memory given: 0 of 47 GiB (0%) before, 32 GiB (66%) after." in out
     assert "4 pods were looked at, 1 wait. Policy: binpack." in out
     assert err == "gpushare simulate: Service s is passed over: it makes no pods that are simulated\n"
