@@ -89,6 +89,7 @@ images: $(STAMPS)/run ## Write the container images into build/images/ (Debian o
 	@$(BIN)/python -m images $(or $(ARGS),all)
 
 bench: $(STAMPS)/test fakegpu isolation proto ## Measure, write build/figures/bench.json, compare with benchmarks/budgets.json
+	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks $(ARGS)
 
 bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-in driver; writes build/figures/isolation.json (ARGS="cost --quick"; PEER="NAME:ENV=... LD_PRELOAD=...")
@@ -103,7 +104,7 @@ bench-placement: $(STAMPS)/test ## GPU allocation per placement policy on the op
 gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; ARGS="--section memory --out DIR")
 	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(ARGS)
 
-docs: $(STAMPS)/docs ## Build the documentation as a site into build/site, with every link checked
+docs: $(STAMPS)/docs proto ## Build the documentation as a site into build/site, with every link checked
 	@PYTHONPATH="src:." $(BIN)/python -m documentation
 
 docs-test: $(STAMPS)/test fakegpu isolation proto ## Type every command of the documentation into a playground (DOCS_ARGS="-k tutorial" narrows)
