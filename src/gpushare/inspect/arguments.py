@@ -98,8 +98,9 @@ _KUBECTL_VALUED: Final = frozenset(
         "--cache-dir",
     }
 )
-#: Flags that take a value.
+#: Flags that take a value, and all of our own.
 VALUED: Final = _OWN_VALUED | _KUBECTL_VALUED
+OWN: Final = _OWN_SWITCHES | _OWN_VALUED
 _POD_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _TRUE: Final = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
 _SHORTEST_INTERVAL_S: Final = 0.1

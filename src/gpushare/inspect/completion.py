@@ -14,7 +14,8 @@ from gpushare.inspect.errors import UsageError
 
 _LIST_S: Final = 3.0
 SHELLS: Final = ("bash", "zsh", "fish", "kubectl")
-_FLAGS: Final = {
+#: Every flag of our own, and the most used of kubectl's.
+FLAGS: Final = {
     "--details": "a row per pod; every node's answer with --why",
     "--output": "wide, json or yaml",
     "--watch": "stay, and show again on every change",
@@ -117,7 +118,7 @@ def _candidates(before: Sequence[str], typed: str) -> "list[tuple[str, str]]":
         return _values(last, before)
     if typed.startswith("-"):
         valued = arguments.VALUED
-        return [(name + ("=" if name in valued else ""), what) for name, what in _FLAGS.items()]
+        return [(name + ("=" if name in valued else ""), what) for name, what in FLAGS.items()]
     if before and before[0] == "completion":
         return [(shell, "") for shell in SHELLS] if len(before) == 1 else []
     words = [("completion", "a script for bash, zsh or fish")] if not before else []

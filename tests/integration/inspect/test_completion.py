@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.inspect.completion import SHELLS
+from gpushare.inspect import arguments
+from gpushare.inspect.completion import FLAGS, SHELLS
 from tests.integration.inspect.conftest import BIN, DEADLINE_S, ScriptedKubectl
 
 ROOT = Path(__file__).parents[3]
@@ -52,7 +53,7 @@ def ran(command: list[str], script: str, environment: dict[str, str]) -> str:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("--w",), "--watch --why= --waiting"),
+        (("--w",), "--watch --why= --waiting --window="),
         (("--output", "=", "js"), "json"),
         (("--output", "="), "wide json yaml"),
         (("-o", ""), "wide json yaml"),
@@ -87,6 +88,7 @@ def test_fish_completes(environment: dict[str, str]) -> None:
         "--waiting\tthe pods that wait, with reason and remedy",
         "--watch\tstay, and show again on every change",
         "--why=\tthe scheduler's decision about a pod",
+        "--window=\thow far back to ask it",
         "--output=yaml",
         "train-0\tpod",
         "train-1\tpod",
@@ -151,3 +153,7 @@ def test_another_shell_is_named(environment: dict[str, str]) -> None:
     )
     assert done.returncode == 2
     assert ", ".join(SHELLS) in done.stderr
+
+
+def test_every_flag_of_our_own_is_offered() -> None:
+    assert FLAGS.keys() >= arguments.OWN

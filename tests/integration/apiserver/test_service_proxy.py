@@ -1,0 +1,72 @@
+"""``services/NAME/proxy`` of the playground's API server: asked by the real kubectl, answered by who is behind the Service."""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from tests.integration.apiserver.conftest import Kubectl
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """A server that says what it was asked."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/missing":
+            return web.Response(status=404, text="nothing here")
+        return web.json_response({"path": request.path, "query": dict(request.query)})
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield runner.addresses[0][1]
+    await runner.cleanup()
+
+
+async def published(kubectl: Kubectl, port: int, *addresses: str) -> None:
+    metadata = {"name": "told", "namespace": "default"}
+    ports = [{"name": "health", "port": port}]
+    subset = {"addresses": [{"ip": one} for one in addresses], "ports": ports}
+    items = [
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}},
+        {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": metadata,
+            "subsets": [subset] if addresses else [],
+        },
+    ]
+    await kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+
+def path(name: str, rest: str = "a/b?c=d") -> str:
+    return f"/api/v1/namespaces/default/services/{name}/proxy/{rest}"
+
+
+async def test_a_get_is_passed_on_to_the_port_that_is_named(kubectl: Kubectl, port: int) -> None:
+    await published(kubectl, port, "127.0.0.1")
+    for name in ("told", "told:health", f"told:{port}", "http:told:health", ":told:health"):
+        answer = await kubectl("get", "--raw", path(name))
+        assert answer.json == {"path": "/a/b", "query": {"c": "d"}}, (name, answer.err)
+
+
+async def test_what_cannot_be_reached_is_named(kubectl: Kubectl, port: int) -> None:
+    await published(kubectl, port, "127.0.0.1")
+    for name, rest, words in (
+        ("other", "", 'services "other" not found'),
+        ("told:other", "", 'no endpoints available for service "told:other"'),
+        ("ftp:told:health", "", "invalid service request"),
+        ("https:told:health", "", "error trying to reach service"),
+        ("told", "missing", "the server could not find the requested resource"),
+    ):
+        answer = await kubectl("get", "--raw", path(name, rest), code=1)
+        assert words in answer.err
+    assert "not allow" in (await kubectl("delete", "--raw", path("told"), code=1)).err
+
+
+async def test_a_service_without_endpoints_says_so(kubectl: Kubectl, port: int) -> None:
+    await published(kubectl, port)
+    assert "no endpoints available" in (await kubectl("get", "--raw", path("told"), code=1)).err
