@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from gpushare import __version__
-from gpushare.putting_off import putting_off
+from gpushare.putting_off import initialize_later, putting_off
 
 #: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.
 GROUPS: Final = {
@@ -88,8 +88,10 @@ def _help() -> str:
 def _load(module: str) -> ModuleType:
     """Import without collecting garbage: an import makes much and leaves none, and start-up is waited for.
 
-    Patterns, of which libraries have a hundred and use ten, are compiled when they are used.
+    Patterns, of which libraries have a hundred and use ten, are compiled when they are used, and what prometheus_client brings
+    along to serve by itself is not read.
     """
+    initialize_later("prometheus_client", "values")
     gc.disable()
     try:
         with putting_off(patterns=True):

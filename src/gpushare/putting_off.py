@@ -6,6 +6,7 @@ stands in for a name or a pattern reads the real one at its first use, and is it
 """
 
 import importlib
+import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -61,6 +62,21 @@ class _StandIn(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
+class _LatePackage(ModuleType):
+    """A package whose modules can be imported, and whose own ``__init__`` is run when something of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in self.__dict__["_modules"]:
+            return importlib.import_module(f"{self.__name__}.{name}")
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        assert self.__spec__ is not None
+        assert self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
 class _LatePattern:
     """A pattern that is compiled when it is first used."""
 
@@ -99,7 +115,12 @@ def putting_off(
     standing = {
         name: _StandIn(name, taken) for name, taken in (parts or {}).items() if name not in sys.modules
     }
-    sys.modules.update(standing)
+    for name, one in standing.items():
+        sys.modules[name] = one
+        package, _, child = name.rpartition(".")
+        if package in sys.modules:
+            # Who says ``import package.child`` looks for it there.
+            setattr(sys.modules[package], child, one)
     before = re.compile
     if patterns:
         re.compile = _compile_later
@@ -110,6 +131,19 @@ def putting_off(
         for name, one in standing.items():
             if sys.modules.get(name) is one:
                 del sys.modules[name]
+
+
+def initialize_later(package: str, *modules: str) -> None:
+    """Have the ``__init__`` of a top package run only when something of it is asked for, and not of its modules.
+
+    ``modules`` are those that its modules ask the package itself for. A package that was imported before, or that there is
+    not, stays as it is.
+    """
+    if package in sys.modules or (spec := importlib.util.find_spec(package)) is None:
+        return
+    made = sys.modules[package] = importlib.util.module_from_spec(spec)
+    made.__dict__["_modules"] = modules
+    made.__class__ = _LatePackage
 
 
 def _compile_later(pattern: Any, flags: Any = 0) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.putting_off import putting_off
+from gpushare.putting_off import initialize_later, putting_off
 
 PART = """
 READ = []
@@ -138,3 +138,66 @@ def test_patterns_are_compiled_at_once_again_after_a_failure() -> None:
     with pytest.raises(RuntimeError), putting_off(patterns=True):
         raise RuntimeError
     assert isinstance(re.compile("a"), re.Pattern)
+
+
+PACKAGE = """
+from package.front import whole
+from . import apart
+"""
+FRONT = """
+from . import apart
+def whole():
+    return apart.READ
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    for name, text in (("__init__", PACKAGE), ("front", FRONT), ("apart", "READ = 1"), ("beside", "")):
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "package"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("package")
+def test_a_module_is_imported_without_what_its_package_would_import() -> None:
+    initialize_later("package")
+    import package.beside  # type: ignore[import-not-found]
+
+    assert "package.front" not in sys.modules
+    assert not hasattr(package, "__wrapped__")
+    assert package.whole() == 1
+    assert type(package) is ModuleType
+
+
+@pytest.mark.usefixtures("package")
+def test_modules_of_a_package_may_ask_it_for_others() -> None:
+    initialize_later("package", "apart")
+    from package.front import whole  # type: ignore[import-not-found]
+
+    assert whole() == 1
+    assert "whole" not in sys.modules["package"].__dict__
+
+
+@pytest.mark.usefixtures("package")
+def test_a_package_that_was_imported_or_is_not_there_stays_as_it_is() -> None:
+    import package
+
+    initialize_later("package")
+    assert type(package) is ModuleType
+    assert sys.modules["package"] is package
+    initialize_later("package_that_is_not_there")
+    assert "package_that_is_not_there" not in sys.modules
+
+
+@pytest.mark.usefixtures("library")
+def test_a_part_is_found_by_its_full_name_too() -> None:
+    import library  # type: ignore[import-not-found]
+
+    with putting_off({"library.part": ()}):
+        import library.part
+    assert library.part.double(2) == 4

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from prometheus_client import Counter, Histogram
+from prometheus_client.metrics import Counter, Histogram
 
 from gpushare.serving.probes import Exposition
 

@@ -123,7 +123,12 @@ class DashboardApp:
         if not self._guard.admits(scope["headers"]):
             raise Refusal(401, "log in first, or send the token: Authorization: Bearer TOKEN")
         asked = Asked(
-            {name: values[0] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+            {
+                name: values[0]
+                for name, values in parse_qs(
+                    scope["query_string"].decode("latin-1"), keep_blank_values=True
+                ).items()
+            }
         )
         if path == "/api/events":
             await self._events(scope, receive, send, asked)

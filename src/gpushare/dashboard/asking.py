@@ -1,5 +1,6 @@
 """GET requests to parts of ours: bounded in time, in size and in number."""
 
+import os
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -57,6 +58,7 @@ class Asking:
         except TimeoutError:
             raise CannotAsk(f"{url}: no answer within {_TIMEOUT_S:.0f} s") from None
         except aiohttp.ClientConnectorError as error:
-            raise CannotAsk(f"{url}: {error.os_error.strerror or 'it cannot be reached'}") from error
+            why = os.strerror(error.errno) if error.errno else "it cannot be reached"
+            raise CannotAsk(f"{url}: {why}") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise CannotAsk(f"{url}: {str(error) or type(error).__name__}") from error

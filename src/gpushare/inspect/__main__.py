@@ -17,5 +17,12 @@ def main(argv: list[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def complete(argv: "list[str] | None" = None) -> int:
+    """kubectl asks this as ``kubectl_complete-inspect-cgpu`` for the words that may come next; the last line is for it."""
+    code = main(["__complete", *(sys.argv[1:] if argv is None else argv)])
+    print(":4")
+    return code
+
+
 if __name__ == "__main__":
     sys.exit(main())

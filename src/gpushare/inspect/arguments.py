@@ -15,6 +15,7 @@ Show how the GPU memory of the cluster's nodes is shared out.
 
 Usage:
   kubectl inspect cgpu [NODE] [flags]
+  kubectl inspect cgpu completion bash|zsh|fish
 
 Examples:
   kubectl inspect cgpu                  # a row per node
@@ -25,6 +26,10 @@ Examples:
   kubectl inspect cgpu -w               # again whenever something changes
   kubectl inspect cgpu --fragmentation  # who waits although there is room in all, and what would have to move
   kubectl inspect cgpu --advise         # what workloads should ask for, by what they have used
+  kubectl inspect cgpu --why POD        # why this pod is where it is, or waits, as the scheduler decided it
+  kubectl inspect cgpu --waiting        # every pod that waits: since when, why, what would let it in
+  kubectl inspect cgpu --pods           # every pod on a GPU: what it was given, and what it really uses
+  kubectl inspect cgpu --top            # the same, live, who uses most first
 
 Flags:
   -d, --details             a row per pod
@@ -37,6 +42,11 @@ Flags:
       --least-history=TIME  that a pod must have been seen for: 90s, 30m, 1h (default), 1d
       --prometheus=URL      ask it for what was used, not the node agents; a path is asked through the API server
       --window=TIME         how far back to ask it (default 7d)
+      --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME); with -d every node's answer
+      --waiting             the pods that wait, with reason and remedy
+      --pods                the pods on GPUs, with real use beside what they were given
+      --top                 the same, live; keys: m by memory, c by compute, q to leave
+      --scheduler=NAMESPACE/NAME  the Service of the scheduler (default kube-system/ack-co-scheduler)
   -n, --namespace=NAME      name only the pods of this namespace; sums stay those of all pods
   -A, --all-namespaces      name the pods of all namespaces (the default)
   -h, --help                this text
@@ -45,7 +55,7 @@ Handed on to kubectl: --context --kubeconfig --cluster --user --server (-s) --to
   --as-uid --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify
   --tls-server-name --request-timeout --cache-dir --disable-compression --match-server-version
 
-$KUBECTL names the kubectl to use, if it is not the one on PATH.
+$KUBECTL names the kubectl to use, if it is not the one on PATH. Colours are for terminals alone; $NO_COLOR turns them off.
 Exit status: 0 shown, 1 not possible (the reason is on stderr), 2 wrong command line.
 """
 
@@ -58,9 +68,14 @@ _SWITCHES: Final = {
     "-h": "--help",
 }
 _VALUED: Final = {"-o": "--output", "-n": "--namespace", "-s": "--server"}
-_OWN_SWITCHES: Final = frozenset((*_SWITCHES.values(), "--fragmentation", "--advise"))
+#: What is shown in place of nodes; one of them.
+VIEWS: Final = ("--fragmentation", "--advise", "--why", "--waiting", "--pods", "--top")
+SCHEDULER: Final = "kube-system/ack-co-scheduler"
+_OWN_SWITCHES: Final = frozenset(
+    (*_SWITCHES.values(), "--fragmentation", "--advise", "--waiting", "--pods", "--top")
+)
 _ADVICE: Final = ("--margin", "--least-history", "--prometheus", "--window")
-_OWN_VALUED: Final = frozenset({"--output", "--namespace", "--interval", *_ADVICE})
+_OWN_VALUED: Final = frozenset({"--output", "--namespace", "--interval", "--why", "--scheduler", *_ADVICE})
 _KUBECTL_SWITCHES: Final = frozenset(
     {"--insecure-skip-tls-verify", "--disable-compression", "--match-server-version"}
 )
@@ -83,6 +98,9 @@ _KUBECTL_VALUED: Final = frozenset(
         "--cache-dir",
     }
 )
+#: Flags that take a value.
+VALUED: Final = _OWN_VALUED | _KUBECTL_VALUED
+_POD_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _TRUE: Final = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
 _SHORTEST_INTERVAL_S: Final = 0.1
 _LONGEST_INTERVAL_S: Final = 86_400.0
@@ -102,6 +120,11 @@ class Options(NamedTuple):
     advise: bool = False
     advice: tuple[tuple[str, str], ...] = ()
     """How to advise, by the names of flags, as they were written."""
+    view: str = ""
+    """``why``, ``waiting``, ``pods`` or ``top``; empty for nodes."""
+    pod: str = ""
+    """``namespace/name`` of the pod of ``--why``."""
+    scheduler: str = SCHEDULER
     kubectl_flags: tuple[str, ...] = ()
 
 
@@ -138,19 +161,57 @@ def parse(arguments: Sequence[str]) -> Options:
     advice = tuple((name, values[name]) for name in _ADVICE if name in values)
     if advice and not advise:
         raise UsageError("", f"{advice[0][0]} goes with --advise")
+    namespace = None if switches.get("--all-namespaces") else values.get("--namespace") or None
+    view, pod = _view(switches, values, nodes, output)
     return Options(
         node=nodes[0] if nodes else None,
         details=switches.get("--details", False),
         output=output,
         watch=switches.get("--watch", False),
         interval_s=_interval_s(values.get("--interval", "2")),
-        namespace=None if switches.get("--all-namespaces") else values.get("--namespace") or None,
+        namespace=namespace,
         help=switches.get("--help", False),
         fragmentation=fragmentation,
         advise=advise,
         advice=advice,
+        view=view,
+        pod=pod,
+        scheduler=_scheduler(values.get("--scheduler", SCHEDULER)),
         kubectl_flags=tuple(kubectl_flags),
     )
+
+
+def _view(
+    switches: dict[str, bool], values: dict[str, str], nodes: list[str], output: str
+) -> tuple[str, str]:
+    """Which view was asked for, and of which pod; raises ``UsageError``."""
+    asked = [view for view in VIEWS if switches.get(view) or view in values]
+    if len(asked) > 1:
+        raise UsageError("", f"{asked[0]} and {asked[1]} are different views; ask for one of them")
+    if not asked or asked[0] in ("--fragmentation", "--advise"):
+        return "", ""
+    view = asked[0]
+    if nodes:
+        raise UsageError("", f"{view} is about pods: without NODE ({nodes[0]})")
+    if output == "wide" or (switches.get("--details") and view != "--why"):
+        raise UsageError("", f"{view} has no wider form: without {'-o wide' if output == 'wide' else '-d'}")
+    if view == "--top" and (output or switches.get("--watch")):
+        raise UsageError("", "--top is live as it is: without -o and -w; --pods is what programs read")
+    if view != "--why":
+        return view.removeprefix("--"), ""
+    namespace, slash, name = values["--why"].rpartition("/")
+    namespace = namespace if slash else values.get("--namespace") or "default"
+    for part in (namespace, name):
+        if not _POD_NAME.fullmatch(part):
+            raise UsageError("", f"--why {values['--why']}: write the name of a pod, or NAMESPACE/NAME")
+    return "why", f"{namespace}/{name}"
+
+
+def _scheduler(text: str) -> str:
+    namespace, slash, name = text.partition("/")
+    if not slash or not _POD_NAME.fullmatch(namespace) or not _POD_NAME.fullmatch(name):
+        raise UsageError("", f"--scheduler {text}: write NAMESPACE/NAME of a Service")
+    return text
 
 
 def _words(arguments: Sequence[str]) -> Iterator[tuple[str | None, str]]:

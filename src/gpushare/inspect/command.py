@@ -10,12 +10,16 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpushare.inspect.arguments import HELP, Options, parse
 from gpushare.inspect.errors import InspectError, UsageError
 from gpushare.inspect.interrupts import held_back
 from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.listing import begin
+
+if TYPE_CHECKING:
+    from gpushare.inspect.shown import Shown
 
 _PIPE_CLOSED = 141
 
@@ -44,12 +48,24 @@ def _run(arguments: Sequence[str]) -> None:
         raise InspectError("", "standard output is closed; there is nowhere to show anything")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a model's name must not stop the table
+    if arguments and arguments[0] in ("completion", "__complete"):
+        from gpushare.inspect import completion
+
+        answer = completion.script if arguments[0] == "completion" else completion.completed
+        sys.stdout.write(answer(arguments[1:]))
+        sys.stdout.flush()
+        return
     options = parse(arguments)
     if options.help:
         sys.stdout.write(HELP)
         sys.stdout.flush()
         return
     kubectl = Kubectl(options.kubectl_flags)
+    if options.view == "top":
+        with held_back():
+            from gpushare.inspect.top import top
+        top(kubectl, options, sys.stdin, sys.stdout)
+        return
     if options.watch:
         _watch(kubectl, options)
     gc.disable()  # what follows forms no cycles and ends soon: looking for garbage only costs time
@@ -60,10 +76,19 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _show_once(kubectl: Kubectl, options: Options) -> None:
+    if options.view:
+        with held_back():
+            from gpushare.inspect.views import look as look_at
+        _write(look_at(kubectl, options, sys.stdout))
+        return
     with begin(kubectl, options.node) as begun:
         with held_back():
             from gpushare.inspect.show import look
         shown = look(kubectl, options, begun)
+    _write(shown)
+
+
+def _write(shown: "Shown") -> None:
     for remark in shown.remarks:
         _say(remark)
     sys.stdout.write(shown.text)
@@ -75,9 +100,12 @@ def _watch(kubectl: Kubectl, options: Options) -> None:
         from gpushare.inspect.show import look
         from gpushare.inspect.watch import watch
 
+        if options.view:
+            from gpushare.inspect.views import look as look_at
+
     separator = "---\n" if options.output == "yaml" else "" if options.output == "json" else "\n"
     watch(
-        lambda: look(kubectl, options),
+        (lambda: look_at(kubectl, options, sys.stdout)) if options.view else (lambda: look(kubectl, options)),
         sys.stdout,
         sys.stderr,
         interval_s=options.interval_s,

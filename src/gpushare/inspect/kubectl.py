@@ -10,9 +10,12 @@ import selectors
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from gpushare.inspect.errors import KubectlFailed, KubectlMissing
+
+if TYPE_CHECKING:
+    from gpushare.inspect.proxied import Proxied
 
 #: Longest wait for a round of kubectls; the API server's own time is bounded by --request-timeout.
 ROUND_TIMEOUT_S: Final = 60.0
@@ -61,6 +64,25 @@ class Round:
         finally:
             self.end()
         return [call.output for call in self._calls]
+
+    def outcomes(self) -> "list[bytes | KubectlFailed]":
+        """As ``finish``, but a kubectl that failed is no error: what it said takes the place of its answer.
+
+        Those that have not ended in time have failed too, and so has all of the round then.
+        """
+        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        try:
+            self._drain(deadline)
+            for call in self._calls:
+                self._wait(call, deadline)
+        except KubectlFailed as error:
+            return [error for _ in self._calls]
+        finally:
+            self.end()
+        return [
+            KubectlFailed(call.path, _complaint(call)) if call.process.returncode else bytes(call.output)
+            for call in self._calls
+        ]
 
     def __enter__(self) -> "Round":
         return self
@@ -150,6 +172,12 @@ class Kubectl:
     def start(self, *paths: str) -> Round:
         """Start a ``kubectl get --raw`` for each of the paths; raises ``KubectlMissing``."""
         return Round(self._program, self._flags, paths, self._timeout_s)
+
+    def proxied(self) -> "Proxied":
+        """A ``kubectl proxy`` for many questions, as a context; raises ``KubectlMissing``."""
+        from gpushare.inspect.proxied import Proxied
+
+        return Proxied(self._program, self._flags)
 
 
 def _round_timeout_s(limit: str) -> float | None:

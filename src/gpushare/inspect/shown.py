@@ -1,4 +1,4 @@
-"""What the command shows."""
+"""What a look at the cluster comes to."""
 
 from typing import NamedTuple
 
@@ -7,4 +7,4 @@ class Shown(NamedTuple):
     """``text`` for stdout, and ``remarks`` for stderr, a line each."""
 
     text: str
-    remarks: tuple[str, ...]
+    remarks: "tuple[str, ...]"

@@ -114,11 +114,9 @@ def encoded(cluster: ClusterUsage, form: Literal["json", "yaml"], *, namespace: 
     written = document(cluster, namespace=namespace)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(written), indent=2).decode() + "\n"
-    import yaml  # nobody but -o yaml pays for it
+    from gpushare.inspect.written import written as as_yaml  # nobody but -o yaml pays for it
 
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(msgspec.to_builtins(written), Dumper=dumper, sort_keys=False, allow_unicode=True)
-    return text
+    return as_yaml(msgspec.to_builtins(written), form)
 
 
 def _node(node: NodeUsage, namespace: str | None) -> _Node:

@@ -8,7 +8,7 @@ second costs a few writes a minute. All is bounded: what waits, what is remember
 
 import asyncio
 import logging
-import secrets
+import os
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -131,7 +131,7 @@ class EventRecorder:
             known.count += 1
             known.last_ns, known.last_s = now_ns, now_s
         else:
-            name = f"{regarding.name[: _NAME_LIMIT - 17]}.{secrets.token_hex(8)}"
+            name = f"{regarding.name[: _NAME_LIMIT - 17]}.{os.urandom(8).hex()}"
             known = _Known(news, note, regarding.namespace or "default", name, now_ns, now_ns, now_s)
         self._known[news] = known
         if len(self._known) > self._known_limit:
@@ -178,7 +178,7 @@ class EventRecorder:
             if error.not_found and known.written:
                 # The Event has outlived its time in the server; it is told again as a new one.
                 known.written = 0
-                known.name = f"{known.news[0].name[: _NAME_LIMIT - 17]}.{secrets.token_hex(8)}"
+                known.name = f"{known.news[0].name[: _NAME_LIMIT - 17]}.{os.urandom(8).hex()}"
                 known.first_ns, known.count = known.last_ns, 1
                 return 0.0
             if not error.passing and error.status != 401:

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,6 +60,8 @@ async def run_plugin(
         )
     interactive = terminal and plugin.interactive_mode != "Never"
     variables = {**environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": _exec_info(plugin, interactive)}
+    import shutil  # brings compression along, and few have a plugin
+
     program = shutil.which(plugin.command, path=environ.get("PATH"))
     if program is None:
         raise _fault(

@@ -11,7 +11,8 @@ from typing import Final
 from gpushare.putting_off import putting_off
 
 _NAMES = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # where OpenSSL looks for the system's certificates
-#: Cookies, tracing, digests, and the values that attrs can check: module → what others take from it.
+#: Cookies, tracing, digests, values that attrs can check, content types, the environment's proxies, names in other letters than
+#: ours: module → what others take from it.
 _UNUSED: Final = {
     "aiohttp._cookie_helpers": (
         "_COOKIE_CTL_RE",
@@ -42,6 +43,10 @@ _UNUSED: Final = {
         "TraceResponseChunkReceivedParams",
     ),
     "attr.validators": (),
+    "email.parser": ("HeaderParser",),
+    "email.policy": ("HTTP",),
+    "idna": (),
+    "urllib.request": ("getproxies", "proxy_bypass"),
 }
 _usual = {name: os.environ[name] for name in _NAMES if name in os.environ}
 os.environ.update(dict.fromkeys(_NAMES, os.devnull))

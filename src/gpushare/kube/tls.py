@@ -2,7 +2,6 @@
 
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Never
@@ -66,6 +65,8 @@ def _as_file(content: bytes) -> Iterator[str]:
         finally:
             os.close(descriptor)
     else:
+        import tempfile
+
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
             file.flush()

@@ -9,7 +9,7 @@ from itertools import chain, compress, repeat
 
 import numpy as np
 
-from gpushare.arrays import Ints, Mask, Places
+from gpushare.arrays import Index, Ints, Mask, Places
 from gpushare.ledger import several
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.errors import Refused
@@ -44,7 +44,7 @@ class Ledger:
     def __init__(self, *, node_policy: Placement = Placement.BINPACK) -> None:
         self._node_policy = node_policy
         self._nodes: dict[str, NodeBook] = {}
-        self._column_of: dict[str, int] = {}
+        self._column_of = Index(NO_NODE)
         self._columns = Columns()
         self._refusals = Refusals(self._columns)
         self._left = LeftOver(self._columns)
@@ -114,6 +114,10 @@ class Ledger:
         """The node as it was last set, ``None`` if it is not known."""
         book = self._nodes.get(name)
         return None if book is None else book.devices
+
+    def node_names(self) -> list[str]:
+        """Every known node."""
+        return list(self._column_of)
 
     def set_free_cpu(self, name: str, milli: int | None) -> None:
         """How many thousandths of processors a known node's pods leave (``None``: nobody knows)."""
@@ -388,7 +392,7 @@ class Ledger:
     def _places(self, nodes: Sequence[str]) -> Places:
         if self._found is not None and self._found[0] == nodes:
             return self._found[1]
-        at = np.fromiter(map(self._column_of.get, nodes, repeat(NO_NODE)), np.intp, len(nodes))
+        at = self._column_of.places(nodes)
         self._found = (list(nodes), at)
         return at
 

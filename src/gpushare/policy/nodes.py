@@ -5,12 +5,11 @@ A node that changes touches one cell of each row.
 """
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Final
 
 import numpy as np
 
-from gpushare.arrays import Mask, Places
+from gpushare.arrays import Index, Mask, Places
 from gpushare.model.resource_policy import Unit, type_of_labels
 
 #: The column of names that are not known: in no unit.
@@ -33,7 +32,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self._labels: dict[str, type_of_labels] = {}
-        self._column_of: dict[str, int] = {}
+        self._column_of = Index(NOBODY)
         self._unused: list[int] = []
         self._columns = _FIRST_COLUMNS
         self._next = NOBODY + 1
@@ -72,7 +71,7 @@ class Nodes:
         """The columns of ``names``, which nobody may change."""
         if self._found is not None and self._found[0] == names:
             return self._found[1]
-        at = np.fromiter(map(self._column_of.get, names, repeat(NOBODY)), np.intp, len(names))
+        at = self._column_of.places(names)
         self._found = (list(names), at)
         return at
 

@@ -11,7 +11,7 @@ from gpushare.model.device import Placement
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.autoscaling_options import autoscaling_of
-from gpushare.scheduler.defragmentation import Limits
+from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.options import ROLE
 from gpushare.scheduler.process import Settings, serve
 from gpushare.serving.command import address, run

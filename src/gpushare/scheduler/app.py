@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from prometheus_client import Counter, Histogram
+from prometheus_client.metrics import Counter, Histogram
 
 from gpushare.logs import about
 from gpushare.scheduler import wire

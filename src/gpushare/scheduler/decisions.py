@@ -151,6 +151,8 @@ class Decisions:
         self.first_asked_s: float | None = None
         """When kube-scheduler first asked: since then this scheduler leads, or led."""
         self.last_asked_s: float | None = None
+        self.by_ledger: dict[Request, tuple[float, Summary]] = {}
+        """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
         view.ledger.on_chosen = self._chosen
 
     def __len__(self) -> int:

@@ -25,7 +25,8 @@ from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.errors import InvalidRequest
 from gpushare.model.hosting import Guest, HostingNode, objection
 from gpushare.model.request import Request, request_of
-from gpushare.moves import MOST_MOVES, Host, Move, Outlook, cheaper_way, room_now, roomiest
+from gpushare.moves import Host, Move, Outlook, cheaper_way, room_now, roomiest
+from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.view import ClusterView
 
@@ -48,24 +49,6 @@ _ACTS: Final = 1024
 REASON_MOVED: Final = "Defragmented"
 REASON_ROOM_MADE: Final = "RoomMade"
 REASON_REFUSED: Final = "DefragmentationRefused"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """At most ``most_moves`` pods every ``interval_s`` seconds, for a pod that has waited for ``wait_s``."""
-
-    interval_s: float = 300.0
-    wait_s: float = 120.0
-    most_moves: int = MOST_MOVES
-
-    def __post_init__(self) -> None:
-        """Raises ``ValueError`` that names the option."""
-        if not 1 <= self.interval_s <= 86400:
-            raise ValueError(f"--defragmentation-interval {self.interval_s}: from 1 to 86400 seconds")
-        if not 0 <= self.wait_s <= 86400:
-            raise ValueError(f"--defragmentation-wait {self.wait_s}: from 0 to 86400 seconds")
-        if not 1 <= self.most_moves <= MOST_MOVES:
-            raise ValueError(f"--defragmentation-moves {self.most_moves}: from 1 to {MOST_MOVES}")
 
 
 class Mover(Protocol):
@@ -175,6 +158,12 @@ class Defragmenter:
         if len(self._refused) > _REMEMBERED:
             self._refused.popitem(last=False)
         self._woken.set()
+
+    def synced(self) -> None:
+        """The first list of pods is complete: whom others left room to, and the process that knew it is gone, is tried at once."""
+        left = [uid for uid in self._acts if uid in self._view.waiting]
+        if left:
+            self._hurry(left)
 
     def seen(self, record: PodRecord) -> None:
         """The informer tells of a pod; to be called before the view knows of it."""

@@ -5,8 +5,8 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics import Counter, Histogram
 from prometheus_client.registry import Collector
 
 from gpushare.serving.probes import Exposition

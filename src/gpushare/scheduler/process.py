@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpushare.kube.access import Access
 from gpushare.kube.client import Client
@@ -26,10 +26,9 @@ from gpushare.scheduler.autoscaling_options import Autoscaling
 from gpushare.scheduler.autoscaling_seam import scaling_of
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.defragmentation import Defragmenter, Limits
 from gpushare.scheduler.leading import Leading, LeadWatch
+from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.mobility import type_of_decode, with_mobility
 from gpushare.scheduler.observing import Observing
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
@@ -41,6 +40,10 @@ from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
 from gpushare.serving.quick import QuickProtocol
 from gpushare.serving.server import bind, server_of, write_ports
+
+if TYPE_CHECKING:
+    from gpushare.scheduler.defragmentation import Defragmenter
+    from gpushare.scheduler.mobility import type_of_decode
 
 logger = logging.getLogger(__name__)
 
@@ -79,13 +82,15 @@ class Settings:
 class _Pods:
     """Feeds the informer's pods to the view."""
 
-    def __init__(self, view: ClusterView, mover: Defragmenter | None, decisions: Decisions) -> None:
+    def __init__(self, view: ClusterView, mover: "Defragmenter | None", decisions: Decisions) -> None:
         self._view = view
         self._mover = mover
         self._decisions = decisions
 
     def synced(self) -> None:
         """The first list is complete."""
+        if self._mover is not None:
+            self._mover.synced()
 
     def upsert(self, item: PodRecord) -> None:
         """A pod was added or changed."""
@@ -171,9 +176,12 @@ async def serve(access: Access, settings: Settings) -> None:
         binder.on_stale = observing.stale
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
-        mover = None
+        mover: Defragmenter | None = None
         if settings.defragmentation is not None:
-            mover = Defragmenter(
+            # Mostly nobody asks for it: not to be imported before the first answer.
+            from gpushare.scheduler import defragmentation
+
+            mover = defragmentation.Defragmenter(
                 view,
                 client,
                 events,
@@ -192,6 +200,8 @@ async def serve(access: Access, settings: Settings) -> None:
         by_fragments = settings.node_policy is Placement.FRAGMENTATION
         decode: type_of_decode = decode_counted_record if by_fragments else decode_record
         if mover is not None:
+            from gpushare.scheduler.mobility import with_mobility
+
             decode = with_mobility(decode)
         scaling = scaling_of(
             settings.autoscaling,

@@ -49,8 +49,8 @@ class Remedies:
         self._roomiest: list[str] | None = None
         self._room: dict[tuple[Category, Request], str] = {}
         self._special: Mapping[Category, Callable[[PodRecord, Summary | None, str], str]] = {
-            Category.MEMORY: self._for_room,
-            Category.COMPUTE: self._for_room,
+            Category.MEMORY: self._for_memory,
+            Category.COMPUTE: self._for_compute,
             Category.GANG: self._for_gang,
             Category.QUOTA: self._for_quota,
             Category.HEALTH: self._for_health,
@@ -64,14 +64,18 @@ class Remedies:
         special = self._special.get(category)
         return _GENERAL[category] if special is None else special(record, summary, reason)
 
-    def _for_room(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
-        request = record.request
-        assert request is not None
-        category = Category.MEMORY if summary is None else summary.category
-        key = (category, request)
+    def _for_memory(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        return self._for_room(record, Category.MEMORY)
+
+    def _for_compute(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        return self._for_room(record, Category.COMPUTE)
+
+    def _for_room(self, record: PodRecord, category: Category) -> str:
+        assert record.request is not None
+        key = (category, record.request)
         found = self._room.get(key)
         if found is None:
-            found = self._room[key] = self._room_for(request, category)
+            found = self._room[key] = self._room_for(record.request, category)
         return found
 
     def _room_for(self, request: Request, category: Category) -> str:

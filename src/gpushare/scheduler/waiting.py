@@ -3,14 +3,18 @@
 from datetime import datetime
 from typing import Final
 
+from gpushare.model.request import Request
 from gpushare.scheduler.categories import Category, category_of
 from gpushare.scheduler.decisions import Bind, Cut, Decision, Decisions, Waiting, cut
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.remedies import Remedies, asks_text, fitting_text, reason_text
-from gpushare.scheduler.verdicts import sampled
+from gpushare.scheduler.verdicts import Summary, sampled, summarized
 
 #: Seconds after which a pod that has room and no binding is said to be left by kube-scheduler.
 _UNDER_WAY_S: Final = 30.0
+#: Seconds for which holds what the ledger said of a request, and how many requests that is looked up for in that time.
+_HOLDS_S: Final = 10.0
+_MOST_REQUESTS: Final = 8
 
 
 def categories(decisions: Decisions) -> dict[str, int]:
@@ -65,14 +69,47 @@ def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple
     if one is not None and one.bind is not None:
         return _of_bind(one.bind)
     if one is None or summary is None:
-        since = "it started" if decisions.first_asked_s is None else "it leads"
-        return Category.UNASKED, f"kube-scheduler has not asked this scheduler about it since {since}"
+        return _unasked(decisions, record)
     if summary.fits:
         ago_s = decisions.now_s - one.asked_s
         then = "its binding is awaited" if ago_s < _UNDER_WAY_S else "kube-scheduler has not bound it"
         return Category.SCHEDULER, f"{fitting_text(summary.fitting, summary.fits)}: {then}"
     category = summary.category if summary.nodes else Category.NODE
     return category, reason_text(summary)
+
+
+def _unasked(decisions: Decisions, record: PodRecord) -> tuple[Category, str]:
+    """kube-scheduler asks about nodes alone that have enough by its own sums: where none has, the ledger says more.
+
+    What it says of a request holds for ``_HOLDS_S``: thousands of pods ask for the same, and metrics ask often.
+    """
+    view = decisions.view
+    refusal = view.quotas.refusal(record.uid)
+    if refusal:
+        return Category.QUOTA, refusal
+    request = record.request
+    assert request is not None
+    summary = _by_ledger(decisions, request)
+    if summary is not None and summary.nodes and not summary.fits:
+        return summary.category, f"kube-scheduler has not asked about any node; {reason_text(summary)}"
+    since = "it started" if decisions.first_asked_s is None else "it leads"
+    return Category.UNASKED, f"kube-scheduler has not asked this scheduler about it since {since}"
+
+
+def _by_ledger(decisions: Decisions, request: Request) -> Summary | None:
+    """What the ledger says of every node now, or said a moment ago; ``None`` where too many different requests wait."""
+    known = decisions.by_ledger
+    found = known.get(request)
+    if found is not None and found[0] > decisions.now_s - _HOLDS_S:
+        return found[1]
+    for old in [one for one, (at_s, _) in known.items() if at_s <= decisions.now_s - _HOLDS_S]:
+        del known[old]
+    if len(known) >= _MOST_REQUESTS:
+        return None
+    names = decisions.view.ledger.node_names()
+    summary, _ = summarized(names, decisions.view.ledger.filter(request, names))
+    known[request] = (decisions.now_s, summary)
+    return summary
 
 
 def _of_bind(bind: Bind) -> tuple[Category, str]:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.metrics import Gauge
+from prometheus_client.registry import CollectorRegistry
 
 from gpushare.serving.exchange import TEXT, Receive, Refusal, Scope, Send, respond
 
@@ -22,6 +23,9 @@ class Exposition:
 
     def render(self) -> bytes:
         """The exposition text."""
+        # It brings HTTP servers along, for which nobody should wait before the first scrape.
+        from prometheus_client.exposition import generate_latest
+
         return generate_latest(self.registry)
 
     async def answer(self, *, packed: bool) -> tuple[bytes, bool]:

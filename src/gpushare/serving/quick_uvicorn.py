@@ -1,10 +1,11 @@
-"""uvicorn, imported without its command line, which brings process supervisors and a parser of options along."""
+"""uvicorn, imported without its command line, which brings process supervisors and a parser of options along, and its logging."""
 
 from typing import Final
 
-from gpushare.putting_off import putting_off
+from gpushare.putting_off import initialize_later, putting_off
 
-_UNUSED: Final = {"uvicorn.main": ("Server", "main", "run")}
+_UNUSED: Final = {"logging.config": ()}
+initialize_later("uvicorn")
 with putting_off(_UNUSED):
     from uvicorn.config import Config
     from uvicorn.protocols.http.flow_control import FlowControl

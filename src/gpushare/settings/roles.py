@@ -10,6 +10,7 @@ ROLES: Final = {
     "scheduler": "gpushare.scheduler.options",
     "node-agent": "gpushare.nodeagent.options",
     "admission": "gpushare.admission.options",
+    "dashboard": "gpushare.dashboard.options",
     "uninstall": "gpushare.uninstall.options",
     "playground": "gpushare.playground.options",
     "node-template": "gpushare.nodetemplate.options",

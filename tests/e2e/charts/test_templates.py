@@ -62,6 +62,11 @@ CASES = {
     ),
     "scheduler-1.36": (SCHEDULER, "1.36.3", ()),
     "scheduler-1.28-of-a-provider": (SCHEDULER, "v1.28.15-gke.1200", ()),
+    "scheduler-dashboard": (
+        SCHEDULER,
+        "1.36.3",
+        ("dashboard.enabled=true", "dashboard.tokenSecret=page", "dashboard.agentNamespace=agents"),
+    ),
     "scheduler-other-values": (
         SCHEDULER,
         "1.36.3",
@@ -71,10 +76,10 @@ CASES = {
             "image.tag=x",
             "kubeScheduler.image.tag=v1.30.4",
             "kubeScheduler.extraArgs[0]=--feature-gates=A=true",
-            "kubeScheduler.percentageOfNodesToScore=100",
+            "kubeScheduler.percentageOfNodesToScore=0",
             "extender.nodePolicy=spread",
             "extender.port=19451",
-            "extender.countsAlone=true",
+            "extender.countsAlone=false",
             "defragmentation.enabled=true",
             "autoscaling.removeStartupTaint=true",
             "autoscaling.standIns.enabled=true",
@@ -170,6 +175,12 @@ REFUSED = [
     (SCHEDULER, "leaderElection.retryPeriodSeconds=9", "must be above 1.2 times retryPeriodSeconds (9)"),
     (SCHEDULER, "extender.healthPort=9451", "is extender.port too; the protocol is served on loopback alone"),
     (SCHEDULER, "extender.port=10259", "10259 is kube-scheduler's own port; use another"),
+    (
+        SCHEDULER,
+        "dashboard.enabled=true",
+        "dashboard.tokenSecret: name a Secret whose key token lets people in",
+    ),
+    (SCHEDULER, "dashboard.port=9452", "dashboard.port: 9452 is taken in the same pod"),
     (SCHEDULER, "kubeScheduler.podInitialBackoffSeconds=11", "must not be below podInitialBackoffSeconds"),
     (
         SCHEDULER,

@@ -34,6 +34,7 @@ from gpushare.playground.apiserver.requests import (
     read_object,
 )
 from gpushare.playground.apiserver.resources import Registry, Resource, scale_target
+from gpushare.playground.apiserver.service_proxy import pass_on
 from gpushare.playground.apiserver.store import Record, Store
 from gpushare.playground.apiserver.strategic_merge import strategic_merge
 from gpushare.playground.apiserver.subresources import bind, evict, scale_of, set_scale
@@ -380,6 +381,8 @@ class Handler:
             return await self._scale(request, resource, parsed, user)
         if resource.plural == "nodes" and name.partition("/")[0] == "proxy" and request.method == "GET":
             return await self._proxy.node(request, parsed.name, name.removeprefix("proxy"))
+        if resource.storage == "services" and name.partition("/")[0] == "proxy":
+            return await pass_on(request, self._store, namespace, parsed.name, name.partition("/")[2])
         if name not in resource.subresources:
             raise errors.unknown_path()
         if name in _PROXIED:

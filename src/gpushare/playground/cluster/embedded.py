@@ -9,6 +9,7 @@ from gpushare.model.requested import Counting
 from gpushare.playground.cluster.control import Place
 from gpushare.playground.cluster.definitions import define
 from gpushare.playground.cluster.parts import Part
+from gpushare.playground.cluster.published import publish
 from gpushare.playground.counting import CountingFile
 
 _USERS: Final = ("controllers", "kubescheduler", "extender", "node-agent", "kubelet", "walk")
@@ -87,7 +88,8 @@ class EmbeddedControl:
         return ["--kubeconfig", str(self.access("kubelet")), "--token-file", str(token_file)]
 
     async def start_scheduling(self, extender_url: str, ignored: Sequence[str] = ()) -> None:
-        """Both profiles are in one process."""
+        """Both profiles are in one process. The extender is behind the Service that its chart makes."""
+        await publish(self.kubeconfig, extender_url)
         kubeconfig = str(self.access("kubescheduler"))
         arguments = [
             "gpushare.playground.kubescheduler",

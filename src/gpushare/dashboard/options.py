@@ -1,0 +1,72 @@
+"""What can be set of the dashboard. Imports nothing heavy: ``gpushare config`` reads this alone."""
+
+from typing import Final
+
+from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, TEXT, TEXTS, UNIT
+from gpushare.settings.option import Option, Role
+from gpushare.settings.shared import ACCESS, LOGGING
+
+_RIGHTS: Final = """\
+rights that its account needs, and no others:
+  nodes, pods                      list, watch
+  leases (the one of --lease)      get           only where there are several schedulers
+port: 9453 the page, and /healthz /readyz /metrics
+needs no writable folder and no capability
+"""
+
+ROLE: Final = Role(
+    "dashboard",
+    "A page that shows all GPUs, who holds what, who waits and why: read-only, live, behind a token.",
+    (
+        *ACCESS,
+        Option("token-file", FILE, "file with the token that lets people in", absent="it must be given"),
+        Option("listen", ADDRESS, "where the page is; port 0: any", "127.0.0.1:9453"),
+        Option("port-file", FILE, "write the port of --listen here once it is known", absent="nowhere"),
+        Option(
+            "scheduler",
+            TEXT,
+            "the extender beside the dashboard",
+            "http://127.0.0.1:9451",
+            metavar="URL",
+        ),
+        Option(
+            "lease",
+            PLACE,
+            "the Lease by which one of several schedulers leads",
+            absent="the one beside it is alone",
+        ),
+        Option("pod", PLACE, "with --lease: the pod that this runs in", absent="$POD_NAMESPACE/$POD_NAME"),
+        Option(
+            "parts-in",
+            TEXTS,
+            "where node agents and schedulers run, of which it asks figures",
+            [],
+            absent="$POD_NAMESPACE",
+            metavar="NAMESPACE",
+        ),
+        Option(
+            "agents-file",
+            FILE,
+            "lines NODE HOST:PORT: where node agents are that are no pods",
+            absent="they are pods",
+        ),
+        Option("unit", UNIT, "memory unit of nodes whose agent does not say its own", "1GiB"),
+        Option(
+            "isolated-max-pods",
+            INTEGER,
+            "the most pods per GPU on nodes that isolate, as the scheduler has it",
+            16,
+            least=1,
+            metavar="PODS",
+        ),
+        Option(
+            "node-policy",
+            CHOICE,
+            "which node comes first, as the scheduler has it",
+            "binpack",
+            choices=("binpack", "spread", "fragmentation"),
+        ),
+        *LOGGING,
+    ),
+    epilog=_RIGHTS,
+)

@@ -1,0 +1,154 @@
+"""Completion of the command line in bash, zsh and fish, and for kubectl's own completion of ``kubectl inspect cgpu``.
+
+All of them ask ``kubectl-inspect-cgpu __complete WORDS…`` (the last word is the one being typed) for lines ``WORD<tab>WHAT IT IS``.
+kubectl asks a program of a certain name, ``kubectl_complete-inspect-cgpu``, which does no more than that.
+"""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+from gpushare.inspect import arguments
+from gpushare.inspect.errors import UsageError
+
+_LIST_S: Final = 3.0
+SHELLS: Final = ("bash", "zsh", "fish", "kubectl")
+_FLAGS: Final = {
+    "--details": "a row per pod; every node's answer with --why",
+    "--output": "wide, json or yaml",
+    "--watch": "stay, and show again on every change",
+    "--interval": "how often --watch and --top look, in seconds",
+    "--fragmentation": "the pods that wait, and whose moves would let them in",
+    "--why": "the scheduler's decision about a pod",
+    "--waiting": "the pods that wait, with reason and remedy",
+    "--pods": "the pods on GPUs, with what they really use",
+    "--top": "the same, live",
+    "--scheduler": "the Service of the scheduler",
+    "--advise": "what workloads should ask for, by what they used",
+    "--margin": "percent on top of what was used",
+    "--least-history": "how long a pod must have been seen",
+    "--prometheus": "who tells what was used, instead of the node agents",
+    "--window": "how far back to ask it",
+    "--namespace": "pods of this namespace",
+    "--all-namespaces": "pods of all namespaces",
+    "--help": "what there is",
+    "--context": "of the kubeconfig",
+    "--kubeconfig": "a file",
+}
+_SHORT_NAMES: Final = {"-o": "--output", "-n": "--namespace", "-s": "--server"}
+
+_BASH: Final = """\
+# bash completion for kubectl-inspect-cgpu; kubectl's own asks kubectl_complete-inspect-cgpu.
+_kubectl_inspect_cgpu() {
+    local line word=${COMP_WORDS[COMP_CWORD]}
+    COMPREPLY=()
+    # bash takes --flag=value apart.
+    local words=() part
+    for part in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if [[ $part == = && ${#words[@]} -gt 0 ]]; then words[${#words[@]}-1]+==
+        elif [[ ${#words[@]} -gt 0 && ${words[${#words[@]}-1]} == --*= ]]; then words[${#words[@]}-1]+=$part
+        else words+=("$part"); fi
+    done
+    local typed=${words[${#words[@]}-1]-}
+    while IFS=$'\\t' read -r line _; do
+        [[ $typed == --*=* ]] && line=${line#"${typed%%=*}="}
+        [[ $line ]] && COMPREPLY+=("$line")
+    done < <("${COMP_WORDS[0]}" __complete "${words[@]}" 2>/dev/null)
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace; fi
+}
+complete -F _kubectl_inspect_cgpu kubectl-inspect-cgpu kubectl-inspect_cgpu
+"""
+_ZSH: Final = """\
+#compdef kubectl-inspect-cgpu kubectl-inspect_cgpu
+# zsh completion for kubectl-inspect-cgpu; kubectl's own asks kubectl_complete-inspect-cgpu.
+_kubectl_inspect_cgpu() {
+    local line name
+    local -a found open
+    for line in ${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"}; do
+        name=${line%%$'\\t'*}
+        name="${name//:/\\\\:}:${line#*$'\\t'}"
+        if [[ $line == *=$'\\t'* ]]; then open+=("$name"); else found+=("$name"); fi
+    done
+    _describe 'kubectl inspect cgpu' found -- open -S ''
+}
+if [[ $funcstack[1] == _kubectl_inspect_cgpu ]]; then
+    _kubectl_inspect_cgpu "$@"
+else
+    compdef _kubectl_inspect_cgpu kubectl-inspect-cgpu kubectl-inspect_cgpu
+fi
+"""
+_FISH: Final = """\
+# fish completion for kubectl-inspect-cgpu; kubectl's own asks kubectl_complete-inspect-cgpu.
+function __kubectl_inspect_cgpu
+    set -l words (commandline -opc) (commandline -ct)
+    $words[1] __complete $words[2..-1] 2>/dev/null
+end
+complete -c kubectl-inspect-cgpu -f -a '(__kubectl_inspect_cgpu)'
+complete -c kubectl-inspect_cgpu -f -a '(__kubectl_inspect_cgpu)'
+"""
+_KUBECTL: Final = """\
+#!/bin/sh
+# kubectl asks this program for completion of `kubectl inspect cgpu`: put it on PATH as kubectl_complete-inspect-cgpu.
+kubectl-inspect-cgpu __complete "$@" && echo :4
+"""
+_SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH, "kubectl": _KUBECTL}
+
+
+def script(shells: Sequence[str]) -> str:
+    """What ``completion SHELL`` prints; raises ``UsageError``."""
+    if len(shells) != 1 or shells[0] not in _SCRIPTS:
+        raise UsageError("", f"completion: for which shell? One of {', '.join(SHELLS)}")
+    return _SCRIPTS[shells[0]]
+
+
+def completed(words: Sequence[str]) -> str:
+    """Lines ``WORD<tab>WHAT IT IS`` for the last of ``words``, which is being typed."""
+    *before, typed = words or ("",)
+    return "".join(f"{word}\t{what}\n" for word, what in _candidates(before, typed) if word.startswith(typed))
+
+
+def _candidates(before: Sequence[str], typed: str) -> "list[tuple[str, str]]":
+    flag, equals, _ = typed.partition("=")
+    if equals and flag.startswith("--"):
+        return [(f"{flag}={value}", what) for value, what in _values(flag, before)]
+    last = _SHORT_NAMES.get(before[-1], before[-1]) if before else ""
+    if last in arguments.VALUED and last.startswith("--"):
+        return _values(last, before)
+    if typed.startswith("-"):
+        valued = arguments.VALUED
+        return [(name + ("=" if name in valued else ""), what) for name, what in _FLAGS.items()]
+    if before and before[0] == "completion":
+        return [(shell, "") for shell in SHELLS] if len(before) == 1 else []
+    words = [("completion", "a script for bash, zsh or fish")] if not before else []
+    return words + [(node, "node") for node in _listed(before, "nodes")]
+
+
+def _values(flag: str, before: Sequence[str]) -> "list[tuple[str, str]]":
+    if flag == "--output":
+        return [(one, "") for one in arguments.FORMATS]
+    if flag == "--why":
+        return [(pod, "pod") for pod in _listed(before, "pods")]
+    if flag == "--namespace":
+        return [(one, "namespace") for one in _listed(before, "namespaces")]
+    if flag == "--scheduler":
+        return [(arguments.SCHEDULER, "the chart's")]
+    return []
+
+
+def _listed(before: Sequence[str], kind: str) -> list[str]:
+    """Names of the cluster's objects; none where kubectl does not tell in time."""
+    command = [os.environ.get("KUBECTL") or "kubectl", "get", kind, "-o", "name", "--request-timeout=2s"]
+    for number, word in enumerate(before):
+        name, equals, value = word.partition("=")
+        name = _SHORT_NAMES.get(name, name)
+        value = value if equals else (before[number + 1] if number + 1 < len(before) else "")
+        if name in ("--context", "--kubeconfig") or (name == "--namespace" and kind == "pods"):
+            command.append(f"{name}={value}")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_LIST_S, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.partition("/")[2] for line in done.stdout.decode(errors="replace").splitlines()]

@@ -1,0 +1,81 @@
+"""The scheduler's own record of its decisions, read through the API server's proxy of its Service.
+
+Of several replicas one leads, and it alone was asked by kube-scheduler; the proxy takes any. So a few are asked at once, and the
+one that was asked last counts.
+"""
+
+import json
+from typing import Any, Final, NamedTuple
+
+from gpushare.inspect.errors import KubectlFailed
+from gpushare.inspect.kubectl import Kubectl
+
+#: Requests of one round, and rounds, until one that leads has answered: of two replicas each is missed once in 500 times.
+_AT_ONCE: Final = 3
+_ROUNDS: Final = 3
+PORT: Final = "health"
+
+
+class Decided(NamedTuple):
+    """What the scheduler told (as ``gpushare.scheduler.telling`` writes it), or why it told nothing, and what else was asked for."""
+
+    told: "dict[str, Any] | None"
+    problem: str
+    others: "list[bytes | KubectlFailed]"
+
+
+def ask(kubectl: Kubectl, scheduler: str, path: str, *others: str) -> Decided:
+    """Read ``/gpushare/decisions`` and ``path`` of the Service ``scheduler`` (``namespace/name``), and ``others`` beside it.
+
+    Raises ``KubectlMissing``.
+    """
+    full = f"{proxy_path(scheduler)}/gpushare/decisions{path}"
+    found: list[dict[str, Any]] = []
+    answers: list[bytes | KubectlFailed] = []
+    rest: list[bytes | KubectlFailed] = []
+    for number in range(_ROUNDS):
+        paths = [full] * _AT_ONCE
+        with kubectl.start(*paths, *(others if not number else ())) as begun:
+            outcomes = begun.outcomes()
+        answers = outcomes[:_AT_ONCE]
+        rest = rest or outcomes[_AT_ONCE:]
+        found += [one for one in map(_read, answers) if one is not None]
+        if not found or any(_asked_s(one) for one in found):
+            break
+    if found:
+        return Decided(max(found, key=_asked_s), "", rest)
+    return Decided(None, _why_not(answers[0], scheduler), rest)
+
+
+def proxy_path(scheduler: str) -> str:
+    """Where the API server passes requests on to the scheduler's pods."""
+    namespace, _, name = scheduler.partition("/")
+    return f"/api/v1/namespaces/{namespace}/services/http:{name}:{PORT}/proxy"
+
+
+def _read(answer: "bytes | KubectlFailed") -> "dict[str, Any] | None":
+    if isinstance(answer, KubectlFailed):
+        return None
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) and isinstance(told.get("scheduler"), dict) else None
+
+
+def _asked_s(told: "dict[str, Any]") -> float:
+    return float(told["scheduler"].get("lastAsked") or 0.0)
+
+
+def _why_not(answer: "bytes | KubectlFailed", scheduler: str) -> str:
+    namespace, _, name = scheduler.partition("/")
+    if not isinstance(answer, KubectlFailed):
+        return f"what answers at Service {scheduler} is no gpushare scheduler; --scheduler names another"
+    if "(Forbidden)" in answer.complaint:
+        return (
+            f"the scheduler may not be asked: that needs the right to get services/proxy {name} and http:{name}:{PORT} in "
+            f"namespace {namespace}"
+        )
+    if answer.not_found:
+        return f"there is no Service {name} in namespace {namespace}; --scheduler names another"
+    return f"the scheduler does not answer: {answer.complaint.removeprefix('error: ')}"

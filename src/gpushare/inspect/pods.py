@@ -1,0 +1,163 @@
+"""``kubectl inspect cgpu --pods``: who uses what, with what is really used beside what was given."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gpushare.inspect.arguments import Options
+from gpushare.inspect.colour import Paint
+from gpushare.inspect.columns import Line, aligned, printable
+from gpushare.inspect.errors import InspectError
+from gpushare.inspect.kubectl import Kubectl
+from gpushare.inspect.real_use import RealUse, read
+from gpushare.inspect.shown import Shown
+from gpushare.inspect.source import read as read_cluster
+from gpushare.inspect.usage import ClusterUsage, usage_of
+
+VERSION: Final = 1
+#: What stands where nobody knows.
+MISSING: Final = "-"
+_MOST_TOLD: Final = 3
+
+
+class Row(NamedTuple):
+    """A pod on a GPU. What is used is ``None`` where it is not known."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    gpu: int
+    uuid: str
+    given_mib: int
+    used_mib: "float | None"
+    given_core_percent: int
+    used_core_percent: "float | None"
+
+
+class Rows(NamedTuple):
+    """Of all nodes, and what could not be read."""
+
+    rows: "list[Row]"
+    remarks: "tuple[str, ...]"
+
+
+def rows(kubectl: Kubectl, namespace: "str | None") -> Rows:
+    """Read the cluster and its node agents; raises ``InspectError``."""
+    snapshot = read_cluster(kubectl, None)
+    cluster = usage_of(snapshot.nodes, snapshot.pods)
+    there = [node.name for node in cluster.nodes if node.pods]
+    remarks = [f"warning: {printable(warning)}" for warning in cluster.warnings]
+    use = RealUse({}, {}, frozenset())
+    if there:
+        try:
+            use = read(kubectl, there)
+        except InspectError as error:
+            use = RealUse({}, dict.fromkeys(there, str(error)), frozenset())
+    return Rows(_rows(cluster, use, namespace), (*remarks, *_silent(use)))
+
+
+def pods(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
+    """Read once, and set it."""
+    found = rows(kubectl, options.namespace)
+    if options.output:
+        from gpushare.inspect.written import written
+
+        document = {
+            "version": VERSION,
+            "kind": "Pods",
+            "pods": [_told(one) for one in found.rows],
+            "warnings": [one.removeprefix("warning: ") for one in found.remarks],
+        }
+        return Shown(written(document, options.output), found.remarks)
+    if not found.rows:
+        return Shown("No pod holds GPU memory.\n", found.remarks)
+    return Shown("\n".join(table(found.rows, paint)) + "\n", found.remarks)
+
+
+def table(some: Sequence[Row], paint: Paint) -> list[str]:
+    """The rows in columns; whoever uses more than it was given is red."""
+    lines: list[Line] = [
+        ("NAMESPACE", "NAME", "NODE", "GPU", "GIVEN(MiB)", "USED(MiB)", "GIVEN(%)", "USED(%)")
+    ]
+    lines += [
+        (
+            one.namespace,
+            one.name,
+            one.node,
+            str(one.gpu),
+            str(one.given_mib),
+            MISSING if one.used_mib is None else f"{one.used_mib:.0f}",
+            str(one.given_core_percent) if one.given_core_percent else MISSING,
+            MISSING if one.used_core_percent is None else f"{one.used_core_percent:.0f}",
+        )
+        for one in some
+    ]
+    head, *rest = aligned(lines)
+    return [
+        paint("bold", head),
+        *(paint("red", line) if _is_over(one) else line for one, line in zip(some, rest)),  # noqa: B905 (as many)
+    ]
+
+
+def _is_over(one: Row) -> bool:
+    over = one.used_mib is not None and one.used_mib > one.given_mib
+    return over or bool(
+        one.given_core_percent
+        and one.used_core_percent is not None
+        and one.used_core_percent > one.given_core_percent
+    )
+
+
+def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[Row]:
+    found = []
+    for node in cluster.nodes:
+        for pod in node.pods:
+            if namespace not in (None, pod.namespace):
+                continue
+            for share in pod.shares:
+                real = use.of.get((f"{pod.namespace}/{pod.name}", share.device.uuid))
+                # An agent that answers and does not name a pod knows that it uses nothing.
+                nothing = 0.0 if node.name in use.answered else None
+                found.append(
+                    Row(
+                        pod.namespace,
+                        pod.name,
+                        pod.uid,
+                        node.name,
+                        share.device.index,
+                        share.device.uuid,
+                        share.mib,
+                        nothing if real is None else real.mib,
+                        share.core_percent,
+                        nothing if real is None else real.sm_percent,
+                    )
+                )
+    return found
+
+
+def _told(one: Row) -> "dict[str, object]":
+    return {
+        "namespace": one.namespace,
+        "name": one.name,
+        "uid": one.uid,
+        "node": one.node,
+        "gpu": one.gpu,
+        "uuid": one.uuid,
+        "givenMiB": one.given_mib,
+        "usedMiB": one.used_mib,
+        "givenCorePercent": one.given_core_percent,
+        "usedCorePercent": one.used_core_percent,
+    }
+
+
+def _silent(use: RealUse) -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for node, reason in sorted(use.silent.items()):
+        by_reason.setdefault(reason, []).append(node)
+    return [
+        printable(
+            f"warning: what pods really use is not known of {', '.join(nodes[:_MOST_TOLD])}"
+            f"{f' and {len(nodes) - _MOST_TOLD} more nodes' if len(nodes) > _MOST_TOLD else ''}: {reason}"
+        )
+        for reason, nodes in by_reason.items()
+    ]

@@ -1,0 +1,98 @@
+"""``kubectl inspect cgpu --waiting``: every pod that waits, since when, why, and what would let it in."""
+
+import json
+import time
+from typing import Any, Final
+
+from gpushare.inspect.arguments import Options
+from gpushare.inspect.colour import Paint
+from gpushare.inspect.columns import Line, aligned, printable
+from gpushare.inspect.decided import ask
+from gpushare.inspect.errors import KubectlFailed
+from gpushare.inspect.kubectl import Kubectl
+from gpushare.inspect.moments import ago, seconds_of
+from gpushare.inspect.shown import Shown
+from gpushare.model import names
+
+VERSION: Final = 1
+_PENDING: Final = "/api/v1/pods?fieldSelector=status.phase%3DPending%2Cspec.nodeName%3D"
+_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
+
+Json = dict[str, Any]
+
+
+def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
+    """Ask the scheduler; where it does not answer, read pods and what kube-scheduler wrote on them."""
+    decided = ask(kubectl, options.scheduler, "")
+    remarks: list[str] = []
+    if decided.told is not None:
+        found: list[Json] = decided.told["waiting"]
+        if decided.told["scheduler"]["firstAsked"] is None:
+            remarks.append(
+                "warning: no kube-scheduler has asked the scheduler that answers: another one leads"
+            )
+    else:
+        remarks.append(
+            f"warning: {printable(decided.problem)}; what follows is what kube-scheduler wrote on the pods"
+        )
+        with kubectl.start(_PENDING) as begun:
+            (answer,) = begun.outcomes()
+        if isinstance(answer, KubectlFailed):
+            raise answer
+        found = [one for pod in json.loads(answer).get("items") or () if (one := _of_pod(pod)) is not None]
+        found.sort(key=lambda one: (one["since"], one["key"]))
+    if options.namespace is not None:
+        found = [one for one in found if one["key"].partition("/")[0] == options.namespace]
+    if options.output:
+        from gpushare.inspect.written import written
+
+        document = {
+            "version": VERSION,
+            "kind": "Waiting",
+            "source": "conditions" if decided.told is None else "scheduler",
+            "waiting": found,
+            "warnings": [one.removeprefix("warning: ") for one in remarks],
+        }
+        return Shown(written(document, options.output), tuple(remarks))
+    if not found:
+        return Shown("No pod that asks for GPU memory waits.\n", tuple(remarks))
+    return Shown("\n".join(_table(found, paint)) + "\n", tuple(remarks))
+
+
+def _table(found: "list[Json]", paint: Paint) -> list[str]:
+    now_s = time.time()
+    rows: list[Line] = [("NAMESPACE", "NAME", "WAITS", "ASKS FOR", "KIND", "BECAUSE")]
+    for one in found:
+        namespace, _, name = one["key"].partition("/")
+        since = ago(now_s - one["since"]) if one["since"] else "unknown"
+        rows.append((namespace, name, since, one["asks"], one["category"], one["reason"]))
+    head, *lines = aligned(rows)
+    told = [paint("bold", head)]
+    for one, line in zip(found, lines):  # noqa: B905 (as many, and Python 3.9 knows no strict)
+        told.append(line)
+        if one["remedy"]:
+            told.append(paint("green", f"  would fit with: {printable(one['remedy'])}"))
+    return told
+
+
+def _of_pod(pod: Json) -> "Json | None":
+    spec, meta = pod["spec"], pod["metadata"]
+    asked: dict[str, int] = {}
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        for resource in _RESOURCES:
+            if str(limits.get(resource, "")).isdecimal():
+                asked[resource] = asked.get(resource, 0) + int(limits[resource])
+    if not asked:
+        return None
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    scheduled: Json = next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+    return {
+        "key": f"{meta['namespace']}/{meta['name']}",
+        "uid": meta["uid"],
+        "since": seconds_of(meta.get("creationTimestamp") or ""),
+        "asks": ", ".join(f"{resource}: {amount}" for resource, amount in asked.items()),
+        "category": "",
+        "reason": str(scheduled.get("message") or scheduled.get("reason") or "not tried yet"),
+        "remedy": "",
+    }

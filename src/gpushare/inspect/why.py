@@ -1,0 +1,243 @@
+"""``kubectl inspect cgpu --why POD``: the scheduler's own record of what it decided of a pod, node by node.
+
+Where the scheduler does not answer, what the pod's annotations and events say; and that it is no more than that.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gpushare.inspect.arguments import Options
+from gpushare.inspect.colour import Paint
+from gpushare.inspect.columns import Line, aligned, printable
+from gpushare.inspect.decided import ask
+from gpushare.inspect.errors import InspectError, KubectlFailed
+from gpushare.inspect.kubectl import Kubectl
+from gpushare.inspect.moments import ago, clock, seconds_of
+from gpushare.inspect.shown import Shown
+from gpushare.model import names
+
+VERSION: Final = 1
+_RECORDS: Final = (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX)
+_MOST_EVENTS: Final = 5
+
+Json = dict[str, Any]
+
+
+def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
+    """Ask the scheduler and the API server about the pod; raises ``InspectError`` where there is none."""
+    namespace, _, name = options.pod.partition("/")
+    pod_path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    events_path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{name}"
+    each = "/nodes" if options.details else ""
+    decided = ask(kubectl, options.scheduler, f"/{options.pod}{each}", pod_path, events_path)
+    pod_answer, events_answer = decided.others
+    if isinstance(pod_answer, KubectlFailed):
+        if pod_answer.not_found:
+            raise InspectError("", f'pod "{name}" not found in namespace {namespace}; -n names another')
+        raise pod_answer
+    pod: Json = json.loads(pod_answer)
+    record = decided.told
+    remarks: list[str] = []
+    if record is None:
+        remarks.append(
+            f"warning: {printable(decided.problem)}; what follows is what the pod's annotations and events say"
+        )
+    elif record.get("uid") not in ("", pod["metadata"].get("uid")):
+        remarks.append("warning: the scheduler knows another pod of that name; this one is newer, or older")
+        record = None
+    events = [] if record is not None and record["said"] == "" else _events(events_answer, pod)
+    if options.output in ("json", "yaml"):
+        return Shown(_document(options, pod, record, events, remarks), tuple(remarks))
+    lines = _of_pod(pod, record, paint)
+    if record is not None:
+        lines += _of_record(record, details=options.details)
+    else:
+        lines += _of_annotations(pod)
+    if events:
+        lines += ["", "Events:", *(f"  {printable(one)}" for one in events)]
+    return Shown("\n".join(lines) + "\n", tuple(remarks))
+
+
+def _document(
+    options: Options, pod: Json, record: "Json | None", events: Sequence[str], remarks: Sequence[str]
+) -> str:
+    from gpushare.inspect.written import written
+
+    meta, spec = pod["metadata"], pod["spec"]
+    annotations = meta.get("annotations") or {}
+    return written(
+        {
+            "version": VERSION,
+            "kind": "Why",
+            "source": "annotations" if record is None else "scheduler",
+            "pod": {
+                "namespace": meta["namespace"],
+                "name": meta["name"],
+                "uid": meta["uid"],
+                "node": spec.get("nodeName", ""),
+                "phase": (pod.get("status") or {}).get("phase", ""),
+                "annotations": {key: annotations[key] for key in _RECORDS if key in annotations},
+                "condition": _condition(pod),
+            },
+            "record": record,
+            "events": list(events),
+            "warnings": [one.removeprefix("warning: ") for one in remarks],
+        },
+        options.output,
+    )
+
+
+def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
+    meta = pod["metadata"]
+    node = pod["spec"].get("nodeName", "")
+    made = seconds_of(meta.get("creationTimestamp") or "")
+    head = paint("bold", f"{meta['namespace']}/{meta['name']}")
+    if node:
+        state = paint("green", f"is on node {node}")
+    elif (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        state = "has ended"
+    else:
+        state = paint("yellow", f"waits since {clock(made)} ({ago(time.time() - made)})")
+    lines = [f"{head} {state}"]
+    if record is not None:
+        rows: list[Line] = [("asks for:", record["asks"])] if record["asks"] else []
+        waiting = record["waiting"]
+        if waiting is not None:
+            rows += [("because:", waiting["reason"]), ("would fit with:", waiting["remedy"])]
+            rows += [("kind of reason:", waiting["category"])]
+        lines += aligned(rows)
+    return lines
+
+
+def _of_record(record: Json, *, details: bool) -> list[str]:
+    scheduler = record["scheduler"]
+    lines = [""]
+    if record["said"]:
+        since = scheduler["firstAsked"] or scheduler["started"]
+        lines.append(printable(f"Scheduler {scheduler['name']} (since {clock(since)}): {record['said']}."))
+    answer = record["answer"]
+    if answer is not None:
+        lines += _of_answer(record, answer, details=details)
+    lines += _of_scores(record)
+    lines += _of_choice(record)
+    bind = record["bind"]
+    if bind is not None:
+        how = f"failed: {bind['error']}" if bind["error"] else "done"
+        lines += ["", printable(f"Binding to node {bind['node']} at {clock(bind['at'])}: {how}")]
+    holds = record["holds"]
+    if holds is not None:
+        sure = "" if holds["confirmed"] else " (reserved; the API server has not said so yet)"
+        lines += ["", printable(f"Holds on node {holds['node']}{sure}:")]
+        lines += [f"  {line}" for line in aligned([_share(gpu) for gpu in holds["gpus"]])]
+    if record["kept"]:
+        lines += [
+            "",
+            printable(f"Room is kept for it on node {record['kept']} until others have ended there."),
+        ]
+    return lines if len(lines) > 1 else []
+
+
+def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
+    scheduler = record["scheduler"]
+    refusing = answer["nodes"] - answer["fits"] - answer["leftOut"]
+    lines = [
+        printable(
+            f"Scheduler {scheduler['name']} was asked at {clock(record['asked'])} about {_count(answer['nodes'], 'node')}: "
+            f"{answer['fits']} take it, {refusing} refuse"
+            + (f", {answer['leftOut']} not for it now ({record['leftOut']})" if answer["leftOut"] else "")
+        )
+    ]
+    if answer["sampled"] < refusing:
+        lines.append(f"(of the reasons there was time for those of {_count(answer['sampled'], 'node')})")
+    if record["notOffered"]:
+        lines.append(
+            f"({_count(record['notOffered'], 'node')} more were not asked about: kube-scheduler's own rules refuse them, or it "
+            "had enough)"
+        )
+    if details and record["nodes"] is not None:
+        rows = [("NODE", "ANSWER"), *((one["node"], one["reason"] or "takes it") for one in record["nodes"])]
+        return [*lines, *aligned(rows)]
+    if details:
+        lines.append("(what was said of each node is not kept any more: the next decision will be)")
+    if answer["groups"]:
+        rows_: list[Line] = [("NODES", "REASON", "SUCH AS")]
+        for group in answer["groups"]:
+            such = group["examples"][0]
+            more = such["reason"].removeprefix(group["reason"]).strip()
+            rows_.append((str(group["nodes"]), group["reason"], f"{such['node']} {more}".strip()))
+        lines += aligned(rows_)
+    return lines
+
+
+def _of_scores(record: Json) -> list[str]:
+    scores = record["scores"]
+    if scores is None:
+        return []
+    if not scores["best"]:
+        return ["", f"Scores: all {_count(scores['nodes'], 'node')} are equally good."]
+    best = ", ".join(f"{node} +{score}" for node, score in scores["best"])
+    return [
+        "",
+        printable(f"Scores above the least, of {_count(scores['nodes'], 'node')}, best first: {best}"),
+    ]
+
+
+def _of_choice(record: Json) -> list[str]:
+    choice = record["choice"]
+    if choice is None:
+        return []
+    rows: list[Line] = [("GPU", "FREE BEFORE(MiB)", "LEFT OVER(MiB)", "PODS BEFORE", "")]
+    rows += [
+        (
+            str(gpu["index"]),
+            str(gpu["freeMiB"]),
+            str(gpu["leftMiB"]),
+            str(gpu["pods"]),
+            "chosen" if gpu["chosen"] else "",
+        )
+        for gpu in choice["gpus"]
+    ]
+    head = f"GPUs of node {choice['node']} that could take it, by {choice['placement']} ({choice['why']}):"
+    return ["", printable(head), *(f"  {line}" for line in aligned(rows))]
+
+
+def _share(gpu: Json) -> Line:
+    compute = f"{gpu['corePercent']}% compute" if gpu["corePercent"] else ""
+    return (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", f"{gpu['units']} units", gpu["uuid"], compute)
+
+
+def _of_annotations(pod: Json) -> list[str]:
+    annotations = pod["metadata"].get("annotations") or {}
+    rows: list[Line] = [(f"{key}:", annotations[key]) for key in _RECORDS if key in annotations]
+    if not rows and pod["spec"].get("nodeName"):
+        return ["", "It has no record of a GPU."]
+    condition = _condition(pod)
+    if condition:
+        rows.append(("kube-scheduler says:", condition))
+    return ["", *aligned(rows)] if rows else []
+
+
+def _condition(pod: Json) -> str:
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return str(one.get("message") or one.get("reason") or "")
+    return ""
+
+
+def _events(answer: "bytes | KubectlFailed", pod: Json) -> list[str]:
+    if isinstance(answer, KubectlFailed):
+        return []
+    uid = pod["metadata"].get("uid")
+    found = [
+        one
+        for one in json.loads(answer).get("items") or ()
+        if (one.get("involvedObject") or {}).get("uid") in (uid, None)
+    ]
+    found.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
+    return [f"{one.get('reason', '')}: {one.get('message', '')}" for one in found[-_MOST_EVENTS:]]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

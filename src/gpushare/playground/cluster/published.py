@@ -1,0 +1,41 @@
+"""The Service of the scheduler, behind which its decisions are read as on a cluster on which the chart was installed."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gpushare.kube.access import load_access
+from gpushare.kube.errors import KubeError
+from gpushare.kube.session import Session
+from gpushare.model.names import SCHEDULER_NAME
+from gpushare.playground.cluster.errors import ClusterError
+
+_NAMESPACE: Final = "kube-system"
+_PORT: Final = "health"
+
+
+async def publish(kubeconfig: Path, extender_url: str) -> None:
+    """Make the Service, and endpoints that lead to the extender. Raises ``ClusterError``."""
+    at = urlsplit(extender_url)
+    metadata = {"name": SCHEDULER_NAME, "namespace": _NAMESPACE}
+    port = {"name": _PORT, "port": at.port, "protocol": "TCP"}
+    service: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {"clusterIP": "None", "ports": [port]},
+    }
+    endpoints: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": metadata,
+        "subsets": [{"addresses": [{"ip": at.hostname}], "ports": [port]}],
+    }
+    async with Session(load_access(str(kubeconfig))) as session:
+        for plural, made in (("services", service), ("endpoints", endpoints)):
+            try:
+                body = json.dumps(made).encode()
+                await session.request("POST", f"/api/v1/namespaces/{_NAMESPACE}/{plural}", body=body)
+            except KubeError as error:
+                raise ClusterError(f"the scheduler's {made['kind']} cannot be made: {error}") from error

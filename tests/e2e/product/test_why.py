@@ -1,0 +1,49 @@
+"""The scheduler's decisions, read as people read them: through the real API server's proxy of the chart's Service."""
+
+import json
+from typing import Any
+
+from gpushare.model import names
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.product import Product, gpu_pod
+
+
+def why(product: Product, pod: str) -> dict[str, Any]:
+    return dict(json.loads(product.inspect("--why", pod, "-o", "json")))
+
+
+def waiting(product: Product) -> dict[str, dict[str, Any]]:
+    told = json.loads(product.inspect("--waiting", "-o", "json"))
+    assert told["source"] == "scheduler", told["warnings"]
+    return {one["key"]: one for one in told["waiting"]}
+
+
+def test_the_leader_says_where_a_pod_went_and_why_another_waits(product: Product) -> None:
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    product.apply(gpu_pod("goes", 3, labels={"app": "goes"}), gpu_pod("stays", 3, labels=labels))
+    product.running("app=goes")
+    wait_for("the other is listed", lambda: "default/stays" in waiting(product), timeout=60)
+
+    gone, stays = why(product, "goes"), waiting(product)["default/stays"]
+
+    assert gone["source"] == "scheduler", gone["warnings"]
+    assert gone["record"]["holds"]["node"] == product.node_of("goes")
+    chosen = [gpu["index"] for gpu in gone["record"]["choice"]["gpus"] if gpu["chosen"]]
+    assert chosen == [gpu["index"] for gpu in gone["record"]["holds"]["gpus"]]
+    wait_for(
+        "it was asked about", lambda: waiting(product)["default/stays"]["category"] == "gang", timeout=60
+    )
+    assert stays["remedy"] == "1 more pod of gang default/g: 1 of 2 are there"
+    product.delete_all()
+
+
+def test_what_pods_really_use_stands_beside_what_they_were_given(product: Product) -> None:
+    product.apply(gpu_pod("uses", 3, labels={"app": "uses"}))
+    product.running("app=uses")
+
+    def known() -> bool:
+        told = json.loads(product.inspect("--pods", "-o", "json"))
+        return [one["usedMiB"] is not None for one in told["pods"] if one["name"] == "uses"] == [True]
+
+    wait_for("its node's agent tells", known, timeout=60)
+    product.delete_all()

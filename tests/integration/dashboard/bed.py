@@ -1,0 +1,291 @@
+"""The dashboard over a made-up cluster, and a real Chromium before it; what tests change of both."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from aiohttp import web
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+
+from benchmarks.api_server import Cluster, Connection, described_node, node_name, node_object
+from gpushare.dashboard.process import Settings, serve
+from gpushare.kube.access import Access
+from gpushare.model.allocation import allocate_on
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.model.wire import Stamp, allocation_annotations
+
+DEADLINE_S: Final = 60.0
+TOKEN: Final = "0123456789abcdef0123456789abcdef"
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+expect.set_options(timeout=20_000)
+
+
+def chromium() -> str:
+    """The system's Chromium; tests fail where there is none."""
+    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    assert found, "no Chromium on PATH; install it with: scripts/install-browser"
+    return found
+
+
+@contextlib.asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(
+            executable_path=chromium(),
+            # No sandbox in containers and as root; nothing but our own page is opened.
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+        )
+        yield started
+        await started.close()
+
+
+class Relay:
+    """What lies between the page and the server: it can be cut, and shut."""
+
+    def __init__(self) -> None:
+        self.target = 0
+        self.shut = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def cut(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._writers.add(writer)
+        try:
+            if self.shut:
+                return
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.target)
+            self._writers.add(up_writer)
+            await asyncio.gather(_pipe(reader, up_writer), _pipe(up_reader, writer))
+        except OSError:
+            pass
+        finally:
+            writer.close()
+            self._writers.discard(writer)
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+class Bed:
+    """A served dashboard: nodes ``node_name(0)`` and so on with eight GPUs of 80 GiB, pods, and some that wait."""
+
+    def __init__(self, folder: Path, nodes: int, placed: int, waiting: int) -> None:
+        self.cluster = Cluster(nodes, placed, waiting, 3, 81920, MemoryUnit.GIB)
+        self.relay = Relay()
+        self.line: list[dict[str, Any]] | None = []
+        self.figures = ""
+        self._folder = folder
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._api = await loop.create_server(lambda: Connection(self.cluster), "127.0.0.1", 0)
+        self._parts = web.AppRunner(self._parts_app(), access_log=None)
+        await self._parts.setup()
+        site = web.TCPSite(self._parts, "127.0.0.1", 0)
+        await site.start()
+        assert site._server is not None
+        parts = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+        (self._folder / "token").write_text(TOKEN)
+        (self._folder / "agents").write_text(f"{node_name(0)} 127.0.0.1:{parts}\n")
+        self._settings = Settings(
+            self._folder / "token",
+            port=0,
+            port_file=self._folder / "port",
+            scheduler=f"http://127.0.0.1:{parts}",
+            agents_file=self._folder / "agents",
+        )
+        self.url = f"http://127.0.0.1:{await self.relay.start()}/"
+        await self.serve()
+
+    async def serve(self) -> None:
+        """Start the dashboard, which then is behind the relay."""
+        port_file = self._folder / "port"
+        port_file.unlink(missing_ok=True)
+        access = Access(f"http://127.0.0.1:{self._api.sockets[0].getsockname()[1]}")
+        self._serving = asyncio.create_task(serve(access, self._settings))
+        async with asyncio.timeout(DEADLINE_S):
+            while not port_file.exists():
+                assert not self._serving.done(), await self._serving
+                await asyncio.sleep(0)
+            self.relay.target = int(port_file.read_text())
+            while not (await self._is_ready() and self.cluster.watchers and self.cluster.node_watchers):
+                await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        """End the dashboard, as a kubelet would."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(self._serving, DEADLINE_S)
+
+    async def stop(self) -> None:
+        await self.end()
+        await self.relay.stop()
+        await self._parts.cleanup()
+        self._api.close()
+
+    async def _is_ready(self) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.relay.target)
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        return b" 200 " in answer[:20]
+
+    def _parts_app(self) -> web.Application:
+        """The extender's decisions and an agent's figures."""
+
+        async def decisions(request: web.Request) -> web.Response:
+            if self.line is None:
+                raise web.HTTPNotFound
+            return web.json_response({"scheduler": {"name": "extender"}, "waiting": self.line})
+
+        async def decision(request: web.Request) -> web.Response:
+            nodes = [{"node": node_name(0), "reason": "no GPU has 3 units free"}]
+            return web.json_response({"scheduler": {"name": "extender"}, "said": "", "nodes": nodes})
+
+        async def metrics(request: web.Request) -> web.Response:
+            return web.Response(text=self.figures)
+
+        app = web.Application()
+        app.router.add_get("/gpushare/decisions", decisions)
+        app.router.add_get("/gpushare/decisions/{namespace}/{name}/nodes", decision)
+        app.router.add_get("/metrics", metrics)
+        return app
+
+    # --- changes --------------------------------------------------------------------------------
+
+    def bind(self, pod: str, node: int, units: int = 3) -> None:
+        """Bind a pod that waits to GPU 0 of a node, as the extender does."""
+        described = described_node(node, 81920, MemoryUnit.GIB)
+        request = Request(units, 0, (ContainerRequest("main", ContainerKind.APP, 0, units, 0),))
+        annotations = allocation_annotations(
+            allocate_on(described, described.devices[0], request), request, Stamp(1, assigned=True)
+        )
+        body = {"metadata": {"annotations": annotations}, "target": {"name": described.name}}
+        self.cluster.bind(pod, json.dumps(body).encode())
+
+    def break_gpu(self, node: int, reason: str) -> None:
+        """GPU 0 of a node is not healthy any more."""
+        described = described_node(node, 81920, MemoryUnit.GIB)
+        broken = msgspec.structs.replace(described.devices[0], healthy=False, reason=reason)
+        changed = msgspec.structs.replace(described, devices=(broken, *described.devices[1:]))
+        self.show_node("MODIFIED", node_object(changed, self._version()))
+
+    def remove_node(self, node: int) -> None:
+        """A node is gone."""
+        gone = json.loads(self.cluster.nodes[node])
+        gone["metadata"]["resourceVersion"] = str(self._version())
+        self.show_node("DELETED", gone)
+
+    def show_node(self, kind: str, node: dict[str, object]) -> None:
+        """Tell those who watch nodes."""
+        for watcher in self.cluster.node_watchers:
+            watcher.show(json.dumps({"type": kind, "object": node}).encode() + b"\n")
+
+    def _version(self) -> int:
+        self.cluster.version += 1
+        return self.cluster.version
+
+
+@contextlib.asynccontextmanager
+async def bed(folder: Path, nodes: int = 20, placed: int = 60, waiting: int = 5) -> AsyncIterator[Bed]:
+    made = Bed(folder, nodes, placed, waiting)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+class Look:
+    """A page that looks at the dashboard. ``bad`` is what it must not have: errors, and requests to other hosts."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.bad: list[str] = []
+        self.asked: list[str] = []
+        page.on("pageerror", lambda error: self.bad.append(str(error)))
+        page.on("console", lambda message: self._heard(message.text))
+        page.on("request", lambda request: self._asks(request.url, url))
+
+    def _heard(self, text: str) -> None:
+        if "Content Security Policy" in text or "Uncaught" in text:
+            self.bad.append(text)
+
+    def _asks(self, asked: str, url: str) -> None:
+        self.asked.append(asked.removeprefix(url))
+        if not asked.startswith(url):
+            self.bad.append(f"it asks {asked}")
+
+    def snapshots(self) -> int:
+        """How often the page has read everything."""
+        return self.asked.count("api/snapshot")
+
+    async def tile(self, name: str, text: str) -> None:
+        """Wait until a sum of the overview says that."""
+        tile = self.page.locator(".tile").filter(has=self.page.get_by_text(name, exact=True))
+        await expect(tile).to_contain_text(text)
+
+    async def state(self, words: str) -> None:
+        """Wait until the bar says so of the connection."""
+        await expect(self.page.locator("#link")).to_contain_text(words)
+
+
+@contextlib.asynccontextmanager
+async def looking(
+    window: Browser, made: Bed, at: str = "", *, log_in: bool = True, **options: Any
+) -> AsyncIterator[Look]:
+    """A page of its own, logged in; fails at the end where it had errors."""
+    options.setdefault("viewport", {"width": 1280, "height": 800})
+    context: BrowserContext = await window.new_context(**options)
+    page = await context.new_page()
+    look = Look(page, made.url)
+    try:
+        await page.goto(f"{made.url}#token={TOKEN}" if log_in else made.url)
+        if log_in:
+            await look.state("Live")
+            if at:
+                await page.evaluate("hash => (location.hash = hash)", at)
+        yield look
+        assert look.bad == []
+    finally:
+        await context.close()
+
+
+@pytest.fixture
+async def window() -> AsyncIterator[Browser]:
+    async with browser() as started:
+        yield started

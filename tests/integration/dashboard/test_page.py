@@ -1,0 +1,289 @@
+"""The page in a real Chromium: login, clicks, what is live, lost connections, keys, themes, search."""
+
+import re
+from pathlib import Path
+
+from playwright.async_api import Browser, expect
+
+from benchmarks.api_server import node_name
+from tests.integration.dashboard.bed import TOKEN, Bed, bed, looking
+
+WAITS = {
+    "key": "default/pod-60",
+    "uid": "u",
+    "since": 1767225600.0,
+    "asks": "3 GiB",
+    "category": "memory",
+    "reason": "no GPU has 3 units free <img src=x onerror=alert(1)>",
+    "remedy": "free 3 units on one GPU",
+}
+
+
+async def test_only_who_knows_the_token_sees_anything(window: Browser, made: Bed) -> None:
+    async with looking(window, made, log_in=False) as look:
+        page = look.page
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.get_by_label("Token").fill("not the token at all")
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.get_by_role("alert")).to_have_text("That is not the token.")
+        assert await page.locator("canvas").count() == 0
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        await look.tile("GPUs", "160")
+        [cookie] = await page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        assert TOKEN not in cookie["value"]
+        await page.reload()
+        await look.tile("GPUs", "160")
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_role("dialog")).to_be_visible()
+
+
+async def test_a_token_in_the_address_is_used_and_taken_out_of_it(window: Browser, made: Bed) -> None:
+    async with looking(window, made) as look:
+        await look.tile("GPUs", "160")
+        assert TOKEN not in look.page.url
+        assert not any(TOKEN in asked for asked in look.asked)
+
+
+async def test_clicks_lead_from_the_cluster_to_a_node_a_gpu_and_a_pod_and_back(
+    window: Browser, made: Bed
+) -> None:
+    async with looking(window, made) as look:
+        page = look.page
+        await look.tile("GPUs", "160")
+        await page.locator("canvas").click(position={"x": 10, "y": 30})
+        await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
+        await (
+            page.get_by_role("navigation", name="Where this is")
+            .get_by_role("link", name=node_name(0))
+            .click()
+        )
+        await expect(page.get_by_role("heading", name=node_name(0))).to_be_visible()
+        await page.get_by_role("link", name="GPU 0", exact=True).click()
+        pod = page.get_by_role("link", name=re.compile(r"pod-\d+$")).first
+        name = await pod.text_content()
+        assert name is not None
+        await pod.click()
+        await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+        await expect(page.get_by_text("What it holds")).to_be_visible()
+        await page.go_back()
+        await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
+        await page.go_back()
+        await page.go_back()
+        await page.go_back()
+        await expect(page.locator("canvas")).to_be_visible()
+
+
+async def test_a_pod_that_is_placed_appears_at_once(window: Browser, made: Bed) -> None:
+    async with looking(window, made) as look:
+        page = look.page
+        await look.tile("Pods", "60")
+        await look.tile("Waiting", "5")
+        made.bind("pod-60", 7)
+        await look.tile("Pods", "61")
+        await look.tile("Waiting", "4")
+        assert look.snapshots() == 1
+        await page.evaluate("hash => (location.hash = hash)", f"#/node/{node_name(7)}")
+        await expect(page.get_by_role("link", name="default/pod-60")).to_be_visible()
+        made.bind("pod-61", 7)
+        await expect(page.get_by_role("link", name="default/pod-61")).to_be_visible()
+
+
+async def test_a_gpu_that_breaks_is_seen_with_its_reason(window: Browser, made: Bed) -> None:
+    async with looking(window, made, f"#/node/{node_name(3)}") as look:
+        await expect(look.page.get_by_text("unhealthy")).to_have_count(0)
+        made.break_gpu(3, "XID 79: it has fallen off the bus")
+        await expect(look.page.get_by_text("XID 79")).to_be_visible()
+        await look.page.keyboard.press("Escape")
+        await look.tile("GPUs", "1 unhealthy")
+
+
+async def test_nodes_that_come_and_go_do_so_on_the_map_and_in_the_table(window: Browser, made: Bed) -> None:
+    async with looking(window, made) as look:
+        await look.tile("GPUs", "20 nodes")
+        made.remove_node(0)
+        await look.tile("GPUs", "19 nodes")
+        await expect(look.page.locator("canvas")).to_have_attribute(
+            "aria-label", re.compile("152 GPUs of 19 nodes")
+        )
+        await look.page.get_by_role("link", name="Nodes", exact=True).click()
+        await expect(look.page.get_by_role("link", name=node_name(1), exact=True)).to_be_visible()
+        await expect(look.page.get_by_role("link", name=node_name(0), exact=True)).to_have_count(0)
+        await look.page.get_by_label("Names that hold").fill("0.1")
+        await expect(look.page.get_by_text("11 nodes, page 1 of 1")).to_be_visible()
+        await look.page.get_by_role("button", name="Pods").click()
+        await expect(look.page.get_by_role("columnheader", name="Pods")).to_have_attribute(
+            "aria-sort", "ascending"
+        )
+
+
+async def test_a_lost_connection_is_shown_and_what_was_missed_comes_without_reading_all_anew(
+    window: Browser, made: Bed
+) -> None:
+    async with looking(window, made) as look:
+        await look.tile("Pods", "60")
+        made.relay.shut = True
+        made.relay.cut()
+        await look.state("Connection lost")
+        await expect(look.page.get_by_role("alert")).to_contain_text("What you see may be old")
+        made.bind("pod-60", 7)
+        made.relay.shut = False
+        await look.state("Live")
+        await look.tile("Pods", "61")
+        await expect(look.page.get_by_role("alert")).to_have_count(0)
+        assert look.snapshots() == 1
+
+
+async def test_after_another_server_has_taken_over_all_is_read_anew(window: Browser, made: Bed) -> None:
+    async with looking(window, made) as look:
+        await look.tile("Pods", "60")
+        await made.end()
+        await look.state("Connection lost")
+        await made.serve()
+        await look.state("Live")
+        await expect(look.page.get_by_role("alert")).to_have_count(0)
+        await look.tile("Pods", "60")
+        made.bind("pod-60", 7)
+        await look.tile("Pods", "61")
+        assert look.snapshots() >= 2
+
+
+async def test_keys_lead_everywhere(window: Browser, made: Bed) -> None:
+    async with looking(window, made) as look:
+        page, keys = look.page, look.page.keyboard
+        await look.tile("GPUs", "160")
+        await keys.press("?")
+        await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+        await keys.press("Escape")
+        await keys.press("6")
+        await expect(page.get_by_role("button", name="Health")).to_have_attribute("aria-pressed", "true")
+        await page.locator("canvas").focus()
+        await keys.press("ArrowRight")
+        await expect(page.locator("#said")).to_contain_text(f"{node_name(0)} · GPU 1")
+        await keys.press("ArrowDown")
+        await expect(page.locator("#said")).to_contain_text(f"{node_name(0)} · GPU 5")
+        await keys.press("End")
+        await expect(page.locator("#said")).to_contain_text(f"{node_name(19)} · GPU 7")
+        await keys.press("Home")
+        await keys.press("PageDown")
+        await keys.press("Home")
+        await keys.press("Enter")
+        await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
+        await keys.press("Escape")
+        await expect(page.get_by_role("heading", name=node_name(0))).to_be_visible()
+        await keys.press("Escape")
+        await expect(page.locator("canvas")).to_be_visible()
+        for letter, heading in (
+            ("w", "Pods that wait"),
+            ("f", "Fragmentation"),
+            ("h", "History"),
+            ("n", "Nodes"),
+        ):
+            await keys.press("g")
+            await keys.press(letter)
+            await expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
+
+
+async def test_searches_lead_to_nodes_gpus_and_pods(window: Browser, made: Bed) -> None:
+    async with looking(window, made) as look:
+        page = look.page
+        await look.tile("GPUs", "160")
+        await page.keyboard.press("/")
+        await page.keyboard.type("pod-1")
+        await expect(page.get_by_role("option").first).to_contain_text("default/pod-1")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("ArrowUp")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="default/pod-1", exact=True)).to_be_visible()
+        await page.keyboard.press("/")
+        await page.keyboard.type("nothing is called so")
+        await expect(page.get_by_role("listbox")).to_contain_text("Nothing is called")
+        await page.keyboard.press("Escape")
+        await page.get_by_role("combobox", name="Search").fill("GPU-00000002")
+        await page.get_by_role("option", name=re.compile("GPU 0 of")).click()
+        await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
+
+
+async def test_who_waits_is_told_with_reason_and_remedy_as_text(window: Browser, made: Bed) -> None:
+    made.line = [WAITS]
+    async with looking(window, made, "#/waiting") as look:
+        row = look.page.get_by_role("row").filter(has_text="default/pod-60")
+        await expect(row).to_contain_text("no GPU has 3 units free <img src=x")
+        await expect(row).to_contain_text("free 3 units on one GPU")
+        await row.get_by_role("link").click()
+        await expect(look.page.get_by_text("What would let it fit")).to_be_visible()
+        await look.page.get_by_text("What the scheduler answered, node by node").click()
+        await expect(look.page.get_by_role("cell", name=node_name(0))).to_be_visible()
+
+
+async def test_where_the_scheduler_cannot_tell_why_the_page_says_so(window: Browser, made: Bed) -> None:
+    made.line = None
+    async with looking(window, made, "#/waiting") as look:
+        await expect(look.page.get_by_role("alert")).to_contain_text("older version")
+        await expect(look.page.get_by_role("link", name="default/pod-60")).to_be_visible()
+
+
+async def test_what_is_really_used_is_shown_and_what_nobody_tells_is_no_zero(
+    window: Browser, made: Bed
+) -> None:
+    uuid = "GPU-00000000-0000-4000-8000-000000000000"
+    labels = f'pod="default/pod-0",container="main",gpu="{uuid}"'
+    made.figures = (
+        f"gpushare_nodeagent_container_used_mebibytes{{{labels}}} 512\n"
+        f"gpushare_nodeagent_container_sm_percent{{{labels}}} 37\n"
+    )
+    async with looking(window, made, f"#/node/{node_name(0)}") as look:
+        first = look.page.get_by_role("article", name="GPU 0")
+        await expect(first).to_contain_text("Memory used0.5 GiB")
+        await expect(first).to_contain_text("Compute used37%")
+        await expect(look.page.get_by_role("article", name="GPU 1")).to_contain_text("Memory used–")
+        await look.page.evaluate("hash => (location.hash = hash)", f"#/node/{node_name(1)}")
+        await expect(look.page.get_by_text("What is really used is not known")).to_be_visible()
+        await look.page.get_by_role("link", name="Overview", exact=True).click()
+        await look.tile("Memory used", "0.5 GiB, told by 1 GPU")
+
+
+async def test_themes_follow_the_system_until_somebody_chooses(window: Browser, made: Bed) -> None:
+    for scheme, other in (("dark", "light"), ("light", "dark")):
+        async with looking(window, made, color_scheme=scheme) as look:
+            root = look.page.locator("html")
+            await expect(root).to_have_attribute("data-theme", scheme)
+            before = await look.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            await look.page.keyboard.press("t")
+            await expect(root).to_have_attribute("data-theme", other)
+            assert await look.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+            await look.page.reload()
+            await expect(root).to_have_attribute("data-theme", other)
+
+
+async def test_history_and_fragmentation_are_drawn(window: Browser, made: Bed) -> None:
+    async with looking(window, made, "#/history") as look:
+        await expect(look.page.get_by_role("img", name=re.compile("Memory: now given"))).to_be_visible()
+        await look.page.get_by_text("As a table").first.click()
+        await expect(look.page.get_by_role("columnheader", name="given").first).to_be_visible()
+        await look.page.get_by_role("link", name="Fragmentation").click()
+        await expect(look.page.get_by_text("What is free, in one piece")).to_be_visible()
+        await expect(look.page.get_by_role("row").filter(has_text="64 GiB").first).to_contain_text("160")
+        await expect(look.page.get_by_text("there is room").first).to_be_visible()
+
+
+async def test_addresses_that_lead_nowhere_say_so(window: Browser, made: Bed) -> None:
+    async with looking(window, made, "#/nowhere/at/all") as look:
+        await expect(look.page.get_by_text("There is no such view")).to_be_visible()
+        await look.page.evaluate("location.hash = '#/node/absent'")
+        await expect(look.page.get_by_role("alert")).to_contain_text("no node absent")
+        await look.page.evaluate("location.hash = '#/pod/default/absent'")
+        await expect(look.page.get_by_role("alert")).to_contain_text("no pod default/absent")
+
+
+async def test_forty_thousand_gpus_are_on_one_page(window: Browser, tmp_path: Path) -> None:
+    async with bed(tmp_path, 5000, 1000, 2) as large, looking(window, large) as look:
+        await look.tile("GPUs", "40,000")
+        await expect(look.page.locator("canvas")).to_have_attribute("aria-label", re.compile("40,000 GPUs"))
+        large.bind("pod-1000", 4999)
+        await look.tile("Pods", "1,001")
+        await look.page.locator("canvas").focus()
+        await look.page.keyboard.press("End")
+        await expect(look.page.locator("#said")).to_contain_text("GPU 7")

@@ -1,0 +1,215 @@
+"""The dashboard as a process: refusals of bad input, its end, and two beside two schedulers."""
+
+import asyncio
+import json
+import socket
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gpushare.__main__ import main
+from gpushare.dashboard import asking
+from gpushare.dashboard.asking import Asking, CannotAsk, NotKept
+from tests.integration.dashboard.bed import TOKEN, Bed
+
+CONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: a
+clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: a, user: {}}]
+contexts: [{name: a, context: {cluster: a, user: a}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--token-file: name a file"),
+        (["--token-file", "absent"], "No such file"),
+        (["--token-file", "short"], "openssl rand -hex 32"),
+        (["--token-file", "token", "--lease", "kube-system/x"], "--pod NAMESPACE/NAME"),
+        (["--token-file", "token", "--lease", "x"], "NAMESPACE/NAME"),
+        (["--token-file", "token", "--scheduler", "127.0.0.1"], "write a URL"),
+        (["--token-file", "token", "--listen", "9453"], "HOST:PORT"),
+        (["--token-file", "token", "--agents-file", "absent"], "absent"),
+        (["--token-file", "token", "--unit", "3GiB"], "1GiB or 128MiB"),
+        (["--token-file", "token", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_write_instead(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("token").write_text(TOKEN)
+    Path("short").write_text("short")
+    Path("config").write_text(CONFIG)
+    listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
+    assert main(["dashboard", "--kubeconfig", "config", *listen, *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "config").write_text(CONFIG)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        arguments = ["--token-file", str(tmp_path / "token"), "--listen", address]
+        assert main(["dashboard", "--kubeconfig", str(tmp_path / "config"), *arguments]) == 1
+    assert address in capsys.readouterr().err
+
+
+async def test_who_waits_is_asked_of_the_dashboard_beside_the_leader(tmp_path: Path) -> None:
+    """Another leads first, then the scheduler beside us, then nobody that can be asked."""
+    asked: list[str] = []
+    holder = "leader_0000-uuid"
+
+    async def lease(request: web.Request) -> web.Response:
+        return web.json_response({"spec": {"holderIdentity": holder}})
+
+    async def ours(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            stream = web.StreamResponse()
+            await stream.prepare(request)
+            await asyncio.Event().wait()
+        assert request.query["labelSelector"] == "app.kubernetes.io/part-of=gpushare"
+        pod = {
+            "metadata": {
+                "name": "leader",
+                "namespace": "kube-system",
+                "uid": "u",
+                "resourceVersion": "1",
+                "labels": {"app.kubernetes.io/name": "ack-co-scheduler"},
+            },
+            "spec": {
+                "nodeName": "n",
+                "containers": [{"ports": [{"name": "dashboard", "containerPort": parts_port}]}],
+            },
+            "status": {"phase": "Running", "podIP": "127.0.0.1"},
+        }
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [pod]})
+
+    async def empty(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            stream = web.StreamResponse()
+            await stream.prepare(request)
+            await asyncio.Event().wait()
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    async def peer(request: web.Request) -> web.Response:
+        asked.append(f"peer {request.headers['Authorization']} {request.query['here']}")
+        return web.json_response({"count": 7, "told_by": "kube-system/leader"})
+
+    async def beside(request: web.Request) -> web.Response:
+        asked.append("beside")
+        return web.json_response({"waiting": []})
+
+    app = web.Application()
+    app.router.add_get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ack-co-scheduler", lease)
+    app.router.add_get("/api/v1/namespaces/kube-system/pods", ours)
+    app.router.add_get("/api/v1/{kind}", empty)
+    app.router.add_get("/api/waiting", peer)
+    app.router.add_get("/gpushare/decisions", beside)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    assert site._server is not None
+    parts_port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+    server = f"http://127.0.0.1:{parts_port}"
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "config").write_text(CONFIG.replace("http://127.0.0.1:1", server))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpushare", "dashboard", "--kubeconfig", str(tmp_path / "config")),
+        *("--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port"), "--scheduler", server),
+        *("--token-file", str(tmp_path / "token"), "--lease", "kube-system/ack-co-scheduler"),
+        *("--pod", "kube-system/us", "--parts-in", "kube-system"),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with (
+            asyncio.timeout(60),
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http,
+        ):
+            while not (tmp_path / "port").exists():
+                await asyncio.sleep(0)
+            url = f"http://127.0.0.1:{(tmp_path / 'port').read_text().strip()}/api/waiting"
+
+            async def line(until: str) -> dict[str, object]:
+                while True:
+                    async with http.get(url) as answer:
+                        found: dict[str, object] = json.loads(await answer.text())
+                    if until in (str(found["told_by"]) or str(found["problem"])):
+                        return found
+
+            assert (await line("kube-system/leader"))["count"] == 7
+            assert asked[-1] == f"peer Bearer {TOKEN} 1"
+            holder = "us_0000-uuid"
+            await line("kube-system/us")
+            assert asked[-1] == "beside"
+            holder = "gone_0000-uuid"
+            await line("kube-system/gone leads, and has no dashboard")
+            holder = ""
+            await line("no scheduler leads")
+    finally:
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+        await runner.cleanup()
+
+
+async def test_only_short_answers_of_servers_that_are_there_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="x" * 1000, status=int(request.match_info["status"]))
+
+    async def never(request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    app = web.Application()
+    app.router.add_get("/{status:[0-9]+}", answer)
+    app.router.add_get("/never", never)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    assert site._server is not None
+    url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
+    monkeypatch.setattr(asking, "_TIMEOUT_S", 0.2)
+    async with Asking() as asks:
+        assert await asks.get(f"{url}/200") == b"x" * 1000
+        with pytest.raises(NotKept):
+            await asks.get(f"{url}/404")
+        with pytest.raises(CannotAsk, match="status 500 xxx"):
+            await asks.get(f"{url}/500")
+        with pytest.raises(CannotAsk, match="no answer within"):
+            await asks.get(f"{url}/never")
+        with pytest.raises(CannotAsk, match="refused"):
+            await asks.get("http://127.0.0.1:1/")
+        with pytest.raises(CannotAsk):
+            await asks.get("no url")
+        monkeypatch.setattr(asking, "_MOST_BYTES", 100)
+        with pytest.raises(CannotAsk, match="larger than 100"):
+            await asks.get(f"{url}/200")
+    await runner.cleanup()
+
+
+async def test_pages_are_let_go_when_the_dashboard_ends(made: Bed) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.get(f"{made.url}api/events") as stream,
+    ):
+        assert (await stream.content.readline()).startswith(b": listening")
+        await made.end()
+        async with asyncio.timeout(30):
+            await stream.content.read()
+    await made.serve()

@@ -1,0 +1,63 @@
+"""The dashboard beside a whole cluster: a pod is placed and appears live, one waits and says why, a GPU breaks and is seen."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from playwright.async_api import expect
+
+from gpushare.playground import gpus
+from gpushare.playground.cluster.nodes import node
+from tests.integration.dashboard.bed import Look, browser
+from tests.integration.whole.world import World, gpu_pod, world
+
+T4, V100 = "seen-t4", "seen-v100x4"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[World]:
+    nodes = node(T4, "t4", "cgpu"), node(V100, "core-mem-4", "core_mem")
+    async with world(*nodes, dashboard=True) as made:
+        yield made
+
+
+async def test_what_happens_in_a_cluster_is_seen_on_the_page(cluster: World) -> None:
+    url = cluster.cluster.dashboard_url
+    async with browser() as window:
+        page = await window.new_page()
+        look = Look(page, url.partition("#")[0])
+        await page.goto(url)
+        await look.state("Live")
+        await look.tile("GPUs", "5")
+        await look.tile("Pods", "0")
+        # A pod is placed: it appears by itself, and leads to its node.
+        await cluster.create(gpu_pod("seen", 3, node=T4))
+        await look.tile("Pods", "1")
+        await look.tile("Memory given", "3 GiB")
+        assert look.snapshots() == 1
+        await page.evaluate("hash => (location.hash = hash)", f"#/node/{T4}")
+        await expect(page.get_by_role("link", name="default/seen", exact=True)).to_be_visible()
+        await expect(page.get_by_text("What is really used is not known")).to_have_count(0)
+        # One waits, and its row says why.
+        await cluster.create(gpu_pod("too-large", 20))
+        await page.get_by_role("link", name=re.compile("^Waiting")).click()
+        row = page.get_by_role("row").filter(has_text="default/too-large")
+        await expect(row).to_contain_text("the largest GPU has")
+        await row.get_by_role("link").click()
+        await expect(page.get_by_text("What would let it fit")).to_be_visible()
+        # A GPU breaks.
+        await page.get_by_role("link", name="Overview", exact=True).click()
+        file = cluster.cluster.gpu_file(V100)
+        good = gpus.read(file)
+        gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"), *good.gpus[1:])))
+        await look.tile("GPUs", "1 unhealthy")
+        # The dashboard is killed: the page says that it is not live, and goes on when it is there again.
+        cluster.cluster.kill("dashboard")
+        await look.state("Connection lost")
+        await look.state("Live")
+        await cluster.delete_all()
+        await look.tile("Pods", "0")
+        await look.tile("Waiting", "0")
+        assert look.bad == []
+    cluster.assert_sound()

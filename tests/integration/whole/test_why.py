@@ -1,0 +1,111 @@
+"""``kubectl inspect cgpu --why`` and ``--waiting`` through the whole playground: what they say is what happened."""
+
+import json
+
+import pytest
+
+from gpushare.model import names
+from gpushare.playground.cluster.embedded import EmbeddedControl
+from tests.integration.whole.seen import Json, node_of, record_of, waits_because
+from tests.integration.whole.world import World, gpu_pod, shared_node
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: 15 GiB on each of four GPUs, and 16 on one.
+NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
+
+
+async def why(seen: World, pod: str, *flags: str) -> Json:
+    ran = await seen.kubectl("inspect", "cgpu", "--why", pod, "-o", "json", *flags)
+    assert ran.code == 0, ran.err
+    return dict(json.loads(ran.out))
+
+
+async def refused(seen: World, name: str) -> None:
+    await seen.pods.until(lambda: bool(waits_because(seen.pod(name))), f"{name} was refused")
+
+
+async def test_where_a_pod_went_is_told_with_the_gpu_and_its_reason(seen: World) -> None:
+    await seen.create(gpu_pod("second", 16))
+    await seen.run_all("second")
+
+    told = await why(seen, "second", "-d")
+    text = (await seen.kubectl("inspect", "cgpu", "--why", "second", "-d")).out
+
+    if not isinstance(seen.cluster.control, EmbeddedControl):
+        assert told["source"] == "annotations"  # a real API server passes nothing on to loopback
+        return
+    record = told["record"]
+    assert told["source"] == "scheduler"
+    assert record["state"] == "bound"
+    assert record["holds"]["node"] == node_of(seen.pod("second")) == "single"
+    chosen = [gpu["index"] for gpu in record["choice"]["gpus"] if gpu["chosen"]]
+    assert chosen == [one["index"] for one in record_of(seen.pod("second"))]
+    assert {one["node"]: one["reason"] for one in record["nodes"]} == {
+        "four": "asks for 16 GiB, the largest GPU has 15 GiB",
+        "single": "",
+    }
+    assert "default/second is on node single" in text
+    assert "asks for 16 GiB, the largest GPU has 15 GiB" in text
+
+
+async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
+    # One on each of four GPUs, and two on the fifth: of one node 28 GiB are free, 7 of them together, of the other none.
+    there = [f"there-{number}" for number in range(6)]
+    await seen.create(*(gpu_pod(name, 8) for name in there))
+    await seen.run_all(*there)
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "3"}
+    await seen.create(gpu_pod("waits", 9), gpu_pod("large", 99), gpu_pod("gang", 2, labels=labels))
+    await refused(seen, "large")
+    await refused(seen, "waits")
+    await refused(seen, "gang")
+
+    ran = await seen.kubectl("inspect", "cgpu", "--waiting", "-o", "json")
+    assert ran.code == 0, ran.err
+    listed = {one["key"]: one for one in json.loads(ran.out)["waiting"]}
+    assert set(listed) == {"default/waits", "default/large", "default/gang"}
+    table = (await seen.kubectl("inspect", "cgpu", "--waiting")).out
+    assert "default    waits" in table
+
+    if not isinstance(seen.cluster.control, EmbeddedControl):
+        assert "gang default/g needs 3 pods together" in listed["default/gang"]["reason"]
+        return
+    # About this one kube-scheduler asks nobody: no node has as much by its own sums.
+    assert listed["default/large"]["category"] == "size"
+    assert listed["default/large"]["reason"].startswith(
+        "kube-scheduler has not asked about any node; none of 2"
+    )
+    assert listed["default/waits"]["category"] == "memory"
+    assert listed["default/waits"]["reason"].startswith(
+        "no single GPU has 9 GiB free (largest free: 7 GiB on GPU"
+    )
+    assert "node four has as much in all, on several GPUs" in listed["default/waits"]["remedy"]
+    assert listed["default/gang"]["remedy"] == "2 more pods of gang default/g: 1 of 3 are there"
+    told = await why(seen, "waits")
+    assert told["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
+    assert (told["record"]["answer"]["nodes"], told["record"]["answer"]["fits"]) == (1, 0)
+    assert told["record"]["notOffered"] == 1
+
+    await seen.delete(there[0], there[1])
+    await seen.run_all("waits")
+    assert (await why(seen, "waits"))["record"]["holds"]["node"] == node_of(seen.pod("waits"))
+
+
+async def test_a_pod_that_is_not_there_is_an_error(seen: World) -> None:
+    ran = await seen.kubectl("inspect", "cgpu", "--why", "nobody")
+    assert ran.code == 1
+    assert 'pod "nobody" not found in namespace default; -n names another' in ran.err
+
+
+async def test_a_killed_scheduler_says_what_it_cannot_know(seen: World) -> None:
+    await seen.create(gpu_pod("before", 2))
+    await seen.run_all("before")
+    seen.cluster.kill("extender")
+    await seen.cluster.extender_ready()
+
+    ran = await seen.kubectl("inspect", "cgpu", "--why", "before")
+
+    assert ran.code == 0, ran.err
+    assert f"default/before is on node {node_of(seen.pod('before'))}" in ran.out
+    if isinstance(seen.cluster.control, EmbeddedControl):
+        assert "no kube-scheduler has asked this scheduler anything since it started" in ran.out

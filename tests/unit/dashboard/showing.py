@@ -1,0 +1,106 @@
+"""A cluster on the board, fed as informers would, with a clock that tests turn and agents that answer from a table."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpushare.dashboard.agents import Agents
+from gpushare.dashboard.asking import CannotAsk, NotKept
+from gpushare.dashboard.cluster import Cluster
+from gpushare.dashboard.history import History
+from gpushare.dashboard.live import Live
+from gpushare.dashboard.stream import Stream
+from gpushare.dashboard.waiting import Source
+from gpushare.model.allocation import Allocation, GpuShare
+from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.view import NodeRecord
+from tests.unit.scheduler.world import TurnedClock
+
+MIB = 16384
+
+
+def gpu(node: str, index: int, **more: Any) -> Device:
+    return Device(index, f"GPU-{node}-{index}", MIB, "Tesla V100", **more)
+
+
+def described(name: str, *devices: Device, mode: NodeMode = NodeMode.SHARE, refusal: str = "") -> NodeRecord:
+    return NodeRecord(NodeDevices(name, mode, MemoryUnit.GIB, devices, refusal=refusal), "")
+
+
+def share(node: str, index: int, units: int, core_percent: int = 0) -> GpuShare:
+    return GpuShare(f"GPU-{node}-{index}", index, units * 1024, units, 16, core_percent)
+
+
+def holder(name: str, node: str, *shares: GpuShare, **more: Any) -> PodRecord:
+    allocation = Allocation(shares, {"main": shares}, MemoryUnit.GIB)
+    return PodRecord(f"uid-{name}", f"default/{name}", node, False, allocation=allocation, **more)
+
+
+def waiter(name: str, units: int = 2, **more: Any) -> PodRecord:
+    request = Request(units, 0, (ContainerRequest("main", ContainerKind.APP, 0, units, 0),), **more)
+    return PodRecord(
+        f"uid-{name}", f"default/{name}", "", False, request=request, created="2026-01-02T03:04:05Z"
+    )
+
+
+def exposed(**labelled: tuple[int, int]) -> bytes:
+    """An agent's figures: ``pod=(MiB, percent)`` of GPU 0 of node ``a``."""
+    lines = []
+    for pod, (used, busy) in labelled.items():
+        labels = f'pod="default/{pod}",container="main",gpu="GPU-a-0"'
+        lines.append(f"gpushare_nodeagent_container_used_mebibytes{{{labels}}} {used}")
+        lines.append(f"gpushare_nodeagent_container_sm_percent{{{labels}}} {busy}")
+    return "\n".join(lines).encode()
+
+
+class Answering:
+    """Answers by URL; what is missing cannot be asked, ``None`` is not kept."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes | None] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> bytes:
+        self.asked.append((url, dict(headers or {})))
+        if url not in self.answers:
+            raise CannotAsk(f"{url}: nobody is there")
+        answer = self.answers[url]
+        if answer is None:
+            raise NotKept(url)
+        return answer
+
+
+class Shown:
+    """All that stands behind the page, but for sockets."""
+
+    def __init__(self) -> None:
+        self.clock = TurnedClock()
+        self.asks = Answering()
+        self.cluster = Cluster()
+        self.stream = Stream("e")
+        self.addresses: dict[str, str] = {}
+        self.agents = Agents(
+            self.asks,
+            lambda node: self.addresses.get(node, ""),
+            self.cluster.gpu_uuids,
+            self.cluster.board.put_real,
+            self.clock,
+        )
+        self.source = Source(self.asks, "http://scheduler", self.clock)
+        self.history = History()
+        self.live = Live(self.cluster, self.agents, self.source, self.stream, self.history, self.clock)
+
+    def add(self, *things: PodRecord | NodeRecord) -> None:
+        for thing in things:
+            if isinstance(thing, NodeRecord):
+                self.cluster.seen_nodes.upsert(thing)
+            else:
+                self.cluster.pods.upsert(thing)
+
+    def remove(self, thing: PodRecord | NodeRecord) -> None:
+        if isinstance(thing, NodeRecord):
+            self.cluster.seen_nodes.remove(thing.devices.name, thing)
+        else:
+            self.cluster.pods.remove(thing.pod, thing)

@@ -1,0 +1,278 @@
+"""The HTTP interface: what is open, what is behind the token, and what no page may do."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from gpushare.dashboard import app as apps
+from gpushare.dashboard import assets
+from gpushare.dashboard import stream as streams
+from gpushare.dashboard.access import Guard
+from gpushare.dashboard.app import Asked, DashboardApp, as_binary, as_json
+from gpushare.dashboard.stream import Stream
+from gpushare.serving.exchange import Refusal
+from gpushare.serving.probes import Exposition, Probes
+
+TOKEN = b"0123456789abcdef"
+BEARER = ((b"authorization", b"Bearer " + TOKEN),)
+JSON = ((b"content-type", b"application/json"),)
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Asked]] = []
+
+    async def answer(self, path: str, asked: Asked) -> tuple[bytes, bytes]:
+        self.asked.append((path, asked))
+        if path == "absent":
+            raise Refusal(404, "not here")
+        if path == "large":
+            return as_binary(b"x" * 5000)
+        return as_json({"path": path, "q": asked.parameter("q"), "here": asked.here})
+
+
+class Asking:
+    """Requests to the application, and what it answers."""
+
+    def __init__(self) -> None:
+        self.answers = Answers()
+        self.stream = Stream("e")
+        self.slept: list[float] = []
+        self.token = TOKEN
+        self.guard = Guard(lambda: self.token, lambda: 1000.0)
+        self.app = DashboardApp(
+            assets.load(), self.guard, self.answers, self.stream, Probes(lambda: "", Exposition()), self.sleep
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+    async def __call__(
+        self, path: str, method: str = "GET", headers: Any = (), query: str = "", body: bytes = b""
+    ) -> tuple[int, dict[str, str], bytes]:
+        sent: list[MutableMapping[str, Any]] = []
+
+        async def receive() -> MutableMapping[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        await self.app(scope(path, method, headers, query), receive, send)
+        told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], told, b"".join(one.get("body", b"") for one in sent[1:])
+
+
+def scope(path: str, method: str = "GET", headers: Any = (), query: str = "") -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": list(headers),
+    }
+
+
+async def test_the_page_is_open_whole_and_lets_no_other_host_and_no_inline_code_in() -> None:
+    ask = Asking()
+    status, headers, body = await ask("/")
+    assert status == 200
+    assert headers["content-type"].startswith("text/html")
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert "frame-ancestors 'none'" in policy
+    text = body.decode()
+    assert "<script>" not in text
+    assert " style=" not in text
+    assert "://" not in text
+    for name, asset in assets.load().items():
+        code, told, content = await ask(name)
+        assert (code, content) == (200, asset.body)
+        assert told["x-content-type-options"] == "nosniff"
+
+
+async def test_an_asset_that_is_known_is_not_sent_again_and_one_that_is_not_is_sent_small() -> None:
+    ask = Asking()
+    _, headers, plain = await ask("/main.js")
+    assert (await ask("/main.js", headers=[(b"if-none-match", headers["etag"].encode())]))[0] == 304
+    _, told, small = await ask("/main.js", headers=[(b"accept-encoding", b"br, gzip")])
+    assert told["content-encoding"] == "gzip"
+    assert gzip.decompress(small) == plain
+
+
+async def test_data_is_behind_the_token() -> None:
+    ask = Asking()
+    for path in ("/api/snapshot", "/api/events", "/api/absent"):
+        status, headers, _ = await ask(path)
+        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+    assert ask.answers.asked == []
+    status, headers, body = await ask("/api/search", headers=BEARER, query="q=a%20b&q=c&here=1")
+    assert (status, json.loads(body)) == (200, {"path": "search", "q": "a b", "here": True})
+    assert headers["cache-control"] == "no-store"
+
+
+async def test_a_refusal_says_what_is_wrong() -> None:
+    ask = Asking()
+    assert (await ask("/api/absent", headers=BEARER))[::2] == (404, b"not here\n")
+    assert (await ask("/api/search", headers=BEARER))[::2] == (400, b"the parameter q is missing\n")
+    assert (await ask("/nothing"))[0] == 404
+    assert (await ask("/..%2f..%2fetc/passwd"))[0] == 404
+
+
+async def test_nothing_can_be_changed() -> None:
+    ask = Asking()
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert (await ask("/api/snapshot", method, BEARER))[0] == 405
+    assert (await ask("/login"))[0] == 405
+
+
+async def test_large_answers_are_sent_small() -> None:
+    ask = Asking()
+    _, headers, body = await ask("/api/large", headers=[*BEARER, (b"accept-encoding", b"gzip")])
+    assert headers["content-encoding"] == "gzip"
+    assert gzip.decompress(body) == b"x" * 5000
+    assert len((await ask("/api/large", headers=BEARER))[2]) == 5000
+
+
+async def test_probes_need_no_token() -> None:
+    ask = Asking()
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert (await ask(path))[0] == 200
+
+
+async def test_the_token_gives_a_cookie_that_lets_in() -> None:
+    ask = Asking()
+    body = json.dumps({"token": f" {TOKEN.decode()}\n"}).encode()
+    status, headers, _ = await ask("/login", "POST", JSON, body=body)
+    assert status == 204
+    cookie = headers["set-cookie"].partition(";")[0].encode()
+    assert (await ask("/api/x", headers=[(b"cookie", cookie)], query="q=1"))[0] == 200
+    secure = await ask("/login", "POST", [*JSON, (b"x-forwarded-proto", b"https")], body=body)
+    assert "Secure" in secure[1]["set-cookie"]
+    status, headers, _ = await ask("/logout", "POST", JSON, body=b"{}")
+    assert (status, "Max-Age=0" in headers["set-cookie"]) == (204, True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        (JSON, b'{"token":"wrong"}', 401),
+        (JSON, b"{", 400),
+        (JSON, b'{"token":1}', 400),
+        (JSON, b"x" * 10000, 413),
+        ((), b'{"token":"0123456789abcdef"}', 415),
+        (((b"content-type", b"text/plain"),), b'{"token":"0123456789abcdef"}', 415),
+    ],
+)
+async def test_a_login_that_is_none_gives_no_cookie(headers: Any, body: bytes, status: int) -> None:
+    ask = Asking()
+    code, told, _ = await ask("/login", "POST", headers, body=body)
+    assert (code, "set-cookie" in told) == (status, False)
+    assert ask.slept == ([apps.WRONG_S] if status == 401 else [])
+
+
+async def test_guesses_are_answered_one_after_the_other_and_only_so_many_wait() -> None:
+    ask = Asking()
+    guesses = [ask("/login", "POST", JSON, body=b'{"token":"wrong"}') for _ in range(40)]
+    codes = sorted(code for code, _, _ in await asyncio.gather(*guesses))
+    assert set(codes) == {401, 429}
+    assert len(ask.slept) == codes.count(401) <= 17
+
+
+class Listener:
+    """A page on the stream."""
+
+    def __init__(self, ask: Asking, headers: Any = BEARER, query: str = "") -> None:
+        self.sent: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
+        self.gone = asyncio.Event()
+        self.stuck = False
+        self.first = True
+        self.task = asyncio.create_task(
+            ask.app(scope("/api/events", "GET", headers, query), self.receive, self.send)
+        )
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if self.first:
+            self.first = False
+            return {"type": "http.request", "body": b""}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if self.stuck:
+            await asyncio.Event().wait()
+        self.sent.put_nowait(message)
+
+    async def next(self) -> MutableMapping[str, Any]:
+        async with asyncio.timeout(5):
+            return await self.sent.get()
+
+    async def until(self, words: bytes) -> None:
+        while words not in (await self.next()).get("body", b""):
+            pass
+
+
+async def test_news_come_as_server_sent_events_until_the_page_goes() -> None:
+    ask = Asking()
+    page = Listener(ask, query="last=e-0")
+    start = await page.next()
+    assert (b"content-type", b"text/event-stream") in start["headers"]
+    ask.stream.send("delta", b'{"a":1}')
+    await page.until(b'event: delta\ndata: {"a":1}')
+    page.gone.set()
+    await page.task
+    assert ask.stream.pages == 0
+
+
+async def test_a_page_that_comes_back_names_the_last_that_it_heard_by_header_or_by_query() -> None:
+    ask = Asking()
+    for number in range(3):
+        ask.stream.send("delta", b"%d" % number)
+    for headers, query in (([*BEARER, (b"last-event-id", b"e-2")], "last=e-0"), (BEARER, "last=e-2")):
+        page = Listener(ask, headers, query)
+        await page.until(b"id: e-3")
+        page.gone.set()
+        await page.task
+
+
+async def test_where_nothing_happens_there_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps, "HEARTBEAT_S", 0.01)
+    page = Listener(Asking(), query="last=e-0")
+    await page.until(b"event: alive")
+    page.gone.set()
+    await page.task
+
+
+async def test_who_is_let_in_no_more_listens_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps, "HEARTBEAT_S", 0.01)
+    ask = Asking()
+    page = Listener(ask, query="last=e-0")
+    await page.until(b"event: alive")
+    ask.token = b"another-token-entirely"
+    async with asyncio.timeout(5):
+        await page.task
+
+
+async def test_a_page_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps, "_STUCK_S", 0.01)
+    monkeypatch.setattr(apps, "HEARTBEAT_S", 0.01)
+    ask = Asking()
+    page = Listener(ask, query="last=e-0")
+    await page.next()
+    page.stuck = True
+    async with asyncio.timeout(5):
+        await page.task
+    assert ask.stream.pages == 0
+
+
+async def test_more_pages_than_may_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_PAGES", 0)
+    status, _, body = await Asking()("/api/events", headers=BEARER)
+    assert (status, b"too many pages" in body) == (503, True)

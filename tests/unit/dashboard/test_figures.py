@@ -1,0 +1,121 @@
+"""What node agents tell: read, asked for in bounds, and forgotten where nobody tells."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.dashboard import agents as asking_agents
+from gpushare.dashboard.board import UNKNOWN, Real
+from gpushare.dashboard.exposition import ContainerUse, read
+from gpushare.nodeagent.metrics import Metrics
+from tests.unit.dashboard.showing import Shown, described, exposed, gpu
+
+
+def test_containers_and_gpus_are_read_as_the_agent_writes_them() -> None:
+    metrics = Metrics()
+    metrics.used_mib.set("default/one", "main", "GPU-a-0", value=300)
+    metrics.sm_percent.set("default/one", "main", "GPU-a-0", value=30)
+    metrics.used_mib.set("default/two", "main", "GPU-a-0", value=200)
+    metrics.trouble.set("driver is away", value=1)
+    metrics.trouble.set("cdi", value=0)
+    figures = read(metrics.exposition().decode())
+    assert figures.containers == (
+        ContainerUse("default/one", "main", "GPU-a-0", 300, 30),
+        ContainerUse("default/two", "main", "GPU-a-0", 200),
+    )
+    assert figures.troubles == ("driver is away",)
+    assert figures.of_gpu("GPU-a-0") == Real(500, 30)
+    assert figures.of_gpu("GPU-a-1") == Real(UNKNOWN, UNKNOWN)
+
+
+def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
+    text = exposed(one=(300, 30)).decode() + (
+        '\nDCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a-0",modelName="a \\"b\\" \\\\ c"} 512 1700000000000\n'
+        'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a-0"} 45.6\n'
+        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} NaN\n'
+        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} x\n'
+        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} 1e300\n'
+        "DCGM_FI_DEV_FB_USED 3\n"
+    )
+    figures = read(text)
+    assert figures.of_gpu("GPU-a-0") == Real(512, 46)
+    assert figures.of_gpu("GPU-a-1") == Real()
+
+
+@given(st.text())
+def test_no_text_breaks_the_reading(text: str) -> None:
+    read(text)
+    read(f'DCGM_FI_DEV_FB_USED{{UUID="{text}"}} 5\ngpushare_nodeagent_trouble{{{text}}} 1')
+
+
+async def shown_node() -> Shown:
+    shown = Shown()
+    shown.add(described("a", gpu("a", 0)))
+    await shown.cluster.refresh()
+    shown.addresses["a"] = "10.0.0.1:9452"
+    return shown
+
+
+URL = "http://10.0.0.1:9452/metrics"
+
+
+async def test_an_agent_is_asked_once_for_all_who_look_and_not_again_at_once() -> None:
+    shown = await shown_node()
+    shown.asks.answers[URL] = exposed(one=(300, 30))
+    found = await asyncio.gather(*(shown.agents.look("a") for _ in range(5)))
+    assert [figures is not None for figures, _ in found] == [True] * 5
+    await shown.agents.look("a")
+    assert len(shown.asks.asked) == 1
+    await shown.clock.turn(asking_agents.FRESH_S)
+    await shown.agents.look("a")
+    assert len(shown.asks.asked) == 2
+    assert shown.cluster.board.plane("used_mib")[0, 0] == 300
+
+
+async def test_a_node_that_tells_no_more_has_no_figures_and_says_why() -> None:
+    shown = await shown_node()
+    shown.asks.answers[URL] = exposed(one=(300, 30))
+    await shown.agents.look("a")
+    del shown.asks.answers[URL]
+    await shown.clock.turn(60)
+    figures, why = await shown.agents.look("a")
+    assert figures is None
+    assert "nobody is there" in why
+    assert shown.cluster.board.plane("used_mib")[0, 0] == UNKNOWN
+    shown.addresses.clear()
+    await shown.clock.turn(60)
+    assert "no node agent" in (await shown.agents.look("a"))[1]
+
+
+async def test_all_are_asked_in_turn_and_only_while_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = await shown_node()
+    shown.asks.answers[URL] = exposed(one=(300, 30))
+    looking = False
+    names = ["a", *(f"n{number}" for number in range(20))]
+    sweep = asyncio.create_task(shown.agents.sweep(lambda: names, lambda: looking))
+
+    async def turn(seconds: float) -> None:
+        await shown.clock.turn(seconds)
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    await turn(10)
+    assert shown.asks.asked == []
+    looking = True
+    await turn(asking_agents.GROUP_S)
+    assert [url for url, _ in shown.asks.asked] == [URL]
+    await turn(0.1)
+    assert len(shown.asks.asked) == 1
+    names[:] = ["a"]
+    for _ in range(8):
+        await turn(asking_agents.ROUND_S)
+    assert len(shown.asks.asked) > 3
+    looking = False
+    await turn(asking_agents.ROUND_S)
+    asked = len(shown.asks.asked)
+    await turn(60)
+    assert len(shown.asks.asked) == asked
+    sweep.cancel()
+    await asyncio.gather(sweep, return_exceptions=True)

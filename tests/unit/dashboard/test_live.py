@@ -1,0 +1,294 @@
+"""What pages see of a cluster: sums, nodes, pods, findings, fragments, and news when something changes."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.dashboard import details, fragmentation
+from gpushare.dashboard import history as histories
+from gpushare.dashboard.app import Asked
+from gpushare.dashboard.history import History, Sample
+from gpushare.ledger import Ledger
+from gpushare.model.device import NodeMode
+from gpushare.model.gang import Gang
+from gpushare.serving.exchange import Refusal
+from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share, waiter
+from tests.unit.dashboard.test_board import Page, read_snapshot
+
+
+async def ask(shown: Shown, path: str, **parameters: str) -> Any:
+    return json.loads((await shown.live.answer(path, Asked(parameters)))[1])
+
+
+async def refused(shown: Shown, path: str, **parameters: str) -> tuple[int, str]:
+    with pytest.raises(Refusal) as caught:
+        await shown.live.answer(path, Asked(parameters))
+    return caught.value.status, caught.value.text
+
+
+async def told(shown: Shown, last: str) -> list[tuple[str, Any]]:
+    page = shown.stream.listen(last)
+    wire = await page.next(0.01)
+    shown.stream.leave(page)
+    assert wire is not None
+    found = []
+    for block in wire.decode().split("\n\n")[:-1]:
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        found.append((fields["event"], json.loads(fields["data"])))
+    return found
+
+
+async def shown_cluster() -> Shown:
+    shown = Shown()
+    shown.add(
+        described("a", gpu("a", 0), gpu("a", 1), mode=NodeMode.CORE_MEM),
+        described("b", gpu("b", 0, healthy=False, reason="XID 79")),
+        holder("one", "a", share("a", 0, 3, 30), priority=5),
+        waiter("big", 40),
+    )
+    await shown.live.tick()
+    return shown
+
+
+async def test_nothing_is_shown_before_all_was_read() -> None:
+    shown = Shown()
+    for path in ("snapshot", "search", "history"):
+        assert (await refused(shown, path, q=""))[0] == 503
+
+
+async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
+    shown = await shown_cluster()
+    raw = (await shown.live.answer("snapshot", Asked({})))[1]
+    header, _ = read_snapshot(raw)
+    page = Page(raw)
+    shown.add(holder("two", "a", share("a", 1, 2)))
+    await shown.live.tick()
+    for event, data in await told(shown, header["id"]):
+        if event == "delta":
+            page.apply(data)
+            totals = Sample(*data["totals"])
+    assert page.seen()["a"]["given_mib"] == [3072, 2048]
+    assert (totals.pods, totals.waiting, totals.given_mib) == (2, 1, 5120)
+
+
+async def test_where_nothing_changed_nothing_is_told() -> None:
+    shown = await shown_cluster()
+    number = shown.stream.number
+    for _ in range(5):
+        await shown.clock.turn(0.5)
+        await shown.live.tick()
+    assert shown.stream.number == number
+    await shown.clock.turn(5)
+    await shown.live.tick()
+    assert [event for event, _ in await told(shown, f"e-{number}")] == ["sample"]
+
+
+async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use() -> None:
+    shown = await shown_cluster()
+    shown.addresses["a"] = "10.0.0.1:9452"
+    shown.asks.answers["http://10.0.0.1:9452/metrics"] = exposed(one=(900, 25))
+    node = await ask(shown, "node", name="a")
+    first, second = node["gpus"]
+    assert (first["given_mib"], first["given_core"], first["used_mib"], first["busy_percent"]) == (
+        3072,
+        30,
+        900,
+        25,
+    )
+    assert [one["pod"] for one in first["pods"]] == ["default/one"]
+    assert first["pods"][0]["containers"] == [{"container": "main", "used_mib": 900, "busy_percent": 25}]
+    assert (second["used_mib"], second["pods"]) == (-1, [])
+    other = await ask(shown, "node", name="b")
+    assert (other["gpus"][0]["healthy"], other["gpus"][0]["reason"]) == (False, "XID 79")
+    assert "no node agent" in other["untold"]
+    assert (await refused(shown, "node", name="c"))[0] == 404
+
+
+async def test_a_share_of_a_gpu_that_is_not_there_is_told_apart() -> None:
+    shown = await shown_cluster()
+    shown.add(holder("lost", "a", share("a", 7, 2)))
+    node = await ask(shown, "node", name="a")
+    assert [one["pod"] for one in node["pending"]] == ["default/lost"]
+
+
+async def test_pods_are_told_whether_they_hold_something_or_wait() -> None:
+    shown = await shown_cluster()
+    pod = await ask(shown, "pod", key="default/one")
+    assert (pod["node"], pod["priority"], [one["mib"] for one in pod["shares"]]) == ("a", 5, [3072])
+    waits = await ask(shown, "pod", key="default/big")
+    assert (waits["node"], waits["asks"], waits["shares"]) == ("", "40 units", [])
+    assert (await refused(shown, "pod", key="default/none"))[0] == 404
+    shown.remove(waiter("big", 40))
+    assert (await refused(shown, "pod", key="default/big"))[0] == 404
+
+
+async def test_a_pod_of_the_same_name_takes_the_place_of_the_one_before() -> None:
+    shown = await shown_cluster()
+    again = waiter("one", 1)
+    shown.add(again.__class__("uid-again", again.pod, "", False, request=again.request))
+    shown.remove(holder("one", "a", share("a", 0, 3, 30)))
+    assert (await ask(shown, "pod", key="default/one"))["uid"] == "uid-again"
+    finished = again.__class__("uid-again", again.pod, "", True, request=again.request)
+    shown.add(finished)
+    assert (await refused(shown, "pod", key="default/one"))[0] == 404
+    shown.add(finished)
+    bystander = again.__class__("uid-by", "default/by", "", False, gang=Gang("default/g", 2), bystander=True)
+    shown.add(bystander)
+    shown.remove(bystander)
+
+
+async def test_searches_find_nodes_pods_and_gpus() -> None:
+    shown = await shown_cluster()
+    kinds = [(one["kind"], one["name"]) for one in await ask(shown, "search", q="GPU-A")]
+    assert kinds == [("gpu", "GPU-a-0"), ("gpu", "GPU-a-1")]
+    assert [one["note"] for one in await ask(shown, "search", q="default/")] == ["waits", "on a"]
+    assert (await ask(shown, "search", q="b"))[0]["kind"] == "node"
+    assert await ask(shown, "search", q=" ") == []
+
+
+async def test_of_many_findings_each_kind_has_its_part() -> None:
+    shown = Shown()
+    for number in range(100):
+        shown.add(described(f"x{number}", gpu(f"x{number}", 0)))
+        shown.add(waiter(f"x{number}", 1))
+    await shown.live.tick()
+    found = await ask(shown, "search", q="x")
+    assert {one["kind"] for one in found} == {"node", "pod"}
+    assert len(found) <= details.MOST_FOUND
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"gpu_count": 2}, "1 unit, of each of 2 GPUs"),
+        ({"whole_device": True}, "1 unit, whole GPU"),
+        ({"by_gpu": True}, "1 GPU"),
+        ({"by_gpu": True, "gpu_count": 3}, "3 GPUs"),
+        ({"core_percent": 30}, "1 unit, 30% compute"),
+    ],
+)
+def test_requests_are_told_as_people_write_them(more: dict[str, Any], words: str) -> None:
+    request = waiter("x", 1).request
+    assert request is not None
+    assert details.asks_of(msgspec.structs.replace(request, **more)) == words
+
+
+async def test_fragments_are_told_with_who_would_have_to_move() -> None:
+    shown = Shown()
+    shown.add(
+        described("a", gpu("a", 0), gpu("a", 1)),
+        holder("one", "a", share("a", 0, 10)),
+        holder("two", "a", share("a", 1, 4)),
+        waiter("fits", 6),
+        waiter("moves", 14),
+        waiter("never", 17),
+        waiter("several", 2, gpu_count=2),
+    )
+    await shown.live.tick()
+    report = await ask(shown, "fragmentation")
+    ways = {one["pod"].partition("/")[2]: one for one in report["ways"]}
+    assert (report["free_mib"], report["free_gpus"], report["largest_mib"]) == (18432, 2, 12288)
+    assert report["pieces"][0] == {"mib": 1024, "gpus": 2, "pods": 18}
+    assert "there is room" in ways["fits"]["note"]
+    assert ways["moves"]["moves"] == ["default/two (4096 MiB) from GPU 1 of a to GPU 0 of a"]
+    assert "no move" in ways["never"]["note"]
+    assert "not looked at" in ways["several"]["note"]
+    assert await ask(shown, "fragmentation") == report
+
+
+async def test_a_pod_that_would_fit_once_another_moved_is_told_of_that_move() -> None:
+    shown = Shown()
+    shown.add(
+        described("a", gpu("a", 0), gpu("a", 1)),
+        holder("one", "a", share("a", 0, 4)),
+        holder("two", "a", share("a", 1, 4)),
+        waiter("wide", 14),
+    )
+    await shown.live.tick()
+    [way] = (await ask(shown, "fragmentation"))["ways"]
+    assert way["goes_to"] == "GPU 0 of a"
+    assert way["moves"] == ["default/one (4096 MiB) from GPU 0 of a to GPU 1 of a"]
+
+
+async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fragmentation, "MOST_LOOKED_AT", 1)
+    shown = Shown()
+    shown.add(described("a", gpu("a", 0)), waiter("x", 20), waiter("y", 20))
+    await shown.live.tick()
+    report = await ask(shown, "fragmentation")
+    assert (len(report["ways"]), report["not_looked_at"]) == (1, 1)
+
+
+def test_fragments_are_none_before_anything_arrived() -> None:
+    assert Ledger().fragments_mib() == 0
+
+
+async def test_what_no_pod_of_the_mix_could_use_counts_as_fragments() -> None:
+    shown = Shown()
+    shown.add(described("a", gpu("a", 0), gpu("a", 1)), waiter("x", 10))
+    assert shown.cluster.ledger.fragments_mib() == 0
+    shown.add(holder("one", "a", share("a", 0, 10)))
+    # The mix is of two pods with 10 units each: the 6 that are left on GPU 0 help neither.
+    assert shown.cluster.ledger.fragments_mib() == 6 * 1024
+    shown.add(described("b", gpu("b", 0, healthy=False)), described("c", gpu("c", 0), refusal="away"))
+    assert shown.cluster.ledger.fragments_mib() == 6 * 1024
+
+
+async def test_who_waits_is_pushed_when_it_changes() -> None:
+    shown = await shown_cluster()
+    number = shown.stream.number
+    url = "http://scheduler/gpushare/decisions"
+    shown.asks.answers[url] = (
+        b'[{"key":"default/big","since":5.0,"asks":"40","category":"memory","reason":"no","remedy":"less"}]'
+    )
+    await shown.live.look_at_waiting()
+    await shown.live.look_at_waiting()
+    assert await told(shown, f"e-{number}") == [
+        ("waiting", {"count": 1, "problem": "", "by_category": {"memory": 1}})
+    ]
+    line = await ask(shown, "waiting")
+    assert line["pods"][0]["reason"] == "no"
+
+
+async def test_where_nobody_tells_why_those_who_wait_are_shown_without_reasons() -> None:
+    shown = await shown_cluster()
+    line = await ask(shown, "waiting")
+    assert "cannot be asked" in line["problem"]
+    assert [(one["key"], one["reason"], one["since"]) for one in line["pods"]] == [
+        ("default/big", "", 1767323045.0)
+    ]
+    assert (await ask(shown, "waiting", here="1"))["pods"] == []
+    shown.add(waiter("odd").__class__("uid-odd", "default/odd", "", False, problem="7% is no multiple of 5"))
+    [odd, _] = (await ask(shown, "waiting"))["pods"]
+    assert (odd["reason"], odd["since"], odd["asks"]) == ("7% is no multiple of 5", 0.0, "")
+
+
+async def test_the_schedulers_record_is_passed_on_or_it_is_said_why_not() -> None:
+    shown = await shown_cluster()
+    assert (await refused(shown, "decision", pod="default/big"))[0] == 502
+    url = "http://scheduler/gpushare/decisions/default/big/nodes"
+    shown.asks.answers[url] = None
+    assert (await refused(shown, "decision", pod="default/big"))[0] == 404
+    shown.asks.answers[url] = b'{"said":"x"}'
+    assert await ask(shown, "decision", pod="default/big") == {"said": "x"}
+    assert (await refused(shown, "nothing"))[0] == 404
+
+
+async def test_history_is_bounded_and_keeps_the_newest_and_the_whole_span() -> None:
+    history = History(step_s=1.0, most=10)
+    now_s = 0.0
+    for number in range(200):
+        now_s += 1.0
+        if history.due(now_s):
+            history.add(Sample(number, *[0] * 9), now_s)
+    samples = history.samples()
+    assert len(samples) <= 10
+    assert samples[0].at_s < 32
+    assert samples[-1].at_s > 150
+    assert history.step_s >= 16
+    assert [one.at_s for one in samples] == sorted(one.at_s for one in samples)
+    assert histories.MOST_SAMPLES >= 1000
+    shown = await shown_cluster()
+    assert len((await ask(shown, "history"))["samples"]) == 1

@@ -1,0 +1,86 @@
+"""Where parts of ours are: pods by what the charts write on them, or a file."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.dashboard.errors import InvalidSetting
+from gpushare.dashboard.places import AgentsFile, Place, Places, decode_place
+
+
+def pod(name: str, program: str, ip: str = "10.0.0.1", **more: Any) -> bytes:
+    port = {"gpushare-device-plugin": "health", "ack-co-scheduler": "dashboard"}.get(program, "x")
+    ports = [{"name": "other", "containerPort": 1}, {"name": port, "containerPort": 9452}]
+    return json.dumps(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "kube-system",
+                "labels": {"app.kubernetes.io/name": program},
+            },
+            "spec": {"nodeName": "a", "containers": [{"name": "x"}, {"name": "y", "ports": ports}]},
+            "status": {"phase": "Running", "podIP": ip, **more},
+        }
+    ).encode()
+
+
+def place(raw: bytes) -> Place:
+    decoded = decode_place(raw)
+    assert decoded is not None
+    return decoded[1]
+
+
+def test_agents_are_found_by_node_and_schedulers_by_pod() -> None:
+    places = Places()
+    places.synced()
+    agent, scheduler = (
+        place(pod("agent", "gpushare-device-plugin")),
+        place(pod("s", "ack-co-scheduler", "fd00::1")),
+    )
+    places.upsert(agent)
+    places.upsert(scheduler)
+    assert places.agent("a") == "10.0.0.1:9452"
+    assert places.scheduler("kube-system/s") == "[fd00::1]:9452"
+    assert (places.agent("b"), places.scheduler("kube-system/t")) == ("", "")
+
+
+def test_an_agent_that_goes_after_its_successor_came_takes_nothing_away() -> None:
+    places = Places()
+    old = place(pod("old", "gpushare-device-plugin"))
+    places.upsert(old)
+    places.upsert(place(pod("new", "gpushare-device-plugin", "10.0.0.2")))
+    places.remove("kube-system/old", old)
+    assert places.agent("a") == "10.0.0.2:9452"
+    places.remove("kube-system/new", place(pod("new", "gpushare-device-plugin", "10.0.0.2")))
+    assert places.agent("a") == ""
+
+
+def test_pods_that_do_not_run_and_pods_of_others_are_not_asked() -> None:
+    assert decode_place(pod("x", "webhook")) is None
+    places = Places()
+    places.upsert(place(pod("agent", "gpushare-device-plugin", phase="Pending")))
+    assert places.agent("a") == ""
+
+
+def test_a_file_says_where_agents_are_and_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "agents"
+    file.write_text("a 127.0.0.1:1\n\nb [::1]:2\n")
+    agents = AgentsFile(file)
+    assert (agents.agent("a"), agents.agent("b"), agents.agent("c")) == ("127.0.0.1:1", "[::1]:2", "")
+    file.write_text("a 127.0.0.1:3\n")
+    os.utime(file, ns=(1, 1))
+    assert (agents.agent("a"), agents.agent("b")) == ("127.0.0.1:3", "")
+    file.write_text("half")
+    assert agents.agent("a") == "127.0.0.1:3"
+
+
+def test_a_file_that_is_none_is_refused_with_a_word(tmp_path: Path) -> None:
+    file = tmp_path / "agents"
+    with pytest.raises(InvalidSetting, match="No such file"):
+        AgentsFile(file)
+    file.write_text("a b c\n")
+    with pytest.raises(InvalidSetting, match="NODE HOST:PORT"):
+        AgentsFile(file)

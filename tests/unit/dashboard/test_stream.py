@@ -1,0 +1,88 @@
+"""News: numbered, replayed to who comes back, bounded for who is slow."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gpushare.dashboard import stream as streams
+from gpushare.dashboard.stream import Page, Stream, TooManyPages
+
+
+async def told(page: Page) -> bytes | None:
+    return await page.next(0.01)
+
+
+async def test_a_page_hears_what_comes_after_it_listens() -> None:
+    stream = Stream("e")
+    stream.send("delta", b"{}")
+    page = stream.listen(stream.last_id)
+    assert await told(page) == b""
+    stream.send("delta", b'{"a":1}')
+    assert await told(page) == b'id: e-2\nevent: delta\ndata: {"a":1}\n\n'
+    assert stream.pages == 1
+    stream.leave(page)
+    assert stream.pages == 0
+
+
+async def test_who_comes_back_hears_what_was_missed_and_nothing_twice() -> None:
+    stream = Stream("e")
+    for number in range(5):
+        stream.send("delta", b"%d" % number)
+    heard = await told(stream.listen("e-3"))
+    assert heard == b"id: e-4\nevent: delta\ndata: 3\n\nid: e-5\nevent: delta\ndata: 4\n\n"
+
+
+@pytest.mark.parametrize("last_id", ["", "other-3", "e-", "e-9", "e-x", "e-²", "garbage"])
+async def test_who_names_what_is_not_known_begins_anew(last_id: str) -> None:
+    stream = Stream("e")
+    stream.send("delta", b"{}")
+    assert await told(stream.listen(last_id)) == b"event: reset\ndata: {}\n\n"
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_KEPT", 3), ("MOST_KEPT_BYTES", 100)])
+async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
+    bound: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, bound, most)
+    stream = Stream("e")
+    for _ in range(20):
+        stream.send("delta", b"{}")
+    assert await told(stream.listen("e-2")) == b"event: reset\ndata: {}\n\n"
+    assert (await told(stream.listen("e-19")) or b"").startswith(b"id: e-20")
+
+
+async def test_a_page_that_takes_nothing_is_cut_off_and_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MOST_WAITING_BYTES", 1000)
+    stream = Stream("e")
+    slow, quick = stream.listen("e-0"), stream.listen("e-0")
+    for _ in range(30):
+        stream.send("delta", b"x" * 100)
+        assert await told(quick)
+    assert slow.cut
+    assert await told(slow) is None
+    assert not quick.cut
+    stream.end()
+    assert await told(quick) is None
+
+
+async def test_more_pages_than_may_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_PAGES", 2)
+    stream = Stream("e")
+    first = stream.listen("e-0")
+    stream.listen("e-0")
+    with pytest.raises(TooManyPages):
+        stream.listen("e-0")
+    stream.leave(first)
+    stream.listen("e-0")
+
+
+async def test_a_page_that_waits_is_woken() -> None:
+    stream = Stream("e")
+    page = stream.listen("e-0")
+    waiting: asyncio.Task[Any] = asyncio.create_task(page.next(30))
+    await asyncio.sleep(0)
+    stream.send("delta", b"{}")
+    assert b"e-1" in await waiting

@@ -1,0 +1,218 @@
+"""What the record of decisions says agrees with what happened, for each of 1,000 random pods on random nodes with random policies.
+
+What should happen is worked out once more, by the naive ledger and a few lines for policies; what happens comes of the verbs, over
+HTTP's own bytes.
+"""
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.ledger.records import Held
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.model.objects import decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import Request, request_of
+from gpushare.scheduler.app import ExtenderApp
+from gpushare.scheduler.decisions import Decisions
+from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.telling import told
+from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
+from tests.unit.scheduler.policy_world import PolicyWorld
+
+PODS = 1000
+PODS_OF_ONE_WORLD = 8
+SIZES_MIB = (2048, 4096, 8192, 16160)
+MODES = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CORE_MEM, NodeMode.CORE_MEM, NodeMode.MPS, NodeMode.DEFAULT)
+POOLS = ("a", "b", "n")
+
+
+def some_node(choose: random.Random, name: str) -> NodeDevices:
+    devices = tuple(
+        Device(
+            index,
+            f"GPU-{name}-{index}",
+            choose.choice(SIZES_MIB),
+            healthy=choose.random() > 0.1,
+            reason="XID 79",
+        )
+        for index in range(choose.randint(1, 4))
+    )
+    return NodeDevices(
+        name,
+        choose.choice(MODES),
+        MemoryUnit.GIB,
+        devices,
+        placement=choose.choice((Placement.BINPACK, Placement.SPREAD)),
+        max_pods=choose.choice((None, None, 2)),
+        max_node_pods=choose.choice((None, None, None, 3)),
+    )
+
+
+class Tried:
+    """One scheduler, what should happen there beside it, and the pods that come one after the other."""
+
+    def __init__(self, seed: int) -> None:
+        self.choose = choose = random.Random(seed)
+        self.world = PolicyWorld()
+        self.policy = choose.choice((Placement.BINPACK, Placement.SPREAD))
+        self.world.ledger._node_policy = self.policy  # what ``--node-policy`` sets
+        self.naive = NaiveLedger()
+        self.decisions = Decisions(self.world.view, self.world.clock)
+        self.pool_of: dict[str, str] = {}
+        for number in range(choose.randint(1, 6)):
+            node = some_node(choose, f"{choose.choice(POOLS)}{number}")
+            self.pool_of[node.name] = node.name[0]
+            self.world.add_node(node)
+            self.world.policies.census.set_node(node.name, {"pool": node.name[0]})
+            self.naive.nodes[node.name] = node
+        self.units: list[tuple[str, int]] = []
+        if choose.random() < 0.5:
+            self.units = [(pool, choose.randint(1, 3)) for pool in choose.sample(POOLS, 2)]
+            self.world.rules(
+                *(
+                    {"resource": "ecs", "nodeSelector": {"pool": pool}, "max": most}
+                    for pool, most in self.units
+                )
+            )
+        self.app = ExtenderApp(
+            self.world.view,
+            self.world.binder,
+            lambda uid, nodes: None,
+            lambda uid: None,
+            Metrics(),
+            lambda: "",
+            self.world.policies,
+            self.decisions,
+        )
+
+    def says(self, name: str) -> Any:
+        return msgspec.json.decode(told(self.decisions, f"/gpushare/decisions/default/{name}/nodes"))
+
+    async def post(self, verb: str, body: Any) -> Any:
+        answered = self.app.quick(f"/gpushare/{verb}".encode())(msgspec.json.encode(body))  # type: ignore[misc]
+        return msgspec.json.decode(answered if isinstance(answered, bytes) else await answered)
+
+    def expected(self, request: Request, offered: list[str]) -> dict[str, str]:
+        """Node by node the reason, empty where it takes the pod; beginnings alone where a policy speaks."""
+        refusals = {name: self.naive.reason(request, name) for name in offered}
+        said = {name: "" if found is None else found[0] for name, found in refusals.items()}
+        if not self.units:
+            return said
+        open_to_pod = [name for name in offered if not said[name]]
+        taken = [self.pool_of[one.node] for one in self.naive.holdings.values()]
+        for pool, most in self.units:
+            its = [name for name in open_to_pod if self.pool_of[name] == pool]
+            if its and taken.count(pool) < most:
+                return {name: said[name] or ("" if name in its else "not in the unit") for name in offered}
+        return {name: said[name] or "ResourcePolicy" for name in offered}
+
+    async def one(self, number: int) -> str:
+        choose, name = self.choose, f"p{number}"
+        core = choose.choice((None,) * 9 + (20,) * 4 + (60, 101))
+        labels = {} if choose.random() < 0.8 else {"aliyun.com/gpu-count": "2"}
+        self.world.make(name, choose.choice((1, 2, 2, 4, 4, 8, 20)), core=core, labels=labels)
+        pod = self.world.api.pods[f"default/{name}"]
+        try:
+            request = request_of(decode_pod(pod))
+        except msgspec.MsgspecError:
+            raise
+        except Exception:
+            return await self._wrong(name, pod)
+        assert request is not None
+        offered = choose.sample(sorted(self.pool_of), choose.randint(1, len(self.pool_of)))
+        body = {"Pod": pod, "Nodes": None, "NodeNames": offered}
+        expected = self.expected(request, offered)
+        fits = (await self.post("filter", body))["NodeNames"] or []
+        assert fits == [node for node in offered if not expected[node]]
+        self._same(name, expected)
+        if not fits:
+            return self._waits(name, expected)
+        await self.post("prioritize", {**body, "NodeNames": fits})
+        node = choose.choice(fits)
+        devices = self.naive.chosen(request, node)
+        free = {device.index: self.naive.free_mib(node, device) for device in self.naive.nodes[node].devices}
+        answer = await self.post(
+            "bind", {"PodNamespace": "default", "PodName": name, "PodUID": f"uid-{name}", "Node": node}
+        )
+        assert answer["Error"] == ""
+        self.world.look(name)
+        held = self.world.ledger.held(f"uid-{name}")
+        assert held is not None
+        self.naive.holdings[f"uid-{name}"] = Holding(f"default/{name}", node, held.allocation, confirmed=True)
+        self._bound(name, node, devices, free, held, expected)
+        return "bound"
+
+    async def _wrong(self, name: str, pod: Any) -> str:
+        offered = sorted(self.pool_of)
+        await self.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": offered})
+        said = self.says(name)
+        assert said["waiting"]["category"] == "request"
+        assert {one["reason"] for one in said["nodes"]} == {said["waiting"]["reason"]}
+        return "wrong"
+
+    def _same(self, name: str, expected: dict[str, str]) -> None:
+        said = self.says(name)
+        nodes = {one["node"]: one["reason"] for one in said["nodes"]}
+        assert list(nodes) == list(expected)
+        for node, reason in expected.items():
+            if reason in ("ResourcePolicy", "not in the unit"):
+                assert nodes[node].startswith(reason)
+            elif nodes[node] != reason:
+                # Where no unit takes the pod, the policy may have the last word on refusing nodes too.
+                assert nodes[node].startswith("ResourcePolicy"), (node, nodes[node], reason)
+                assert self.units
+                assert not any(one == "" for one in nodes.values())
+        answer = said["answer"]
+        assert answer["nodes"] == len(expected)
+        assert answer["fits"] == sum(not reason for reason in expected.values())
+        assert sum(group["nodes"] for group in answer["groups"]) + answer["fits"] + answer["leftOut"] == len(
+            expected
+        )
+
+    def _waits(self, name: str, expected: dict[str, str]) -> str:
+        said = self.says(name)
+        assert said["state"] == "waiting"
+        assert said["holds"] is None
+        assert said["choice"] is None
+        assert said["waiting"]["remedy"]
+        assert said["waiting"] in [msgspec.to_builtins(one) for one in self.decisions.waiting()]
+        if len(expected) == 1 and not self.units:
+            assert said["waiting"]["reason"] == next(iter(expected.values()))
+        return "waits"
+
+    def _bound(
+        self,
+        name: str,
+        node: str,
+        devices: list[Device],
+        free: dict[int, int],
+        held: Held,
+        expected: dict[str, str],
+    ) -> None:
+        said = self.says(name)
+        wanted = [device.index for device in devices]
+        assert (said["state"], said["waiting"], said["bind"]["error"]) == ("bound", None, "")
+        assert said["holds"]["node"] == said["choice"]["node"] == said["bind"]["node"] == node == held.node
+        assert sorted(gpu["index"] for gpu in said["holds"]["gpus"]) == sorted(wanted)
+        assert sorted(gpu["index"] for gpu in said["choice"]["gpus"] if gpu["chosen"]) == sorted(wanted)
+        assert said["choice"]["placement"] == self.naive.nodes[node].placement.value
+        assert all(gpu["freeMiB"] == free[gpu["index"]] for gpu in said["choice"]["gpus"])
+        assert expected[node] == ""
+
+
+@pytest.mark.timeout(240)
+def test_what_is_said_of_a_thousand_random_pods_is_what_happened() -> None:
+    async def all_of_one(seed: int) -> list[str]:
+        tried = Tried(seed)
+        return [await tried.one(number) for number in range(PODS_OF_ONE_WORLD)]
+
+    outcomes = [one for seed in range(PODS // PODS_OF_ONE_WORLD) for one in asyncio.run(all_of_one(seed))]
+
+    assert len(outcomes) == PODS
+    # Each kind of outcome is there often enough to mean something.
+    assert outcomes.count("bound") > 150
+    assert outcomes.count("waits") > 150
