@@ -1,9 +1,10 @@
 """What the scheduler tells Prometheus."""
 
 import asyncio
+import importlib
 import zlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics import Counter, Histogram
@@ -31,6 +32,7 @@ class Metrics(Exposition):
         super().__init__()
         self._ledger = ledger
         self._table: GpuTable | None = None
+        self._module: Any = None
         self._turn = asyncio.Lock()
         self.verb_seconds = Histogram(
             "gpushare_scheduler_verb_duration_seconds",
@@ -69,18 +71,19 @@ class Metrics(Exposition):
     async def answer(self, *, packed: bool) -> tuple[bytes, bool]:
         """As ``Exposition``; every GPU's lines are made, and all is packed, in another thread, one scrape after the other."""
         async with self._turn:
-            taken = self._taken()
+            taken = await self._taken()
             text = self.render()
             return await asyncio.to_thread(self._whole, text, taken, packed), packed
 
-    def _taken(self) -> "Snapshot | None":
+    async def _taken(self) -> "Snapshot | None":
         if self._ledger is None:
             return None
-        # By the first scrape: a start is timed.
-        from gpushare.scheduler import gpu_table
-
-        self._table = self._table or gpu_table.GpuTable()
-        return gpu_table.snapshot(self._ledger)
+        if self._table is None:
+            # By the first scrape, as a start is timed; and not in the event loop.
+            self._module = await asyncio.to_thread(importlib.import_module, "gpushare.scheduler.gpu_table")
+            self._table = self._module.GpuTable()
+        taken: Snapshot = self._module.snapshot(self._ledger)
+        return taken
 
     def _whole(self, text: bytes, taken: "Snapshot | None", packed: bool) -> bytes:  # noqa: FBT001 - handed through a thread
         if taken is not None and self._table is not None:

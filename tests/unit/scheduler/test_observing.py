@@ -157,7 +157,7 @@ async def test_kinds_that_are_no_news_and_pods_that_are_gone_meanwhile_are_passe
 
 async def test_the_record_of_decisions_is_asked(world: World) -> None:
     known = FromDecisions(world.decisions)
-    world.create("a", 300)
+    world.create("a", 3)
     world.see("a")
     assert list(known.uids()) == ["uid-a"]
     assert known.category("uid-a") == "unasked"
