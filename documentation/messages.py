@@ -27,7 +27,6 @@ ROOMS: Final = (
 INTERNAL: Final = {
     "*/options.py": "declarations of options: --help and the page about configuration show them",
     "config/__main__.py:_EPILOG": "part of --help",
-    "dashboard/__main__.py:_RIGHTS": "part of --help",
     "dashboard/access.py": "cookies, and the one option of the token",
     "settings/kinds.py": "words for what an option may be, within other messages",
     "settings/reading.py": "part of --help",
