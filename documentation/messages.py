@@ -55,6 +55,10 @@ INTERNAL: Final = {
     "scheduler/__main__.py:_LIMITS": "part of --help",
     "scheduler/wire.py": "the protocol with kube-scheduler",
     "serving/exchange.py": "answers to HTTP that is broken",
+    "simulate/curves.py": "words in a picture",
+    "simulate/jumping.py": "of a fault of ours alone",
+    "simulate/report.py": "tables",
+    "simulate/wording.py": "amounts in tables",
 }
 #: Calls that take texts for no user.
 _LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "log", "critical"})

@@ -39,7 +39,7 @@ class Wanted:
 
     nodes: tuple[NodeDescription, ...] = DEFAULT_NODES
     unit: MemoryUnit = MemoryUnit.GIB
-    counts_alone: bool = False
+    counts_alone: bool = True
 
 
 def wanted(page: Page) -> Wanted:

@@ -19,7 +19,8 @@ podMaxBackoffSeconds: {{ .Values.kubeScheduler.podMaxBackoffSeconds }}
 profiles:
   - schedulerName: ack-co-scheduler
     {{- if .Values.extender.countsAlone }}
-    # Full nodes are asked about too: elastic quotas take back there what others have borrowed.
+    # Full nodes are asked about too: elastic quotas take back there what others have borrowed. The extender counts what a
+    # node's kubelet offers, and never places a pod above it.
     pluginConfig:
       - name: NodeResourcesFit
         args:
@@ -40,6 +41,5 @@ extenders:
     # Without it no pod that names this scheduler is placed: kube-scheduler alone would go by the node's sum and leave no
     # record, and would know of no ResourcePolicy.
     ignorable: false
-    # No managedResources: a ResourcePolicy is for pods without GPUs, too. kube-scheduler counts the sums of GPU memory as
-    # of any resource, which spares asking about nodes that are full.
+    # No managedResources: a ResourcePolicy is for pods without GPUs, too.
 {{- end }}

@@ -148,6 +148,8 @@ class Binder:
             refusal = self._view.quotas.refusal(args.uid)
             if refusal:
                 raise BindRefused(refusal)
+            if held is None and (refusal := self._view.offers.refusal(request, args.node)):
+                raise BindRefused(f"node {args.node}: {refusal}")
             self._ledger.unkeep(args.uid)
             allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
             if held is None and (refusal := self._view.quotas.passed(args.uid)):

@@ -22,7 +22,7 @@ class Category(StrEnum):
     KINDS = "kinds"
     """Nodes hold pods of the other kind (memory alone, or compute too)."""
     HEALTH = "health"
-    """GPUs that would do are out of service."""
+    """GPUs that would do are out of service, or their kubelet does not offer them."""
     POLICY = "policy"
     """A ResourcePolicy has no unit for it now."""
     GANG = "gang"
@@ -54,6 +54,7 @@ _BEGINNINGS: Final = (
     (r"node already has |every GPU with room already has ", Category.PODS),
     (r"node has \d+ pods? with GPU memory", Category.KINDS),
     (r"no GPU in service has |asks for .*, too few of them are in service ", Category.HEALTH),
+    (r"the kubelet has ", Category.HEALTH),
     (r"ResourcePolicy ", Category.POLICY),
     (r"gang ", Category.GANG),
     (r"elastic quota ", Category.QUOTA),

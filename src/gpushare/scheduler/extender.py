@@ -1,6 +1,6 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -80,6 +80,10 @@ def filter_nodes(
     unreachable: type_of_unreachable = dict
     if gang is not None and policies is not None and policies.in_use:
         names, unreachable = policies.reachable(args.pod, names)
+    short: Mapping[str, str] = {}
+    if request is not None and view.offers.any_short and view.ledger.held(args.pod.metadata.uid) is None:
+        short = view.offers.refusals(request, names)
+        names = [name for name in names if name not in short] if short else names
     refusal = _quota_refusal(view, args) if request is not None and view.quotas.in_use else ""
     if refusal:
         verdict = Verdict([], dict.fromkeys(names, refusal), {})
@@ -89,13 +93,29 @@ def filter_nodes(
             verdict = _without_whole(view, args, request, verdict)
         if policies is not None and policies.in_use:
             verdict = policies.narrow(args.pod, verdict)
+    if short:
+        verdict = Verdict(verdict.fits, verdict.refused, {**verdict.hopeless, **short})
     if not verdict.fits:
         verdict = Verdict([], verdict.refused, verdict.hopeless | unreachable())
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
     if request is not None or verdict.refused or verdict.hopeless:
         _note(decisions, asked, verdict)
-    return wire.filter_answer(args, verdict.fits, verdict.refused, verdict.hopeless)
+    return wire.filter_answer(args, verdict.fits, *_resolvable(view, args.pod.metadata.uid, verdict))
+
+
+def _resolvable(view: ClusterView, uid: str, verdict: Verdict) -> tuple[dict[str, str], dict[str, str]]:
+    """As kube-scheduler is told: nodes that could take the pod if it ended others there, and nodes that could not.
+
+    It asks about nodes that pass all of its own filters, so by those it would have to end nobody: it tries each node that it may, pod
+    by pod, and fails ("expected at least one victim pod on node"), with a text for each. So it may none; room is made by
+    ``preemption``. Only the node for which that has nominated the pod stays one that can be waited for.
+    """
+    if verdict.fits or not verdict.refused:
+        return verdict.refused, verdict.hopeless
+    hopeless = {**verdict.hopeless, **verdict.refused}
+    kept = view.ledger.kept_on(uid)
+    return ({kept: hopeless.pop(kept)} if kept in verdict.refused else {}), hopeless
 
 
 def _note(decisions: Decisions | None, asked: Asked, verdict: Verdict) -> None:

@@ -26,6 +26,7 @@ from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request, milli_of
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.gangs import Gangs
+from gpushare.scheduler.offered import Offers, Sums, offered_by
 from gpushare.scheduler.processors import Processors
 from gpushare.scheduler.quotas import Quotas
 from gpushare.scheduler.records import PodRecord
@@ -42,12 +43,13 @@ _MOST_REACHED: Final = 8192
 class NodeRecord(msgspec.Struct, frozen=True):
     """A node as the ledger takes it, what is wrong with it (empty: nothing), and thousandths of processors for pods.
 
-    ``cpu_milli`` is ``None`` where they are not counted, or the node does not say.
+    ``cpu_milli`` is ``None`` where they are not counted, or the node does not say; ``offered`` is what its kubelet offers.
     """
 
     devices: NodeDevices
     problem: str
     cpu_milli: int | None = None
+    offered: Sums | None = None
 
 
 class _Foreign(NamedTuple):
@@ -83,10 +85,11 @@ class NodeReader:
         except MalformedDevices as error:
             bare = NodeDevices(name, NodeMode.DEFAULT, self._unit, (), refusal=error.problem)
             return NodeRecord(bare, error.problem)
+        offered = offered_by(node)
         if devices is None:
             devices = NodeDevices(name, NodeMode.DEFAULT, self._unit, ())
         cpu = (node.status.allocatable or {}).get("cpu") if self._by_fragments else None
-        return NodeRecord(devices, devices.problem, None if cpu is None else milli_of(cpu))
+        return NodeRecord(devices, devices.problem, None if cpu is None else milli_of(cpu), offered)
 
 
 class ClusterView:
@@ -106,6 +109,8 @@ class ClusterView:
         """Pods that run together or not at all, and the room that is kept for them."""
         self.quotas = Quotas(ledger, self.waiting, self.bound, events)
         """What groups of namespaces are sure of, and may take at most."""
+        self.offers = Offers(ledger)
+        """Nodes that have less to give than the ledger says."""
         self.gangs.refusal, self.gangs.passed = self.quotas.refusal, self.quotas.passed
         self._events = events
         self._on_confirmed = on_confirmed
@@ -120,6 +125,8 @@ class ClusterView:
             self.remove_pod(record)
             return
         self._take_pod(record)
+        if record.node and not record.bystander:
+            self.offers.take(record)
         self.quotas.look(record.uid)
 
     def _take_pod(self, record: PodRecord) -> None:
@@ -190,11 +197,12 @@ class ClusterView:
         self.bound.pop(record.uid, None)
         self.ledger.unkeep(record.uid)
         self._processors.release(record.uid)
+        freed = self.offers.release(record.uid)
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
         self.gangs.remove(record.uid)
-        if self.ledger.release(record.uid):
+        if self.ledger.release(record.uid) or freed:
             self.on_freed()
         self.quotas.look(record.uid)
 
@@ -292,9 +300,12 @@ class ClusterView:
             )
         if devices == self.ledger.node(devices.name):
             self._count_processors(record)
+            if self.offers.set_node(devices.name, record.offered):
+                self.on_freed()
             return  # heartbeats: most events of nodes change nothing for us
         self.ledger.set_node(devices)
         self._count_processors(record)
+        self.offers.set_node(devices.name, record.offered)
         self.on_freed()
         for foreign in list(self._foreign.get(devices.name, {}).values()):
             self.upsert_pod(foreign.record)
@@ -303,6 +314,7 @@ class ClusterView:
         """A node is gone. Its pods' holdings stay known until they are gone too."""
         self.malformed.pop(f"node {name}", None)
         self._processors.remove_node(name)
+        self.offers.remove_node(name)
         self.ledger.remove_node(name)
 
     def _count_processors(self, record: NodeRecord) -> None:

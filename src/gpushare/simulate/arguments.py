@@ -100,7 +100,8 @@ def parser() -> argparse.ArgumentParser:
     )
     how.add_argument(
         "--counts-alone",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
+        default=True,
         help="kube-scheduler does not count our resources (extender.countsAlone)",
     )
     how.add_argument("--unit", help="memory unit, 1GiB or 128MiB (default: that of the nodes)")

@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True):
     policy: Placement = Placement.BINPACK
     isolated_cap: int = 16
     unit: MemoryUnit = MemoryUnit.GIB
-    counts_alone: bool = False
+    counts_alone: bool = True
     seed: int = 0
 
 
@@ -170,7 +170,7 @@ class Scheduling:
         try:
             return decode_pod(self.pods[f"{namespace}/{name}"])
         except KeyError:
-            raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
+            raise ApiError(404, "NotFound", "", "") from None
 
     async def bind(
         self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]

@@ -198,7 +198,9 @@ def test_a_leader_places_pods_and_another_goes_on_when_it_dies(pods: Pods, comma
     wait_for("the other leads", lambda: pods.leader() not in ("", leader))
     # The ledger of the other knows what the first one gave.
     ask_for(commands, "b", 13)
-    assert "0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem" in reason(commands, "b")
+    assert "0/1 nodes are available: 1 no single GPU has 13 GiB free (largest free: 12 GiB" in reason(
+        commands, "b"
+    )
     ask_for(commands, "c", 12)
     assert bound(commands, "c")["metadata"]["annotations"][names.ANN_MEM_POD] == "12"
     assert second.answers("extender", "/healthz") == 200

@@ -47,6 +47,10 @@ def test_pods_get_the_whole_gpus_that_are_nearest_to_each_other(whole: Product) 
         seen = whole.environment(name)[names.ENV_VISIBLE_DEVICES].split(",")
         assert {UUIDS.index(one) for one in seen} == expected
     whole.apply(near("waits", 1))
-    wait_for("a reason", lambda: any("Insufficient" in one for one in whole.events("waits")), timeout=20)
+    wait_for(
+        "a reason",
+        lambda: any("needs a GPU that nobody uses" in one for one in whole.events("waits")),
+        timeout=20,
+    )
     whole.kubectl("delete", "pod", "first", "--grace-period=1")
     whole.running("app=waits")

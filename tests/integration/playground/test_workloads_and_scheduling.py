@@ -49,10 +49,10 @@ def test_a_pod_waits_with_kube_schedulers_words_and_is_placed_as_soon_as_there_i
     playground.apply(a_pod("second", gpu_mem=10, node=T4))
     message = waits_because(playground, "second", "nodes are available")
     assert message == (
-        "0/3 nodes are available: 1 Insufficient aliyun.com/gpu-mem, "
+        "0/3 nodes are available: 1 no single GPU has 10 GiB free (largest free: 5 GiB on GPU 0), "
         "2 node(s) didn't match Pod's node affinity/selector. "
         "no new claims to deallocate, preemption: 0/3 nodes are available: "
-        "1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
+        "3 Preemption is not helpful for scheduling."
     )
     events = playground.kubectl("events", "--for", "pod/second")
     assert "FailedScheduling" in events

@@ -82,8 +82,8 @@ class Shared:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared_world() -> AsyncIterator[World]:
-    """As the chart does with ``extender.countsAlone``: full nodes are asked about too."""
-    async with world(shared_node("four", "core-mem-4"), ignored=(names.GPU_MEM, names.GPU_CORE)) as made:
+    """As the chart has it: full nodes are asked about too."""
+    async with world(shared_node("four", "core-mem-4")) as made:
         yield made
 
 

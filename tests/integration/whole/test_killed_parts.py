@@ -301,7 +301,7 @@ async def all_placed_or_waiting_with_a_reason(seen: World, stream: Stream) -> No
 def waits_for_a_gpu(pod: Json) -> bool:
     """Whether the pod says that it waits because no GPU has room: not because some part was away."""
     why = waits_because(pod)
-    return not node_of(pod) and ("no single GPU has" in why or f"Insufficient {names.GPU_MEM}" in why)
+    return not node_of(pod) and ("no single GPU has" in why or "the kubelet has" in why)
 
 
 async def records_are_what_the_kubelets_gave(seen: World) -> None:

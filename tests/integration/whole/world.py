@@ -28,7 +28,7 @@ from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
-from gpushare.playground.cluster import Cluster, NodeDescription
+from gpushare.playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
 from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from gpushare.playground.cluster.real import RealControl
@@ -320,7 +320,7 @@ async def world(
     *nodes: NodeDescription,
     unit: MemoryUnit = MemoryUnit.GIB,
     check: Callable[[World], type_of_check] | None = None,
-    ignored: Sequence[str] = (),
+    ignored: Sequence[str] = EXTENDER_COUNTS,
     dashboard: bool = False,
     isolated: bool = False,
 ) -> AsyncIterator[World]:

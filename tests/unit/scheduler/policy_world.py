@@ -1,6 +1,7 @@
 """A scheduler with policies, and kube-scheduler's own words to it."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -60,9 +61,18 @@ class PolicyWorld(World):
     def ask(self, name: str, *nodes: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
         """(Nodes that fit, reasons where others could be ended, reasons elsewhere)."""
         body = {"Pod": self.api.pods[f"default/{name}"], "Nodes": None, "NodeNames": list(nodes or NODES)}
-        raw = filter_nodes(self.view, Bodies().read(json.dumps(body).encode()), self.refused, self.policies)
+        ending: list[str] = []
+
+        def refused(uid: str, where: Collection[str]) -> None:
+            ending.extend(where)
+            self.refused(uid, where)
+
+        raw = filter_nodes(self.view, Bodies().read(json.dumps(body).encode()), refused, self.policies)
         read = msgspec.json.decode(raw)
-        return read["NodeNames"] or [], read["FailedNodes"] or {}, read["FailedAndUnresolvableNodes"] or {}
+        told = (read["FailedNodes"] or {}) | (read["FailedAndUnresolvableNodes"] or {})
+        if read["NodeNames"]:
+            return read["NodeNames"], read["FailedNodes"] or {}, read["FailedAndUnresolvableNodes"] or {}
+        return [], {one: told.pop(one) for one in ending}, told
 
     async def bind(self, name: str, node: str) -> None:
         await self.binder.bind(BindingArgs("default", name, f"uid-{name}", node))

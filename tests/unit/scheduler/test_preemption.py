@@ -208,3 +208,31 @@ async def test_the_verb_adds_who_must_go_besides_and_leaves_out_nodes_where_noth
         }
     }
     assert told == ["uid-high"]
+
+
+async def test_kube_scheduler_is_told_to_end_nobody_but_where_room_is_kept(world: World) -> None:
+    """It would try every node that it may, find nobody to end, and put a text for each into the pod's condition."""
+    for name in ("n1", "n2", "n3"):
+        world.add_node(gpu_node(name, 16384))
+        await bound(world, f"on-{name}", 16, name)
+    world.create("urgent", 16, priority=1000)
+    body = {"Pod": world.api.pods["default/urgent"], "NodeNames": ["n1", "n2", "n3"]}
+    told: list[str] = []
+
+    def asked() -> tuple[set[str], set[str]]:
+        told.clear()
+        raw = filter_nodes(
+            world.view, Bodies().read(msgspec.json.encode(body)), lambda uid, where: told.extend(where)
+        )
+        answer = msgspec.json.decode(raw)
+        assert answer["NodeNames"] == []
+        assert set(told) == {"n1", "n2", "n3"}, "room can be made on any of them, by us"
+        return set(answer["FailedNodes"]), set(answer["FailedAndUnresolvableNodes"])
+
+    assert asked() == (set(), {"n1", "n2", "n3"})
+    request = world.view.waiting["uid-urgent"].request
+    assert request is not None
+    plan = world.ledger.plan(request, ("n2",), world.view.lesser(1000))
+    assert plan is not None
+    world.ledger.keep("uid-urgent", request, plan)
+    assert asked() == ({"n2"}, {"n1", "n3"}), "kube-scheduler leaves the nomination alone"

@@ -82,7 +82,7 @@ def ask(world: World, namespace: str, name: str, *nodes: str) -> tuple[list[str]
     answer = msgspec.json.decode(
         filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.refused)
     )
-    return answer["NodeNames"] or [], answer["FailedNodes"]
+    return answer["NodeNames"] or [], answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
 
 
 async def look(world: World) -> None:

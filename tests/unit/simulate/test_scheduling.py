@@ -14,7 +14,8 @@ T4 = 16160
 
 def test_pods_fill_a_gpu_before_another_and_the_rest_waits_with_the_schedulers_reason() -> None:
     state = ClusterState((node("one", T4, T4),))
-    result = ran(state, workload("Deployment", "web", 4, template(6)), pod("big", 8))
+    counted = Settings(counts_alone=False)
+    result = ran(state, workload("Deployment", "web", 4, template(6)), pod("big", 8), settings=counted)
     assert placed(result) == {"web-0": "one", "web-1": "one", "web-2": "one", "web-3": "one", "big": ""}
     assert [fate.gpus[0].index for fate in result.fates if fate.gpus] == [0, 0, 1, 1]
     assert "Insufficient aliyun.com/gpu-mem" in whys(result)["big"]
@@ -22,7 +23,6 @@ def test_pods_fill_a_gpu_before_another_and_the_rest_waits_with_the_schedulers_r
         state,
         workload("Deployment", "web", 4, template(6)),
         pod("big", 8),
-        settings=Settings(counts_alone=True),
     )
     assert "no single GPU has 8 GiB free (largest free: 3 GiB on GPU 0)" in whys(alone)["big"]
     assert [moment.waiting for moment in result.curve] == [0, 0, 0, 0, 0, 1]
@@ -63,7 +63,7 @@ def test_a_gang_lands_whole_or_not_at_all() -> None:
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "3"}
     three = workload("StatefulSet", "gang", 3, template(10, labels=gang))
     assert set(placed(ran(ClusterState((node("a", T4, T4, T4),)), three)).values()) == {"a"}
-    short = ran(ClusterState((node("a", T4, T4),)), three, settings=Settings(counts_alone=True))
+    short = ran(ClusterState((node("a", T4, T4),)), three)
     assert set(placed(short).values()) == {""}
     assert "gang default/g" in whys(short)["gang-0"]
     assert short.curve[-1].given_mib == 0

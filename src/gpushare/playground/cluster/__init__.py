@@ -5,8 +5,8 @@ again, with a back-off; when the supervisor ends, however it ends, everything en
 kernel's parent-death signal, containers by the kubelets' lifeline.
 """
 
-from gpushare.playground.cluster.cluster import Cluster
+from gpushare.playground.cluster.cluster import EXTENDER_COUNTS, Cluster
 from gpushare.playground.cluster.errors import ClusterError
 from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 
-__all__ = ["DEFAULT_NODES", "Cluster", "ClusterError", "NodeDescription"]
+__all__ = ["DEFAULT_NODES", "EXTENDER_COUNTS", "Cluster", "ClusterError", "NodeDescription"]

@@ -38,6 +38,8 @@ _START_S: Final = 60.0
 #: The taint of a node that has not told yet that it is ready.
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _POLL_S: Final = 0.02
+#: As the chart has it: kube-scheduler leaves it to the extender to count these.
+EXTENDER_COUNTS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 
 
 class Cluster:
@@ -58,7 +60,7 @@ class Cluster:
         images: Path | None = None,
         control: Control | None = None,
         isolation: Path | None = None,
-        ignored: Sequence[str] = (),
+        ignored: Sequence[str] = EXTENDER_COUNTS,
         dashboard: bool = False,
     ) -> None:
         self.nodes = tuple(nodes)

@@ -1,0 +1,181 @@
+"""No pod is placed above a node's sum, which kube-scheduler leaves to us: what the kubelet offers, less what pods hold without a record."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.device import NodeDevices, NodeMode, devices_annotation
+from gpushare.model.objects import decode_node, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import request_of
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.offered import Sums, offered_by
+from gpushare.scheduler.records import record_of
+from gpushare.scheduler.view import NodeReader
+from gpushare.scheduler.wire import BindingArgs
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+GIB = 1024
+
+
+def see_node(world: World, devices: NodeDevices, allocatable: dict[str, Any] | None) -> None:
+    """What the informer makes of a node whose agent describes it so and whose kubelet offers that."""
+    written = {
+        "metadata": {
+            "name": devices.name,
+            "labels": {names.LABEL_MODE: devices.mode.value},
+            "annotations": {
+                names.ANN_DEVICES: devices_annotation(devices.mode, devices.unit, devices.devices)
+            },
+        },
+        "spec": {},
+        "status": {"capacity": {}} if allocatable is None else {"capacity": {}, "allocatable": allocatable},
+    }
+    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
+    world.view.upsert_node(reader.read(decode_node(json.dumps(written).encode())))
+
+
+def asked(world: World, pod: dict[str, Any], *nodes: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
+    """The filter's answer: nodes that take the pod, that refuse it, and that do so whoever ends."""
+    told: list[str] = []
+    body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}).encode()
+    answer = filter_nodes(world.view, Bodies().read(body), lambda uid, refused: told.extend(refused))
+    read = json.loads(answer)
+    return read["NodeNames"], read["FailedNodes"], read["FailedAndUnresolvableNodes"]
+
+
+def two(name: str = "n2", mode: NodeMode = NodeMode.SHARE) -> NodeDevices:
+    return gpu_node(name, 16 * GIB, 16 * GIB, mode=mode)
+
+
+def bound(world: World, name: str, *asks: Any, **more: Any) -> None:
+    world.create(name, *asks, node="n2", phase="Running", **more)
+
+
+def args(name: str) -> BindingArgs:
+    return BindingArgs("default", name, f"uid-{name}", "n2")
+
+
+async def test_what_pods_hold_without_a_record_is_not_given_to_others(world: World) -> None:
+    see_node(world, two(), {names.GPU_MEM: "32"})
+    bound(world, "by-hand", 20)
+    world.create("fits", 12)
+    world.create("large", 13)
+    assert asked(world, pod_object("fits", 12), "n2")[0] == ["n2"]
+    fits, refused, hopeless = asked(world, pod_object("large", 13), "n2", "n1")
+    assert fits == ["n1"]
+    assert not refused
+    assert hopeless == {
+        "n2": f"the kubelet has 12 {names.GPU_MEM} left to give: pods without a record hold 20"
+    }
+    with pytest.raises(BindRefused, match="node n2: the kubelet has 12"):
+        await world.binder.bind(args("large"))
+    assert world.used_mib("n2") == [0, 0]
+    await world.binder.bind(args("fits"))
+    world.create("one", 1)
+    assert asked(world, pod_object("one", 1), "n2")[0] == [], "what was given since counts, too"
+    assert asked(world, pod_object("fits", 12), "n2")[0] == ["n2"], "its own binding may still arrive"
+    freed: list[str] = []
+    world.view.on_freed = lambda: freed.append("freed")
+    world.view.remove_pod(record_of_bound("by-hand", 20))
+    assert freed
+    assert asked(world, pod_object("large", 13), "n2")[0] == ["n2"]
+
+
+def record_of_bound(name: str, units: int) -> Any:
+    return record_of(decode_pod(pod_object(name, units, node="n2", phase="Running")))
+
+
+def test_a_node_whose_kubelet_offers_nothing_takes_nothing_and_ends_nobody(world: World) -> None:
+    see_node(world, two(), {names.GPU_MEM: "0"})
+    freed: list[str] = []
+    world.view.on_freed = lambda: freed.append("freed")
+    fits, refused, hopeless = asked(world, pod_object("a", 1), "n2")
+    assert (fits, refused) == ([], {})
+    assert hopeless["n2"] == (
+        f"the kubelet has 0 {names.GPU_MEM} left to give: "
+        "it offers 32 less than its GPUs have (just started, or its node agent is away)"
+    )
+    see_node(world, two(), {names.GPU_MEM: "0"})
+    assert not freed
+    see_node(world, two(), {names.GPU_MEM: "32"})
+    assert freed, "pods that wait are tried again"
+    assert asked(world, pod_object("a", 16), "n2")[0] == ["n2"]
+
+
+def test_a_part_of_what_is_offered_may_be_had(world: World) -> None:
+    see_node(world, two(), {names.GPU_MEM: "20"})
+    assert asked(world, pod_object("a", 16), "n2")[0] == ["n2"]
+    bound(world, "by-hand", 5)
+    _, _, hopeless = asked(world, pod_object("a", 16), "n2")
+    assert hopeless["n2"].endswith(
+        "it offers 12 less than its GPUs have (just started, or its node agent is away), pods without a record hold 5"
+    )
+    assert asked(world, pod_object("a", 15), "n2")[0] == ["n2"]
+
+
+def test_a_node_of_which_nothing_is_said_is_taken_as_described(world: World) -> None:
+    see_node(world, two(), {names.GPU_MEM: "0"})
+    see_node(world, two(), None)
+    assert asked(world, pod_object("a", 16), "n2")[0] == ["n2"]
+
+
+def test_compute_is_counted_too(world: World) -> None:
+    see_node(world, two(mode=NodeMode.CORE_MEM), {names.GPU_MEM: "32", names.GPU_CORE: "100"})
+    _, _, hopeless = asked(world, pod_object("a", 2, core=60), "n2")
+    assert hopeless == {}
+    bound(world, "by-hand", 2, core=60)
+    _, _, hopeless = asked(world, pod_object("a", 2, core=60), "n2")
+    assert hopeless["n2"].startswith(f"the kubelet has 40 {names.GPU_CORE} left to give: it offers 100 less")
+    assert asked(world, pod_object("a", 2, core=40), "n2")[0] == ["n2"]
+
+
+def test_whole_gpus_are_counted_by_their_number(world: World) -> None:
+    see_node(world, two(mode=NodeMode.TOPOLOGY), {names.GPU_WHOLE: "1"})
+    pod = pod_object("a")
+    pod["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_WHOLE: 2}
+    request = request_of(decode_pod(pod))
+    assert request is not None
+    assert world.view.offers.refusal(request, "n2").startswith(f"the kubelet has 1 {names.GPU_WHOLE} left")
+    pod["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_WHOLE: 1}
+    assert asked(world, pod, "n2")[0] == ["n2"]
+
+
+async def test_a_record_that_says_less_than_the_pod_asked_for_counts_as_what_was_asked(world: World) -> None:
+    see_node(world, two(), {names.GPU_MEM: "32"})
+    world.create("a", 4)
+    await world.binder.bind(args("a"))
+    world.see("a")
+    assert not world.view.offers.any_short
+    pod = world.api.pods["default/a"]
+    pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEM] = 10
+    world.see("a")
+    assert world.view.offers.any_short
+    assert asked(world, pod_object("b", 16), "n2")[0] == ["n2"]
+    bound(world, "c", 7)
+    assert asked(world, pod_object("b", 16), "n2")[0] == []
+    # It got another node in the meantime, and lost its record: what is known of the first is forgotten.
+    see_node(world, two("n3"), {names.GPU_MEM: "32"})
+    world.create("c", 7, node="n3", phase="Running")
+    assert asked(world, pod_object("b", 16), "n2")[0] == ["n2"]
+    world.view.remove_node("n2")
+    world.view.remove_node("n3")
+    assert not world.view.offers.any_short
+
+
+def test_pods_come_before_their_node(world: World) -> None:
+    bound(world, "by-hand", 20)
+    assert not world.view.offers.any_short
+    see_node(world, two(), {names.GPU_MEM: "32"})
+    assert asked(world, pod_object("a", 13), "n2")[0] == []
+
+
+def test_an_amount_that_is_none_is_nothing() -> None:
+    status = {
+        "metadata": {"name": "n"},
+        "status": {"allocatable": {names.GPU_MEM: "many", names.GPU_CORE: "1k"}},
+    }
+    assert offered_by(decode_node(json.dumps(status).encode())) == Sums(0, 1000, 0)
