@@ -8,7 +8,7 @@ block, which the site does not show, say how it is to be taken:
 ``<!-- file: NAME -->``        the block is a file of that name, beside which the commands run
 ``<!-- with: NODE=cgpu-t4 -->``  what stands for a word in capitals, from here to the page's end
 
-and one for the whole page, anywhere in it: ``<!-- playground: nodes=NAME=PRESET:MODE,… unit=128MiB counts-alone -->``.
+and one for the whole page, anywhere in it: ``<!-- playground: nodes=NAME=PRESET:MODE,… unit=128MiB -->``.
 """
 
 import re

@@ -39,24 +39,19 @@ class Wanted:
 
     nodes: tuple[NodeDescription, ...] = DEFAULT_NODES
     unit: MemoryUnit = MemoryUnit.GIB
-    counts_alone: bool = True
 
 
 def wanted(page: Page) -> Wanted:
-    nodes, unit, alone = DEFAULT_NODES, MemoryUnit.GIB, False
+    nodes, unit = DEFAULT_NODES, MemoryUnit.GIB
     for word in page.playground:
         name, _, value = word.partition("=")
         if name == "nodes":
             nodes = tuple(_node(one) for one in value.split(","))
         elif name == "unit":
             unit = MemoryUnit.parse(value, page.name)
-        elif name == "counts-alone":
-            alone = True
         else:
-            raise AssertionError(
-                f"{page.name}: the mark 'playground' knows nodes, unit and counts-alone, not {name}"
-            )
-    return Wanted(nodes, unit, alone)
+            raise AssertionError(f"{page.name}: the mark 'playground' knows nodes and unit, not {name}")
+    return Wanted(nodes, unit)
 
 
 def _node(text: str) -> NodeDescription:
@@ -180,18 +175,12 @@ async def _pause() -> None:
 async def playground(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
     """One as wanted, which ends without a trace."""
     await asyncio.to_thread(folder.mkdir, parents=True)
-    ignored = (
-        ("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun.com/gpu")
-        if want.counts_alone
-        else ()
-    )
     async with Cluster(
         driver=PROJECT / "build" / "fakegpu",
         isolation=PROJECT / "build" / "isolation",
         nodes=want.nodes,
         unit=want.unit,
         told=lambda _: None,
-        ignored=ignored,
     ) as cluster:
         made = Playground(cluster, folder)
         await made.begin()
