@@ -17,7 +17,7 @@ NONE_CHOSEN = || [ $$? = 5 -a -n "$(E2E_ARGS)" ]
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check bench bench-isolation bench-cluster bench-placement gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
+.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,10 +79,17 @@ check: $(STAMPS)/test proto ## Lint, types, import arrows
 	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/house_rules.py
 
+kubectl-plugin: ## Write kubectl-inspect-cgpu as one file that any Python from 3.9 on runs, into build/
+	@$(PYTHON) plugins/kubectl/build.py build/kubectl-inspect-cgpu
+
+krew: kubectl-plugin ## Pack the plugin for krew and fill its manifest, into build/ (VERSION=v1.2.3 ADDRESS=https://...)
+	@$(PYTHON) plugins/kubectl/krew.py build/kubectl-inspect-cgpu build "$(VERSION)" "$(ADDRESS)"
+
 images: $(STAMPS)/run ## Write the container images into build/images/ (Debian only; ARGS=product: that one alone)
 	@$(BIN)/python -m images $(or $(ARGS),all)
 
 bench: $(STAMPS)/test fakegpu isolation proto ## Measure, write build/figures/bench.json, compare with benchmarks/budgets.json
+	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks $(ARGS)
 
 bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-in driver; writes build/figures/isolation.json (ARGS="cost --quick"; PEER="NAME:ENV=... LD_PRELOAD=...")
@@ -97,7 +104,7 @@ bench-placement: $(STAMPS)/test ## GPU allocation per placement policy on the op
 gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; ARGS="--section memory --out DIR")
 	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(ARGS)
 
-docs: $(STAMPS)/docs ## Build the documentation as a site into build/site, with every link checked
+docs: $(STAMPS)/docs proto ## Build the documentation as a site into build/site, with every link checked
 	@PYTHONPATH="src:." $(BIN)/python -m documentation
 
 docs-test: $(STAMPS)/test fakegpu isolation proto ## Type every command of the documentation into a playground (DOCS_ARGS="-k tutorial" narrows)

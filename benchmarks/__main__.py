@@ -24,6 +24,7 @@ PARTS = {
     "allocate": "benchmarks.allocate",
     "inspect": "benchmarks.inspect_start",
     "playground": "benchmarks.playground_api",
+    "dashboard": "benchmarks.dashboard_page",
 }
 
 

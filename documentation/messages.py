@@ -40,6 +40,7 @@ INTERNAL: Final = {
     "scheduler/gpu_table.py": "the form of metrics",
     "scheduler/telling.py": "the record of a decision, which is shown in full by --why",
     "admission/__main__.py:_RIGHTS": "part of --help",
+    "inspect/completion.py": "scripts for shells, and their short words for flags",
     "inspect/arguments.py:HELP": "the help itself",
     "inspect/fragments.py:_HEAD": "a table's head",
     "kube/posting.py": "words of the HTTP client's own errors; session.py says them in ours",
@@ -55,11 +56,24 @@ INTERNAL: Final = {
     "scheduler/__main__.py:_LIMITS": "part of --help",
     "scheduler/wire.py": "the protocol with kube-scheduler",
     "serving/exchange.py": "answers to HTTP that is broken",
+    "simulate/curves.py": "words in a picture",
+    "simulate/jumping.py": "of a fault of ours alone",
+    "simulate/report.py": "tables",
+    "simulate/wording.py": "amounts in tables",
 }
 #: Calls that take texts for no user.
 _LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "log", "critical"})
 _OPTIONS: Final = frozenset(
-    {"add_argument", "ArgumentParser", "_Parser", "add_argument_group", "add_parser", "compile", "cast"}
+    {
+        "add_argument",
+        "ArgumentParser",
+        "_Parser",
+        "add_argument_group",
+        "add_parser",
+        "compile",
+        "cast",
+        "TypeVar",
+    }
 )
 _CHART_SAYS: Final = re.compile(r"^\s*(?:- )?message(?:Expression)?: *(>-|\|-|)\s*(.*)$")
 _CHART_FAILS: Final = re.compile(r"fail\s+(?:\(printf\s+)?\"((?:[^\"\\]|\\.)*)\"")
@@ -124,6 +138,16 @@ class _Collector(ast.NodeVisitor):
         """A string that stands alone is a docstring."""
         if not isinstance(node.value, ast.Constant):
             self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        """Types that are written as texts are no texts for people."""
+        for one in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
+            self.visit(one)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        """As for any other function."""
+        for one in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
+            self.visit(one)
 
     def visit_For(self, node: ast.For) -> None:
         """A loop over tuples that makes options holds their helps."""

@@ -29,6 +29,7 @@ FLOORS = {
     "uninstall": 90.0,
     "settings": 95.0,
     "config": 95.0,
+    "doctor": 75.0,
 }
 
 

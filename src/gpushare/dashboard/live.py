@@ -102,6 +102,8 @@ class Live:
             waiting=len(cluster.waiting()),
             free_mib=fragmentation.free_mib(cluster),
             fragments_mib=cluster.ledger.fragments_mib(),
+            told_gpus=int(known.sum()),
+            told_mib=int(board.plane("total_mib")[known].sum()),
         )
 
     # --- answers --------------------------------------------------------------------------------

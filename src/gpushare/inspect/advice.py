@@ -207,10 +207,9 @@ def _core(core: Amount, rules: Rules) -> tuple[Amount, str]:
     if not core.peak:
         return core, "how much it computes is not told by the driver"
     if core.p95 > core.given - _CORE_STEP:
-        # It is held to its share: what it would use is not known, less is not enough.
-        return core._replace(
-            advised=max(core.given, _stepped(core.p95))
-        ), "it uses all the compute that it has"
+        # It is held to its share: what it would use is not known, less is not enough. A little more is how use is measured.
+        advised = core.given if core.p95 <= core.given + _ROUGH else _stepped(core.p95)
+        return core._replace(advised=advised), "it uses all the compute that it has"
     return core._replace(advised=_stepped(-(-core.p95 * (100 + rules.margin_percent) // 100))), ""
 
 

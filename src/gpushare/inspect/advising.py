@@ -18,6 +18,7 @@ from gpushare.inspect.prometheus import figures_of_prometheus
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.usage import usage_of
 from gpushare.inspect.used import Figures
+from gpushare.inspect.written import written
 from gpushare.model.errors import ModelError
 from gpushare.model.objects import ListMeta, Node
 from gpushare.model.request import request_of
@@ -66,7 +67,7 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
     advice = advise(cluster, workloads, figures.used, _waiting(nodes, pods), asked.rules)
     remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *figures.missing))
     if options.output in ("json", "yaml"):
-        return Shown(_encoded(_structured(advice, figures, asked.rules), options.output), remarks)
+        return Shown(written(_structured(advice, figures, asked.rules), options.output), remarks)
     return Shown(_table(advice, figures, asked.rules), remarks)
 
 
@@ -221,12 +222,3 @@ def _workload(one: Advised) -> dict[str, Any]:
         "core": core,
         "note": one.note,
     }
-
-
-def _encoded(told: dict[str, Any], form: str) -> str:
-    if form == "json":
-        return msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n"
-    import yaml  # nobody else waits for it
-
-    text: str = yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
-    return text

@@ -25,6 +25,11 @@ _FLAGS: Final = {
     "--pods": "the pods on GPUs, with what they really use",
     "--top": "the same, live",
     "--scheduler": "the Service of the scheduler",
+    "--advise": "what workloads should ask for, by what they used",
+    "--margin": "percent on top of what was used",
+    "--least-history": "how long a pod must have been seen",
+    "--prometheus": "who tells what was used, instead of the node agents",
+    "--window": "how far back to ask it",
     "--namespace": "pods of this namespace",
     "--all-namespaces": "pods of all namespaces",
     "--help": "what there is",
@@ -59,12 +64,13 @@ _ZSH: Final = """\
 # zsh completion for kubectl-inspect-cgpu; kubectl's own asks kubectl_complete-inspect-cgpu.
 _kubectl_inspect_cgpu() {
     local line name
-    local -a found
-    for line in ${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    local -a found open
+    for line in ${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"}; do
         name=${line%%$'\\t'*}
-        found+=("${name//:/\\\\:}:${line#*$'\\t'}")
+        name="${name//:/\\\\:}:${line#*$'\\t'}"
+        if [[ $line == *=$'\\t'* ]]; then open+=("$name"); else found+=("$name"); fi
     done
-    _describe 'kubectl inspect cgpu' found
+    _describe 'kubectl inspect cgpu' found -- open -S ''
 }
 if [[ $funcstack[1] == _kubectl_inspect_cgpu ]]; then
     _kubectl_inspect_cgpu "$@"

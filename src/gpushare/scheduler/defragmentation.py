@@ -159,6 +159,12 @@ class Defragmenter:
             self._refused.popitem(last=False)
         self._woken.set()
 
+    def synced(self) -> None:
+        """The first list of pods is complete: whom others left room to, and the process that knew it is gone, is tried at once."""
+        left = [uid for uid in self._acts if uid in self._view.waiting]
+        if left:
+            self._hurry(left)
+
     def seen(self, record: PodRecord) -> None:
         """The informer tells of a pod; to be called before the view knows of it."""
         if record.room_made and self._acts.get(record.uid) != record.room_made:

@@ -89,6 +89,8 @@ class _Pods:
 
     def synced(self) -> None:
         """The first list is complete."""
+        if self._mover is not None:
+            self._mover.synced()
 
     def upsert(self, item: PodRecord) -> None:
         """A pod was added or changed."""

@@ -138,6 +138,8 @@ class WaitingNews:
             if left and new and told.since_s <= before_s:
                 self._told[uid] = told._replace(category=category)
                 left -= self._tell(uid)
+                # To say what would help may take a look at every node.
+                await asyncio.sleep(0)
         self.by_reason, self.oldest_s = counts, oldest_s
 
     def waits_s(self) -> float:

@@ -21,7 +21,8 @@ class InvalidSettings(Exception):
 class Option(msgspec.Struct, frozen=True):
     """One option. ``name`` is its flag without dashes, and its key in a file.
 
-    ``default`` is a value as the kind reads it, ``None`` where there is none: ``absent`` then says in words what holds.
+    ``default`` is a value as the kind reads it, ``None`` where there is none. ``absent`` says in words what holds by default
+    where the value does not.
     ``least`` and ``most`` bound numbers, in the kind's unit; ``variables`` are read, in this order, after our own.
     """
 
@@ -94,7 +95,7 @@ class Option(msgspec.Struct, frozen=True):
     @property
     def default_words(self) -> str:
         """What holds where nobody says otherwise."""
-        if self.default is None:
+        if self.absent or self.default is None:
             return self.absent or "none"
         return self.kind.show(self.default)
 

@@ -16,17 +16,16 @@ from gpushare.model.device import Placement
 from gpushare.model.errors import ModelError
 from gpushare.model.json_objects import Json
 from gpushare.model.quantity import MemoryUnit
-from gpushare.simulate import report
+from gpushare.simulate import curves, report
 from gpushare.simulate.arguments import PROGRAM, parse
 from gpushare.simulate.drawing import write_picture
 from gpushare.simulate.enough import Enough, enough
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.manifests import Manifests, joined, manifests_of, read_documents
-from gpushare.simulate.plot import Axis, Line, picture, rounded_up
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.scheduling import Settings
 from gpushare.simulate.shapes import shape_of, shapes_there
-from gpushare.simulate.simulation import Result, simulate
+from gpushare.simulate.simulation import simulate
 from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, snapshot_of
 
 _INTERRUPTED = 130
@@ -85,7 +84,7 @@ def _cluster(options: argparse.Namespace) -> int:
         text = report.tables(result, details=options.details)
         sys.stdout.write(text if not found else f"{text}\n{report.enough_table(found)}")
     if options.plot is not None:
-        write_picture(options.plot, _drawn(result))
+        write_picture(options.plot, curves.of_pods(result))
     return 3 if result.waiting else 0
 
 
@@ -116,21 +115,6 @@ def _enough(
     ]
 
 
-def _drawn(result: Result) -> str:
-    total_gib = max(result.curve[-1].total_mib / 1024, 1.0)
-    return picture(
-        f"GPU memory given as pods come ({result.settings.policy.value})",
-        Axis("pods looked at", rounded_up(max(one.arrived for one in result.curve))),
-        Axis("GiB; pods", rounded_up(max(total_gib, *(one.waiting for one in result.curve)))),
-        [
-            Line("GPU memory given, GiB", [(one.arrived, one.given_mib / 1024) for one in result.curve]),
-            Line("GPU memory there, GiB", [(one.arrived, total_gib) for one in result.curve]),
-            Line("pods that wait", [(one.arrived, one.waiting) for one in result.curve]),
-        ],
-        stepped=True,
-    )
-
-
 def _trace(options: argparse.Namespace) -> int:
     from gpushare.simulate import traces
 
@@ -147,7 +131,7 @@ def _trace(options: argparse.Namespace) -> int:
     else:
         sys.stdout.write(traces.table(found))
     if options.plot is not None:
-        write_picture(options.plot, traces.drawn(found))
+        write_picture(options.plot, curves.of_trace(found))
     return 0
 
 

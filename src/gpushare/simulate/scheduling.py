@@ -170,7 +170,7 @@ class Scheduling:
         try:
             return decode_pod(self.pods[f"{namespace}/{name}"])
         except KeyError:
-            raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
+            raise ApiError(404, "NotFound", "", "") from None
 
     async def bind(
         self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]

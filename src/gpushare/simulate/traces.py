@@ -16,7 +16,6 @@ from gpushare.simulate.openb import (
     read_nodes,
     read_pods,
 )
-from gpushare.simulate.plot import Axis, Line, picture, rounded_up
 from gpushare.simulate.replay import Outcome, replay
 
 API_VERSION: Final = "gpushare.dev/trace-replay/v1"
@@ -102,14 +101,3 @@ def structured(found: Replayed) -> dict[str, Any]:
             for policy, outcome in found.outcomes.items()
         ],
     }
-
-
-def drawn(found: Replayed) -> str:
-    """Its curves as SVG."""
-    most = max(outcome.curve[-1][0] for outcome in found.outcomes.values())
-    return picture(
-        f"{found.name}: GPUs given out as pods arrive",
-        Axis("asked for so far, % of all GPUs", rounded_up(most)),
-        Axis("given, % of all GPUs", 100.0),
-        [Line(policy.value, outcome.curve) for policy, outcome in found.outcomes.items()],
-    )

@@ -38,11 +38,12 @@ _PASSING = ("node.kubernetes.io/", "volumes.kubernetes.io/", "node.alpha.kuberne
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """By node: labels, annotations, resources and files; and the names of every object that is not bound to time."""
+    """By node: labels, annotations, resources, kinds of conditions and files; and the names of every object that is not bound to time."""
 
     labels: dict[str, dict[str, str]]
     annotations: dict[str, dict[str, str]]
     resources: dict[str, dict[str, str]]
+    conditions: dict[str, dict[str, str]]
     files: dict[str, tuple[str, ...]]
     objects: tuple[str, ...]
 
@@ -54,6 +55,9 @@ class Traces:
             labels={_name(node): dict(node["metadata"].get("labels") or {}) for node in nodes},
             annotations={_name(node): _lasting(node["metadata"].get("annotations") or {}) for node in nodes},
             resources={_name(node): _amounts(node) for node in nodes},
+            conditions={
+                _name(node): {one["type"]: "" for one in node["status"]["conditions"]} for node in nodes
+            },
             files={node.name: _files(node) for node in cluster.nodes},
             objects=tuple(sorted(_objects(cluster))),
         )
@@ -61,7 +65,7 @@ class Traces:
     def beside(self, before: "Traces") -> list[str]:
         """What is there and was not, is not and was, or is another, a line each."""
         found = []
-        for part in ("labels", "annotations", "resources"):
+        for part in ("labels", "annotations", "resources", "conditions"):
             now, then = getattr(self, part), getattr(before, part)
             for node in then:
                 keys = sorted({*now[node].items()} ^ {*then[node].items()})

@@ -269,8 +269,8 @@ async def looking(
     window: Browser, made: Bed, at: str = "", *, log_in: bool = True, **options: Any
 ) -> AsyncIterator[Look]:
     """A page of its own, logged in; fails at the end where it had errors."""
-    size: Any = {"width": 1280, "height": 800}
-    context: BrowserContext = await window.new_context(viewport=size, **options)
+    options.setdefault("viewport", {"width": 1280, "height": 800})
+    context: BrowserContext = await window.new_context(**options)
     page = await context.new_page()
     look = Look(page, made.url)
     try:

@@ -242,7 +242,7 @@ async def test_what_is_really_used_is_shown_and_what_nobody_tells_is_no_zero(
         await look.page.evaluate("hash => (location.hash = hash)", f"#/node/{node_name(1)}")
         await expect(look.page.get_by_text("What is really used is not known")).to_be_visible()
         await look.page.get_by_role("link", name="Overview", exact=True).click()
-        await look.tile("Memory used", "0.5 GiB")
+        await look.tile("Memory used", "0.5 GiB, told by 1 GPU")
 
 
 async def test_themes_follow_the_system_until_somebody_chooses(window: Browser, made: Bed) -> None:

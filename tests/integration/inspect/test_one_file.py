@@ -1,15 +1,18 @@
 """The plugin as one file: the same answers as the installed package, with every Python that there is from 3.9 on."""
 
 import ast
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpushare.inspect.decided import proxy_path
 from gpushare.model import names
@@ -90,6 +93,9 @@ def answers(command: list[str], kubectl: ScriptedKubectl) -> dict[str, tuple[int
         "--waiting",
         "--waiting -o yaml",
         "--why x",
+        "--advise",
+        "--advise -o json",
+        "--advise -o yaml",
         "completion bash",
         "__complete --w",
         "--nonsense",
@@ -165,3 +171,27 @@ def test_a_python_that_is_too_old_is_told_so(file: Path) -> None:
     )
     assert done.returncode == 1
     assert "kubectl-inspect-cgpu needs Python 3.9 or newer, this is 3." in done.stderr
+
+
+def test_it_is_packed_for_krew_with_its_sum(file: Path, tmp_path: Path) -> None:
+    def krew(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, str(ROOT / "plugins/kubectl/krew.py"), str(file), str(tmp_path), *words],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    assert krew("v1.2.3", "https://example.invalid/it.tar.gz").returncode == 0
+    manifest = yaml.safe_load((tmp_path / "inspect-cgpu.yaml").read_text())
+    archive = tmp_path / "kubectl-inspect-cgpu.tar.gz"
+    (platform,) = manifest["spec"]["platforms"]
+    assert manifest["spec"]["version"] == "v1.2.3"
+    assert platform["uri"] == "https://example.invalid/it.tar.gz"
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    with tarfile.open(archive) as packed:
+        assert packed.getnames() == ["kubectl-inspect-cgpu", "LICENSE"]
+        assert packed.getmember(platform["bin"]).mode == 0o755
+    assert "write v1.2.3" in krew("1.2", "https://x").stderr
+    assert "https address" in krew("v1.2.3", "").stderr

@@ -107,6 +107,10 @@ async def test_nodes_are_cleaned_and_what_it_ran_by_goes_with_its_cluster_role()
     assert patched[5:] == [
         ("/api/v1/nodes/n1/status", {"status": {"capacity": resources, "allocatable": resources}}),
         (
+            "/api/v1/nodes/n1/status",
+            {"status": {"conditions": [{"$patch": "delete", "type": names.CONDITION_READY}]}},
+        ),
+        (
             "/api/v1/nodes/n1",
             {
                 "metadata": {

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import shutil
+import subprocess
 import urllib.parse
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -14,13 +16,31 @@ from tests.integration.whole.world import CHECKOUT, until
 SYSTEM: Final = CHECKOUT / "build" / "system" / "usr" / "bin"
 RULES: Final = tuple(sorted((CHECKOUT / "charts").glob("*/files/alerts.yaml")))
 _STOP_S: Final = 10.0
+_INSTALL_S: Final = 300.0
 
 
 def program(name: str) -> str:
-    """``prometheus`` or ``promtool``; fails with what to do where they are not."""
-    found = SYSTEM / name if (SYSTEM / name).exists() else shutil.which(name)
-    assert found, f"{name} is not here; scripts/install-system-packages puts it into build/system"
-    return str(found)
+    """``prometheus`` or ``promtool``; unpacked where they are not, which takes some seconds once."""
+    found = _found(name)
+    if not found:
+        SYSTEM.mkdir(parents=True, exist_ok=True)
+        with (SYSTEM / ".lock").open("w") as lock:
+            # Several test processes may come at once.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _found(name):
+                subprocess.run(
+                    [CHECKOUT / "scripts" / "install-system-packages"], timeout=_INSTALL_S, check=False
+                )
+        found = _found(name)
+    assert found, (
+        f"{name} is not here, and scripts/install-system-packages could not unpack it; install Debian's prometheus"
+    )
+    return found
+
+
+def _found(name: str) -> str:
+    unpacked = SYSTEM / name
+    return str(unpacked) if unpacked.exists() else shutil.which(name) or ""
 
 
 class Prometheus:

@@ -1,5 +1,6 @@
 """Nobody but us wakes a pod whose room is there: it is asked for again until somebody tries it."""
 
+from gpushare.model import names
 from gpushare.scheduler.defragmentation import AGAIN_S, KEPT_S
 from gpushare.scheduler.wire import BindingArgs
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
@@ -53,3 +54,20 @@ async def test_where_room_is_found_as_it_is_the_pod_is_tried_again(moving: Movin
     moving.end("b")
     await moving.look(INTERVAL_S)
     assert moving.hurried == ["uid-wide"]
+
+
+async def test_who_was_left_room_by_a_process_that_is_gone_is_tried_when_the_next_has_read_all(
+    moving: Moving,
+) -> None:
+    note = {names.ANN_ROOM_MADE: "5"}
+    moving.made("wide", 12, "", annotations=note)
+    moving.made("other", 12, "")
+    await moving.bound("had", 6, "n", annotations=note)
+    assert not moving.hurried
+    moving.mover.synced()
+    assert moving.hurried == ["uid-wide"]
+
+
+def test_where_nobody_was_nobody_is(moving: Moving) -> None:
+    moving.mover.synced()
+    assert not moving.hurried

@@ -178,6 +178,14 @@ export class HeatMap {
   }
 
   drawSome() {
+    if (this.dirty.size * 3 > this.order.length) {
+      // All of them at once is quicker than one by one; nobody has moved.
+      this.dirty.clear();
+      this.context.clearRect(0, 0, this.width, this.height);
+      this.cells(this.order);
+      if (this.labelled) for (const slot of this.order) this.label(slot);
+      return;
+    }
     const slots = [];
     for (const slot of this.dirty) {
       const place = this.placeOf[slot];

@@ -12,14 +12,14 @@ function tile(name, value, note, part) {
 }
 
 function tiles(store) {
-  const sum = store.totals, given = share(sum.given_mib, sum.total_mib), used = share(sum.used_mib, sum.total_mib), core = sum.gpus ? sum.given_core / sum.gpus : 0;
+  const sum = store.totals, given = share(sum.given_mib, sum.total_mib), used = share(sum.used_mib, sum.told_mib), core = sum.gpus ? sum.given_core / sum.gpus : 0;
   const states = store.planes.state;
   let bad = 0;
   for (let at = 0; at < states.length; at++) bad += states[at] === UNHEALTHY;
   return [
     tile("GPUs", count(sum.gpus), `${count(store.slots.size)} nodes${bad ? `, ${count(bad)} unhealthy` : ""}`),
     tile("Memory given", percent(given), `${gib(sum.given_mib)} of ${gib(sum.total_mib)}`, given),
-    tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : gib(sum.used_mib), used === UNKNOWN ? 0 : used),
+    tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : `${gib(sum.used_mib)}${sum.told_gpus < sum.gpus ? `, told by ${count(sum.told_gpus)} GPU${sum.told_gpus === 1 ? "" : "s"}` : ""}`, used === UNKNOWN ? 0 : used),
     tile("Compute given", percent(core), "of all GPUs", core),
     tile("Pods", count(sum.pods), "hold a share"),
     tile("Waiting", count(sum.waiting), sum.waiting ? "see why" : "nobody"),

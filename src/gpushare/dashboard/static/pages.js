@@ -7,6 +7,9 @@ import { CORDONED, IN_SERVICE, STATES, UNHEALTHY, natural, totals } from "./stor
 
 const AGAIN_MS = 3000;
 
+/** How long ago that was; it grows while it is looked at. */
+const since = (seconds) => h("span", { class: "short", "data-since": seconds }, age(Date.now() / 1000 - seconds));
+
 /** A view that is asked for, drawn, and asked for again: when the cluster changes (`touched`), and every few seconds. */
 function asked(title, path, draw, { store, touched, crumbs = [] }) {
   const body = h("div", { class: "body" }, h("p", { class: "quiet" }, "Reading …"));
@@ -25,6 +28,7 @@ function asked(title, path, draw, { store, touched, crumbs = [] }) {
         body.replaceChildren(...[draw(found)].flat(Infinity).filter(Boolean));
         if (open) body.querySelector(`a[href="${CSS.escape(open)}"]`)?.focus();
       }
+      for (const one of body.querySelectorAll("[data-since]")) one.textContent = age(Date.now() / 1000 - Number(one.dataset.since));
     } catch (error) {
       if (error instanceof LoggedOut) document.dispatchEvent(new CustomEvent("loggedout"));
       else if (mounted && (error.status || !last)) {
@@ -128,7 +132,7 @@ export function podView(store, key) {
     pod.untold && h("p", { class: "note" }, `What is really used is not known: ${pod.untold}.`),
     h("section", { class: "card" }, h("dl", { class: "facts" },
       pod.node && fact("Node", h("a", { href: to.node(pod.node) }, pod.node)), pod.asks && fact("Asks for", pod.asks),
-      pod.created && fact("Made", `${age(Date.now() / 1000 - Date.parse(pod.created) / 1000)} ago`), fact("Priority", pod.priority), pod.gang && fact("Gang", pod.gang), fact("UID", h("code", null, pod.uid)))),
+      pod.created && fact("Made", [since(Date.parse(pod.created) / 1000), " ago"]), fact("Priority", pod.priority), pod.gang && fact("Gang", pod.gang), fact("UID", h("code", null, pod.uid)))),
     pod.shares.length > 0 && h("section", { class: "card" }, h("h2", null, "What it holds"),
       table([{ text: "GPU" }, number("Memory given"), number("Memory used"), number("Compute given"), number("Compute used")],
         pod.shares.map((one) => [h("a", { href: to.gpu(pod.node, one.index) }, `GPU ${one.index}`), gib(one.mib), gib(sum(one.containers.map((use) => use.used_mib))), one.core_percent ? percent(one.core_percent) : "no limit", percent(sum(one.containers.map((use) => use.busy_percent)))]), { label: "Shares" }),
@@ -180,7 +184,7 @@ export function waitingView(store) {
     Object.keys(line.by_category).length > 0 && h("ul", { class: "chips" }, Object.entries(line.by_category).sort((a, b) => b[1] - a[1]).map(([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h("b", null, count(pods))))),
     h("section", { class: "card" },
       table([{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would let it fit" }],
-        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), age(Date.now() / 1000 - pod.since), pod.asks, h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
+        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), h("span", { class: "short" }, pod.asks), h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
         { empty: line.problem ? null : "No pod waits for a GPU.", label: "Pods that wait" }),
       line.count > line.pods.length && h("p", { class: "quiet" }, `And ${count(line.count - line.pods.length)} more.`)),
   ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });
@@ -212,7 +216,7 @@ export function historyView(store) {
     const rows = store.samples.map(totals), times = rows.map((row) => row.at_s), part = (name, all) => rows.map((row) => (row[name] === UNKNOWN || !row[all] ? null : (100 * row[name]) / row[all]));
     const open = [...body.querySelectorAll("details")].map((one) => one.open);
     body.replaceChildren(
-      lines("Memory", times, [{ name: "given", colour: "--line-1", values: part("given_mib", "total_mib"), area: true }, { name: "really used", colour: "--line-2", values: part("used_mib", "total_mib") }], { format: percent, most: 100 }),
+      lines("Memory", times, [{ name: "given", colour: "--line-1", values: part("given_mib", "total_mib"), area: true }, { name: "really used", colour: "--line-2", values: part("used_mib", "told_mib") }], { format: percent, most: 100 }),
       lines("Compute given", times, [{ name: "given", colour: "--line-1", values: rows.map((row) => (row.gpus ? row.given_core / row.gpus : null)), area: true }], { format: percent, most: 100 }),
       lines("Pods that wait", times, [{ name: "waiting", colour: "--line-3", values: rows.map((row) => row.waiting), area: true }], { format: (value) => count(Math.round(value * 10) / 10) }),
       lines("Fragmentation", times, [{ name: "of what is free, of no use", colour: "--line-4", values: part("fragments_mib", "free_mib"), area: true }], { format: percent, most: 100 }));

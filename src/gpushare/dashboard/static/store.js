@@ -138,5 +138,5 @@ export const natural = collator.compare;
 
 const padded = (at) => (at + 7) & ~7;
 
-const FIELDS = ["at_s", "gpus", "total_mib", "given_mib", "used_mib", "given_core", "pods", "waiting", "free_mib", "fragments_mib"];
+const FIELDS = ["at_s", "gpus", "total_mib", "given_mib", "used_mib", "given_core", "pods", "waiting", "free_mib", "fragments_mib", "told_gpus", "told_mib"];
 export const totals = (row) => Object.fromEntries(FIELDS.map((name, at) => [name, row[at]]));

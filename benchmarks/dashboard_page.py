@@ -1,0 +1,212 @@
+"""The dashboard with 5,000 nodes of eight GPUs in a real Chromium: first paint, an update's main thread, the tab's memory.
+
+The server is the product's own process over the API server that answers at once. First paint is counted from the beginning of the
+navigation to the message after the frame that shows the whole heat map, with a login already made; the median and the worst of some
+loads. An update is the time that the page's main thread computes for it, all tasks together, in its own ticks; pods are bound one by one,
+and once all nodes change at once. Memory is what the kernel counts for the
+tab's process alone (private, ``smaps_rollup``), and with its part of what processes share (PSS).
+"""
+
+import asyncio
+import json
+import shutil
+import statistics
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.api_server import Cluster, Connection, described_node, node_object
+from benchmarks.processes import running, wait_for_file
+from gpushare.model.allocation import allocate_on
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.model.wire import Stamp, allocation_annotations
+
+if TYPE_CHECKING:
+    import subprocess
+
+NODES, PLACED = 5000, 40000
+GPU_MIB = 81920
+TOKEN = "0123456789abcdef0123456789abcdef"
+type_of_figures = dict[str, tuple[float, str]]
+_WATCH = """
+window.seen = [];
+new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) seen.push([one.entryType, one.name, one.startTime, one.duration]);
+}).observe({ entryTypes: ["measure", "longtask", "mark"] });
+"""
+
+
+def measure(quick: bool) -> type_of_figures:
+    """Figure → value and unit."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        raise RuntimeError("no Chromium on PATH; install it with: scripts/install-browser")
+    nodes, placed, loads, updates = (200, 1000, 2, 5) if quick else (NODES, PLACED, 7, 40)
+    return asyncio.run(_measure(program, nodes, placed, loads, updates))
+
+
+async def _measure(program: str, nodes: int, placed: int, loads: int, updates: int) -> type_of_figures:
+    from playwright.async_api import async_playwright
+
+    cluster = Cluster(nodes, placed, updates, 3, GPU_MIB, MemoryUnit.GIB)
+    async with _served(cluster) as (url, server), async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        )
+        context = await browser.new_context(viewport={"width": 1440, "height": 900})
+        page = await context.new_page()
+        await page.add_init_script(_WATCH)
+        await page.goto(f"{url}#token={TOKEN}")
+        await _painted(page)
+        paints = []
+        for _ in range(loads):
+            await page.goto("about:blank")
+            await page.goto(url)
+            paints.append(await _painted(page))
+        figures = {
+            "dashboard_first_paint_ms_40000": (statistics.median(paints), "ms"),
+            "dashboard_first_paint_most_ms_40000": (max(paints), "ms"),
+        }
+        session = await context.new_cdp_session(page)
+        await session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        costs = [
+            await _update(page, session, lambda at=at: _bind(cluster, placed + at, at))
+            for at in range(updates)
+        ]
+        figures["dashboard_update_most_ms_40000"] = (max(costs), "ms")
+        figures["dashboard_update_all_nodes_ms_40000"] = (
+            await _update(page, session, lambda: _close_all(cluster, nodes)),
+            "ms",
+        )
+        await session.send("HeapProfiler.collectGarbage")
+        private, proportional = _renderer_mb()
+        figures["dashboard_tab_private_mb_40000"] = (private, "MB")
+        figures["dashboard_tab_pss_mb_40000"] = (proportional, "MB")
+        heap = await session.send("Runtime.getHeapUsage")
+        figures["dashboard_tab_heap_mb_40000"] = (
+            (heap["totalSize"] + heap.get("backingStorageSize", 0)) / 1e6,
+            "MB",
+        )
+        figures["dashboard_server_rss_mb_40000"] = (_rss_mb(server.pid), "MB")
+        await browser.close()
+    return figures
+
+
+@asynccontextmanager
+async def _served(cluster: Cluster) -> AsyncIterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    loop = asyncio.get_running_loop()
+    api = await loop.create_server(lambda: Connection(cluster), "127.0.0.1", 0)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "token").write_text(TOKEN)
+        (Path(folder) / "config").write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "a",
+                    "clusters": [
+                        {
+                            "name": "a",
+                            "cluster": {"server": f"http://127.0.0.1:{api.sockets[0].getsockname()[1]}"},
+                        }
+                    ],
+                    "users": [{"name": "a", "user": {}}],
+                    "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+                }
+            )
+        )
+        port_file = Path(folder) / "port"
+        command = ["gpushare", "dashboard", "--kubeconfig", f"{folder}/config", "--listen", "127.0.0.1:0"]
+        command += ["--token-file", f"{folder}/token", "--port-file", str(port_file)]
+        with running(*command) as process:
+            port = await asyncio.to_thread(wait_for_file, port_file, process)
+            while not await _is_ready(int(port)):  # noqa: ASYNC110 -- another process
+                await asyncio.sleep(0.1)
+            yield f"http://127.0.0.1:{port}/", process
+        api.close()
+
+
+async def _is_ready(port: int) -> bool:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return b" 200 " in answer[:20]
+
+
+async def _painted(page: Any) -> float:
+    await _until(page, "performance.getEntriesByName('gpushare:painted').length > 0")
+    found: float = await page.evaluate("performance.getEntriesByName('gpushare:painted')[0].startTime")
+    await _until(page, "document.querySelector('#link')?.dataset.state === 'live'")
+    return found
+
+
+async def _until(page: Any, expression: str) -> None:
+    """Asked from outside: the page's own policy forbids to wait within it."""
+    async with asyncio.timeout(60):
+        while not await page.evaluate(expression):  # noqa: ASYNC110 -- another process
+            await asyncio.sleep(0.05)
+
+
+async def _update(page: Any, session: Any, change: Any) -> float:
+    """What the main thread computed for one change, in ms of its own time: others on the machine do not count."""
+    await page.evaluate("seen.length = 0")
+    before = await _task_s(session)
+    change()
+    await _until(
+        page, "['apply', 'draw'].every((what) => seen.some(([, name]) => name === `gpushare:${what}`))"
+    )
+    return (await _task_s(session) - before) * 1000
+
+
+async def _task_s(session: Any) -> float:
+    """Seconds of its own time that the main thread has spent in tasks."""
+    told = await session.send("Performance.getMetrics")
+    found: float = next(one["value"] for one in told["metrics"] if one["name"] == "TaskDuration")
+    return found
+
+
+def _bind(cluster: Cluster, pod: int, node: int) -> None:
+    described = described_node(node, GPU_MIB, MemoryUnit.GIB)
+    request = Request(3, 0, (ContainerRequest("main", ContainerKind.APP, 0, 3, 0),))
+    annotations = allocation_annotations(
+        allocate_on(described, described.devices[0], request), request, Stamp(1, assigned=True)
+    )
+    body = {"metadata": {"annotations": annotations}, "target": {"name": described.name}}
+    cluster.bind(f"pod-{pod}", json.dumps(body).encode())
+
+
+def _close_all(cluster: Cluster, nodes: int) -> None:
+    """The first GPU of every node is cordoned: every node changes."""
+    for number in range(nodes):
+        cluster.version += 1
+        shown: Any = node_object(described_node(number, GPU_MIB, MemoryUnit.GIB), cluster.version)
+        shown["metadata"]["annotations"]["gpushare.dev/cordoned-gpus"] = "0"
+        line = json.dumps({"type": "MODIFIED", "object": shown}).encode() + b"\n"
+        for watcher in cluster.node_watchers:
+            watcher.show(line)
+
+
+def _renderer_mb() -> tuple[float, float]:
+    """Private memory and PSS of the largest renderer that runs, which is the tab."""
+    found = [(0.0, 0.0)]
+    for folder in Path("/proc").iterdir():
+        try:
+            if b"--type=renderer" not in (folder / "cmdline").read_bytes():
+                continue
+            rollup = dict(
+                line.split(":", 1) for line in (folder / "smaps_rollup").read_text().splitlines()[1:]
+            )
+        except (OSError, ValueError):
+            continue
+        kib = {key: int(value.split()[0]) for key, value in rollup.items()}
+        found.append(((kib["Private_Dirty"] + kib["Private_Clean"]) * 1024 / 1e6, kib["Pss"] * 1024 / 1e6))
+    return max(found)
+
+
+def _rss_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) * 1024 / 1e6

@@ -1,0 +1,71 @@
+"""``gpushare doctor`` on the installed cluster: all is well, and each of some faults is named and nothing else."""
+
+import json
+import sys
+from collections.abc import Callable
+
+from gpushare.model import names
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.product import NAMESPACE, Product, gpu_pod
+
+CGPU = "cgpu-t4"
+type_of_found = list[tuple[str, str, str]]
+
+
+def doctor(product: Product, *options: str) -> tuple[int, type_of_found, str]:
+    """Exit code, what is not ok, and all that was said."""
+    ran = product.run(sys.executable, "-m", "gpushare", "doctor", "-o", "json", *options)
+    assert not ran.err, ran.err
+    findings = json.loads(ran.out)["findings"]
+    bad = [(one["check"], one["state"], one["subject"]) for one in findings if one["state"] != "ok"]
+    return ran.code, bad, ran.out
+
+
+def says(product: Product, code: int, *wanted: tuple[str, str, str]) -> Callable[[], bool]:
+    def said() -> bool:
+        found_code, found, _ = doctor(product)
+        print(found)
+        return (found_code, found) == (code, list(wanted))
+
+    return said
+
+
+def test_a_sound_cluster_is_well(product: Product) -> None:
+    product.apply(gpu_pod("held", 2, labels={"app": "held"}))
+    product.running("app=held")
+    wait_for("nothing is found", says(product, 0), timeout=60)
+
+
+def test_a_right_that_was_taken_away_is_named(product: Product) -> None:
+    binding = product.json("get", "clusterrolebinding", "gpushare-device-plugin")
+    kept = {key: binding[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
+    kept["metadata"] = {key: binding["metadata"][key] for key in ("name", "labels", "annotations")}
+    product.kubectl("delete", "clusterrolebinding", "gpushare-device-plugin")
+    try:
+        wanted = ("process-rights", "fault", "clusterrolebinding gpushare-device-plugin")
+        wait_for("the binding is missed", says(product, 2, wanted), timeout=60)
+    finally:
+        product.apply(kept)
+    wait_for("nothing is found", says(product, 0), timeout=60)
+
+
+def test_a_wrong_label_is_named(product: Product) -> None:
+    product.kubectl("label", "node", CGPU, f"{names.LABEL_MAX_PODS}=many")
+    try:
+        wait_for("the label is named", says(product, 2, ("node-labels", "fault", f"node {CGPU}")), timeout=60)
+    finally:
+        product.kubectl("label", "node", CGPU, f"{names.LABEL_MAX_PODS}-")
+    wait_for("nothing is found", says(product, 0), timeout=60)
+
+
+def test_an_agent_looks_its_own_node_over(product: Product) -> None:
+    """Its isolation libraries hold on the stand-in driver; what test clusters have no need of is not judged here."""
+    pods = product.json("-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/name=gpushare-device-plugin")
+    agent = next(one for one in pods["items"] if one["spec"]["nodeName"] == CGPU)["metadata"]["name"]
+    ran = product.run(
+        *("kubectl", "-n", NAMESPACE, "exec", agent, "--", "gpushare"),
+        *("doctor", "node", "-o", "json", "--host-root", "/host"),
+    )
+    told = {one["check"]: (one["state"], one["says"]) for one in json.loads(ran.out)["findings"]}
+    for check in ("driver", "gpus", "kubelet", "agent", "permissions", "isolation"):
+        assert told[check][0] == "ok", told

@@ -1,0 +1,231 @@
+"""Real use beside what was given, through a kubectl proxy; and the same, live, on a terminal."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl
+from tests.integration.inspect.test_command import listed
+from tests.unit.inspect.clusters import device, node, placed, pod
+
+#: Answers GETs on a socket with the files of its folder, named after the paths.
+_PROXY = """
+import http.server, pathlib, socketserver, sys, urllib.parse
+folder, path = pathlib.Path(sys.argv[1]), sys.argv[2].partition("=")[2]
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        file = folder / urllib.parse.quote(self.path, safe="")
+        body = file.read_bytes() if file.exists() else b"no"
+        self.send_response(200 if file.exists() else 403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+    def address_string(self): return ""
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+Server(path, Handler).serve_forever()
+"""
+AGENTS = "/api/v1/pods?labelSelector=app.kubernetes.io/name%3Dgpushare-device-plugin"
+METRICS = """\
+# TYPE gpushare_nodeagent_container_used_mebibytes gauge
+gpushare_nodeagent_container_used_mebibytes{{pod="default/train",container="a",gpu="GPU-00000000"}} 1000
+gpushare_nodeagent_container_used_mebibytes{{pod="default/train",container="b",gpu="GPU-00000000"}} {more}
+gpushare_nodeagent_container_sm_percent{{pod="default/train",container="a",gpu="GPU-00000000"}} 12
+gpushare_nodeagent_container_sm_percent{{pod="default/serve",container="a",gpu="GPU-00000001"}} 70
+"""
+
+
+class Agents:
+    """What the proxy answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def say(self, path: str, body: str) -> None:
+        from urllib.parse import quote
+
+        (self.folder / quote(path, safe="")).write_text(body)
+
+    def run_on(self, *nodes: str) -> None:
+        items = [
+            {
+                "metadata": {"name": f"agent-{name}", "namespace": "kube-system"},
+                "spec": {
+                    "nodeName": name,
+                    "containers": [{"ports": [{"name": "health", "containerPort": 9452}]}],
+                },
+                "status": {"phase": "Running"},
+            }
+            for name in nodes
+        ]
+        self.say(AGENTS, json.dumps({"items": items}))
+
+    def tell(self, name: str, more: int) -> None:
+        path = f"/api/v1/namespaces/kube-system/pods/http:agent-{name}:9452/proxy/metrics"
+        self.say(path, METRICS.format(more=more))
+
+
+@pytest.fixture
+def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
+    gpus = [device(0), device(1)]
+    kubectl.answer(
+        "/api/v1/nodes", listed([node("n1", "10.0.0.1", gpus), node("n2", "10.0.0.2", [device(2)])])
+    )
+    pods = [
+        placed("train", "n1", gpus[0], 6),
+        placed("serve", "n1", gpus[1], 3, namespace="default", core_percent=60),
+        placed("far", "n2", device(2), 1, namespace="other"),
+        pod("waits", "", 3),
+    ]
+    kubectl.answer("'/api/v1/pods?'*", listed(pods))
+    made = Agents(tmp_path / "agents")
+    program = tmp_path / "proxy.py"
+    program.write_text(_PROXY)
+    kubectl.act("''", f"exec '{sys.executable}' '{program}' '{made.folder}' \"$2\"")
+    made.run_on("n1")
+    made.tell("n1", 500)
+    return made
+
+
+def test_what_is_used_stands_beside_what_was_given(agents: Agents, inspect_cgpu: Run) -> None:
+    done = inspect_cgpu("--pods")
+    assert done.returncode == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["NAMESPACE", "NAME", "NODE", "GPU", "GIVEN(MiB)", "USED(MiB)", "GIVEN(%)", "USED(%)"],
+        ["default", "train", "n1", "0", "6144", "1500", "-", "12"],
+        ["default", "serve", "n1", "1", "3072", "0", "60", "70"],
+        ["other", "far", "n2", "2", "1024", "-", "-", "-"],
+    ]
+    assert "what pods really use is not known of n2: it has no running node agent" in done.stderr
+    assert "\x1b" not in done.stdout
+
+
+def test_programs_get_the_same_and_null_where_nobody_knows(agents: Agents, inspect_cgpu: Run) -> None:
+    agents.run_on("n1", "n2")
+    told: dict[str, Any] = json.loads(inspect_cgpu("--pods", "-o", "json").stdout)
+    by_name = {one["name"]: one for one in told["pods"]}
+    assert (by_name["train"]["givenMiB"], by_name["train"]["usedMiB"]) == (6144, 1500.0)
+    assert by_name["far"]["usedMiB"] is None
+    assert "cannot be read (needs the right to get pods/proxy)" in told["warnings"][0]
+    assert "train" not in inspect_cgpu("--pods", "-n", "other").stdout
+
+
+def test_without_the_right_to_list_agents_what_was_given_is_shown(agents: Agents, inspect_cgpu: Run) -> None:
+    for file in agents.folder.iterdir():
+        file.unlink()
+    done = inspect_cgpu("--pods")
+    assert done.returncode == 0
+    assert "6144" in done.stdout
+    assert "the node agents' pods may not be listed" in done.stderr
+
+
+def test_a_proxy_that_does_not_start_hides_nothing_else(
+    agents: Agents, kubectl: ScriptedKubectl, inspect_cgpu: Run
+) -> None:
+    (agents.folder.parent / "proxy.py").write_text("import sys; sys.exit('no such context')")
+    done = inspect_cgpu("--pods")
+    assert done.returncode == 0
+    assert "no such context" in done.stderr
+    assert "6144" in done.stdout
+
+
+def test_nothing_is_left_of_the_proxy(agents: Agents, inspect_cgpu: Run, tmp_path: Path) -> None:
+    short = tmp_path / "t"
+    short.mkdir()
+    inspect_cgpu("--pods", env={"TMPDIR": str(short)})
+    assert list(short.iterdir()) == []
+    listed_now = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(agents.folder) not in listed_now
+
+
+def test_top_prints_once_where_there_is_no_terminal(agents: Agents, inspect_cgpu: Run) -> None:
+    done = inspect_cgpu("--top")
+    assert done.returncode == 0
+    assert [line.split()[1] for line in done.stdout.splitlines()] == ["NAME", "train", "serve", "far"]
+    assert "\x1b" not in done.stdout
+
+
+class Screen:
+    """A terminal with the command on it."""
+
+    def __init__(self, kubectl: ScriptedKubectl, **more: str) -> None:
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            environment = {**os.environ, "KUBECTL": str(kubectl.path), "TERM": "xterm", **more}
+            os.execve(PLUGIN, [PLUGIN, "--top", "--interval=0.3"], environment)
+        self.seen = ""
+
+    def until(self, words: str) -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not re.search(words, self.seen, re.DOTALL):
+            assert time.monotonic() < deadline_s, (words, self.seen[-2000:])
+            if select.select([self.terminal], [], [], 0.1)[0]:
+                self.seen += os.read(self.terminal, 1 << 16).decode(errors="replace")
+
+    def press(self, key: str) -> None:
+        self.seen = ""
+        os.write(self.terminal, key.encode())
+
+    def resize(self, lines: int, columns: int) -> None:
+        self.seen = ""
+        termios.tcsetwinsize(self.terminal, (lines, columns))
+
+    def ended(self) -> int:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            assert time.monotonic() < deadline_s
+            if select.select([self.terminal], [], [], 0.05)[0]:
+                try:
+                    self.seen += os.read(self.terminal, 1 << 16).decode(errors="replace")
+                except OSError:
+                    continue
+
+
+@pytest.fixture
+def screen(agents: Agents, kubectl: ScriptedKubectl) -> Iterator[Screen]:
+    made = Screen(kubectl)
+    termios.tcsetwinsize(made.terminal, (24, 100))
+    yield made
+    os.close(made.terminal)
+
+
+def test_top_is_live_sorted_by_what_is_asked_for_and_fits_the_screen(screen: Screen, agents: Agents) -> None:
+    screen.until("by memory.*train.*serve.*far")
+    agents.tell("n1", 4000)
+    screen.until("5000")
+    screen.press("c")
+    screen.until("by compute.*serve.*train.*far")
+    assert "\x1b[31m" in screen.seen  # serve computes more than it was given
+    screen.resize(4, 40)
+    screen.until("by compute.*NAME")
+    frame = screen.seen.rpartition("\x1b[H")[2]
+    assert len(frame.split("\r\n")) <= 4
+    screen.press("q")
+    assert screen.ended() == 0
+    assert "\x1b[?1049l" in screen.seen
+
+
+def test_no_color_is_respected(agents: Agents, kubectl: ScriptedKubectl) -> None:
+    made = Screen(kubectl, NO_COLOR="1")
+    made.until("train")
+    assert "\x1b[31m" not in made.seen
+    assert "\x1b[1m" not in made.seen
+    made.press("q")
+    made.ended()
+    os.close(made.terminal)

@@ -1,0 +1,328 @@
+"""Of a sound cluster nothing is said, and of each fault just that."""
+
+import base64
+import datetime
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.cluster_facts import ClusterFacts, Json
+from gpushare.doctor.findings import Finding, Unread, catalogue, examine, exit_code
+from gpushare.doctor.node_checks import CHECKS as NODE_CHECKS
+from gpushare.doctor.report import as_json, as_table
+from gpushare.model import names
+from gpushare.model.device import Device, NodeMode
+from gpushare.model.objects import decode_pod
+from tests.unit.doctor.sound import (
+    GPU,
+    NOW_S,
+    agent_pod,
+    ago,
+    gpu_pod,
+    held,
+    node_of,
+    objects,
+    scheduler_pod,
+    sound,
+)
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "doctor.md"
+AWAY = Unread("it may not be read")
+
+
+def said(facts: ClusterFacts) -> list[tuple[str, str, str]]:
+    return [(one.check, one.state, one.subject) for one in examine(facts, CHECKS) if one.state != "ok"]
+
+
+def changed(facts: ClusterFacts, field: str, change: Callable[[Any], Any]) -> ClusterFacts:
+    """The facts with one object of a list changed in place."""
+    change(getattr(facts, field))
+    return facts
+
+
+def test_of_a_sound_cluster_every_check_says_that_it_is_well() -> None:
+    findings = examine(sound(), CHECKS)
+    assert [one for one in findings if one.state != "ok"] == []
+    assert [one.check for one in findings] == [one.name for one in CHECKS]
+    assert exit_code(findings) == 0
+
+
+def bundle(days: float) -> Json:
+    """A configuration whose authority ends after so many days."""
+    now = datetime.datetime.fromtimestamp(NOW_S, datetime.UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=30))
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .sign(key, hashes.SHA256())
+    )
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return hook(base64.b64encode(made.public_bytes(Encoding.PEM)).decode())
+
+
+def hook(ca: str, *names_of: str) -> Json:
+    named = names_of or ("requests.gpushare.dev", "scheduler-name.gpushare.dev")
+    return {"webhooks": [{"name": name, "clientConfig": {"caBundle": ca}} for name in named[:1]]}
+
+
+def without(found: list[Json], name: str) -> list[Json]:
+    return [one for one in found if one["metadata"]["name"] != name]
+
+
+def tainted(**taint: str) -> dict[str, Any]:
+    (daemon_set,) = objects("DaemonSet")
+    daemon_set["spec"]["template"]["spec"]["tolerations"] = [{"key": "x", "operator": "Exists"}]
+    return {
+        "daemon_sets": [daemon_set],
+        "nodes": [node_of(taints=[{"key": "team", "value": "a", "effect": "NoSchedule", **taint}])],
+    }
+
+
+def crashing() -> Json:
+    waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}
+    return {**agent_pod(), "status": {"conditions": [], "containerStatuses": [waiting]}}
+
+
+def deployment_with(ready: int, *, image: str = "") -> list[Json]:
+    (one,) = sound().deployments  # type: ignore[misc]
+    one["status"]["readyReplicas"] = ready
+    if image:
+        one["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return [one]
+
+
+def config(old: str, new: str) -> list[Json]:
+    (one,) = objects("ConfigMap")
+    assert old in one["data"]["config.yaml"]
+    one["data"]["config.yaml"] = one["data"]["config.yaml"].replace(old, new)
+    return [one]
+
+
+def lease(**spec: Any) -> list[Json]:
+    (one,) = sound().leases  # type: ignore[misc]
+    one["spec"].update(spec)
+    return [one]
+
+
+def role_without(name: str, resource: str) -> list[Json]:
+    found = objects("ClusterRole")
+    for one in found:
+        if one["metadata"]["name"] == name:
+            one["rules"] = [rule for rule in one["rules"] if resource not in rule["resources"]]
+    return found
+
+
+def policies(**status: Any) -> list[Json]:
+    found = objects("ValidatingAdmissionPolicy")
+    found[0]["status"] = status
+    return found
+
+
+def established(value: str) -> list[Json]:
+    found = sound().definitions
+    assert not isinstance(found, Unread)
+    found[0]["status"]["conditions"][0]["status"] = value
+    return found
+
+
+def waiting(scheduler: str, **limits: str) -> Any:
+    return decode_pod(
+        {
+            "metadata": {"name": "w", "namespace": "default", "uid": "u-w"},
+            "spec": {
+                "schedulerName": scheduler,
+                "containers": [{"name": "c", "resources": {"limits": limits or {names.GPU_MEM: "3"}}}],
+            },
+        }
+    )
+
+
+LOST = Device(0, "GPU-1", 16160, healthy=False, reason="XID 79")
+FAULTS: list[Any] = [
+    ("you may not read all", {"rights": {"list nodes": False, "list pods": True}}, ("permissions", "unknown", "you")),
+    ("rights are not known", {"rights": AWAY}, ("permissions", "unknown", "you")),
+    ("a version of nothing", {"version": {}}, ("versions", "unknown", "API server"), ("admission", "unknown", "admission")),
+    ("a kubelet that is newer", {"nodes": [node_of(kubelet="v1.37.0")]}, ("versions", "warning", "node n1")),
+    ("a kubelet that is far behind", {"nodes": [node_of(kubelet="v1.32.0")]}, ("versions", "warning", "node n1")),
+    ("a kube-scheduler of another version", {"deployments": deployment_with(2, image="x/kube-scheduler:v1.30.1")}, ("versions", "warning", "deployment kube-system/ack-co-scheduler")),
+    ("our clock is ahead", {"our_time_s": NOW_S + 60}, ("clocks", "warning", "this machine")),
+    ("our clock is behind", {"our_time_s": NOW_S - 60}, ("clocks", "warning", "this machine")),
+    ("no time", {"server_time_s": AWAY}, ("clocks", "unknown", "API server")),
+    ("Leases of kubelets that may not be read", {"node_leases": AWAY}, ("clocks", "unknown", "kubelets")),
+    ("a node ahead", {"node_leases": {"n1": NOW_S + 30}}, ("clocks", "warning", "node n1")),
+    ("a silent kubelet", {"node_leases": {"n1": NOW_S - 300, "others": 0.0}}, ("clocks", "fault", "node n1")),
+    ("a leader ahead", {"leases": lease(renewTime=ago(-120))}, ("clocks", "warning", "lease kube-system/ack-co-scheduler")),
+    ("no node agents' chart", {"daemon_sets": []}, ("installation", "fault", "DaemonSet gpushare-device-plugin-ds")),
+    ("workloads that may not be read", {"daemon_sets": AWAY}, ("installation", "unknown", "DaemonSet gpushare-device-plugin-ds")),
+    ("no configuration", {"config_maps": []}, ("installation", "fault", "ConfigMap ack-co-scheduler")),
+    ("no Lease", {"leases": []}, ("installation", "fault", "Lease ack-co-scheduler")),
+    ("two node agents", {"daemon_sets": objects("DaemonSet") * 2}, ("one-scheduler", "fault", "DaemonSet gpushare-device-plugin-ds")),
+    ("no agent on a node", {"part_pods": [scheduler_pod()]}, ("node-agents", "fault", "node n1")),
+    ("an agent that crashes", {"part_pods": [crashing(), scheduler_pod()]}, ("node-agents", "fault", "node n1")),
+    ("an agent that is kept away", {**tainted(), "part_pods": [scheduler_pod()]}, ("taints", "fault", "node n1")),
+    ("a taint of Kubernetes' own", {**tainted(key="node.kubernetes.io/unschedulable")}),
+    ("a taint that only prefers", {**tainted(effect="PreferNoSchedule")}),
+    ("a scheduler of which one pod is away", {"deployments": deployment_with(1)}, ("scheduler", "warning", "deployment kube-system/ack-co-scheduler")),
+    ("no scheduler runs", {"deployments": deployment_with(0)}, ("scheduler", "fault", "deployment kube-system/ack-co-scheduler")),
+    ("an extender that may not be asked", {"answers": {"p": "?forbidden"}}, ("scheduler", "unknown", "p")),
+    ("an extender that is not ready", {"answers": {"p": "nodes not read yet"}}, ("scheduler", "fault", "p")),
+    ("nobody leads", {"leases": lease(holderIdentity="")}, ("scheduler", "fault", "lease kube-system/ack-co-scheduler")),
+    ("a leader that is silent", {"leases": lease(renewTime=ago(360))}, ("scheduler", "fault", "lease kube-system/ack-co-scheduler")),
+    ("a Lease without a time", {"leases": lease(renewTime="never")}, ("scheduler", "fault", "lease kube-system/ack-co-scheduler")),
+    ("another profile", {"config_maps": config("schedulerName: ack-co-scheduler", "schedulerName: mine")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
+    ("no extender", {"config_maps": config("/gpushare", "/other")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
+    ("no bind", {"config_maps": config("bindVerb: bind", "bindVerb: null")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
+    ("nodes in full", {"config_maps": config("nodeCacheCapable: true", "nodeCacheCapable: false")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
+    ("managed resources", {"config_maps": config("ignorable: false", "ignorable: false\n    managedResources: [{name: a}]")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
+    ("another port", {"config_maps": config(":9451/", ":9999/")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
+    ("no YAML", {"config_maps": config("profiles:", "profiles: [")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
+    ("a configuration that may not be read", {"config_maps": AWAY}, ("installation", "unknown", "ConfigMap ack-co-scheduler"), ("scheduler-config", "unknown", "ConfigMap ack-co-scheduler")),
+    ("no role", {"roles": without(objects("ClusterRole"), "ack-co-scheduler")}, ("process-rights", "fault", "clusterrole ack-co-scheduler")),
+    ("a role without a right", {"roles": role_without("gpushare-device-plugin", "nodes/status")}, ("process-rights", "fault", "clusterrole gpushare-device-plugin")),
+    ("no binding", {"bindings": without(objects("ClusterRoleBinding"), "ack-co-scheduler")}, ("process-rights", "fault", "clusterrolebinding ack-co-scheduler")),
+    ("rights that may not be read", {"roles": AWAY}, ("process-rights", "unknown", "ClusterRoles")),
+    ("bindings that may not be read", {"bindings": AWAY}, ("process-rights", "unknown", "ClusterRoles")),
+    ("no policies", {"validating_policies": []}, ("admission", "warning", "admission")),
+    ("a policy that is gone", {"validating_policies": without(objects("ValidatingAdmissionPolicy"), "gpushare-records")}, ("admission", "fault", "policy gpushare-records")),
+    ("a policy that nothing binds", {"policy_bindings": [one["metadata"]["name"] for one in objects("ValidatingAdmissionPolicyBinding")][1:]}, ("admission", "fault", f"policy {objects('ValidatingAdmissionPolicyBinding')[0]['metadata']['name']}")),
+    ("a policy that the API server does not understand", {"validating_policies": policies(typeChecking={"expressionWarnings": [{"fieldRef": "f", "warning": "w"}]})}, ("admission", "warning", f"policy {objects('ValidatingAdmissionPolicy')[0]['metadata']['name']}")),
+    ("policies that may not be read", {"validating_policies": AWAY}, ("admission", "unknown", "ValidatingAdmissionPolicies")),
+    ("nobody points pods", {"mutating_policies": []}, ("admission", "warning", "admission")),
+    ("who points pods may not be read", {"mutating_policies": AWAY}, ("admission", "unknown", "MutatingAdmissionPolicies")),
+    ("an older cluster without a webhook", {"version": {"gitVersion": "v1.29.1"}, "nodes": [node_of(kubelet="v1.29.1")], "deployments": deployment_with(2, image="k:v1.29.1")}, ("admission", "warning", "admission"), ("admission", "warning", "admission")),
+    ("a cluster that is too old", {"version": {"gitVersion": "v1.27.1"}, "nodes": [node_of(kubelet="v1.27.1")], "deployments": deployment_with(2, image="k:v1.27.1"), "webhooks": [bundle(50), {"webhooks": []}, hook("", "scheduler-name.gpushare.dev")]}, ("versions", "fault", "API server"), ("certificate", "fault", "webhook scheduler-name.gpushare.dev")),
+    ("webhooks that may not be read", {"webhooks": AWAY}, ("admission", "unknown", "admission"), ("certificate", "unknown", "webhook")),
+    ("a certificate that has expired", {"webhooks": [bundle(-1)]}, ("certificate", "fault", "webhook requests.gpushare.dev")),
+    ("a certificate that expires soon", {"webhooks": [bundle(2)]}, ("certificate", "warning", "webhook requests.gpushare.dev")),
+    ("a certificate that is well", {"webhooks": [bundle(60)]}),
+    ("no certificate", {"webhooks": [hook("!")]}, ("certificate", "fault", "webhook requests.gpushare.dev")),
+    ("an empty certificate", {"webhooks": [hook("")]}, ("certificate", "fault", "webhook requests.gpushare.dev")),
+    ("a kind that is gone", {"definitions": without(sound().definitions, "elasticquotatrees.scheduling.sigs.k8s.io")}, ("definitions", "fault", "crd elasticquotatrees.scheduling.sigs.k8s.io")),  # type: ignore[arg-type]
+    ("a kind that is not served", {"definitions": established("False")}, ("definitions", "fault", "crd elasticquotatrees.scheduling.sigs.k8s.io")),
+    ("kinds that may not be read", {"definitions": AWAY}, ("definitions", "unknown", "CustomResourceDefinitions")),
+    ("a mode that is unknown", {"nodes": [node_of(labels={names.LABEL_MODE: "shared"})]}, ("node-labels", "fault", "node n1")),
+    ("a label that nobody reads", {"nodes": [node_of(labels={names.LABEL_MODE: "share", "ack.node.gpu.shedule": "share"})]}, ("node-labels", "warning", "node n1")),
+    ("a label of ours of no kind", {"nodes": [node_of(labels={names.LABEL_MODE: "share", "ack.node.gpu.x": "y"})]}, ("node-labels", "warning", "node n1")),
+    ("labels of others", {"nodes": [node_of(labels={names.LABEL_MODE: "share", "kubernetes.io/os": "linux"})]}),
+    ("no description", {"nodes": [node_of(annotations={}, allocatable={})]}, ("node-devices", "fault", "node n1")),
+    ("a broken description", {"nodes": [node_of(annotations={names.ANN_DEVICES: "{"})]}, ("node-devices", "fault", "node n1")),
+    ("another mode", {"nodes": [node_of(labels={names.LABEL_MODE: "cgpu"})]}, ("node-devices", "fault", "node n1")),
+    ("no GPU", {"nodes": [node_of(gpus=(), allocatable={})], "pods": []}, ("node-devices", "fault", "node n1")),
+    ("a kubelet that offers nothing", {"nodes": [node_of(allocatable={names.GPU_MEM: "0"})]}, ("node-capacity", "fault", "node n1")),
+    ("a node of whole GPUs", {"nodes": [node_of(mode=NodeMode.TOPOLOGY, allocatable={names.GPU_WHOLE: "1"})]}),
+    ("a node that gives compute", {"nodes": [node_of(mode=NodeMode.CORE_MEM, allocatable={names.GPU_MEM: "15", names.GPU_CORE: "90"})]}, ("node-capacity", "fault", "node n1")),
+    ("a node that is away", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "Unknown"}], allocatable={}, annotations={})]}, ("node-health", "fault", "node n1")),
+    ("a GPU that is out of service", {"nodes": [node_of(gpus=(LOST,), allocatable={})]}, ("node-health", "warning", "node n1")),
+    ("a condition", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "True"}, {"type": "GPUShareReady", "status": "False", "message": "m"}])]}, ("node-health", "fault", "node n1")),
+    ("a broken record", {"pods": [gpu_pod("a", annotations={names.ANN_SHARE: "{"})]}, ("pod-records", "fault", "pod default/a")),
+    ("no record", {"pods": [gpu_pod("a")]}, ("pod-records", "fault", "pod default/a")),
+    ("a GPU that is gone", {"pods": [gpu_pod("a", annotations=held(uuid="GPU-2"))]}, ("pod-records", "fault", "pod default/a")),
+    ("a GPU that is given twice", {"pods": [gpu_pod("a", annotations=held(9000)), gpu_pod("b", annotations=held(9000))]}, ("pod-records", "fault", "node n1")),
+    ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", "pods")),
+    ("another's pod", {"pods": [waiting("default-scheduler")]}, ("waiting-pods", "warning", "pod default/w")),
+    ("a pod that can never be", {"pods": [waiting("ack-co-scheduler", **{names.GPU_CORE: "7"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("pods that wait well, or ask for nothing", {"pods": [waiting("ack-co-scheduler"), waiting("x", cpu="1"), gpu_pod("f", node="elsewhere", annotations=held())]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "wanted"),
+    [(one[0], one[1], list(one[2:])) for one in FAULTS],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_fault_is_named_and_nothing_else(
+    name: str, changes: dict[str, Any], wanted: list[tuple[str, str, str]]
+) -> None:
+    findings = [one for one in examine(sound(**changes), CHECKS) if one.state != "ok"]
+    assert [(one.check, one.state, one.subject) for one in findings] == wanted, findings
+    assert all(one.says for one in findings)
+    assert all(one.remedy for one in findings if one.state in ("warning", "fault"))
+
+
+def test_what_hangs_on_one_another_is_told_where_it_is_seen() -> None:
+    """Where nodes may not be read nothing of them is guessed."""
+    found = said(sound(nodes=AWAY))
+    assert found == [
+        ("node-agents", "unknown", "node agents"),
+        ("node-labels", "unknown", "nodes"),
+        ("pod-records", "unknown", "pods"),
+    ]
+    assert said(sound(part_pods=AWAY)) == [("node-agents", "unknown", "node agents")]
+    assert ("one-scheduler", "fault", "scheduler ack-co-scheduler") in said(
+        sound(deployments=deployment_with(2) * 2)
+    )
+    assert said(sound(daemon_sets=[], deployments=[], config_maps=[], leases=[], definitions=[])) == [
+        ("installation", "fault", "DaemonSet gpushare-device-plugin-ds"),
+        ("installation", "fault", "Deployment ack-co-scheduler"),
+        ("installation", "fault", "ConfigMap ack-co-scheduler"),
+        ("installation", "fault", "Lease ack-co-scheduler"),
+    ]
+
+
+def test_a_pod_of_the_scheduler_that_does_not_start_says_why() -> None:
+    broken = scheduler_pod()
+    ended = {"lastState": {"terminated": {"exitCode": 2}}}
+    broken["status"] = {"conditions": [], "containerStatuses": [ended]}
+    (finding,) = [
+        one for one in examine(sound(deployments=deployment_with(0), part_pods=[agent_pod(), broken]), CHECKS)
+        if one.state == "fault"
+    ]  # fmt: skip
+    assert "exit code 2" in finding.says
+
+
+def test_the_rights_of_the_code_are_those_of_the_charts() -> None:
+    """Else a sound cluster would be told to lack some."""
+    assert said(sound()) == []
+
+
+def test_a_table_shows_the_worst_with_what_to_do_and_json_all() -> None:
+    findings = [
+        Finding("a", "ok", "", "well"),
+        Finding("b", "ok", "node n1", "well too"),
+        Finding("c", "fault", "node n2", "word " * 40, "do it"),
+        Finding("d", "unknown", "you", "not seen"),
+    ]
+    table = as_table(findings, "cluster x").splitlines()
+    assert table[0] == "cluster x"
+    assert max(map(len, table)) <= 118
+    assert not any("n1" in line for line in table)
+    assert any(line.strip() == "→ do it" for line in table)
+    assert table[-1] == "2 ok, 1 unknown, 1 fault"
+    assert any("n1" in line for line in as_table(findings, "x", everything=True).splitlines())
+    told = as_json(findings, "x")
+    assert (told["worst"], told["target"], len(told["findings"])) == ("fault", "x", 4)
+    assert as_json([], "x")["worst"] == "ok"
+    assert exit_code([]) == 0
+
+
+def test_the_guide_has_the_checks_as_they_are() -> None:
+    """``GPUSHARE_WRITE_GOLDEN=1`` writes them."""
+    text = made = GUIDE.read_text()
+    for title, checks in (("a cluster", CHECKS), ("a node", NODE_CHECKS)):
+        before, begin, rest = made.partition(f"<!-- checks of {title} -->\n")
+        _, end, after = rest.partition("\n<!-- end -->")
+        assert end, f"{GUIDE.name} has no place for the checks of {title}"
+        made = before + begin + catalogue(checks) + end + after
+    if os.environ.get("GPUSHARE_WRITE_GOLDEN"):
+        GUIDE.write_text(made)
+    else:
+        assert text == made, "the guide is old: GPUSHARE_WRITE_GOLDEN=1 pytest tests/unit/doctor"
+
+
+def test_gpus_of_the_sound_node() -> None:
+    assert GPU.total_mib // 1024 == 15

@@ -1,0 +1,355 @@
+"""What ``--why``, ``--waiting`` and ``--pods`` write of what a real scheduler tells, and that it is as the schema says."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from gpushare.inspect.arguments import Options, parse
+from gpushare.inspect.colour import Paint
+from gpushare.inspect.decided import proxy_path
+from gpushare.inspect.errors import InspectError, KubectlFailed, UsageError
+from gpushare.inspect.kubectl import Kubectl
+from gpushare.inspect.pods import Row, table
+from gpushare.inspect.shown import Shown
+from gpushare.inspect.structured import encoded
+from gpushare.inspect.waiting import waiting
+from gpushare.inspect.why import why
+from gpushare.inspect.written import written
+from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
+from gpushare.scheduler.telling import told
+from tests.unit.inspect.clusters import device, node, placed, seen
+from tests.unit.inspect.schema import faults
+from tests.unit.scheduler.test_app import Browser, filter_body
+from tests.unit.scheduler.test_decisions import ask, bind, give
+from tests.unit.scheduler.world import World, gpu_node
+
+GIB = 1024
+PLAIN = Paint()
+DECISIONS = f"{proxy_path('kube-system/ack-co-scheduler')}/gpushare/decisions"
+
+
+class Answers(Kubectl):
+    """A kubectl that knows answers by path: a text, or a function of the path, or what it complains of."""
+
+    def __init__(self, **known: Any) -> None:
+        super().__init__(program="none")
+        self.known: dict[str, Any] = known
+
+    def start(self, *paths: str) -> Any:
+        return _Round([self._answer(path) for path in paths])
+
+    def _answer(self, path: str) -> bytes | KubectlFailed:
+        for start, answer in self.known.items():
+            if path.startswith(start):
+                found = answer(path) if callable(answer) else answer
+                if isinstance(found, str):
+                    return KubectlFailed(path, found)
+                return found if isinstance(found, bytes) else json.dumps(found).encode()
+        return KubectlFailed(path, "Error from server (NotFound): nothing there")
+
+
+class _Round:
+    def __init__(self, outcomes: list[bytes | KubectlFailed]) -> None:
+        self._outcomes = outcomes
+
+    def __enter__(self) -> "_Round":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+    def outcomes(self) -> list[bytes | KubectlFailed]:
+        return self._outcomes
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def browser(world: World) -> Browser:
+    return Browser(world)
+
+
+def cluster(world: World, **more: Any) -> Answers:
+    """The scheduler of ``world`` behind the API server's proxy, and its pods."""
+    known: dict[str, Any] = {
+        DECISIONS: lambda path: told(world.decisions, path[path.index("/gpushare/") :]),
+        "/api/v1/namespaces/default/events": {"items": []},
+    }
+    for key, pod in world.api.pods.items():
+        pod["metadata"].setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        known[f"/api/v1/namespaces/default/pods/{key.partition('/')[2]}"] = pod
+    return Answers(**{**known, **more})
+
+
+def options(*words: str) -> Options:
+    return parse(words)
+
+
+def both(shown_in: Any) -> Any:
+    """The document, the same as JSON and as YAML, and as the schema says."""
+    as_json, as_yaml = shown_in("json"), shown_in("yaml")
+    document = json.loads(as_json.text if isinstance(as_json, Shown) else as_json)
+    assert yaml.safe_load(as_yaml.text if isinstance(as_yaml, Shown) else as_yaml) == document
+    assert faults(document) == []
+    return document
+
+
+async def test_a_pod_that_waits(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 11 * GIB))
+    world.add_node(gpu_node("n2", 2 * GIB))
+    world.add_node(gpu_node("n3", 2 * GIB))
+    await give(browser, world, "there", "n1", 7)
+    await ask(browser, world, "waits", "n1", "n2")
+    kubectl = cluster(world)
+
+    shown = why(kubectl, options("--why", "waits"), PLAIN)
+    each = why(kubectl, options("--why=default/waits", "-d"), PLAIN)
+    document = both(lambda form: why(kubectl, options("--why", "waits", "-d", "-o", form), PLAIN))
+
+    assert shown.remarks == ()
+    assert "default/waits waits since 2026-01-01 00:00:00 UTC" in shown.text
+    assert "asks for:        aliyun.com/gpu-mem: 8" in shown.text
+    assert (
+        "would fit with:  a GPU with 8 of aliyun.com/gpu-mem free: the nearest has 4 GiB free, GPU 0 of node n1"
+        in shown.text
+    )
+    assert "about 2 nodes: 0 take it, 2 refuse" in shown.text
+    assert "(1 node more were not asked about" in shown.text
+    assert "1      no single GPU has 8 GiB free               n1 (largest free: 4 GiB on GPU 0)" in shown.text
+    assert "n2    asks for 8 GiB, the largest GPU has 2 GiB" in each.text
+    assert document["source"] == "scheduler"
+    assert [one["node"] for one in document["record"]["nodes"]] == ["n1", "n2"]
+    world.decisions.of("uid-waits").each = None  # type: ignore[union-attr]
+    assert "is not kept any more" in why(kubectl, options("--why", "waits", "-d"), PLAIN).text
+
+
+async def test_a_pod_that_is_bound_and_one_for_which_binding_failed(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB, 4 * GIB))
+    await ask(browser, world, "late", "n1", mem=7)
+    world.create("pod", 6)
+    body = filter_body(world.api.pods["default/pod"], "n1")
+    await browser.post("filter", body)
+    await browser.post("prioritize", body)
+    assert not await bind(browser, "pod", "n1")
+    world.see("pod")
+    assert await bind(browser, "late", "n1")
+    kubectl = cluster(world)
+
+    bound = why(kubectl, options("--why", "pod"), PLAIN).text
+    late = why(kubectl, options("--why", "late"), PLAIN).text
+    document = both(lambda form: why(kubectl, options("--why", "pod", "-o", form), PLAIN))
+
+    assert "default/pod is on node n1" in bound
+    assert "Scores: all 1 node are equally good." in bound
+    assert "GPUs of node n1 that could take it, by binpack (the GPU on which the least is left over" in bound
+    assert "0    8192              2048            0            chosen" in bound
+    assert "Binding to node n1 at " in bound
+    assert "GPU 0  6144 MiB  6 units  GPU-n1-0" in bound
+    assert "failed: node n1: no single GPU has 7 GiB free" in late
+    assert document["record"]["choice"]["gpus"][0]["chosen"] is True
+
+
+async def test_scores_and_nodes_left_out_and_room_that_is_kept(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    world.add_node(gpu_node("n2", 16 * GIB))
+    labels = {LABEL_GANG_NAME: "g", LABEL_GANG_LEAST: "1"}
+    world.create("pod", 6, labels=labels)
+    body = filter_body(world.api.pods["default/pod"], "n1", "n2")
+    await browser.post("filter", body)
+    await browser.post("prioritize", body)
+    text = why(cluster(world), options("--why", "pod"), PLAIN).text
+    assert "1 not for it now (another node is its own, in the plan for its whole gang)" in text
+    assert "Scores above the least, of 2 nodes, best first: n" in text
+    assert "(reserved; the API server has not said so yet)" in text
+
+
+async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said(world: World) -> None:
+    world.create("pod", 6)
+    pod = world.api.pods["default/pod"]
+    event = {"involvedObject": {"uid": "uid-pod"}, "reason": "FailedScheduling", "message": "0/1 nodes"}
+    other = {"involvedObject": {"uid": "other"}, "reason": "Old", "message": "of another pod"}
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "no room"}]
+    complaint = 'Error from server (Forbidden): services "http:ack-co-scheduler:health" is forbidden'
+    kubectl = cluster(
+        world,
+        **{DECISIONS: complaint, "/api/v1/namespaces/default/events": {"items": [other, event]}},
+    )
+
+    shown = why(kubectl, options("--why", "pod"), PLAIN)
+    document = both(lambda form: why(kubectl, options("--why", "pod", "-o", form), PLAIN))
+
+    assert shown.remarks == (
+        "warning: the scheduler may not be asked: that needs the right to get services/proxy ack-co-scheduler and "
+        "http:ack-co-scheduler:health in namespace kube-system; what follows is what the pod's annotations and events say",
+    )
+    assert "kube-scheduler says:  no room" in shown.text
+    assert "FailedScheduling: 0/1 nodes" in shown.text
+    assert "of another pod" not in shown.text
+    assert (document["source"], document["record"]) == ("annotations", None)
+    pod["spec"]["nodeName"] = "n1"
+    pod["status"]["conditions"] = []
+    assert "It has no record of a GPU." in why(kubectl, options("--why", "pod"), PLAIN).text
+    kubectl.known["/api/v1/namespaces/default/events"] = "Error from server (Forbidden): no"
+    assert "Events" not in why(kubectl, options("--why", "pod"), PLAIN).text
+    del pod["spec"]["nodeName"]
+    pod["status"]["phase"] = "Succeeded"
+    assert "default/pod has ended" in why(kubectl, options("--why", "pod"), PLAIN).text
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            "Error from server (NotFound): services not found",
+            "there is no Service ack-co-scheduler in namespace",
+        ),
+        ("error: dial tcp: refused", "the scheduler does not answer: dial tcp: refused"),
+        (b"<html>", "what answers at Service kube-system/ack-co-scheduler is no gpushare scheduler"),
+        (b"[]", "is no gpushare scheduler"),
+    ],
+)
+async def test_why_the_scheduler_was_not_heard_is_said(world: World, answer: Any, words: str) -> None:
+    world.create("pod", 6)
+    (remark,) = why(cluster(world, **{DECISIONS: answer}), options("--why", "pod"), PLAIN).remarks
+    assert words in remark
+
+
+async def test_of_several_replicas_the_one_that_leads_counts(world: World) -> None:
+    standby = {"scheduler": {"name": "b", "firstAsked": None, "lastAsked": None}, "waiting": []}
+    leader = {"scheduler": {"name": "a", "firstAsked": 1.0, "lastAsked": 9.0}, "waiting": []}
+    turns = iter([standby] * 4 + [leader] + [standby] * 9)
+    shown = waiting(Answers(**{DECISIONS: lambda path: next(turns)}), options("--waiting"), PLAIN)
+    assert shown == Shown("No pod that asks for GPU memory waits.\n", ())
+    alone = waiting(Answers(**{DECISIONS: standby}), options("--waiting"), PLAIN)
+    assert "another one leads" in alone.remarks[0]
+
+
+async def test_all_that_wait(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await ask(browser, world, "large", "n1", mem=99)
+    await ask(browser, world, "never", "n1", mem="x")
+    kubectl = cluster(world)
+
+    text = waiting(kubectl, options("--waiting"), PLAIN).text
+    document = both(lambda form: waiting(kubectl, options("--waiting", "-o", form), PLAIN))
+
+    assert text.splitlines()[0].split() == ["NAMESPACE", "NAME", "WAITS", "ASKS", "FOR", "KIND", "BECAUSE"]
+    assert "asks for 99 GiB, the largest GPU has 8 GiB" in text
+    assert "  would fit with: a node with larger GPUs" in text
+    assert {one["category"] for one in document["waiting"]} == {"size", "request"}
+    assert "large" not in waiting(kubectl, options("--waiting", "-n", "other"), PLAIN).text
+
+
+async def test_without_the_scheduler_waiting_pods_say_what_kube_scheduler_wrote(world: World) -> None:
+    for name, mem in (("pod", 6), ("plain", None)):
+        world.create(name, mem)
+    pod, plain = (world.api.pods[f"default/{name}"] for name in ("pod", "plain"))
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "message": "0/3 nodes"}]
+    kubectl = Answers(**{"/api/v1/pods": {"items": [pod, plain]}})
+    document = both(lambda form: waiting(kubectl, options("--waiting", "-o", form), PLAIN))
+    assert [(one["asks"], one["reason"]) for one in document["waiting"]] == [
+        ("aliyun.com/gpu-mem: 6", "0/3 nodes")
+    ]
+    assert document["source"] == "conditions"
+    assert "unknown" in waiting(kubectl, options("--waiting"), PLAIN).text
+    with pytest.raises(KubectlFailed):
+        waiting(Answers(), options("--waiting"), PLAIN)
+
+
+async def test_a_pod_that_is_not_there_or_may_not_be_read(world: World) -> None:
+    with pytest.raises(InspectError, match='pod "x" not found in namespace default'):
+        why(cluster(world), options("--why", "x"), PLAIN)
+    kubectl = cluster(world, **{"/api/v1/namespaces/default/pods/x": "Error from server (Forbidden): no"})
+    with pytest.raises(KubectlFailed, match="Forbidden"):
+        why(kubectl, options("--why", "x"), PLAIN)
+
+
+async def test_a_pod_that_was_made_anew_is_not_told_of_as_the_one_before(
+    browser: Browser, world: World
+) -> None:
+    await ask(browser, world, "pod", "n1")
+    kubectl = cluster(world)
+    kubectl.known["/api/v1/namespaces/default/pods/pod"] = {
+        "metadata": {"name": "pod", "namespace": "default", "uid": "new"},
+        "spec": {},
+    }
+    shown = why(kubectl, options("--why", "pod"), PLAIN)
+    assert "the scheduler knows another pod of that name" in shown.remarks[0]
+
+
+def test_nodes_are_as_the_schema_says() -> None:
+    gpus = [device(0), device(1, healthy=False, reason='XID "79": lost')]
+    some = seen([node("n1", "10.0.0.1", gpus)], [placed("train", "n1", gpus[0], 6, core_percent=20)])
+    assert both(lambda form: encoded(some, form))["nodes"][0]["name"] == "n1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--why", "x", "--waiting"),
+        ("--why", "x", "n1"),
+        ("--why", "x", "-o", "wide"),
+        ("--waiting", "-d"),
+        ("--top", "-o", "json"),
+        ("--top", "-w"),
+        ("--why", "a/b/c"),
+        ("--why", ""),
+        ("--scheduler", "x", "--waiting"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError):
+        parse(words)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "yes",
+        "No",
+        "1",
+        "-1",
+        "1e3",
+        " x",
+        "x ",
+        "a: b",
+        "a #b",
+        "ü",
+        "a\nb",
+        "\x1b",
+        "~",
+        "null",
+        "- a",
+        "?",
+        "=",
+        "<<",
+        "@x",
+        "`x",
+        "%x",
+    ],
+)
+def test_texts_stay_texts_in_yaml(value: str) -> None:
+    document = {"a": value, value or "k": [value, [], {}, [value], {"b": [{"c": value}, 1, None, True, 1.5]}]}
+    assert yaml.safe_load(written(document, "yaml")) == document
+
+
+def test_who_uses_more_than_it_was_given_is_red() -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    row = Row("default", "a", "u", "n1", 0, "GPU-0", 100, 200.0, 0, None)
+    lines = table([row, row._replace(used_mib=50.0)], Paint(Terminal()))  # type: ignore[arg-type]
+    assert lines[1].startswith("\x1b[31m")
+    assert not lines[2].startswith("\x1b")
+
+
+def test_the_schema_finds_what_is_wrong() -> None:
+    assert faults({"version": 2}) != []
+    assert faults({"version": 1, "kind": "Waiting", "source": "x", "waiting": [], "warnings": []}) != []
