@@ -179,7 +179,7 @@ async def test_a_node_is_relabelled_there_and_back_with_a_pod_running(seen: Worl
             await gone(seen, "refused")
         else:
             await figures_are(seen, {"stays": 4096})
-    await waits(seen, gpu_pod("too-much", 13, node="single"), names.GPU_MEM)
+    await waits(seen, gpu_pod("too-much", 13, node="single"), "no single GPU has 13 GiB free")
     await runs(seen, gpu_pod("fits", 12, node="single"))
     await figures_are(seen, {"stays": 4096, "fits": 12288})
 
@@ -202,7 +202,7 @@ async def test_a_node_that_shares_but_has_no_gpu_says_so(seen: World, trouble: s
         seen.cluster.kill("node-agent single")
         await seen.event("single", event)
         await seen.offers("single", 0)
-        await waits(seen, gpu_pod("waits", 1, node="single"), "0/2 nodes are available", names.GPU_MEM)
+        await waits(seen, gpu_pod("waits", 1, node="single"), "0/2 nodes are available")
     finally:
         gpus.write(file, good)
     await seen.offers("single", 16)
@@ -264,7 +264,7 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
         assert (metrics["memory_given_mebibytes"], metrics["holding_pods"]) == (12288, 2)
         await gone(seen, "stays")
         await runs(seen, gpu_pod("rest", 4, node="single"))
-        await waits(seen, gpu_pod("too-much", 1, node="single"), names.GPU_MEM)
+        await waits(seen, gpu_pod("too-much", 1, node="single"), "no single GPU has 1 GiB free")
         await gone(seen, "too-much", "new", "rest")
     finally:
         await come_back_with(good)

@@ -136,7 +136,7 @@ async def test_nothing_is_lost_while_the_api_server_does_not_answer(seen: World)
     await seen.create(gpu_pod("fills", 14, node="single"), gpu_pod("runs", 3, node="four"))
     await all_run(seen, ["fills", "runs"])
     await seen.create(gpu_pod("waits", 9, node="single"))
-    await seen.pods.until(lambda: names.GPU_MEM in waits_because(seen.pod("waits")), "it waits")
+    await seen.pods.until(lambda: "no single GPU has" in waits_because(seen.pod("waits")), "it waits")
     before = {key: record_of(pod) for key, pod in seen.pods.items.items()}
 
     [api_server] = seen.cluster.control.last
