@@ -85,7 +85,7 @@ class Reviewer:
         patch = rules.pointing(pod, self.scheduler) if pod else []
         if patch:
             # It has no UID yet, and may have no name.
-            named = f"{request.namespace}/{request.name or '(not named yet)'}"
+            named = f"{request.namespace}/{request.name or '?'}"
             logger.debug("pod %s: pointed to %s", named, self.scheduler, extra=about(request=request.uid))
         return Verdict(patch=patch)
 

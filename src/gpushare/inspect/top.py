@@ -74,9 +74,18 @@ def _look(kubectl: Kubectl, options: Options, before: Rows) -> "tuple[Rows, str]
         return before, f"{error}; trying again"
 
 
+def _size() -> "tuple[int, int]":
+    """Columns and lines of the terminal as it is: what a variable says of it does not change with it."""
+    try:
+        width, height = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        width = height = 0
+    return (width, height) if width and height else tuple(shutil.get_terminal_size())
+
+
 def _frame(found: Rows, problem: str, order: str, options: Options, paint: Paint) -> list[str]:
     """The lines of one screen, none longer than it is wide."""
-    width, height = shutil.get_terminal_size()
+    width, height = _size()
     some = sorted(found.rows, key=ORDERS[order], reverse=True)
     head = f"{len(some)} shares of GPUs, by {order}; every {options.interval_s:g} s; m memory, c compute, q leaves"
     told = [head, problem or (found.remarks[0] if found.remarks else "")]

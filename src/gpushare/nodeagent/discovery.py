@@ -19,7 +19,7 @@ from gpushare.model.nearness import UNKNOWN, matrix, type_of_near
 from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 from gpushare.nodeagent.health import HealthBook
 from gpushare.nodeagent.nearness import pair_of
-from gpushare.nodeagent.nvml import FoundGpu, Nvml
+from gpushare.nodeagent.nvml import NOT_FOUND, FoundGpu, Nvml
 from gpushare.nodeagent.settings import Pace
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class GpuWatch:
         )
         self._left_out = mig + listed.unreadable
         whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
-        self._missing = dict.fromkeys(self._known.keys() - whole.keys(), "NVML does not find it any more")
+        self._missing = dict.fromkeys(self._known.keys() - whole.keys(), NOT_FOUND)
         self._known |= whole
         # A GPU that does not answer stays where it was.
         self._near |= listed.near

@@ -10,6 +10,7 @@ from gpushare.model.objects import node_reference
 from gpushare.nodeagent.discovery import TROUBLES, Inventory
 from gpushare.nodeagent.health import XID_REASON
 from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.nvml import NOT_FOUND
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,9 @@ class NodeNews:
         named = f"GPU {device.index} ({device.uuid})"
         if before is None:
             logger.info("GPU %d: %s, %d MiB, %s", device.index, device.model, device.total_mib, device.uuid)
-        if not device.healthy and (before is None or before.reason != device.reason):
+        # A lost GPU is not found any more a moment later: one fault, told once.
+        known = before is not None and not before.healthy and device.reason in (before.reason, NOT_FOUND)
+        if not device.healthy and not known:
             note = f"{named} is taken out of service: {device.reason}"
             if XID_REASON in device.reason:
                 note += f"; trusted again {xid_quiet_s:g} s after its last error, if it answers"

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
 _MOST_EVENTS: Final = 64
+#: Why a GPU that was found before is not healthy.
+NOT_FOUND: Final = "NVML does not find it any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class DriverNvml:
         """Ask the GPU for its memory and, where the driver tells it, for the recovery that it needs."""
         handle = self._handles.get(uuid)
         if handle is None:
-            return "NVML does not find it any more"
+            return NOT_FOUND
         try:
             _total_mib(handle)
         except pynvml.NVMLError as error:

@@ -31,6 +31,7 @@ PATIENCE_S: Final = 3.0
 #: How long room is kept for a gang whose pods do not all come, and how long others may have it then, in seconds.
 KEPT_S: Final = 60.0
 REST_S: Final = 10.0
+_THE_OTHERS: Final = "others of it need what is here"
 
 
 class Wanting(NamedTuple):
@@ -202,7 +203,8 @@ class Gangs:
                 if refusal:
                     return _refused(nodes, f"{head}: {refusal}")
                 reasons = refused.refused | refused.hopeless
-                return Verdict([], {name: f"{head}: {reasons.get(name, 'taken')}" for name in nodes}, {})
+                # Who finds room here for itself has it from the others, who would have none.
+                return Verdict([], {name: f"{head}: {reasons.get(name, _THE_OTHERS)}" for name in nodes}, {})
             group.planned[other] = node
         group.since_s = self.monotonic()
         self._keep(group)

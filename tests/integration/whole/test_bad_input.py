@@ -232,9 +232,7 @@ async def _asked(port: str, path: str) -> bytes:
 async def test_an_unknown_unit_is_told_in_one_line(command: tuple[str, ...]) -> None:
     ran = await run(*GPUSHARE, *command, "--unit", "2GiB")
     assert ran.code == 2
-    assert ran.err.strip() == (
-        f"gpushare {command[0]}: --unit: unknown GPU memory unit '2GiB'; use 1GiB (or GiB) or 128MiB (or MiB)"
-    )
+    assert ran.err.strip() == f"gpushare {command[0]}: --unit 2GiB: give a memory unit: 1GiB or 128MiB"
 
 
 async def test_a_typo_in_a_gpu_file_is_told_by_the_check_and_by_the_agents_library(seen: World) -> None:
