@@ -77,10 +77,10 @@ def _look(kubectl: Kubectl, options: Options, before: Rows) -> "tuple[Rows, str]
 def _size() -> "tuple[int, int]":
     """Columns and lines of the terminal as it is: what a variable says of it does not change with it."""
     try:
-        width, height = os.get_terminal_size(sys.stdout.fileno())
+        size = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
-        width = height = 0
-    return (width, height) if width and height else tuple(shutil.get_terminal_size())
+        size = os.terminal_size((0, 0))
+    return size if all(size) else shutil.get_terminal_size()
 
 
 def _frame(found: Rows, problem: str, order: str, options: Options, paint: Paint) -> list[str]:
