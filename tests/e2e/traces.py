@@ -39,8 +39,9 @@ class Traces:
         return {line for line in self.found - before.found if not any(name in line for name in others)}
 
     def gone_since(self, before: "Traces", *, of_others: Iterable[str] = ()) -> set[str]:
-        """What was there and is not any more."""
-        return before.since(self, of_others=of_others)
+        """What was there and is not any more; cgroups of whatever else runs on the machine are not meant."""
+        gone = before.since(self, of_others=of_others)
+        return {line for line in gone if not line.startswith("cgroup ") or f"/{cgroups.ROOT}/" in line}
 
 
 def look() -> Traces:
