@@ -419,7 +419,8 @@ def test_off_means_off(api: Api, commands: Commands) -> None:
 
 def test_a_namespaces_quota_counts_units_of_memory_and_compute(commands: Commands, api: Api) -> None:
     manifests = (CHECKOUT / "docs" / "guide" / "quotas.md").read_text()
-    (quota,) = (yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", manifests, re.DOTALL))
+    written = [yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", manifests, re.DOTALL)]
+    (quota,) = (one for one in written if one["kind"] == "ResourceQuota")
     team = quota["metadata"]["namespace"]
     commands.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}, quota)
     wait_for_accounts(api, team)

@@ -115,8 +115,6 @@ class World:
         self.session = session
         self.client = Client(session)
         self.told = told
-        self.preempts = isinstance(cluster.control, RealControl)
-        """Whether kube-scheduler itself has pods ended where a node's sums are short."""
         self.over: list[str] = []
         """GPUs that were above their capacity, with the pods of that moment."""
         self.total_mib = {
