@@ -30,6 +30,7 @@ _IDENTITY: Final = frozenset(
         "hostIP",
         "hostIPs",
         "Port",
+        "gpushare.dev/agent-port",
     ]
 )
 _LETTERS: Final = "[bcdfghjklmnpqrstvwxz2456789]"
@@ -48,6 +49,7 @@ _PATTERNS: Final = tuple(
         ),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UID"),
         (r"\b[0-9a-f]{64}\b", "CONTAINER"),
+        (r"(gpushare\.dev/agent-port)=\d+", r"\1=PORT"),
         (r"\b\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
         (r"\b\d{4}-\d\d-\d\d [\d:.]+ [+-]\d{4}", "TIME"),
         (r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} [\d:]+ [+-]\d{4}", "TIME"),
