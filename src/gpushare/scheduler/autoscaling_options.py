@@ -1,17 +1,17 @@
 """What is asked for of autoscaling: all of it is off unless something is."""
 
 import re
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Final
+
+import msgspec
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class StandInLimits:
+class StandInLimits(msgspec.Struct, frozen=True):
     """At most ``most`` stand-ins in ``namespace``, for pods that have waited for ``wait_s``.
 
     Nodes with the same value of the label ``kind_label`` have the same GPUs.
@@ -30,8 +30,7 @@ class StandInLimits:
             raise ValueError(f"--stand-ins-kind-label {self.kind_label}: write the name of a node label")
 
 
-@dataclass(frozen=True, slots=True)
-class Autoscaling:
+class Autoscaling(msgspec.Struct, frozen=True):
     """``stand_ins``: ``None`` makes none. ``startup_taint``: whether it is taken from nodes that have their GPUs."""
 
     stand_ins: StandInLimits | None = None

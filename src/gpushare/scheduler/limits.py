@@ -1,12 +1,11 @@
 """How often pods may be moved for others: what the command line sets, apart from what moves them, which mostly nobody asks for."""
 
-from dataclasses import dataclass
+import msgspec
 
 from gpushare.moves import MOST_MOVES
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """At most ``most_moves`` pods every ``interval_s`` seconds, for a pod that has waited for ``wait_s``."""
 
     interval_s: float = 300.0

@@ -7,9 +7,10 @@ import signal
 import socket
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from gpushare.kube.access import Access
 from gpushare.kube.client import Client
@@ -57,8 +58,7 @@ _CONNECTIONS: Final = 32
 _YOUNG_OBJECTS: Final = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What the command line sets. ``host`` and ``port`` (0: any) are where the verbs are served.
 
     ``health`` is a host and a port on which probes and metrics alone are served, for those who must not bind pods.
