@@ -1,6 +1,7 @@
 """What is advised, when nothing is, and what following it would bring."""
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,9 +39,9 @@ def used(
     gpu: int = 0,
     seen_s: float = HOUR,
     container: str = "main",
-    **more: int,
+    **more: Any,
 ) -> Used:
-    known = {"last_mib": 0, "peak_percent": 0, "p95_percent": 0} | more
+    known: dict[str, Any] = {"last_mib": 0, "peak_percent": 0, "p95_percent": 0} | more
     return Used("default", pod_name, container, device(gpu).uuid, seen_s, peak, p95 or peak, **known)
 
 
@@ -135,6 +136,51 @@ def test_compute_goes_by_what_95_of_100_looks_found(
     ([web], _) = advised_for([one("w", 2, 30)], figures, mode=NodeMode.CORE_MEM)
     assert web.core is not None
     assert (web.core.given, web.core.advised, web.note) == (30, advised_core, note)
+
+
+@quick
+@given(
+    st.integers(1, 50),
+    st.integers(0, 100),
+    st.sampled_from(range(5, 100, 5)),
+    st.integers(0, 60),
+    st.sampled_from((0.0, 0.4)),
+)
+def test_a_throttled_container_is_advised_what_its_work_takes_without_a_limit(
+    compute_ms: int, between_ms: int, given_percent: int, margin: int, other_share: float
+) -> None:
+    """Naive: a program computes and does something else, in turns; with a limit it waits besides until its share is kept."""
+    free_percent = 100 * compute_ms / (compute_ms + between_ms)
+    cycle_ms = max(100 * compute_ms / given_percent, compute_ms + between_ms)
+    waited = 1 - (compute_ms + between_ms) / cycle_ms
+    busy = round(100 * compute_ms / cycle_ms)
+    figures = [used("w", 1000, peak_percent=busy, p95_percent=busy, throttled=waited)]
+    if other_share:
+        figures.append(used("w", 10, container="side", peak_percent=1, p95_percent=1, throttled=0.0))
+    ([web], _) = advised_for([one("w", 2, given_percent)], figures, Rules(margin), mode=NodeMode.CORE_MEM)
+    assert web.core is not None
+    assert web.core.advised is not None
+    if waited < 0.05:
+        assert web.throttled is None
+        return
+    assert web.throttled is not None
+    assert web.throttled.percent == round(100 * waited)
+    # A whole percent of what was busy is more of what would be, the more was waited.
+    rough = 1 / (1 - min(waited, 0.95)) + 2
+    if waited <= 0.95:
+        assert abs(web.throttled.need_percent - min(free_percent, 100)) <= rough
+    assert web.core.advised >= min(given_percent, 100)
+    assert web.core.advised >= min((free_percent - rough) * (1 + margin / 100), 100) or waited > 0.95
+    assert web.core.advised <= max((free_percent + rough) * (1 + margin / 100) + 6, given_percent)
+    assert web.note.startswith(
+        f"it waited for compute {web.throttled.percent}% of the time: without a limit it would use"
+    )
+
+
+def test_who_waits_for_compute_and_asks_for_none_is_told_nothing_of_it() -> None:
+    figures = [used("w", 1000, peak_percent=30, p95_percent=30, throttled=0.5)]
+    ([web], _) = advised_for([one("w", 2)], figures)
+    assert (web.core, web.throttled, web.note) == (None, None, "")
 
 
 def test_several_gpus_go_by_the_one_that_needs_most() -> None:
@@ -333,6 +379,63 @@ def test_json_and_yaml_say_the_same() -> None:
     assert "kind: StatefulSet" in text
 
 
+def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> None:
+    text, _ = shown("--advise")
+    assert "The longest history of a pod is 2 h: it is as good as that time was usual." in text
+
+    begins = int(time.time()) - 5 * 3600 - 10
+    windowed = answer("web", 2000, 0, 7200) | {"from": begins}
+    windowed["containers"][0] |= {"workSeconds": 1000, "waitedSeconds": 400}
+    old = answer("none", 1, 9, 10)
+    kubectl: Any = Scripted(
+        cluster_answers(
+            **{
+                "/api/v1/nodes/n:9452/proxy/usage?window=14400": windowed,
+                "/api/v1/namespaces/kube-system/pods/agent/proxy/usage?window=14400": old,
+            }
+        )
+    )
+    text, remarks = advised(kubectl, parse(["--advise", "--window=4h"]))
+    assert "/api/v1/nodes/n:9452/proxy/usage?window=14400" in kubectl.asked
+    assert "Of the last 4h (" in text
+    assert "are told of); the longest history of a pod is 2 h." in text
+    assert any("node other: its agent is of an earlier version and knows no window" in one for one in remarks)
+
+    told = json.loads(advised(kubectl, parse(["--advise", "--window=4h", "-o", "json"])).text)
+    assert (told["windowSeconds"], told["from"], told["historySeconds"]) == (14400, 77, 7200)
+    told = json.loads(shown("--advise -o json")[0])
+    assert (told["windowSeconds"], told["from"]) == (None, 77)
+
+
+def test_throttling_is_told_in_words_and_in_figures() -> None:
+    core = node("n", "10.0.0.1", [device(0)], mode=NodeMode.CORE_MEM)
+    assert core.metadata.labels is not None
+    core.metadata.labels[names.LABEL_AGENT_PORT] = "9452"
+    slow = answer("c", 1000, 0, 7200)
+    slow["containers"][0] |= {
+        "peakPercent": 31,
+        "p95Percent": 30,
+        "workSeconds": 1000,
+        "waitedSeconds": 500,
+    }
+    lists = {
+        "/api/v1/nodes": {"items": [as_json(core)]},
+        "/api/v1/pods": {"items": [as_json(one("c", 2, 30))]},
+        "/api/v1/nodes/n:9452/proxy/usage": slow,
+    }
+    text, _ = shown("--advise", **lists)
+    assert "it waited for compute 50% of the time: without a limit it would use about 60%" in text
+    (told,) = json.loads(shown("--advise -o json", **lists)[0])["workloads"]
+    assert told["core"] == {
+        "givenPercent": 30,
+        "advisedPercent": 70,
+        "peakPercent": 31,
+        "p95Percent": 30,
+        "throttledPercent": 50,
+        "needPercent": 60,
+    }
+
+
 def test_a_namespace_narrows_it() -> None:
     assert shown("--advise -n other")[0] == "No pod holds a share of a GPU.\n"
 
@@ -387,6 +490,7 @@ def test_only_agents_that_run_are_asked() -> None:
         ("--advise --margin=x", "--margin=x is not a number of percent from 0 to 400"),
         ("--advise --margin=401", "--margin=401"),
         ("--advise --window=7", "--window=7 is no length of time"),
+        ("--advise --window=0h", "--window=0h is no length of time"),
         ("--advise --least-history=1w", "--least-history=1w is no length of time"),
     ],
 )
@@ -426,6 +530,7 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
         "minutes": 90,
         "busy": 0.5,
         "busy95": 0.251,
+        "throttled": 2700,
     }
     from urllib.parse import urlencode
 
@@ -435,7 +540,9 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
     }
     kubectl: Any = Scripted(answers)
     figures = figures_of_prometheus(kubectl, SERVICE, "2h")
-    assert figures.used == (Used("default", "web", "main", device(0).uuid, 5400.0, 2000, 1500, 1000, 50, 26),)
+    assert figures.used == (
+        Used("default", "web", "main", device(0).uuid, 5400.0, 2000, 1500, 1000, 50, 26, 0.5),
+    )
     text, remarks = shown(f"--advise --prometheus {SERVICE} --window 2h", **answers)
     assert f"Figures of Prometheus at {SERVICE}, 2h; 15% on top" in text
     assert "default    StatefulSet web  1     1 h   2000/1500 MiB   8        3" in text

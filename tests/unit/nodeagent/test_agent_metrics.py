@@ -32,7 +32,13 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
 
 
 async def answer(request: bytes, missing: list[str]) -> str:
-    pages = {"/usage": lambda: b"{}"}
+
+    def usage(query: str) -> bytes:
+        if query:
+            raise ValueError("no such window")
+        return b"{}"
+
+    pages = {"/usage": usage}
     listener = await Probes(lambda: missing, lambda: b"x 1\n", pages).start("127.0.0.1", 0)
     async with listener:
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
@@ -55,6 +61,7 @@ async def answer(request: bytes, missing: list[str]) -> str:
         (b"HEAD /metrics HTTP/1.1", [], "200 OK", ""),
         (b"GET / HTTP/1.1", [], "404 Not Found", "there are /healthz, /readyz, /metrics, /usage\n"),
         (b"GET /usage HTTP/1.1", [], "200 OK", "{}"),
+        (b"GET /usage?window=x HTTP/1.1", [], "400 Bad Request", "no such window\n"),
         (b"POST /healthz HTTP/1.1", [], "405 Method Not Allowed", "GET only\n"),
         (b"nonsense", [], "400 Bad Request", "not HTTP\n"),
     ],
