@@ -8,6 +8,9 @@ import pynvml
 from gpushare.nodeagent.isolation.judging import GpuProcess
 
 _MIB: Final = 1 << 20
+#: NVML's lists of processes, with the letters that nvidia-smi has for what is in each.
+_LISTS: Final = (("Compute", "C"), ("Graphics", "G"), ("MPSCompute", "MC"))
+_LETTERS: Final = "MCG"
 
 
 class ProcessUsage:
@@ -18,14 +21,18 @@ class ProcessUsage:
 
     def of(self, gpu: str, handle: Any) -> list[GpuProcess]:
         """The processes that the driver tells of, none where it tells of none."""
-        held: dict[int, int] = {}
-        for name in ("Compute", "Graphics", "MPSCompute"):
+        held: dict[int, tuple[int, str]] = {}
+        for name, kind in _LISTS:
             for process in _listed(f"nvmlDeviceGet{name}RunningProcesses", handle):
                 told = process.usedGpuMemory
                 # One process may be in several lists, with the same figure.
-                held[process.pid] = max(held.get(process.pid, -1), -1 if told is None else int(told) // _MIB)
+                mib, kinds = held.get(process.pid, (-1, ""))
+                held[process.pid] = max(mib, -1 if told is None else int(told) // _MIB), kinds + kind
         busy = self._busy(gpu, handle) if held else {}
-        return [GpuProcess(gpu, pid, mib, busy.get(pid, -1)) for pid, mib in sorted(held.items())]
+        return [
+            GpuProcess(gpu, pid, mib, busy.get(pid, -1), "+".join(one for one in _LETTERS if one in kinds))
+            for pid, (mib, kinds) in sorted(held.items())
+        ]
 
     def _busy(self, gpu: str, handle: Any) -> dict[int, int]:
         since_us = self._seen_us.get(gpu, 0)

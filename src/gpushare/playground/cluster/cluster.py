@@ -204,7 +204,7 @@ class Cluster:
         agent += ["--metrics-listen", figures_at]
         with (self.state / "agents").open("a") as agents:
             agents.write(f"{node.name} {figures_at}\n")
-        self._targets.add(figures_at, "gpushare-node-agent", node=node.name)
+        self._targets.add(figures_at, "gpushare-node-agent", "/metrics/dcgm", node=node.name)
         if self._isolation is not None:
             agent += ["--isolation", "auto", "--isolation-dir", str(root / "isolation" / "containers")]
             agent += ["--isolation-library-dir", str(self.state / "isolation")]
