@@ -4,13 +4,14 @@ What other rules say of a node (taints, selectors, processors) is kube-scheduler
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from gpushare.ledger.reasons import memory_text
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
+from gpushare.scheduler import own_rules
 from gpushare.scheduler.categories import Category, category_of
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.verdicts import Summary
@@ -44,8 +45,9 @@ def asks_text(request: Request | None) -> str:
 class Remedies:
     """Words for many pods of one moment: what was worked out for one holds for the next that asks the same."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, asked_by: Collection[str] = ()) -> None:
         self._view = view
+        self._asked_by = asked_by
         self._roomiest: list[str] | None = None
         self._room: dict[tuple[Category, Request], str] = {}
         self._special: Mapping[Category, Callable[[PodRecord, Summary | None, str], str]] = {
@@ -54,6 +56,9 @@ class Remedies:
             Category.GANG: self._for_gang,
             Category.QUOTA: self._for_quota,
             Category.HEALTH: self._for_health,
+            Category.RULES: self._for_rules,
+            Category.GATES: self._for_gates,
+            Category.UNSERVED: self._for_unserved,
         }
 
     def of(self, record: PodRecord, category: Category, summary: Summary | None, reason: str) -> str:
@@ -129,6 +134,15 @@ class Remedies:
             )
         )
         return f"GPUs that are back in service{sick}"
+
+    def _for_rules(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        return own_rules.would_help(record.unplaced, self._asked_by)
+
+    def _for_gates(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        return own_rules.GATES_HELP
+
+    def _for_unserved(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        return own_rules.unserved_help(record.unplaced, self._asked_by)
 
 
 def _wanted(request: Request) -> str:
