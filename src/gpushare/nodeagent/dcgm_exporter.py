@@ -77,6 +77,21 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         "How much of the GPU's time the process computes, in percent.",
         _ACK_PROCESS,
     ),
+    "DCGM_CUSTOM_PROCESS_MEM_COPY_UTIL": (
+        "gauge",
+        "How much of the time the GPU's memory is read or written for the process, in percent.",
+        _ACK_PROCESS,
+    ),
+    "DCGM_CUSTOM_PROCESS_ENCODE_UTIL": (
+        "gauge",
+        "How much of the time the GPU's encoder works for the process, in percent.",
+        _ACK_PROCESS,
+    ),
+    "DCGM_CUSTOM_PROCESS_DECODE_UTIL": (
+        "gauge",
+        "How much of the time the GPU's decoder works for the process, in percent.",
+        _ACK_PROCESS,
+    ),
     "DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED": (
         "gauge",
         "Memory in MiB of a process that was given nothing of the GPU.",
@@ -85,6 +100,21 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL": (
         "gauge",
         "How much of the GPU's time a process computes that was given nothing of it, in percent.",
+        _ACK_PROCESS,
+    ),
+    "DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_COPY_UTIL": (
+        "gauge",
+        "How much of the time the GPU's memory is read or written for a process that was given nothing of the GPU, in percent.",
+        _ACK_PROCESS,
+    ),
+    "DCGM_CUSTOM_ILLEGAL_PROCESS_ENCODE_UTIL": (
+        "gauge",
+        "How much of the time the GPU's encoder works for a process that was given nothing of the GPU, in percent.",
+        _ACK_PROCESS,
+    ),
+    "DCGM_CUSTOM_ILLEGAL_PROCESS_DECODE_UTIL": (
+        "gauge",
+        "How much of the time the GPU's decoder works for a process that was given nothing of the GPU, in percent.",
         _ACK_PROCESS,
     ),
 }
@@ -173,7 +203,12 @@ class _Theirs:
             namespace, _, pod = holder.pod.partition("/")
             whose, prefix = ("share", holder.container, namespace, pod), "DCGM_CUSTOM_PROCESS"
         labels = (*whose, *self._ack[seen.gpu], str(seen.pid), name, seen.kind)
-        if seen.mib >= 0:
-            self._page.set(f"{prefix}_MEM_USED", labels, seen.mib)
-        if seen.sm_percent >= 0:
-            self._page.set(f"{prefix}_SM_UTIL", labels, seen.sm_percent)
+        for what, value in (
+            ("MEM_USED", seen.mib),
+            ("SM_UTIL", seen.sm_percent),
+            ("MEM_COPY_UTIL", seen.copy_percent),
+            ("ENCODE_UTIL", seen.encode_percent),
+            ("DECODE_UTIL", seen.decode_percent),
+        ):
+            if value >= 0:
+                self._page.set(f"{prefix}_{what}", labels, value)

@@ -109,6 +109,11 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         "Part of the GPU's time that the process computes, as the driver says, 0 to 1.",
         _PROCESS,
     ),
+    "gpushare_process_engine_used_ratio": (
+        "gauge",
+        "Part of the time that the process has an engine of the GPU (memory_bus, encoder, decoder) work, as the driver says, 0 to 1.",
+        (*_PROCESS, "engine"),
+    ),
 }
 
 
@@ -194,6 +199,13 @@ class _Ours:
                 self._page.set("gpushare_process_memory_used_bytes", its, process.mib * _MIB)
             if process.sm_percent >= 0:
                 self._page.set("gpushare_process_compute_used_ratio", its, process.sm_percent / 100)
+            for engine, percent in (
+                ("memory_bus", process.copy_percent),
+                ("encoder", process.encode_percent),
+                ("decoder", process.decode_percent),
+            ):
+                if percent >= 0:
+                    self._page.set("gpushare_process_engine_used_ratio", (*its, engine), percent / 100)
         for labels, (mib, percent) in used.items():
             self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
             self._page.set("gpushare_container_compute_used_ratio", labels, percent / 100)

@@ -11,6 +11,7 @@ _MIB: Final = 1 << 20
 #: NVML's lists of processes, with the letters that nvidia-smi has for what is in each.
 _LISTS: Final = (("Compute", "C"), ("Graphics", "G"), ("MPSCompute", "MC"))
 _LETTERS: Final = "MCG"
+_UNTOLD: Final = (-1, -1, -1, -1)
 
 
 class ProcessUsage:
@@ -30,18 +31,24 @@ class ProcessUsage:
                 held[process.pid] = max(mib, -1 if told is None else int(told) // _MIB), kinds + kind
         busy = self._busy(gpu, handle) if held else {}
         return [
-            GpuProcess(gpu, pid, mib, busy.get(pid, -1), "+".join(one for one in _LETTERS if one in kinds))
+            GpuProcess(gpu, pid, mib, sm, "+".join(one for one in _LETTERS if one in kinds), *others)
             for pid, (mib, kinds) in sorted(held.items())
+            for sm, *others in [busy.get(pid, _UNTOLD)]
         ]
 
-    def _busy(self, gpu: str, handle: Any) -> dict[int, int]:
+    def _busy(self, gpu: str, handle: Any) -> dict[int, tuple[int, ...]]:
+        """By PID, percent of the time since the last look: of the processors, memory's bus, the encoder, the decoder."""
         since_us = self._seen_us.get(gpu, 0)
         samples = _quiet(lambda: pynvml.nvmlDeviceGetProcessUtilization(handle, since_us))
-        told: dict[int, list[int]] = {}
+        told: dict[int, list[tuple[int, ...]]] = {}
         for sample in samples:
-            told.setdefault(int(sample.pid), []).append(int(sample.smUtil))
+            percents = (sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil)
+            told.setdefault(int(sample.pid), []).append(tuple(int(one) for one in percents))
             self._seen_us[gpu] = max(self._seen_us.get(gpu, 0), int(sample.timeStamp))
-        return {pid: sum(percents) // len(percents) for pid, percents in told.items()}
+        return {
+            pid: tuple(sum(one) // len(one) for one in zip(*looks, strict=True))
+            for pid, looks in told.items()
+        }
 
 
 def _listed(name: str, handle: Any) -> list[Any]:

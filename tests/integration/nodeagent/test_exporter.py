@@ -12,6 +12,7 @@ from gpushare.nodeagent import dcgm_exporter, exporter
 from gpushare.nodeagent.gpu_readings import GpuReading
 from gpushare.nodeagent.isolation.directories import USAGE_BYTES, Directories
 from gpushare.nodeagent.isolation.files import Claimed, fingerprint
+from gpushare.nodeagent.isolation.judging import GpuProcess
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.conftest import World
@@ -179,6 +180,24 @@ async def test_a_process_that_has_ended_has_no_name_and_one_of_no_gpu_of_ours_is
     (world.folder / "proc" / "77" / "comm").unlink()
     told = scraped(world)["DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL"]
     assert [(labels[-2], value) for labels, value in told.items()] == [("", 5.0)]
+
+
+async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    process(world, 77)
+    world.nvml.running = [GpuProcess(G0, 77, 640, 5, "C+G", 4, 30, 0)]
+    told = await until(world, lambda said: said["gpushare_process_engine_used_ratio"], "the process")
+    its = ("", "", "", NODE, "0", G0, "77", "python3", "C+G")
+    assert told["gpushare_process_engine_used_ratio"] == {
+        (*its, "memory_bus"): 0.04,
+        (*its, "encoder"): 0.3,
+        (*its, "decoder"): 0.0,
+    }
+    labels = ("none", "", "", "", *NOWHERE, G0, "nvidia0", "0", "Tesla T4", "77", "python3", "C+G")
+    for name, value in (("MEM_COPY", 4.0), ("ENCODE", 30.0), ("DECODE", 0.0)):
+        assert told[f"DCGM_CUSTOM_ILLEGAL_PROCESS_{name}_UTIL"] == {labels: value}
+        assert f"DCGM_CUSTOM_PROCESS_{name}_UTIL" not in told
 
 
 async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:

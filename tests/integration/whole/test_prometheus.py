@@ -27,7 +27,7 @@ EXAMPLE: Final = CHECKOUT / "examples" / "05-core-mem.yaml"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, Prometheus]]:
     """A container that computes and was refused memory, one that uses none, a pod that waits, a GPU with an XID."""
-    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True) as seen:
+    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True, dashboard=True) as seen:
         assert (await seen.kubectl("apply", "-f", str(EXAMPLE))).code == 0
         await seen.create(
             gpu_pod("idle", 3, limits={names.GPU_CORE: 10}), gpu_pod("big", 20, limits={names.GPU_CORE: 10})
@@ -46,7 +46,7 @@ async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
         gpus.write(seen.cluster.gpu_file(NODE), replace(good, gpus=broken))
         folder = tmp_path_factory.mktemp("prometheus")
         async with running_prometheus(folder, seen.cluster.state / "metrics.json") as prometheus:
-            await prometheus.until("sum(up) == 3", "both parts are scraped, and the agent's other page")
+            await prometheus.until("sum(up) == 4", "every part is scraped, and the agent's other page")
             yield seen, prometheus
 
 
@@ -166,7 +166,7 @@ async def test_promtool_finds_nothing_to_remark_on_any_page_of_ours(busy: tuple[
         for group in json.loads((seen.cluster.state / "metrics.json").read_text())
         for address in group["targets"]
     ]
-    assert sorted(path for _, path in pages) == ["/metrics", "/metrics", "/metrics/dcgm"]
+    assert sorted(path for _, path in pages) == [*["/metrics"] * 3, "/metrics/dcgm"]
     for address, path in pages:
         text = await scraped(address, path)
         assert text.startswith("# HELP")

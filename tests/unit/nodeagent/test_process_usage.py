@@ -38,7 +38,10 @@ def busy(monkeypatch: pytest.MonkeyPatch, *samples: tuple[int, int, int]) -> lis
         asked.append(since_us)
         if not samples:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return [SimpleNamespace(timeStamp=at, pid=pid, smUtil=percent) for at, pid, percent in samples]
+        return [
+            SimpleNamespace(timeStamp=at, pid=pid, smUtil=percent, memUtil=percent // 2, encUtil=3, decUtil=0)
+            for at, pid, percent in samples
+        ]
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", ask)
     return asked
@@ -50,7 +53,7 @@ def test_a_process_in_several_lists_counts_once(monkeypatch: pytest.MonkeyPatch)
     asked = busy(monkeypatch, (1000, 7, 20), (2000, 7, 40), (2000, 9, 99))
     usage = ProcessUsage()
     assert usage.of("GPU-a", None) == [
-        GpuProcess("GPU-a", 7, 300, 30, "M+C+G"),
+        GpuProcess("GPU-a", 7, 300, 30, "M+C+G", 15, 3, 0),
         GpuProcess("GPU-a", 8, 5, -1, "G"),
     ]
     usage.of("GPU-a", None)

@@ -181,6 +181,7 @@ class Cluster:
         await self._until(ready, "the dashboard does not get ready", "dashboard")
         address = f"{LOOPBACK}:{port_file.read_text().strip()}"
         part.arguments[-1] = address  # started again, it must be where pages look for it
+        self._targets.add(address, "gpushare-dashboard")
         self.dashboard_url = f"http://{address}/#token={token}"
 
     def _add_node(self, node: NodeDescription, figures_at: str) -> None:
