@@ -133,6 +133,16 @@ async def test_figures_of_containers_agree_with_what_was_given_and_done(
         f"rate(gpushare_container_compute_throttled_seconds_total{{{busy_one}}}[10s]) > 0.05",
         "waits for its share",
     )
+    asked = f'gpushare_process_memory_used_bytes{{{busy_one}, process!=""}} > 0'
+    (process,) = await prometheus.until(asked, "its process has a name")
+    theirs = (
+        f'DCGM_CUSTOM_PROCESS_MEM_USED{{ContainerName="cuda-sample", ProcessId="{process["metric"]["pid"]}"}}'
+    )
+    (same,) = await prometheus.until(theirs, "under ACK's name")
+    assert (same["metric"]["ProcessName"], same["metric"]["ProcessType"]) == (
+        process["metric"]["process"],
+        "C",
+    )
     # The ledger and the node agents count the same.
     both = (
         "sum(gpushare_scheduler_gpu_memory_given_bytes) == sum(gpushare_gpu_memory_given_bytes) "
