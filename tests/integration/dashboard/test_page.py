@@ -147,7 +147,8 @@ async def test_after_another_server_has_taken_over_all_is_read_anew(window: Brow
         await look.tile("Pods", "60")
         made.bind("pod-60", 7)
         await look.tile("Pods", "61")
-        assert look.snapshots() >= 2
+        # What the other had numbered means nothing here: everything came in the stream.
+        assert look.snapshots() == 1
 
 
 async def test_keys_lead_everywhere(window: Browser, made: Bed) -> None:

@@ -100,6 +100,13 @@ async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use
     assert [one["pod"] for one in first["pods"]] == ["default/one"]
     assert first["pods"][0]["containers"] == [{"container": "main", "used_mib": 900, "busy_percent": 25}]
     assert (second["used_mib"], second["pods"]) == (-1, [])
+    # Agents name containers that have processes on the GPU: of an idle one each part is idle.
+    shown.asks.answers["http://10.0.0.1:9452/metrics"] = b"\n".join(
+        (b'DCGM_FI_DEV_FB_USED{UUID="GPU-a-0"} 0', b'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-a-0"} 0')
+    )
+    await shown.clock.turn(60)
+    (share_of_idle,) = (await ask(shown, "node", name="a"))["gpus"][0]["pods"]
+    assert share_of_idle["containers"] == [{"container": "", "used_mib": 0, "busy_percent": 0}]
     other = await ask(shown, "node", name="b")
     assert (other["gpus"][0]["healthy"], other["gpus"][0]["reason"]) == (False, "XID 79")
     assert "no node agent" in other["untold"]
