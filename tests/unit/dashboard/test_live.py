@@ -199,7 +199,7 @@ async def test_fragments_are_told_with_who_would_have_to_move() -> None:
     assert (report["free_mib"], report["free_gpus"], report["largest_mib"]) == (18432, 2, 12288)
     assert report["pieces"][0] == {"mib": 1024, "gpus": 2, "pods": 18}
     assert "there is room" in ways["fits"]["note"]
-    assert ways["moves"]["moves"] == ["default/two (4096 MiB) from GPU 1 of a to GPU 0 of a"]
+    assert ways["moves"]["moves"] == ["default/two (4 GiB) from GPU 1 of a to GPU 0 of a"]
     assert "no move" in ways["never"]["note"]
     assert "not looked at" in ways["several"]["note"]
     assert await ask(shown, "fragmentation") == report
@@ -216,7 +216,7 @@ async def test_a_pod_that_would_fit_once_another_moved_is_told_of_that_move() ->
     await shown.live.tick()
     [way] = (await ask(shown, "fragmentation"))["ways"]
     assert way["goes_to"] == "GPU 0 of a"
-    assert way["moves"] == ["default/one (4096 MiB) from GPU 0 of a to GPU 1 of a"]
+    assert way["moves"] == ["default/one (4 GiB) from GPU 0 of a to GPU 1 of a"]
 
 
 async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
