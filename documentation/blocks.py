@@ -28,8 +28,8 @@ MARKS: Final = (
     *("not run", "real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
     *("first", "file", "with", "playground"),
 )
-#: Of a real cluster, in their order: nothing is installed; charts are; they are taken away.
-STAGES: Final = ("install", "installed", "remove")
+#: Of a real cluster, in their order: nothing is installed; charts are; they are taken away; nodes have forgotten them.
+STAGES: Final = ("install", "installed", "remove", "removed")
 _MARK: Final = re.compile(rf"^\s*<!--\s*({'|'.join(MARKS)}):\s*(.*?)\s*-->\s*$")
 _FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,})\s*([\w-]*)\s*$")
 PROMPT: Final = "$ "

@@ -86,7 +86,9 @@ async def test_search_finds_a_page_in_a_site_that_is_opened_as_files(
 ) -> None:
     async with opened(chromium, (built / page_name).as_uri()) as (page, troubles, asked):
         await search(page, "first shared gpu tutorial")
-        await expect(page).to_have_url(re.compile(f"^{re.escape(built.as_uri())}/tutorial/first-shared-gpu.html"))
+        await expect(page).to_have_url(
+            re.compile(f"^{re.escape(built.as_uri())}/tutorial/first-shared-gpu.html")
+        )
         assert not troubles
         assert all(url.startswith((built.as_uri(), "about:", "data:")) for url in asked), asked
 

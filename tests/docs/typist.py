@@ -64,12 +64,12 @@ class Typist:
             await _pause()
         said = "" if command.code is None else f"(exit code {command.code}, not {code})"
         shown = "\n".join(expected) or said or f"(exit code 0, not {code})"
-        wrong = f"{page.name}:{command.line}: $ {text}\n--- the page shows {said}\n{shown}\n--- came out\n{out}"
+        wrong = (
+            f"{page.name}:{command.line}: $ {text}\n--- the page shows {said}\n{shown}\n--- came out\n{out}"
+        )
         return "" if good else wrong
 
-    async def run(
-        self, text: str, more: Mapping[str, str] | None = None, until: str = ""
-    ) -> tuple[int, str]:
+    async def run(self, text: str, more: Mapping[str, str] | None = None, until: str = "") -> tuple[int, str]:
         """Exit code, and stdout and stderr as a terminal shows them. One that goes on is interrupted at the text ``until``, and ends with 0 then."""
         process = await asyncio.create_subprocess_exec(
             # Whoever started the tests in the background may have had interrupts ignored, and that is inherited.
