@@ -197,6 +197,7 @@ def _commands(page: str, block: Block) -> Iterator[Command]:
         raise BadPage(f"{page}:{block.line}: a console block without a command")
     if not _is_whole(typed):
         raise BadPage(f"{page}:{line}: the command does not end")
+    # What is said of a block's end is about its last command.
     yield Command(line, typed, tuple(expected), block.code, block.until)
 
 

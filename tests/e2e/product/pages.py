@@ -25,7 +25,13 @@ import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
 from tests.e2e.cluster import Cluster
-done = Cluster(Path({state!r})).node({node!r}).run("ctr", *sys.argv[1:], check=False, timeout=200)
+node, argv = Cluster(Path({state!r})).node({node!r}), []
+for one in sys.argv[1:]:
+    if Path(one).is_file():
+        node.run("sh", "-c", "cat > /run/archive", input=Path(one).read_bytes())
+    argv.append("/run/archive" if Path(one).is_file() else one)
+done = node.run("ctr", *argv, check=False, timeout=200)
+node.run("rm", "-f", "/run/archive")
 sys.stdout.write(done.stdout)
 sys.stderr.write(done.stderr)
 sys.exit(done.returncode)
@@ -48,7 +54,7 @@ class Pages:
             (folder / name).symlink_to(CHECKOUT / name)
         programs = folder / "programs"
         programs.mkdir()
-        # On the node itself: the checkout lies where it lies on the machine.
+        # It runs on the node, onto which archives that it names are copied.
         ctr = programs / "ctr"
         path = [str(CHECKOUT), str(CHECKOUT / "src")]
         ctr.write_text(_CTR.format(python=sys.executable, path=path, state=str(state), node=node))
