@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks.api_server import GPUS_PER_NODE, node_name
 from benchmarks.in_use import PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, times_ms
-from gpushare.ledger.preemption import MOST_TRIED, Plan, sequence_from
+from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from
 from gpushare.model import names
 from gpushare.model.quota_tree import decode_quota_tree
 from gpushare.scheduler.view import ClusterView
@@ -57,7 +57,7 @@ def _plans(view: ClusterView, all_names: list[str]) -> Callable[[int], Plan | No
 
     def plan(number: int) -> Plan | None:
         claim = view.quotas.claim(uid, f"default/{uid}", amounts)
-        turned = sequence_from(all_names, number * (MOST_TRIED // 2 - 1))
+        turned = sequence_from(all_names, number * (MOST_TRIED_BY_RULE // 2 - 1))
         rank, reach = view.lesser(0, (), claim), view.reach(0, claim)
         return view.ledger.plan(request, turned, rank, rule=claim, priority=reach)
 
