@@ -38,6 +38,8 @@ _FEW_NODES: Final = 512
 _SOME: Final = 32
 #: Scores that are kept of one pod: of the best nodes.
 _BEST: Final = 5
+#: Names of schedulers that are remembered.
+_MOST_SCHEDULERS: Final = 16
 #: Characters of an error that are kept.
 _LONGEST_ERROR: Final = 400
 
@@ -151,6 +153,8 @@ class Decisions:
         self.first_asked_s: float | None = None
         """When kube-scheduler first asked: since then this scheduler leads, or led."""
         self.last_asked_s: float | None = None
+        self.asked_by: set[str] = set()
+        """Names of the schedulers (``schedulerName``) whose pods this one was asked about."""
         self.by_ledger: dict[Request, tuple[float, Summary]] = {}
         """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
         view.ledger.on_chosen = self._chosen
@@ -186,6 +190,11 @@ class Decisions:
         if len(self._raw) > MOST_RAW:
             _cut_off(self._raw.popleft())
         self._woken.set()
+
+    def heard_of(self, scheduler: str) -> None:
+        """A pod that names this scheduler was asked about."""
+        if len(self.asked_by) < _MOST_SCHEDULERS:
+            self.asked_by.add(scheduler)
 
     def scored(self, uid: str, above: Sequence[tuple[str, int]], nodes: int) -> None:
         """``prioritize`` answered about so many nodes: those above the least of them, and by how much."""

@@ -123,6 +123,7 @@ def _note(decisions: Decisions | None, asked: Asked, verdict: Verdict) -> None:
         return
     pod = asked.args.pod
     left_out = LEFT_OUT_BY_POLICY if asked.gang is None else LEFT_OUT_BY_GANG
+    decisions.heard_of(pod.spec.scheduler_name)
     decisions.filtered(pod.metadata.uid, pod.key, asked.request, asked.names, verdict, left_out)
 
 
