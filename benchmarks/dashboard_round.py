@@ -56,11 +56,13 @@ async def _measure(nodes: int) -> type_of_figures:
                     # Totals are a row; the figure before the last counts GPUs of which an agent tells.
                     if told.get("totals", [0, 0])[-2] == 8 * nodes:
                         break
+            files = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
             took_s, cost_s = time.monotonic() - began_s, _computed_s(process.pid) - cost_s
     server.close()
     return {
         f"dashboard_round_s_{NODES}": (took_s, "s"),
         f"dashboard_round_computed_s_{NODES}": (cost_s, "s"),
+        "dashboard_round_open_files": (float(files), "files"),
         "dashboard_agent_answer_kb": (len(answers[0]) / 1000, "kB"),
     }
 
