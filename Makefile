@@ -108,7 +108,8 @@ gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither
 docs: $(STAMPS)/docs proto ## Build the documentation as a site into build/site, with every link checked
 	@PYTHONPATH="src:." $(BIN)/python -m documentation
 
-docs-test: $(STAMPS)/test fakegpu isolation proto ## Type every command of the documentation into a playground (DOCS_ARGS="-k tutorial" narrows)
+docs-test: $(STAMPS)/test $(STAMPS)/docs fakegpu isolation proto ## Type the documentation's commands into a playground, search its site (DOCS_ARGS="-k tutorial" narrows)
+	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n2 --dist loadgroup -v --timeout 240 tests/docs $(DOCS_ARGS)
 
 format: $(STAMPS)/test ## Format the Python code

@@ -20,6 +20,7 @@ PARTS = {
     "ledger": "benchmarks.ledger_events",
     "extender": "benchmarks.extender",
     "in_use": "benchmarks.in_use",
+    "claims": "benchmarks.claims",
     "scrape": "benchmarks.scrape",
     "allocate": "benchmarks.allocate",
     "inspect": "benchmarks.inspect_start",

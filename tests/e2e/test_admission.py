@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -269,7 +270,7 @@ def test_an_agents_own_token_says_its_node(api: Api, commands: Commands, access:
     }
     asked = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account['name']}/token"
     token = api.ask("POST", asked, body).body["status"]["token"]
-    own = replace(access, client_certificate=b"", client_key=b"", token=token)
+    own = msgspec.structs.replace(access, client_certificate=b"", client_key=b"", token=token)
     with Api(own) as mine:
         devices = {"metadata": {"annotations": {names.ANN_DEVICES: "{}"}}}
         assert mine.ask("PATCH", "/api/v1/nodes/n1", devices, dry=True).taken

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from gpushare.kube.errors import KubeconfigError
 from gpushare.kube.proxy import environment_proxy
@@ -11,8 +12,7 @@ from gpushare.kube.proxy import environment_proxy
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-@dataclass(frozen=True, slots=True)
-class ExecPlugin:
+class ExecPlugin(msgspec.Struct, frozen=True):
     """A program that prints an ``ExecCredential`` (client.authentication.k8s.io)."""
 
     command: str
@@ -25,8 +25,7 @@ class ExecPlugin:
     """``spec.cluster`` of KUBERNETES_EXEC_INFO, where the plugin wants it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """A server and a way in; only ``server`` is needed (``http://127.0.0.1:8001``).
 
     Certificates and keys are PEM. Where a certificate came from a file, the file is named too, so that
@@ -36,19 +35,23 @@ class Access:
     server: str
     source: str = "given by the program"
     namespace: str = "default"
-    ca: bytes = field(default=b"", repr=False)
+    ca: bytes = b""
     insecure: bool = False
     tls_server_name: str = ""
     proxy: str = ""
-    client_certificate: bytes = field(default=b"", repr=False)
-    client_key: bytes = field(default=b"", repr=False)
+    client_certificate: bytes = b""
+    client_key: bytes = b""
     client_certificate_file: str = ""
     client_key_file: str = ""
-    token: str = field(default="", repr=False)
+    token: str = ""
     token_file: str = ""
-    exec_plugin: ExecPlugin | None = field(default=None, repr=False)
+    exec_plugin: ExecPlugin | None = None
     impersonate: tuple[tuple[str, str], ...] = ()
     """``Impersonate-…`` headers."""
+
+    def __repr__(self) -> str:
+        """Nothing that is secret: it may come into a log."""
+        return f"Access(server={self.server!r}, source={self.source!r}, namespace={self.namespace!r})"
 
 
 def load_access(

@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 type_of_chance = Callable[[], float]
 chance: type_of_chance = random.SystemRandom().random
 
 
-@dataclass(slots=True)
-class Backoff:
+class Backoff(msgspec.Struct):
     """Waits that double from ``first_s`` to ``most_s``, each cut by up to half at random.
 
     The cut keeps a thousand node agents from coming back in the same moment.
@@ -17,7 +17,7 @@ class Backoff:
 
     first_s: float = 0.2
     most_s: float = 30.0
-    chance: type_of_chance = field(default=chance)
+    chance: type_of_chance = chance
     tries: int = 0
 
     def next_s(self, at_least_s: float = 0.0) -> float:

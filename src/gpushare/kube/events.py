@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
@@ -40,8 +39,7 @@ type_of_kind = Literal["Normal", "Warning"]
 type_of_news = tuple[ObjectReference, str, str, str, str]
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     """An Event that we wrote or shall write. ``written`` is the count that the server knows; 0 before it exists."""
 
     news: type_of_news

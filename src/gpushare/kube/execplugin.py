@@ -5,7 +5,6 @@ import base64
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -17,14 +16,17 @@ TIMEOUT_S = 60.0
 _MOST_SHOWN = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(msgspec.Struct, frozen=True):
     """What a plugin gave: a token, or certificate and key (PEM), or all; good until ``expires_ns`` (since 1970)."""
 
-    token: str = field(default="", repr=False)
+    token: str = ""
     certificate: bytes = b""
-    key: bytes = field(default=b"", repr=False)
+    key: bytes = b""
     expires_ns: int | None = None
+
+    def __repr__(self) -> str:
+        """Nothing that is secret: it may come into a log."""
+        return f"Credential(expires_ns={self.expires_ns})"
 
 
 class _Status(msgspec.Struct, rename="camel"):

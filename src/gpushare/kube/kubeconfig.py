@@ -7,10 +7,11 @@ file count from that file's folder.
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never, TypeGuard
 from urllib.parse import urlsplit
+
+import msgspec
 
 from gpushare.kube.access import Access, ExecPlugin
 from gpushare.kube.errors import KubeconfigError
@@ -31,8 +32,7 @@ def _is_mapping(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """One mapping of a kubeconfig, which knows its file and its place in it."""
 
     file: Path

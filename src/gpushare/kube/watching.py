@@ -9,7 +9,6 @@ whoever consumes it can count and tell them.
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -117,18 +116,17 @@ async def watch_events(
                 raise MalformedAnswer(path, f"a line of the watch is no event ({error})") from error
 
 
-@dataclass(slots=True)
-class Following:
+class Following(msgspec.Struct):
     """What ``follow`` needs to know."""
 
     session: Session
     path: str
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = {}
     page_size: int = PAGE_SIZE
     idle_timeout_s: float = IDLE_TIMEOUT_S
     clock: Clock = SYSTEM_CLOCK
-    backoff: Backoff = field(default_factory=Backoff)
-    life_s: Callable[[], int] = field(default=lambda: random.SystemRandom().randint(*_LIFE_S))
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
+    life_s: Callable[[], int] = lambda: random.SystemRandom().randint(*_LIFE_S)
     may_be_absent: bool = False
     """Whether the server need not know the kind (a CustomResourceDefinition): then there are no objects of it."""
 

@@ -18,8 +18,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
@@ -62,16 +63,15 @@ class _AsksForNothing(Exception):
     """The pod names a resource of ours with the amount 0: kube-scheduler leaves its binding to us all the same."""
 
 
-@dataclass(slots=True)
-class Reservations:
+class Reservations(msgspec.Struct):
     """When each reservation that no Binding has confirmed ends: UID → (deadline in seconds, pod).
 
     ``doubtful`` are those of them for which a Binding was posted that may yet arrive.
     """
 
     ttl_s: float
-    deadlines: dict[str, tuple[float, str]] = field(default_factory=dict)
-    doubtful: set[str] = field(default_factory=set)
+    deadlines: dict[str, tuple[float, str]] = {}
+    doubtful: set[str] = set()
 
     def add(self, uid: str, pod: str, now_s: float) -> None:
         """Start or prolong the reservation of ``uid``."""

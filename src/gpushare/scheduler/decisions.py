@@ -25,6 +25,7 @@ from gpushare.model.request import Request
 from gpushare.scheduler.view import ClusterView
 
 if TYPE_CHECKING:
+    from gpushare.scheduler.preempted import Preemption
     from gpushare.scheduler.verdicts import Each, Summary
 
 MOST_PODS: Final = 4096
@@ -38,6 +39,8 @@ _FEW_NODES: Final = 512
 _SOME: Final = 32
 #: Scores that are kept of one pod: of the best nodes.
 _BEST: Final = 5
+#: Names of schedulers that are remembered.
+_MOST_SCHEDULERS: Final = 16
 #: Characters of an error that are kept.
 _LONGEST_ERROR: Final = 400
 
@@ -111,6 +114,7 @@ class Decision:
         "key",
         "left_out",
         "placed",
+        "preemption",
         "raw",
         "request",
         "scores",
@@ -131,6 +135,7 @@ class Decision:
         self.scores: Scores | None = None
         self.placed: Placed | None = None
         self.bind: Bind | None = None
+        self.preemption: Preemption | None = None
 
 
 class Decisions:
@@ -151,6 +156,8 @@ class Decisions:
         self.first_asked_s: float | None = None
         """When kube-scheduler first asked: since then this scheduler leads, or led."""
         self.last_asked_s: float | None = None
+        self.asked_by: set[str] = set()
+        """Names of the schedulers (``schedulerName``) whose pods this one was asked about."""
         self.by_ledger: dict[Request, tuple[float, Summary]] = {}
         """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
         view.ledger.on_chosen = self._chosen
@@ -187,6 +194,11 @@ class Decisions:
             _cut_off(self._raw.popleft())
         self._woken.set()
 
+    def heard_of(self, scheduler: str) -> None:
+        """A pod that names this scheduler was asked about."""
+        if len(self.asked_by) < _MOST_SCHEDULERS:
+            self.asked_by.add(scheduler)
+
     def scored(self, uid: str, above: Sequence[tuple[str, int]], nodes: int) -> None:
         """``prioritize`` answered about so many nodes: those above the least of them, and by how much."""
         self._last_s = self._clock.monotonic()
@@ -200,6 +212,22 @@ class Decisions:
         """``bind`` answered; ``error`` as it was told, empty where the pod was bound."""
         one = self._note(uid, key)
         one.bind = Bind(node, error[:_LONGEST_ERROR], self._clock.time_ns() / 1e9)
+
+    def preempted(self, uid: str, key: str, request: Request | None, found: "Preemption") -> None:
+        """It was looked whose end would make room for the pod."""
+        one = self._note(uid, key)
+        one.preemption = found
+        one.request = one.request or request
+
+    def ends_for(self, uid: str) -> list[Decision]:
+        """For whom this pod has to end, or would have to: pods that wait, the latest first."""
+        return [
+            one
+            for one in reversed(self._of.values())
+            if one.preemption is not None
+            and one.uid in self._view.waiting
+            and any(victim.uid == uid for room in one.preemption.room for victim in room.victims)
+        ]
 
     def gone(self, uid: str) -> None:
         """The pod has ended, or is no more."""

@@ -8,11 +8,11 @@ seconds. Nothing of this is stored: how long a pod waits is told by its own cond
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from gpushare.arrays import Mask
@@ -39,8 +39,7 @@ _REMEMBERED: Final = 4096
 _AT_ONCE: Final = 64
 
 
-@dataclass(slots=True)
-class Promise:
+class Promise(msgspec.Struct):
     """A place that ``pod`` has in ``book``, until ``until_s`` (monotonic)."""
 
     book: PolicyBook

@@ -12,6 +12,7 @@ from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import ObjectReference, Pod
 from gpushare.model.request import Request, cpu_milli_of, request_of
 from gpushare.model.wire import is_allocated, read_allocation
+from gpushare.scheduler.unplaced import Unplaced, unplaced_of
 
 _OLD_GENERATIONS: Final[tuple[str, ...]] = (
     names.ANN_MEM_INDEX,
@@ -20,6 +21,7 @@ _OLD_GENERATIONS: Final[tuple[str, ...]] = (
     names.ANN_ALLOCATION,
     names.ANN_CORE,
 )
+_PLACED: Final = Unplaced()
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +58,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """UID of the controller that would make it anew elsewhere; empty where it may not be moved, or nothing is ever moved."""
     room_made: str = ""
     """When others were moved for it; empty where they were not, or nothing is ever moved."""
+    unplaced: Unplaced = _PLACED
+    """Where it has no node: what it says itself of that."""
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""
@@ -75,6 +79,7 @@ def record_of(pod: Pod) -> PodRecord | None:
         leaving=pod.metadata.deletion_timestamp is not None,
         created=pod.metadata.creation_timestamp or "",
         amounts=amounts_of(pod),
+        unplaced=_PLACED if pod.spec.node_name else unplaced_of(pod),
     )
 
 

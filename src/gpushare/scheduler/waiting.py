@@ -1,9 +1,11 @@
 """Why each pod waits, in one line and in one of few kinds, and what would let it fit: worked out when somebody asks."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from gpushare.model.request import Request
+from gpushare.scheduler import own_rules
 from gpushare.scheduler.categories import Category, category_of
 from gpushare.scheduler.decisions import Bind, Cut, Decision, Decisions, Waiting, cut
 from gpushare.scheduler.records import PodRecord
@@ -12,6 +14,8 @@ from gpushare.scheduler.verdicts import Summary, sampled, summarized
 
 #: Seconds after which a pod that has room and no binding is said to be left by kube-scheduler.
 _UNDER_WAY_S: Final = 30.0
+#: Seconds after which a pod on which no scheduler has written anything is said to have none.
+_NOBODY_S: Final = 10.0
 #: Seconds for which holds what the ledger said of a request, and how many requests that is looked up for in that time.
 _HOLDS_S: Final = 10.0
 _MOST_REQUESTS: Final = 8
@@ -28,7 +32,7 @@ def categories(decisions: Decisions) -> dict[str, int]:
 
 def all_waiting(decisions: Decisions) -> list[Waiting]:
     """Every pod that waits, the longest first."""
-    remedies = Remedies(decisions.view)
+    remedies = Remedies(decisions.view, decisions.asked_by)
     found = [_waiting(decisions, record, remedies) for record in decisions.view.waiting.values()]
     return sorted(found, key=lambda one: (one.since, one.key))
 
@@ -36,7 +40,9 @@ def all_waiting(decisions: Decisions) -> list[Waiting]:
 def waiting(decisions: Decisions, uid: str) -> Waiting | None:
     """The pod as it waits; ``None`` where it does not."""
     record = decisions.view.waiting.get(uid)
-    return None if record is None else _waiting(decisions, record, Remedies(decisions.view))
+    return (
+        None if record is None else _waiting(decisions, record, Remedies(decisions.view, decisions.asked_by))
+    )
 
 
 def category(decisions: Decisions, uid: str) -> str:
@@ -55,13 +61,26 @@ def _waiting(decisions: Decisions, record: PodRecord, remedies: Remedies) -> Wai
         asks=asks_text(record.request),
         category=category.value,
         reason=reason,
-        remedy=remedies.of(record, category, None if one is None else one.summary, reason),
+        remedy=remedies.of(
+            record,
+            category,
+            None if one is None else one.summary,
+            reason,
+            None if one is None else _asked(one),
+        ),
     )
+
+
+def _asked(one: Decision) -> Sequence[str] | None:
+    """The nodes of kube-scheduler's last question, where they are still kept."""
+    return one.each.names if one.each is not None else None
 
 
 def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple[Category, str]:
     if record.problem:
         return Category.REQUEST, record.problem
+    if record.unplaced.gates:
+        return Category.GATES, own_rules.gated_text(record.unplaced)
     summary = None if one is None else one.summary
     if one is not None and one.raw is not None:
         # Not all of it is summed up: what stands for the pod is needed alone.
@@ -72,6 +91,9 @@ def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple
         return _unasked(decisions, record)
     if summary.fits:
         ago_s = decisions.now_s - one.asked_s
+        own = own_rules.says(record.unplaced)
+        if own and ago_s >= _UNDER_WAY_S:
+            return Category.RULES, f"{fitting_text(summary.fitting, summary.fits)}, but {own}"
         then = "its binding is awaited" if ago_s < _UNDER_WAY_S else "kube-scheduler has not bound it"
         return Category.SCHEDULER, f"{fitting_text(summary.fitting, summary.fits)}: {then}"
     category = summary.category if summary.nodes else Category.NODE
@@ -79,19 +101,28 @@ def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple
 
 
 def _unasked(decisions: Decisions, record: PodRecord) -> tuple[Category, str]:
-    """kube-scheduler asks about nodes alone that have enough by its own sums: where none has, the ledger says more.
+    """kube-scheduler asks about nodes alone that pass its own rules: where none does, it has said so on the pod.
 
-    What it says of a request holds for ``_HOLDS_S``: thousands of pods ask for the same, and metrics ask often.
+    Where it has none with enough by its own sums of GPUs, the ledger says more. What that says of a request holds for ``_HOLDS_S``:
+    thousands of pods ask for the same, and metrics ask often.
     """
-    view = decisions.view
-    refusal = view.quotas.refusal(record.uid)
+    refusal = decisions.view.quotas.refusal(record.uid)
     if refusal:
         return Category.QUOTA, refusal
     request = record.request
     assert request is not None
+    unplaced = record.unplaced
+    age_s = decisions.now_s - epoch_s(record.created)
+    if own_rules.nobody(unplaced, decisions.asked_by) and age_s >= _NOBODY_S:
+        return Category.UNSERVED, own_rules.unserved_text(unplaced)
+    own = own_rules.says(unplaced)
     summary = _by_ledger(decisions, request)
     if summary is not None and summary.nodes and not summary.fits:
+        if own and not own_rules.of_gpus(unplaced):
+            return Category.RULES, f"{own}; and of their GPUs {reason_text(summary)}"
         return summary.category, f"kube-scheduler has not asked about any node; {reason_text(summary)}"
+    if own:
+        return Category.RULES, own
     since = "it started" if decisions.first_asked_s is None else "it leads"
     return Category.UNASKED, f"kube-scheduler has not asked this scheduler about it since {since}"
 

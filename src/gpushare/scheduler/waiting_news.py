@@ -154,7 +154,8 @@ class WaitingNews:
         why = f"waits for {one.asks}: {one.reason}"
         self._events.record(
             ObjectReference("Pod", name, namespace, uid),
-            kind="Warning",
+            # Somebody has set the gates on purpose.
+            kind="Normal" if one.category == "gates" else "Warning",
             reason=REASON_WAITING,
             action="Scheduling",
             note=f"{why}. What would help: {one.remedy}" if one.remedy else why,

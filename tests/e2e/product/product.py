@@ -55,6 +55,11 @@ class Product:
             "HELM_DATA_HOME": str(kubeconfig.parent / "helm"),
         }
 
+    @property
+    def environment_of_commands(self) -> Mapping[str, str]:
+        """With which everything here is run."""
+        return self._environment
+
     # --- commands --------------------------------------------------------------------------------
 
     def run(self, *argv: str, stdin: str = "", timeout_s: float = 180.0) -> Ran:

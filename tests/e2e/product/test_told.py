@@ -27,21 +27,44 @@ def test_each_node_that_shares_says_how_and_the_kubelet_leaves_that_alone(produc
     assert names.CONDITION_READY in product.kubectl("describe", "node", CGPU)
 
 
+def told(product: Product, pod: str) -> str:
+    """The event on the pod, as people read it; empty where there is none."""
+    lines = product.kubectl("describe", "pod", pod).splitlines()
+    return next((line for line in lines if "GPUShareWaiting" in line), "")
+
+
 def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Product) -> None:
     product.offers(CORE_MEM, gpu_mem=60, gpu_core=400)
-    product.apply(gpu_pod("wide", 20, 5, labels={"app": "wide"}, node=CORE_MEM))
-    text = wait_for(
-        "the event",
-        lambda: next(
-            (
-                line
-                for line in product.kubectl("describe", "pod", "wide").splitlines()
-                if "GPUShareWaiting" in line
-            ),
-            "",
-        ),
-        timeout=60,
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
+    product.apply(
+        gpu_pod("wide", 20, 5, labels={"app": "wide"}, node=CORE_MEM),
+        gpu_pod("selects", 3, nodeSelector={"disk": "fast"}),
+        gpu_pod("gated", 3, schedulingGates=[{"name": "example.com/later"}]),
+        gpu_pod("lost", 3, schedulerName="nobody"),
+        gpu_pod("claims", 3, volumes=[claim]),
     )
+    text = wait_for("the event", lambda: told(product, "wide"), timeout=60)
     assert "waits for aliyun.com/gpu-mem: 20" in text
     assert "the largest GPU has 15 GiB" in text
     assert "What would help: " in text
+
+    # Those that kube-scheduler never asks about: by rules of its own, by gates, for want of a claim or of a scheduler.
+    for pod, why, helps in (
+        (
+            "selects",
+            "didn't match Pod's node affinity/selector",
+            "a node with the labels that its nodeSelector",
+        ),
+        ("gated", "scheduling gates keep every scheduler from it: example.com/later", "their removal"),
+        ("lost", "none seems to run for schedulerName nobody", "schedulerName ack-co-scheduler"),
+        (
+            "claims",
+            'persistentvolumeclaim "missing" not found',
+            "a PersistentVolumeClaim missing in its namespace",
+        ),
+    ):
+        text = wait_for(f"the event of {pod}", lambda pod=pod: told(product, pod), timeout=60)  # type: ignore[misc]
+        assert "waits for aliyun.com/gpu-mem: 3" in text, text
+        assert why in text, text
+        assert helps in text.partition("What would help: ")[2], text
+    product.delete_all()

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from gpushare.kube.session import MERGE_PATCH
 from gpushare.model import names
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, node_of, record_of, waits_because
-from tests.integration.whole.world import World, gpu_pod, shared_node
+from tests.integration.whole.world import PODS, World, gpu_pod, shared_node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -105,3 +106,47 @@ async def test_a_killed_scheduler_says_what_it_cannot_know(seen: World) -> None:
     assert f"default/before is on node {node_of(seen.pod('before'))}" in ran.out
     if isinstance(seen.cluster.control, EmbeddedControl):
         assert "no kube-scheduler has asked this scheduler anything since it started" in ran.out
+
+
+async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_asks(seen: World) -> None:
+    selects, gated, lost = (gpu_pod(name, 2) for name in ("selects", "gated", "lost"))
+    selects["spec"]["nodeSelector"] = {"disk": "fast"}
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    lost["spec"]["schedulerName"] = "nobody"
+    # One that goes: since then the scheduler knows who asks.
+    await seen.create(gpu_pod("goes", 2), selects, gated, lost)
+    await seen.run_all("goes")
+
+    words = {
+        "selects": (
+            "didn't match Pod's node affinity/selector",
+            "a node with the labels that its nodeSelector",
+        ),
+        "gated": ("scheduling gates keep every scheduler from it: example.com/later", "their removal"),
+        "lost": ("none seems to run for schedulerName nobody", "the pod made anew with schedulerName "),
+    }
+    told = {
+        name: await seen.event(name, "GPUShareWaiting: waits for aliyun.com/gpu-mem: 2: ", *said)
+        for name, said in words.items()
+    }
+
+    if isinstance(seen.cluster.control, EmbeddedControl):
+        ran = await seen.kubectl("inspect", "cgpu", "--waiting", "-o", "json")
+        listed = {one["key"].partition("/")[2]: one for one in json.loads(ran.out)["waiting"]}
+        assert {name: one["category"] for name, one in listed.items()} == {
+            "selects": "rules",
+            "gated": "gates",
+            "lost": "unserved",
+        }
+        for name, note in told.items():
+            record = (await why(seen, name))["record"]["waiting"]
+            assert record == listed[name]
+            assert note.endswith(f"{record['reason']}. What would help: {record['remedy']}")
+
+    # What was said to help does.
+    body = b'{"spec":{"schedulingGates":null}}'
+    await seen.session.request("PATCH", f"{PODS}/gated", body=body, content_type=MERGE_PATCH)
+    await seen.label("four", {"disk": "fast"})
+    await seen.run_all("gated", "selects")
+    await seen.label("four", {"disk": None})
+    assert sum("GPUShareWaiting" in one for one in seen.events_of("selects")) == 1

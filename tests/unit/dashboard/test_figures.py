@@ -35,12 +35,12 @@ def test_containers_and_gpus_are_read_as_the_agent_writes_them() -> None:
 
 def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
     text = exposed(one=(300, 30)).decode() + (
-        '\nDCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a-0",modelName="a \\"b\\" \\\\ c"} 512 1700000000000\n'
-        'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a-0"} 45.6\n'
-        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} NaN\n'
-        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} x\n'
-        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} 1e300\n'
-        "DCGM_FI_DEV_FB_USED 3\n"
+        '\ngpushare_gpu_memory_used_bytes{node="a \\"b\\" \\\\ c",gpu="0",UUID="GPU-a-0"} 536870912 1700000000000\n'
+        'gpushare_gpu_utilization_ratio{gpu="0",UUID="GPU-a-0"} 0.456\n'
+        'gpushare_gpu_memory_used_bytes{gpu="1",UUID="GPU-a-1"} NaN\n'
+        'gpushare_gpu_memory_used_bytes{gpu="1",UUID="GPU-a-1"} x\n'
+        'gpushare_gpu_memory_used_bytes{gpu="1",UUID="GPU-a-1"} 1e300\n'
+        "gpushare_gpu_memory_used_bytes 3\n"
     )
     figures = read(text)
     assert figures.of_gpu("GPU-a-0") == Real(512, 46)
@@ -50,7 +50,7 @@ def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
 @given(st.text())
 def test_no_text_breaks_the_reading(text: str) -> None:
     read(text)
-    read(f'DCGM_FI_DEV_FB_USED{{UUID="{text}"}} 5\ngpushare_nodeagent_trouble{{{text}}} 1')
+    read(f'gpushare_gpu_memory_used_bytes{{UUID="{text}"}} 5\ngpushare_nodeagent_trouble{{{text}}} 1')
 
 
 async def shown_node() -> Shown:

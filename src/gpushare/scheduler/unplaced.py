@@ -1,0 +1,43 @@
+"""What a pod without a node says itself of why it has none: its scheduler, its gates, and what was written on it.
+
+kube-scheduler asks an extender about nodes alone that pass its own rules. What it found where none does is in the pod's condition
+``PodScheduled``, and nowhere else that is watched.
+"""
+
+from typing import Final
+
+import msgspec
+
+from gpushare.model.objects import Pod
+
+_CONDITION: Final = "PodScheduled"
+#: Characters of a condition's message that are kept: with thousands of nodes it may have as many reasons.
+LONGEST_SAID: Final = 600
+
+
+class Unplaced(msgspec.Struct, frozen=True, gc=False):
+    """``says``: the message of the condition, empty where no scheduler has written one. ``gates``: their names, comma-separated.
+
+    ``nominated``: the node on which its scheduler has made room for it.
+    """
+
+    scheduler: str = ""
+    gates: str = ""
+    says: str = ""
+    nominated: str = ""
+
+
+def unplaced_of(pod: Pod) -> Unplaced:
+    """What is read of a pod without a node."""
+    says = ""
+    for one in pod.status.conditions or ():
+        if one.type == _CONDITION and one.status == "False":
+            says = one.message
+            break
+    gates = pod.spec.scheduling_gates or ()
+    return Unplaced(
+        pod.spec.scheduler_name,
+        ", ".join(str(one.get("name", "")) for one in gates if isinstance(one, dict)),
+        says if len(says) <= LONGEST_SAID else f"{says[:LONGEST_SAID]}…",
+        pod.status.nominated_node_name,
+    )

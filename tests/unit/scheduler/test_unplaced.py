@@ -1,0 +1,265 @@
+"""Pods that nobody asks about: what keeps them is told in their scheduler's own words, with what would help."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.scheduler.decisions import Waiting
+from gpushare.scheduler.own_rules import says, would_help
+from gpushare.scheduler.unplaced import LONGEST_SAID, Unplaced, unplaced_of
+from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
+from tests.unit.scheduler.test_app import Browser, filter_body
+from tests.unit.scheduler.test_decisions import GIB, ask
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+OURS = "ack-co-scheduler"
+
+
+@pytest.fixture
+def browser(world: World) -> Browser:
+    return Browser(world)
+
+
+def see(
+    world: World, name: str, mem: Any = 2, *, scheduler: str = OURS, says: str = "", gates: Any = None
+) -> None:
+    """A pod as the watch shows it: with what was written on it by its scheduler."""
+    pod = pod_object(name, mem)
+    pod["spec"]["schedulerName"] = scheduler
+    pod["spec"]["schedulingGates"] = gates
+    if says:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": says}
+        pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}, condition]
+    world.api.create(pod)
+    world.see(name)
+
+
+def only(world: World) -> Waiting:
+    (one,) = world.decisions.waiting()
+    assert world.decisions.categories()[one.category] == 1
+    return one
+
+
+SELECTOR = (
+    "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector. "
+    "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+)
+
+
+async def test_the_schedulers_own_rules_are_told_in_its_words_with_what_would_help(world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    see(world, "pod", says=SELECTOR)
+
+    one = only(world)
+
+    assert one.category == "rules"
+    assert one.reason == (
+        "ack-co-scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector"
+    )
+    assert one.remedy == (
+        "a node with the labels that its nodeSelector or node affinity wants, or another selector; a node with more cpu to "
+        "spare, or a smaller request of it"
+    )
+
+
+async def test_what_the_gpus_lack_besides_is_told_too_and_alone_where_gpus_were_what_it_counted(
+    world: World,
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    see(world, "pod", 99, says=SELECTOR)
+    one = only(world)
+    assert one.category == "rules"
+    assert one.reason.endswith("; and of their GPUs asks for 99 GiB, the largest GPU has 8 GiB")
+
+    see(world, "pod", 99, says="0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem.")
+    one = only(world)
+    assert one.category == "size"
+    assert (
+        one.reason
+        == "kube-scheduler has not asked about any node; asks for 99 GiB, the largest GPU has 8 GiB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "help_text"),
+    [
+        (
+            "0/1 nodes are available: 1 node(s) had untolerated taint {team: ml}. no new claims to deallocate, preemption: x",
+            "a toleration of the taint team: ml, or a node without it",
+        ),
+        (
+            "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }.",
+            "a toleration of the taint node.kubernetes.io/unreachable, or a node without it",
+        ),
+        (
+            "0/1 nodes are available: 1 node(s) had untolerated taint(s).",
+            "a toleration of the taint, or a node without it",
+        ),
+        (
+            '0/1 nodes are available: persistentvolumeclaim "data" not found. not found',
+            "a PersistentVolumeClaim data in its namespace",
+        ),
+        (
+            "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+            "a volume for its PersistentVolumeClaims (kubectl get pvc)",
+        ),
+        (
+            "0/2 nodes are available: 1 Too many pods, 1 node(s) were unschedulable.",
+            "kubectl uncordon of a node, or a node that is ready; a node that may hold more pods",
+        ),
+        (
+            "0/3 nodes are available: 3 Insufficient memory.",
+            "a node with more memory to spare, or a smaller request of it",
+        ),
+        ("no nodes available to schedule pods", "a node"),
+        ("something new", "what its scheduler names there: kubectl describe pod has it all"),
+    ],
+)
+def test_each_rule_has_its_own_way_to_help(text: str, help_text: str) -> None:
+    unplaced = Unplaced(OURS, "", text)
+    assert says(unplaced).startswith("ack-co-scheduler says: ")
+    assert would_help(unplaced, {OURS}) == help_text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0/2 nodes are available: 1 asks for 99 GiB, the largest GPU has 15 GiB, 1 node(s) were unschedulable.",
+        "0/1 nodes are available: 1 node shares no GPU memory (it is in mode default, label ack.node.gpu.schedule).",
+        "0/1 nodes are available: 1 no single GPU has 9 GiB free (largest free: 7 GiB on GPU 0).",
+    ],
+)
+async def test_what_an_earlier_leader_of_ours_has_refused_is_no_rule_of_the_schedulers(
+    world: World, text: str
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    see(world, "pod", says=text)
+
+    one = only(world)
+
+    assert one.category == "unasked"
+
+
+async def test_gates_are_told_by_name(world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    see(world, "pod", gates=[{"name": "example.com/quota"}, {"name": "b"}])
+
+    one = only(world)
+
+    assert one.category == "gates"
+    assert one.reason == "scheduling gates keep every scheduler from it: example.com/quota, b"
+    assert one.remedy.startswith("nothing but their removal by whoever sets them")
+
+
+async def test_a_pod_whose_scheduler_does_not_run_is_told_after_a_while(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    world.clock.now_s = 1_800_000_000.0
+    pod = pod_object("pod", 2)
+    pod["spec"]["schedulerName"] = "nobody"
+    pod["metadata"]["creationTimestamp"] = "2027-01-15T08:00:00Z"
+    world.api.create(pod)
+    world.see("pod")
+    assert only(world).category == "unasked"
+
+    await world.clock.turn(11)
+    one = only(world)
+    assert one.category == "unserved"
+    assert one.reason == "no scheduler has looked at it: none seems to run for schedulerName nobody"
+    assert (
+        one.remedy
+        == "the pod made anew with schedulerName ack-co-scheduler, or a scheduler that runs for nobody"
+    )
+
+    # Somebody asks for pods of that name: the pod's turn is still to come.
+    other = pod_object("other", 2)
+    other["spec"]["schedulerName"] = "nobody"
+    world.api.create(other)
+    await browser.post("filter", filter_body(other, "n1"))
+    assert only(world).category == "unasked"
+
+
+async def test_of_our_own_name_nobody_is_said_to_be_missing(world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    see(world, "pod")
+    await world.clock.turn(60)
+    assert only(world).category == "unasked"
+
+
+async def test_a_pod_with_room_that_its_scheduler_does_not_bind_says_why_it_does_not(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await ask(browser, world, "pod", "n1", mem=2)
+    see(
+        world,
+        "pod",
+        says='running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded',
+    )
+    assert only(world).category == "scheduler"
+
+    await world.clock.turn(31)
+
+    one = only(world)
+    assert one.category == "rules"
+    assert one.reason.startswith(
+        'there is room on 1 node (n1), but ack-co-scheduler says: running PreBind plugin "Vol'
+    )
+
+
+async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    other = pod_object("other", 2)
+    other["spec"]["schedulerName"] = OURS
+    await browser.post("filter", filter_body(other, "n1"))
+    see(world, "pod", scheduler="default-scheduler", says=SELECTOR)
+
+    assert only(world).remedy.endswith(
+        "; default-scheduler has not asked about GPUs here, ack-co-scheduler has: see the pod's schedulerName"
+    )
+
+
+async def test_each_is_told_once_on_the_pod(world: World) -> None:
+    class Leads:
+        leads = True
+
+    world.add_node(gpu_node("n1", 8 * GIB))
+    world.clock.now_s = 2_000_000_000.0
+    see(world, "selects", says=SELECTOR)
+    see(world, "gated", gates=[{"name": "g"}])
+    see(world, "lost", scheduler="nobody")
+    news = WaitingNews(FromDecisions(world.decisions), world.events, world.clock, Leads())
+
+    for _ in range(3):
+        await news.look()
+        # The number of nodes in the text is another one; the kind of reason is not.
+        see(world, "selects", says=SELECTOR.replace("0/2", "0/3"))
+
+    told = {name: note for name, reason, note in world.events.notes if reason == "GPUShareWaiting"}
+    assert len(world.events.notes) == len(told) == 3
+    assert told["gated"].startswith(
+        "waits for aliyun.com/gpu-mem: 2: scheduling gates keep every scheduler from it: g. What "
+    )
+    assert {kind: news.by_reason[kind] for kind in ("rules", "gates", "unserved")} == dict.fromkeys(
+        ("rules", "gates", "unserved"), 1
+    )
+
+
+def test_names_of_schedulers_and_messages_are_bounded(world: World) -> None:
+    for number in range(100):
+        world.decisions.heard_of(f"s{number}")
+    assert len(world.decisions.asked_by) == 16
+
+    see(world, "pod", says="x" * 10_000)
+    assert len(world.view.waiting["uid-pod"].unplaced.says) == LONGEST_SAID + 1
+
+
+def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
+    from gpushare.model.objects import decode_pod
+
+    pod = pod_object("pod", 2)
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "message": "x"}]
+    pod["spec"]["schedulingGates"] = [{"name": "g"}, "odd"]
+    assert unplaced_of(decode_pod(pod)) == Unplaced("", "g", "")
