@@ -39,6 +39,7 @@ test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... 
 e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install the charts, run what a user does and what may go wrong (root; K8S=1.28 for the oldest; E2E_ARGS=... narrows)
 	@scripts/install-system-packages
 	@scripts/install-e2e-packages
+	@scripts/install-browser
 	@$(MAKE) --no-print-directory -j2 e2e-on-cluster e2e-changed
 
 e2e-parts: $(STAMPS)/test fakegpu isolation proto ## End-to-end tests of the parts: images, policies and charts on an API server, the playground beside the real control plane (K8S=, E2E_ARGS=)

@@ -76,6 +76,18 @@ class Product:
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
+    def start(self, *argv: str) -> "subprocess.Popen[str]":
+        """Start a command that goes on, in the folder of the checkout; both of its streams are its ``stdout``."""
+        return subprocess.Popen(
+            argv,
+            env=self._environment,
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
     def typed(self, *argv: str, stdin: str = "", timeout_s: float = 180.0) -> str:
         """Run a command that must succeed; returns its stdout."""
         ran = self.run(*argv, stdin=stdin, timeout_s=timeout_s)
