@@ -135,7 +135,7 @@ class _Collector(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Types that are written as texts are no texts for people, nor is how a value shows itself to us."""
+        """Types that are written as texts are no texts for people, nor is what stands for a value while debugging."""
         if node.name == "__repr__":
             return
         for one in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from gpushare.ledger import Verdict
 from gpushare.ledger.reasons import memory_text
 from gpushare.model import names
 from gpushare.model.device import NodeMode
@@ -21,6 +22,12 @@ from gpushare.scheduler.view import ClusterView
 _LARGEST: Final = re.compile(r"\(largest free: (?P<free>.+?) on GPU (?P<gpu>\d+)\)")
 _NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>.+?)\)")
 _QUOTA: Final = re.compile(r"elastic quota (?P<name>[^:]+):")
+_OF_ROOM: Final = frozenset({Category.MEMORY, Category.COMPUTE})
+_NOT_ASKED: Final = (
+    "the pod's node selector, affinity or tolerations keep it off: kube-scheduler does not ask about it"
+)
+#: Nodes that stand for those that were asked about, where none of them is among the roomiest.
+_SOME: Final = 16
 _MOVES: Final = "kubectl inspect cgpu --fragmentation says whose move would help"
 
 
@@ -49,10 +56,10 @@ class Remedies:
         self._view = view
         self._asked_by = asked_by
         self._roomiest: list[str] | None = None
-        self._room: dict[tuple[Category, Request], str] = {}
+        self._room: dict[tuple[Category, Request, frozenset[str] | None], str] = {}
+        self._sets: dict[int, frozenset[str]] = {}
+        """Nodes that were asked about, by the list that many pods share."""
         self._special: Mapping[Category, Callable[[PodRecord, Summary | None, str], str]] = {
-            Category.MEMORY: self._for_memory,
-            Category.COMPUTE: self._for_compute,
             Category.GANG: self._for_gang,
             Category.QUOTA: self._for_quota,
             Category.HEALTH: self._for_health,
@@ -61,35 +68,62 @@ class Remedies:
             Category.UNSERVED: self._for_unserved,
         }
 
-    def of(self, record: PodRecord, category: Category, summary: Summary | None, reason: str) -> str:
-        """For the pod of ``record``, which waits for a ``reason`` of that category."""
+    def of(
+        self,
+        record: PodRecord,
+        category: Category,
+        summary: Summary | None,
+        reason: str,
+        asked: Sequence[str] | None = None,
+    ) -> str:
+        """For the pod of ``record``, which waits for a ``reason`` of that category.
+
+        ``asked`` are the nodes that kube-scheduler last asked about for it: all that its own rules leave. ``None``: not known.
+        """
         node = self._view.ledger.kept_on(record.uid)
         if node:
             return f"room is being made for it on node {node}: it waits for pods that end there"
+        if category in _OF_ROOM:
+            return self._for_room(record, category, asked)
         special = self._special.get(category)
         return _GENERAL[category] if special is None else special(record, summary, reason)
 
-    def _for_memory(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
-        return self._for_room(record, Category.MEMORY)
-
-    def _for_compute(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
-        return self._for_room(record, Category.COMPUTE)
-
-    def _for_room(self, record: PodRecord, category: Category) -> str:
+    def _for_room(self, record: PodRecord, category: Category, asked: Sequence[str] | None) -> str:
         assert record.request is not None
-        key = (category, record.request)
+        within = None if asked is None else self._set_of(asked)
+        key = (category, record.request, within)
         found = self._room.get(key)
         if found is None:
-            found = self._room[key] = self._room_for(record.request, category)
+            found = self._room[key] = self._room_for(record.request, category, within)
         return found
 
-    def _room_for(self, request: Request, category: Category) -> str:
+    def _set_of(self, asked: Sequence[str]) -> frozenset[str] | None:
+        """``None`` where all nodes were asked about."""
+        found = self._sets.get(id(asked))
+        if found is None:
+            found = self._sets[id(asked)] = frozenset(asked)
+        return None if found.issuperset(self._view.ledger.node_names()) else found
+
+    def _room_for(self, request: Request, category: Category, within: frozenset[str] | None) -> str:
         ledger = self._view.ledger
         if self._roomiest is None:
             self._roomiest = ledger.roomiest()
-        verdict = ledger.filter(request, self._roomiest)
+        roomiest = self._roomiest
+        if within is not None:
+            roomiest = [node for node in roomiest if node in within] or sorted(within)[:_SOME]
+        verdict = ledger.filter(request, roomiest)
         if verdict.fits:
             return f"there is room by now, on node {verdict.fits[0]}: kube-scheduler asks again by itself"
+        told = self._nearest_of(request, category, roomiest, verdict)
+        if within is not None:
+            others = ledger.filter(request, [node for node in self._roomiest if node not in within])
+            if others.fits:
+                told += f"; node {others.fits[0]} has room, but {_NOT_ASKED}"
+        return told
+
+    def _nearest_of(
+        self, request: Request, category: Category, roomiest: Sequence[str], verdict: Verdict
+    ) -> str:
         wanted = _wanted(request)
         near = next(
             ((node, text) for node, text in verdict.refused.items() if category_of(text) is category), None
@@ -99,7 +133,7 @@ class Remedies:
         node, text = near
         told = f"{wanted}: {_nearest(node, text)}"
         if category is Category.MEMORY and request.is_ordinary:
-            scattered = ledger.scattered(request, self._roomiest)
+            scattered = self._view.ledger.scattered(request, roomiest)
             if scattered:
                 told += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
         return told

@@ -1,5 +1,6 @@
 """Why each pod waits, in one line and in one of few kinds, and what would let it fit: worked out when somebody asks."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -60,8 +61,19 @@ def _waiting(decisions: Decisions, record: PodRecord, remedies: Remedies) -> Wai
         asks=asks_text(record.request),
         category=category.value,
         reason=reason,
-        remedy=remedies.of(record, category, None if one is None else one.summary, reason),
+        remedy=remedies.of(
+            record,
+            category,
+            None if one is None else one.summary,
+            reason,
+            None if one is None else _asked(one),
+        ),
     )
+
+
+def _asked(one: Decision) -> Sequence[str] | None:
+    """The nodes of kube-scheduler's last question, where they are still kept."""
+    return one.each.names if one.each is not None else None
 
 
 def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple[Category, str]:

@@ -11,6 +11,7 @@ from gpushare.model.device import NodeMode
 from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
 from gpushare.scheduler import decisions as room
 from gpushare.scheduler.categories import Category
+from gpushare.scheduler.records import record_of
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -67,6 +68,38 @@ async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(
     )
     assert (
         one.remedy == "a GPU with 8 of aliyun.com/gpu-mem free: the nearest has 4 GiB free, GPU 0 of node n1"
+    )
+
+
+async def test_room_on_a_node_that_was_not_asked_about_is_not_promised(
+    browser: Browser, world: World
+) -> None:
+    for name, free in (("n1", 11 * GIB), ("n2", 16 * GIB), ("n3", 4 * GIB)):
+        world.add_node(gpu_node(name, free))
+    await give(browser, world, "there", "n1", 7)
+    await ask(browser, world, "waits", "n1")
+    await ask(browser, world, "waits-too", "n3", mem=4)
+    await give(browser, world, "then", "n3", 4)
+    await ask_again(browser, world, "waits-too", "n3")
+
+    one, other = world.decisions.waiting()
+
+    apart = (
+        "; node n2 has room, but the pod's node selector, affinity or tolerations keep it off: "
+        "kube-scheduler does not ask about it"
+    )
+    assert (
+        one.remedy
+        == f"a GPU with 8 of aliyun.com/gpu-mem free: the nearest has 4 GiB free, GPU 0 of node n1{apart}"
+    )
+    assert other.key == "default/waits-too"
+    assert other.remedy.startswith("a GPU with 4 of aliyun.com/gpu-mem free")
+    assert other.remedy.endswith(apart)
+    ended = record_of(world.api_pod("default", "there"))
+    assert ended is not None
+    world.view.remove_pod(ended)
+    assert world.decisions.waiting()[0].remedy == (
+        "there is room by now, on node n1: kube-scheduler asks again by itself"
     )
 
 
