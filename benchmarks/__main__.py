@@ -26,6 +26,7 @@ PARTS = {
     "inspect": "benchmarks.inspect_start",
     "playground": "benchmarks.playground_api",
     "dashboard": "benchmarks.dashboard_page",
+    "dashboard-round": "benchmarks.dashboard_round",
 }
 
 

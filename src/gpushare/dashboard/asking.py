@@ -7,7 +7,8 @@ from typing import Final, Protocol
 from gpushare.kube.quick_aiohttp import aiohttp
 
 _MOST_BYTES: Final = 8 * 1024 * 1024
-_CONNECTIONS: Final = 16
+#: More than agents are asked at once in turn (``agents.AT_ONCE``): who looks at a node, and who waits, come through.
+_CONNECTIONS: Final = 32
 _TIMEOUT_S: Final = 3.0
 
 

@@ -15,12 +15,15 @@ from gpushare.inspect.decided import ask
 from gpushare.inspect.errors import InspectError, KubectlFailed
 from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.moments import ago, clock, seconds_of
+from gpushare.inspect.preempting import of_preemption
 from gpushare.inspect.shown import Shown
 from gpushare.model import names
 
 VERSION: Final = 1
 _RECORDS: Final = (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX)
 _MOST_EVENTS: Final = 5
+#: Events that say why a pod is gone.
+_ENDED: Final = ("Preempted: ", "Defragmented: ")
 
 Json = dict[str, Any]
 
@@ -35,7 +38,12 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     pod_answer, events_answer = decided.others
     if isinstance(pod_answer, KubectlFailed):
         if pod_answer.not_found:
-            raise InspectError("", f'pod "{name}" not found in namespace {namespace}; -n names another')
+            ended = next((one for one in reversed(_events(events_answer, {})) if one.startswith(_ENDED)), "")
+            raise InspectError(
+                "",
+                f'pod "{name}" not found in namespace {namespace}; '
+                + (f"it is gone: {printable(ended)}" if ended else "-n names another"),
+            )
         raise pod_answer
     pod: Json = json.loads(pod_answer)
     record = decided.told
@@ -53,6 +61,7 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     lines = _of_pod(pod, record, paint)
     if record is not None:
         lines += _of_record(record, details=options.details)
+        lines += of_preemption(record, (pod.get("status") or {}).get("nominatedNodeName") or "")
     else:
         lines += _of_annotations(pod)
     if events:
@@ -229,11 +238,11 @@ def _condition(pod: Json) -> str:
 def _events(answer: "bytes | KubectlFailed", pod: Json) -> list[str]:
     if isinstance(answer, KubectlFailed):
         return []
-    uid = pod["metadata"].get("uid")
+    uid = pod.get("metadata", {}).get("uid")
     found = [
         one
         for one in json.loads(answer).get("items") or ()
-        if (one.get("involvedObject") or {}).get("uid") in (uid, None)
+        if uid is None or (one.get("involvedObject") or {}).get("uid") in (uid, None)
     ]
     found.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
     return [f"{one.get('reason', '')}: {one.get('message', '')}" for one in found[-_MOST_EVENTS:]]

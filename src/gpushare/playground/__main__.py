@@ -134,6 +134,7 @@ The cluster stays up until Ctrl-C. In another terminal:
 
   export KUBECONFIG={cluster.kubeconfig}
   export PATH={programs}:$PATH
+  export PLAYGROUND={cluster.state}     # for what docs/ says of log/ and gpus/
 
   kubectl get nodes
   kubectl apply -f examples/02-job-co-scheduler.yaml     # or a manifest of your own

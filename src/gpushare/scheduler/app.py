@@ -116,7 +116,8 @@ class ExtenderApp(ReadOnly):
 
     def _preempt(self, body: bytes) -> bytes:
         with self._verb("preempt"):
-            return preempt_pods(self._view, wire.read_preemption(body), self._on_preempted, self._policies)
+            asked = wire.read_preemption(body)
+            return preempt_pods(self._view, asked, self._on_preempted, self._policies, self._decisions)
 
     async def _bind(self, body: bytes) -> bytes:
         with self._verb("bind"):

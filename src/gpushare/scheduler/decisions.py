@@ -25,6 +25,7 @@ from gpushare.model.request import Request
 from gpushare.scheduler.view import ClusterView
 
 if TYPE_CHECKING:
+    from gpushare.scheduler.preempted import Preemption
     from gpushare.scheduler.verdicts import Each, Summary
 
 MOST_PODS: Final = 4096
@@ -113,6 +114,7 @@ class Decision:
         "key",
         "left_out",
         "placed",
+        "preemption",
         "raw",
         "request",
         "scores",
@@ -133,6 +135,7 @@ class Decision:
         self.scores: Scores | None = None
         self.placed: Placed | None = None
         self.bind: Bind | None = None
+        self.preemption: Preemption | None = None
 
 
 class Decisions:
@@ -209,6 +212,22 @@ class Decisions:
         """``bind`` answered; ``error`` as it was told, empty where the pod was bound."""
         one = self._note(uid, key)
         one.bind = Bind(node, error[:_LONGEST_ERROR], self._clock.time_ns() / 1e9)
+
+    def preempted(self, uid: str, key: str, request: Request | None, found: "Preemption") -> None:
+        """It was looked whose end would make room for the pod."""
+        one = self._note(uid, key)
+        one.preemption = found
+        one.request = one.request or request
+
+    def ends_for(self, uid: str) -> list[Decision]:
+        """For whom this pod has to end, or would have to: pods that wait, the latest first."""
+        return [
+            one
+            for one in reversed(self._of.values())
+            if one.preemption is not None
+            and one.uid in self._view.waiting
+            and any(victim.uid == uid for room in one.preemption.room for victim in room.victims)
+        ]
 
     def gone(self, uid: str) -> None:
         """The pod has ended, or is no more."""

@@ -17,6 +17,9 @@ from gpushare.scheduler.view import ClusterView
 
 #: Larger bodies are read and forgotten.
 _KEPT_BYTES: Final = 1024 * 1024
+#: Why a node that was looked at is not one of those on which kube-scheduler may end pods.
+BELOW_MIN: Final = "an end in mind would bring an elastic quota below its min"
+NOT_ENOUGH: Final = "the ends in mind, and those of others that may go, leave no room on its GPUs"
 #: Why nodes are neither among those that take a pod nor refused: nobody is told in thousands of texts.
 LEFT_OUT_BY_GANG: Final = "another node is its own, in the plan for its whole gang"
 LEFT_OUT_BY_POLICY: Final = "not in the unit of its ResourcePolicy that comes first and has room"
@@ -173,15 +176,16 @@ def preempt_pods(
     args: wire.PreemptionArgs,
     on_found: Callable[[str], None],
     policies: Policies | None = None,
+    decisions: Decisions | None = None,
 ) -> bytes:
     """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
 
     Nodes on which somebody would go whose elastic quota that would bring below its min are left out.
     ``on_found`` is told the UID of a pod for which kube-scheduler will make room.
     """
-    victims = args.victims()
+    offered = victims = args.victims()
     if policies is not None and policies.in_use:
-        victims = policies.preemptable(args.pod, victims)
+        victims = policies.preemptable(args.pod, offered)
     try:
         request = request_of(args.pod)
     except InvalidRequest:
@@ -194,22 +198,34 @@ def preempt_pods(
     rank = view.lesser(priority, claim=claim)
     reach = view.reach(priority, claim)
     found: dict[str, wire.Victims] = {}
+    why: dict[str, str] = {}
     tried = 0
+    ended_early = False
     # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
     for violations in sorted({one.violations for one in victims.values()}):
         nodes = [node for node, one in victims.items() if one.violations == violations]
         for node in chain.from_iterable(view.ledger.where_others_could_go(request, nodes, reach)):
             if len(found) == ENOUGH or tried == MOST_TRIED:
+                ended_early = True
                 break
             uids = victims[node].uids
             if claim is not None and not all(claim.may_end(one, lesser=True) for one in uids):
+                why[node] = BELOW_MIN
                 continue
             tried += 1
             forced = set(uids)
             plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
-            if plan is not None:
-                more = tuple(one for one in plan.victims if one not in forced)
-                found[node] = wire.Victims((*uids, *more), violations)
+            if plan is None:
+                why[node] = NOT_ENOUGH
+                continue
+            more = tuple(one for one in plan.victims if one not in forced)
+            found[node] = wire.Victims((*uids, *more), violations)
     if found:
         on_found(uid)
+    if decisions is not None:
+        # The first pod that needs others to end imports this, not the start.
+        from gpushare.scheduler.preempted import of_verb
+
+        told = of_verb(view, decisions.now_s, offered, victims, found, why, ended_early=ended_early)
+        decisions.preempted(uid, args.pod.key, request, told)
     return wire.preemption_answer(found)

@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
@@ -24,6 +24,9 @@ from gpushare.scheduler.gangs import Wanting
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.view import ClusterView
 
+if TYPE_CHECKING:
+    from gpushare.scheduler.preempted import Preemption
+
 logger = logging.getLogger(__name__)
 
 #: Seconds: what kube-scheduler is given to make room by itself, and how long room is kept for one pod.
@@ -34,6 +37,8 @@ _REMEMBERED: Final = 1024
 _TRIES: Final = 5
 #: Waiting pods that are tried again when room is given up.
 _HURRIED: Final = 64
+#: Protected pods that are named.
+_NAMED: Final = 8
 #: How much further the next look at nodes begins: less than are looked at (of a rule's, half), so that in the end all were.
 _TURN: Final = MOST_TRIED_BY_RULE // 2 - 1
 
@@ -72,6 +77,8 @@ class Preemptor:
         self._woken = asyncio.Event()
         self.hurry: Callable[[Iterable[str]], None] = lambda uids: None
         """Called with the UIDs of pods that are to be tried soon."""
+        self.told: Callable[[str, str, Request | None, Preemption], None] = lambda *_: None
+        """Called with UID, key and request of a pod, and what was decided about room for it."""
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
@@ -107,6 +114,7 @@ class Preemptor:
                 except KubeError as error:
                     self._ledger.unkeep(uid)
                     logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
+                    self._tell_vain(record, nodes[uid], f"the API server did not let it be made: {error}")
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
         record = self._view.waiting.get(uid)
@@ -136,17 +144,39 @@ class Preemptor:
             if not protected:
                 # Time has passed: it must still be the same.
                 if self._plan(record, [plan.node], guarded) == plan:
+                    self._tell_room(record, len(nodes), plan)
                     await self._end(record, plan)
                 return
             guarded |= protected
-        if guarded:
-            self._tell_guarded(record)
+        self._tell_in_vain(record, nodes, guarded)
 
-    def _tell_guarded(self, record: PodRecord) -> None:
-        note = "room could be made only by ending pods that a PodDisruptionBudget protects now"
-        self._events.record(
-            record.reference(), kind="Warning", reason=REASON_NO_BUDGET, action="Preempting", note=note
-        )
+    def _tell_in_vain(self, record: PodRecord, nodes: list[str], guarded: Collection[str]) -> None:
+        """Nobody ends for it; ``guarded`` (UIDs) could have."""
+        from gpushare.scheduler.preempted import GUARDED, NOBODY
+
+        if guarded:
+            self._events.record(
+                record.reference(), kind="Warning", reason=REASON_NO_BUDGET, action="Preempting", note=GUARDED
+            )
+            names = sorted(one.pod for uid in guarded if (one := self._view.bound.get(uid)) is not None)
+            self._tell_vain(record, nodes, f"{GUARDED}: {', '.join(names[:_NAMED])}")
+        elif self._waits(record):
+            self._tell_vain(record, nodes, NOBODY)
+
+    def _tell_vain(self, record: PodRecord, nodes: list[str], said: str) -> None:
+        from gpushare.scheduler.preempted import in_vain
+
+        self.told(record.uid, record.pod, record.request, in_vain(self._now_s, len(nodes), said))
+
+    def _tell_room(self, record: PodRecord, nodes: int, plan: Plan) -> None:
+        from gpushare.scheduler.preempted import decided
+
+        found = decided(self._view, self._now_s, nodes, plan.node, plan.victims)
+        self.told(record.uid, record.pod, record.request, found)
+
+    @property
+    def _now_s(self) -> float:
+        return self._clock.time_ns() / 1e9
 
     async def _make_room_for_gang(self, record: PodRecord, nodes: list[str]) -> None:
         """For all of a gang that need room at once, or for nobody: it is kept for them before anybody is asked to end."""
@@ -160,6 +190,8 @@ class Preemptor:
                 if not protected:
                     # Time has passed: all of it must still be kept.
                     if all(self._ledger.kept_on(one.uid) == plan.node for one, plan in plans):
+                        for one, plan in plans:
+                            self._tell_room(one, len(nodes), plan)
                         await self._end_together(plans)
                     else:
                         self._unkeep(plans)
@@ -169,8 +201,7 @@ class Preemptor:
                 raise
             self._unkeep(plans)
             guarded |= protected
-        if guarded:
-            self._tell_guarded(record)
+        self._tell_in_vain(record, nodes, guarded)
 
     def _plan_together(self, wanting: list[Wanting], guarded: set[str]) -> list[tuple[PodRecord, Plan]]:
         """A plan for each, whose room is kept then, with nobody in two of them; empty where one finds none."""
@@ -201,10 +232,8 @@ class Preemptor:
         self, record: PodRecord, nodes: list[str], guarded: set[str], ended: Collection[str] = ()
     ) -> Plan | None:
         """For one pod; ``ended`` (UIDs) end for others of its gang."""
-        if self._view.waiting.get(record.uid) is not record or self._ledger.held(record.uid) is not None:
+        if not self._waits(record):
             return None
-        if self._ledger.kept_on(record.uid):
-            return None  # others are moved for it, or were ended
         assert record.request is not None
         self._turn += _TURN
         claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
@@ -229,6 +258,13 @@ class Preemptor:
             if other is not None and (plan is None or other.cost < plan.cost):
                 return other._replace(in_place_of_others=True)
         return plan
+
+    def _waits(self, record: PodRecord) -> bool:
+        """Whether it waits as it did, and no room is kept for it: then others are moved for it, or were ended."""
+        uid = record.uid
+        if self._view.waiting.get(uid) is not record or self._ledger.held(uid) is not None:
+            return False
+        return not self._ledger.kept_on(uid)
 
     def _kept_for_lesser(self, record: PodRecord) -> list[str]:
         """UIDs of less important pods for which room is kept: it gives way."""

@@ -177,6 +177,7 @@ async def serve(access: Access, settings: Settings) -> None:
         binder.on_stale = observing.stale
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
+        preemptor.told = decisions.preempted
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:
             # Mostly nobody asks for it: not to be imported before the first answer.

@@ -12,6 +12,7 @@ import msgspec
 
 from gpushare.model.device import Placement
 from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
+from gpushare.scheduler.preempted import Preemption, Victim
 from gpushare.scheduler.remedies import asks_text
 from gpushare.scheduler.verdicts import Example, Summary
 from gpushare.scheduler.view import ClusterView
@@ -92,12 +93,21 @@ class Bound(msgspec.Struct, frozen=True, rename="camel"):
     error: str
 
 
+class EndsFor(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod that waits for the end of this one, or would: see ``Preemption``."""
+
+    pod: str
+    by: str
+    node: str
+
+
 class Record(msgspec.Struct, frozen=True, rename="camel"):
     """What is known of one pod. ``state``: ``waiting``, ``bound`` or ``unknown``.
 
     ``asked`` to ``bind`` are of this scheduler's last decision, and ``None`` where it made none, which ``said`` tells in words.
     ``not_offered``: nodes with GPUs that kube-scheduler did not ask about. ``kept``: the node on which room is made for it.
-    ``nodes``: what was said of each node, where that was asked for and is kept still.
+    ``preemption``: whose end would make room for it, as it was found last; of these ``awaited`` are there still. ``ends_for``: who waits
+    for the end of this one. ``nodes``: what was said of each node, where that was asked for and is kept still.
     """
 
     scheduler: Scheduler
@@ -116,6 +126,9 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     bind: Bound | None
     holds: Holding | None
     kept: str
+    preemption: Preemption | None
+    awaited: list[Victim]
+    ends_for: list[EndsFor]
     nodes: list[Example] | None
 
 
@@ -174,6 +187,9 @@ class Teller:
                 ],
             ),
             kept=view.ledger.kept_on(uid),
+            preemption=None if one is None else one.preemption,
+            awaited=self._awaited(one),
+            ends_for=self._ends_for(uid),
             nodes=nodes,
         )
 
@@ -191,6 +207,27 @@ class Teller:
         if state == "bound":
             return "the pod was bound before this scheduler led: of that decision there is the pod's own record alone"
         return "kube-scheduler has not asked about the pod since this scheduler leads"
+
+    def _awaited(self, one: Decision | None) -> list[Victim]:
+        """Who has to end still, on the node on which we keep room for it, or to which kube-scheduler has nominated it."""
+        waits = None if one is None else self._view.waiting.get(one.uid)
+        if one is None or one.preemption is None or waits is None:
+            return []
+        node = self._view.ledger.kept_on(one.uid) or waits.unplaced.nominated
+        return [
+            victim
+            for room in one.preemption.room
+            if room.node == node
+            for victim in room.victims
+            if victim.uid in self._view.bound
+        ]
+
+    def _ends_for(self, uid: str) -> list[EndsFor]:
+        if uid not in self._view.bound:
+            return []
+        node = self._view.bound[uid].node
+        found = self._decisions.ends_for(uid)
+        return [EndsFor(one.key, one.preemption.by, node) for one in found[:_MOST_ENDS_FOR] if one.preemption]
 
     def _choice(self, one: Decision, placed: Placed) -> Choice:
         held = self._view.ledger.held(one.uid)
@@ -215,6 +252,7 @@ class Teller:
         )
 
 
+_MOST_ENDS_FOR: Final = 8
 _TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
 _PREFERENCES: Final = {
     Placement.BINPACK: "the GPU on which the least is left over, then the lower index",

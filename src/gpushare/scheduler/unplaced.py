@@ -16,11 +16,15 @@ LONGEST_SAID: Final = 600
 
 
 class Unplaced(msgspec.Struct, frozen=True, gc=False):
-    """``says``: the message of the condition, empty where no scheduler has written one. ``gates``: their names, comma-separated."""
+    """``says``: the message of the condition, empty where no scheduler has written one. ``gates``: their names, comma-separated.
+
+    ``nominated``: the node on which its scheduler has made room for it.
+    """
 
     scheduler: str = ""
     gates: str = ""
     says: str = ""
+    nominated: str = ""
 
 
 def unplaced_of(pod: Pod) -> Unplaced:
@@ -35,4 +39,5 @@ def unplaced_of(pod: Pod) -> Unplaced:
         pod.spec.scheduler_name,
         ", ".join(str(one.get("name", "")) for one in gates if isinstance(one, dict)),
         says if len(says) <= LONGEST_SAID else f"{says[:LONGEST_SAID]}…",
+        pod.status.nominated_node_name,
     )

@@ -71,6 +71,7 @@ def _cluster(options: argparse.Namespace) -> int:
         unit=counting.unit,
         counts_alone=options.counts_alone,
         seed=options.seed,
+        preemption=options.preemption,
     )
     bar = Bar(sys.stderr, "pods")
     try:

@@ -54,6 +54,12 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--anew", action="store_true", help="take off what holds GPUs, and place it anew with all the rest"
     )
+    what.add_argument(
+        "--preemption",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="more important pods have others evicted, as on the cluster",
+    )
     where = made.add_argument_group("where to (without one of them: the cluster of your kubeconfig)")
     where.add_argument(
         "--snapshot", metavar="FILE", help="what --save, or kubectl get nodes,pods -A -o json, has written"

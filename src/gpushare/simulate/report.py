@@ -7,16 +7,23 @@ from typing import Any, Final
 from gpushare.inspect.columns import aligned
 from gpushare.ledger.records import NodeUsage
 from gpushare.simulate.enough import Enough
+from gpushare.simulate.evicting import Eviction
 from gpushare.simulate.simulation import Fate, Result
 
 #: What ``-o json`` calls its form; docs/guide/simulate.md has the schema.
 API_VERSION: Final = "gpushare.dev/simulation/v1"
 _MOST_NODES: Final = 8
+_MOST_EVICTING: Final = 20
 
 
 def tables(result: Result, *, details: bool = False) -> str:
     """Where all land, what waits and why, and how full nodes are then."""
-    parts = [_landed(result.fates, details=details), _waiting(result.waiting), _nodes(result.nodes, result)]
+    parts = [
+        _landed(result.fates, details=details),
+        _evictions(result, details=details),
+        _waiting(result.waiting),
+        _nodes(result.nodes, result),
+    ]
     return "\n".join(part for part in parts if part)
 
 
@@ -51,6 +58,31 @@ def _named(on: Counter[str]) -> str:
     return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
 
 
+def _evictions(result: Result, *, details: bool) -> str:
+    """For whom others have to go, and what becomes of these; a line for each."""
+    if not result.evictions:
+        return ""
+    by_pod = {fate.pod: fate for fate in result.fates}
+    victims: dict[str, list[str]] = {}
+    for one in result.evictions:
+        victims.setdefault(one.by, []).append(f"{one.victim} ({_then(one, by_pod[one.victim])})")
+    lines = []
+    for pod, told in victims.items():
+        node = by_pod[pod].node
+        where = f"lands on {node} by evicting" if node else "waits all the same after evicting"
+        lines.append(f"{pod} {where} {', '.join(dict.fromkeys(told))}")
+    most = len(lines) if details else _MOST_EVICTING
+    if len(lines) > most:
+        lines[most:] = [f"… and {len(lines) - most} more pods have others evicted: -d names them"]
+    return "\n".join(lines) + "\n"
+
+
+def _then(one: Eviction, fate: Fate) -> str:
+    if not one.again:
+        return "not made again"
+    return f"made again, lands on {fate.node}" if fate.node else "made again, waits"
+
+
 def _waiting(waiting: Sequence[Fate]) -> str:
     if not waiting:
         return ""
@@ -77,6 +109,9 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
         f"before, {_gib(after.given_mib)} GiB ({_percent(after.given_mib, after.total_mib)}%) after.",
         f"{len(result.fates)} pods were looked at, {len(result.waiting)} wait. Policy: {result.settings.policy.value}.",
     ]
+    if result.evictions:
+        again = sum(one.again for one in result.evictions)
+        told.append(f"{len(result.evictions)} evicted for more important pods, {again} of them made again.")
     if result.unheeded:
         told.append(f"Not looked at, though pods ask for it: {', '.join(result.unheeded)}.")
     return "\n".join([*aligned(lines), "", *told]) + "\n"
@@ -105,6 +140,10 @@ def structured(
         "apiVersion": API_VERSION,
         "policy": result.settings.policy.value,
         "pods": [_pod(fate) for fate in result.fates],
+        "evictions": [
+            {"pod": one.victim, "node": one.node, "for": one.by, "madeAgain": one.again}
+            for one in result.evictions
+        ],
         "nodes": [_node(node) for node in result.nodes if node.gpus],
         "memory": {
             "givenBeforeMiB": before.given_mib,
@@ -155,6 +194,7 @@ def _pod(fate: Fate) -> dict[str, Any]:
             }
             for share in fate.gpus
         ],
+        "evictedFor": fate.evicted_by or None,
         "why": fate.why,
     }
 

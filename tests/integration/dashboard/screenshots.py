@@ -150,8 +150,8 @@ async def main() -> None:
             f'container="main",gpu="{share["uuid"]}"}} {22 + 9 * at}\n'
             for at, pod in enumerate(first)
         ) + "".join(
-            f'DCGM_FI_DEV_FB_USED{{UUID="{device.uuid}"}} {9000 + 5200 * device.index}\n'
-            f'DCGM_FI_DEV_GPU_UTIL{{UUID="{device.uuid}"}} {(17 + 31 * device.index) % 97}\n'
+            f'gpushare_gpu_memory_used_bytes{{UUID="{device.uuid}"}} {9000 + 5200 * device.index << 20}\n'
+            f'gpushare_gpu_utilization_ratio{{UUID="{device.uuid}"}} {(17 + 31 * device.index) % 97 / 100}\n'
             for device in nodes[0].devices
         )
         await made.start()

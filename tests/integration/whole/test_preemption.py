@@ -5,6 +5,7 @@ import json
 import pytest
 
 from gpushare.model import names
+from gpushare.playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, is_running, node_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
@@ -48,6 +49,18 @@ async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(seen: World) 
     (ended,) = {f"default/{name}" for name in low} - seen.pods.items.keys()
     await seen.event(ended.partition("/")[2], "Preempted", "ended for pod default/high (priority 1000)")
 
+    high = await seen.kubectl("inspect", "cgpu", "--why", "high", "-o", "json")
+    gone = await seen.kubectl("inspect", "cgpu", "--why", ended)
+    assert (gone.code, "it is gone: Preempted: ended for pod default/high (priority 1000)" in gone.err) == (
+        1,
+        True,
+    )
+    if isinstance(seen.cluster.control, EmbeddedControl):
+        told = json.loads(high.out)["record"]["preemption"]
+        (room,) = told["room"]
+        assert (told["by"], told["said"], room["node"]) == ("gpushare", "", "four")
+        assert [(one["pod"], one["priority"]) for one in room["victims"]] == [(ended, 10)]
+
 
 async def test_a_budget_protects_its_pods_and_the_reason_is_told(seen: World) -> None:
     await classes(seen)
@@ -62,6 +75,10 @@ async def test_a_budget_protects_its_pods_and_the_reason_is_told(seen: World) ->
     assert (await seen.apply(budget)).code == 0
     await seen.create(pod("high", 8, "high", "four"))
     await seen.event("high", "PreemptionRefused", "PodDisruptionBudget protects")
+    if isinstance(seen.cluster.control, EmbeddedControl):
+        text = (await seen.kubectl("inspect", "cgpu", "--why", "high")).out
+        assert "nobody was ended for it at" in text
+        assert "that a PodDisruptionBudget protects now: default/low-0, default/low-1" in text
     assert all(is_running(seen.pod(f"low-{number}")) for number in range(4))
     await seen.kubectl("delete", "pdb", "kept")
     # The first pod that ends by itself makes the room.

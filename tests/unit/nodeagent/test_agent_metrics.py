@@ -32,8 +32,9 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
 
 
 async def answer(request: bytes, missing: list[str]) -> str:
+    figures = {"/metrics": lambda: b"x 1\n", "/metrics/dcgm": lambda: b"X 2\n"}
     pages = {"/usage": lambda: b"{}"}
-    listener = await Probes(lambda: missing, lambda: b"x 1\n", pages).start("127.0.0.1", 0)
+    listener = await Probes(lambda: missing, figures, pages).start("127.0.0.1", 0)
     async with listener:
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
         writer.write(request)
@@ -53,7 +54,13 @@ async def answer(request: bytes, missing: list[str]) -> str:
         (b"GET /readyz?verbose HTTP/1.1", ["pods", "node"], "503 Service Unavailable", "pods\nnode\n"),
         (b"GET /metrics HTTP/1.1", [], "200 OK", "x 1\n"),
         (b"HEAD /metrics HTTP/1.1", [], "200 OK", ""),
-        (b"GET / HTTP/1.1", [], "404 Not Found", "there are /healthz, /readyz, /metrics, /usage\n"),
+        (b"GET /metrics/dcgm HTTP/1.1", [], "200 OK", "X 2\n"),
+        (
+            b"GET / HTTP/1.1",
+            [],
+            "404 Not Found",
+            "there are /healthz, /readyz, /metrics, /metrics/dcgm, /usage\n",
+        ),
         (b"GET /usage HTTP/1.1", [], "200 OK", "{}"),
         (b"POST /healthz HTTP/1.1", [], "405 Method Not Allowed", "GET only\n"),
         (b"nonsense", [], "400 Bad Request", "not HTTP\n"),

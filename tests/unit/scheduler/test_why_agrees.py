@@ -6,6 +6,7 @@ HTTP's own bytes.
 
 import asyncio
 import random
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -22,12 +23,14 @@ from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.telling import told
 from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
 from tests.unit.scheduler.policy_world import PolicyWorld
+from tests.unit.scheduler.test_preemption import look
 
 PODS = 1000
 PODS_OF_ONE_WORLD = 8
 SIZES_MIB = (2048, 4096, 8192, 16160)
 MODES = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CORE_MEM, NodeMode.CORE_MEM, NodeMode.MPS, NodeMode.DEFAULT)
 POOLS = ("a", "b", "n")
+PRIORITIES = (0, 0, 0, 5, 9)
 
 
 def some_node(choose: random.Random, name: str) -> NodeDevices:
@@ -62,6 +65,7 @@ class Tried:
         self.world.ledger._node_policy = self.policy  # what ``--node-policy`` sets
         self.naive = NaiveLedger()
         self.decisions = Decisions(self.world.view, self.world.clock)
+        self.world.preemptor.told = self.decisions.preempted
         self.pool_of: dict[str, str] = {}
         for number in range(choose.randint(1, 6)):
             node = some_node(choose, f"{choose.choice(POOLS)}{number}")
@@ -114,7 +118,10 @@ class Tried:
         choose, name = self.choose, f"p{number}"
         core = choose.choice((None,) * 9 + (20,) * 4 + (60, 101))
         labels = {} if choose.random() < 0.8 else {"aliyun.com/gpu-count": "2"}
-        self.world.make(name, choose.choice((1, 2, 2, 4, 4, 8, 20)), core=core, labels=labels)
+        priority = choose.choice(PRIORITIES)
+        self.world.make(
+            name, choose.choice((1, 2, 2, 4, 4, 8, 20)), core=core, labels=labels, priority=priority
+        )
         pod = self.world.api.pods[f"default/{name}"]
         try:
             request = request_of(decode_pod(pod))
@@ -129,8 +136,11 @@ class Tried:
         fits = (await self.post("filter", body))["NodeNames"] or []
         assert fits == [node for node in offered if not expected[node]]
         self._same(name, expected)
+        assert self.says(name)["preemption"] is None
         if not fits:
-            return self._waits(name, expected)
+            self._waits(name, expected)
+            found = await self._kube_scheduler_would_end(name, pod, request, priority)
+            return await self._we_end(name, pod, request, priority) or found
         await self.post("prioritize", {**body, "NodeNames": fits})
         node = choose.choice(fits)
         devices = self.naive.chosen(request, node)
@@ -145,6 +155,98 @@ class Tried:
         self.naive.holdings[f"uid-{name}"] = Holding(f"default/{name}", node, held.allocation, confirmed=True)
         self._bound(name, node, devices, free, held, expected)
         return "bound"
+
+    def _without(self, uids: Collection[str], request: Request, node: str) -> bool:
+        """Whether the naive ledger has room there once these pods are gone."""
+        kept = self.naive.holdings
+        self.naive.holdings = {uid: one for uid, one in kept.items() if uid not in uids}
+        try:
+            return self.naive.reason(request, node) is None
+        finally:
+            self.naive.holdings = kept
+
+    def _lesser(self, priority: int, node: str) -> list[str]:
+        bound = self.world.view.bound
+        return sorted(
+            uid
+            for uid, one in bound.items()
+            if one.node == node and one.priority < priority and uid in self.naive.holdings
+        )
+
+    async def _kube_scheduler_would_end(self, name: str, pod: Any, request: Request, priority: int) -> str:
+        """kube-scheduler asks with ends in mind: what is recorded is what it was answered, and true."""
+        lesser = {node: self._lesser(priority, node) for node in sorted(self.pool_of)}
+        mind = {
+            node: self.choose.sample(its, self.choose.randint(0, len(its))) for node, its in lesser.items()
+        }
+        offered = {
+            node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": self.choose.choice((0, 0, 1))}
+            for node, uids in mind.items()
+        }
+        answer = (await self.post("preempt", {"Pod": pod, "NodeNameToMetaVictims": offered}))[
+            "NodeNameToMetaVictims"
+        ]
+        said = self.says(name)
+        told = said["preemption"]
+        assert (told["by"], told["nodes"]) == ("kube-scheduler", len(offered))
+        assert {room["node"]: [one["uid"] for one in room["victims"]] for room in told["room"]} == {
+            node: [one["UID"] for one in victims["Pods"]] for node, victims in answer.items()
+        }
+        assert len(told["room"]) + sum(one["nodes"] for one in told["refused"]) == len(offered)
+        for room in told["room"]:
+            uids = [one["uid"] for one in room["victims"]]
+            assert [one["uid"] for one in room["victims"] if not one["besides"]] == mind[room["node"]]
+            assert {one["pod"] for one in room["victims"]} == {
+                f"default/{uid.removeprefix('uid-')}" for uid in uids
+            }
+            assert self._without(uids, request, room["node"])
+            for uid in uids:
+                ends_for = self.says(uid.removeprefix("uid-"))["endsFor"]
+                assert f"default/{name}" in [one["pod"] for one in ends_for]
+        if not self.units:
+            # Nobody is left out on whose node ends would help.
+            could = {node for node, uids in lesser.items() if self._without(uids, request, node)}
+            assert could == set(answer)
+        return "would end" if answer else "waits"
+
+    async def _we_end(self, name: str, pod: Any, request: Request, priority: int) -> str:
+        """The preemptor looks at what was refused: what is recorded is whom it asked to end, on the node that it keeps."""
+        uid, nodes = f"uid-{name}", sorted(self.pool_of)
+        could = [node for node in nodes if self._without(self._lesser(priority, node), request, node)]
+        self.world.preemptor.refused(uid, nodes)
+        before = len(self.world.api.evicted)
+        await look(self.world)
+        evicted = [f"uid-{one}" for one in self.world.api.evicted[before:]]
+        told = self.says(name)["preemption"]
+        assert (told["by"], told["nodes"]) == ("gpushare", len(nodes))
+        if not could:
+            assert (told["room"], evicted) == ([], [])
+            assert told["said"] == "no end of pods that may go leaves room for it on any node"
+            return ""
+        (room,) = told["room"]
+        assert [one["uid"] for one in room["victims"]] == evicted
+        assert self.world.ledger.kept_on(uid) == room["node"]
+        assert room["node"] in could
+        assert self._without(evicted, request, room["node"])
+        assert sorted(one["uid"] for one in self.says(name)["awaited"]) == sorted(evicted)
+        assert self.says(name)["waiting"]["remedy"].startswith(
+            f"room is being made for it on node {room['node']}"
+        )
+        for gone in evicted:
+            assert {"pod": f"default/{name}", "by": "gpushare", "node": room["node"]} in self.says(
+                gone.removeprefix("uid-")
+            )["endsFor"]
+            record = self.world.view.bound[gone]
+            self.world.gone(gone.removeprefix("uid-"))
+            self.world.view.remove_pod(record)
+            self.decisions.gone(gone)
+            del self.naive.holdings[gone]
+        assert self.says(name)["awaited"] == []
+        # What it would take now is given back: the pods that follow meet the cluster that the naive ledger knows.
+        self.world.view.remove_pod(self.world.view.waiting[uid])
+        self.world.gone(name)
+        self.decisions.gone(uid)
+        return "ended"
 
     async def _wrong(self, name: str, pod: Any) -> str:
         offered = sorted(self.pool_of)
@@ -173,7 +275,7 @@ class Tried:
             expected
         )
 
-    def _waits(self, name: str, expected: dict[str, str]) -> str:
+    def _waits(self, name: str, expected: dict[str, str]) -> None:
         said = self.says(name)
         assert said["state"] == "waiting"
         assert said["holds"] is None
@@ -182,7 +284,6 @@ class Tried:
         assert said["waiting"] in [msgspec.to_builtins(one) for one in self.decisions.waiting()]
         if len(expected) == 1 and not self.units:
             assert said["waiting"]["reason"] == next(iter(expected.values()))
-        return "waits"
 
     def _bound(
         self,
@@ -215,4 +316,6 @@ def test_what_is_said_of_a_thousand_random_pods_is_what_happened() -> None:
     assert len(outcomes) == PODS
     # Each kind of outcome is there often enough to mean something.
     assert outcomes.count("bound") > 150
-    assert outcomes.count("waits") > 150
+    assert outcomes.count("waits") > 50
+    assert outcomes.count("would end") + outcomes.count("ended") > 50
+    assert outcomes.count("ended") > 30

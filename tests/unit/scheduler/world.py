@@ -205,6 +205,7 @@ class World:
         self.view.on_freed = self.retries.freed
         self.view.gangs.on_planned = self.retries.hurry
         self.preemptor = Preemptor(self.view, self.api, self.events, self.clock)
+        self.preemptor.told = self.decisions.preempted
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """What filter tells of a pod that no node took."""
