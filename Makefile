@@ -29,7 +29,7 @@ run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through
 	    set -- --control-plane "$$components" ;; \
 	  *) echo "make run: CLUSTER=$(CLUSTER): leave it out, or write CLUSTER=real" >&2; exit 2 ;; \
 	esac; \
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m gpushare playground "$$@" $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/python -m gpushare playground "$$@" $(ARGS)
 
 test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... narrows)
 	@scripts/install-browser
@@ -39,6 +39,7 @@ test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... 
 e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install the charts, run what a user does and what may go wrong (root; K8S=1.28 for the oldest; E2E_ARGS=... narrows)
 	@scripts/install-system-packages
 	@scripts/install-e2e-packages
+	@scripts/install-browser
 	@$(MAKE) --no-print-directory -j2 e2e-on-cluster e2e-changed
 
 e2e-parts: $(STAMPS)/test fakegpu isolation proto ## End-to-end tests of the parts: images, policies and charts on an API server, the playground beside the real control plane (K8S=, E2E_ARGS=)
@@ -107,7 +108,8 @@ gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither
 docs: $(STAMPS)/docs proto ## Build the documentation as a site into build/site, with every link checked
 	@PYTHONPATH="src:." $(BIN)/python -m documentation
 
-docs-test: $(STAMPS)/test fakegpu isolation proto ## Type every command of the documentation into a playground (DOCS_ARGS="-k tutorial" narrows)
+docs-test: $(STAMPS)/test $(STAMPS)/docs fakegpu isolation proto ## Type the documentation's commands into a playground, search its site (DOCS_ARGS="-k tutorial" narrows)
+	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n2 --dist loadgroup -v --timeout 240 tests/docs $(DOCS_ARGS)
 
 format: $(STAMPS)/test ## Format the Python code

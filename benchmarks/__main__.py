@@ -20,11 +20,13 @@ PARTS = {
     "ledger": "benchmarks.ledger_events",
     "extender": "benchmarks.extender",
     "in_use": "benchmarks.in_use",
+    "claims": "benchmarks.claims",
     "scrape": "benchmarks.scrape",
     "allocate": "benchmarks.allocate",
     "inspect": "benchmarks.inspect_start",
     "playground": "benchmarks.playground_api",
     "dashboard": "benchmarks.dashboard_page",
+    "dashboard-round": "benchmarks.dashboard_round",
 }
 
 

@@ -52,7 +52,7 @@ async def _measure(program: str, nodes: int, placed: int, loads: int, updates: i
     from playwright.async_api import async_playwright
 
     cluster = Cluster(nodes, placed, updates, 3, GPU_MIB, MemoryUnit.GIB)
-    async with _served(cluster) as (url, server), async_playwright() as playwright:
+    async with served(cluster) as (url, server), async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         )
@@ -96,7 +96,8 @@ async def _measure(program: str, nodes: int, placed: int, loads: int, updates: i
 
 
 @asynccontextmanager
-async def _served(cluster: Cluster) -> AsyncIterator[tuple[str, "subprocess.Popen[bytes]"]]:
+async def served(cluster: Cluster, *options: str) -> AsyncIterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """The product's own process over that cluster: where its page is, and the process."""
     loop = asyncio.get_running_loop()
     api = await loop.create_server(lambda: Connection(cluster), "127.0.0.1", 0)
     with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +121,7 @@ async def _served(cluster: Cluster) -> AsyncIterator[tuple[str, "subprocess.Pope
         )
         port_file = Path(folder) / "port"
         command = ["gpushare", "dashboard", "--kubeconfig", f"{folder}/config", "--listen", "127.0.0.1:0"]
-        command += ["--token-file", f"{folder}/token", "--port-file", str(port_file)]
+        command += ["--token-file", f"{folder}/token", "--port-file", str(port_file), *options]
         with running(*command) as process:
             port = await asyncio.to_thread(wait_for_file, port_file, process)
             while not await _is_ready(int(port)):  # noqa: ASYNC110 -- another process

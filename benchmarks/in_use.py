@@ -47,7 +47,8 @@ class _NoEvents:
         """Nobody reads them here."""
 
 
-def _asks(units: int) -> Request:
+def asks(units: int) -> Request:
+    """One GPU's memory alone."""
     return Request(units, 0, (ContainerRequest("main", ContainerKind.APP, 0, units, 0),))
 
 
@@ -56,11 +57,12 @@ def cluster(
     priority_of: Callable[[int, int], int],
     policy: Placement = Placement.BINPACK,
     per_gpu: int = PODS_PER_GPU,
+    namespace_of: Callable[[int, int], str] = lambda number, pod: "default",
 ) -> ClusterView:
-    """All GPUs with ``per_gpu`` pods, of the priority that node and pod number say."""
+    """All GPUs with ``per_gpu`` pods, of the priority and the namespace that node and pod number say."""
     gc.unfreeze()
     view = ClusterView(Ledger(node_policy=policy), _NoEvents(), lambda uid: None)
-    request = _asks(UNITS)
+    request = asks(UNITS)
     for number in range(nodes):
         node = described_node(number, GPU_MIB, MemoryUnit.GIB)
         if policy is not Placement.BINPACK:
@@ -72,10 +74,11 @@ def cluster(
             view.upsert_pod(
                 PodRecord(
                     uid,
-                    f"default/{uid}",
+                    f"{namespace_of(number, pod)}/{uid}",
                     node.name,
                     finished=False,
                     allocation=allocation,
+                    amounts={names.GPU_MEM: 1000 * UNITS},
                     priority=priority_of(number, pod),
                     created=f"2026-01-{1 + pod % 28:02}T00:00:{number % 60:02}Z",
                 )
@@ -113,7 +116,7 @@ def preemption(nodes: int, calls: int) -> Figures:
         ("nearly", lambda number, pod: 0 if pod < GPUS_PER_NODE else 5000),
     ):
         view = cluster(nodes, priority_of)
-        request = _asks(40)
+        request = asks(40)
 
         def decide(number: int, view: ClusterView = view, request: Request = request) -> object:
             turned = sequence_from(all_names, number * 631)
@@ -188,7 +191,7 @@ def _quotas(view: ClusterView) -> None:
 def filters(nodes: int, calls: int) -> Figures:
     """Filter where every eighth pod is the first of a gang of eight, room is kept for a hundred pods, and each has a policy and a quota."""
     view = cluster(nodes, lambda number, pod: 0, per_gpu=4)
-    kept = _asks(30)
+    kept = asks(30)
     for number in range(0, nodes, max(1, nodes // 100)):
         plan = view.ledger.plan(kept, (node_name(number),), lambda uid: None)
         assert plan is not None

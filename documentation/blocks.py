@@ -3,7 +3,13 @@
 A fenced block ``console`` holds lines that begin with ``$ `` (typed), and lines without (what comes out). Comments before a
 block, which the site does not show, say how it is to be taken:
 
-``<!-- not run: REASON -->``   the block needs what the playground does not have
+``<!-- not run: REASON -->``   the block needs what no test has
+``<!-- real cluster: STAGE -->``  typed on a cluster with helm and kubelets instead, when it is at that stage (``STAGES``)
+``<!-- needs: PROGRAM -->``    typed where that program is installed
+``<!-- sample: NAME -->``      typed beside a kubectl that tells of a sample cluster, whatever the playground has
+``<!-- step of CI: WHAT -->``  make targets that take minutes: CI runs them, a test holds that it does; WHAT says more
+``<!-- ends with: 2 -->``      the exit code of the block's last command
+``<!-- goes on until: TEXT -->``  its last command ends by Ctrl-C only: it is interrupted when TEXT has come out
 ``<!-- first: COMMAND -->``      typed before the block, unseen (several are typed in order)
 ``<!-- file: NAME -->``        the block is a file of that name, beside which the commands run
 ``<!-- with: NODE=cgpu-t4 -->``  what stands for a word in capitals, from here to the page's end
@@ -17,7 +23,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-_MARK: Final = re.compile(r"^\s*<!--\s*(not run|first|file|with|playground):\s*(.*?)\s*-->\s*$")
+#: What is said before blocks; the site does not show it.
+MARKS: Final = (
+    *("not run", "real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
+    *("first", "file", "with", "playground"),
+)
+#: Of a real cluster, in their order: nothing is installed; charts are; they are taken away; nodes have forgotten them.
+STAGES: Final = ("install", "installed", "remove", "removed")
+_MARK: Final = re.compile(rf"^\s*<!--\s*({'|'.join(MARKS)}):\s*(.*?)\s*-->\s*$")
 _FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,})\s*([\w-]*)\s*$")
 PROMPT: Final = "$ "
 
@@ -33,11 +46,15 @@ class Command:
     line: int
     text: str
     expected: tuple[str, ...] = ()
+    code: int | None = None
+    """The exit code, where the page's mark says it."""
+    until: str = ""
+    """What it prints before it is interrupted, if it does not end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: its first line's number, its language, what it holds, and the mark ``not run`` or ``file``."""
+    """A fenced block: its first line's number, its language, what it holds, and its marks."""
 
     line: int
     language: str
@@ -47,11 +64,24 @@ class Block:
     first: tuple[str, ...] = ()
     words: tuple[tuple[str, str], ...] = ()
     """What stands for words in capitals from here on."""
+    stage: str = ""
+    """Of a real cluster: one of ``STAGES``; empty for what is not typed there."""
+    needs: str = ""
+    sample: str = ""
+    step: str = ""
+    """What the mark ``step of CI`` says."""
+    code: int | None = None
+    until: str = ""
 
     @property
     def is_typed(self) -> bool:
         """Whether it holds commands for a reader to type."""
         return self.language == "console"
+
+    @property
+    def is_for_playground(self) -> bool:
+        """Whether its commands are typed into a playground."""
+        return self.is_typed and not (self.not_run or self.stage or self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +120,47 @@ def read_page(name: str, text: str) -> Page:
                 marks[kind] = said
         elif fence := _FENCE.match(line):
             content = list(_until_closed(name, number, fence[1], fence[2], lines))
-            blocks.append(
-                Block(
-                    number,
-                    fence[3],
-                    tuple(content),
-                    marks.get("not run", ""),
-                    marks.get("file", ""),
-                    tuple(first),
-                    tuple(words),
-                )
-            )
+            blocks.append(_block(name, number, fence[3], content, marks, first, words))
             marks, first = {}, []
         elif line.strip() and (marks or first):
             raise BadPage(f"{name}:{number}: a mark stands before text, not before a block")
     if marks or first:
         raise BadPage(f"{name}: a mark at its end stands before no block")
     return Page(name, tuple(blocks), playground)
+
+
+def _block(
+    page: str,
+    line: int,
+    language: str,
+    content: list[str],
+    marks: dict[str, str],
+    first: list[str],
+    words: list[tuple[str, str]],
+) -> Block:
+    stage, code = marks.get("real cluster", ""), marks.get("ends with")
+    if stage and stage not in STAGES:
+        raise BadPage(f"{page}:{line}: '{stage}' is no stage of a cluster: {', '.join(STAGES)}")
+    if code is not None and not code.isdigit():
+        raise BadPage(f"{page}:{line}: '{code}' is no exit code")
+    places = [one for one in ("not run", "real cluster", "step of CI") if one in marks]
+    if len(places) > 1:
+        raise BadPage(f"{page}:{line}: a block has one place, not {' and '.join(places)}")
+    return Block(
+        line,
+        language,
+        tuple(content),
+        marks.get("not run", ""),
+        marks.get("file", ""),
+        tuple(first),
+        tuple(words),
+        stage,
+        marks.get("needs", ""),
+        marks.get("sample", ""),
+        marks.get("step of CI", ""),
+        int(code) if code is not None else None,
+        marks.get("goes on until", ""),
+    )
 
 
 def _word(where: str, text: str) -> tuple[str, str]:
@@ -143,7 +197,8 @@ def _commands(page: str, block: Block) -> Iterator[Command]:
         raise BadPage(f"{page}:{block.line}: a console block without a command")
     if not _is_whole(typed):
         raise BadPage(f"{page}:{line}: the command does not end")
-    yield Command(line, typed, tuple(expected))
+    # What is said of a block's end is about its last command.
+    yield Command(line, typed, tuple(expected), block.code, block.until)
 
 
 def _is_whole(typed: str) -> bool:

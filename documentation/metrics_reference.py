@@ -1,25 +1,30 @@
 """The reference of the figures for Prometheus, read from the code that makes them: name, kind, labels, what it is."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpushare.nodeagent.exporter import FAMILIES
+from gpushare.nodeagent import dcgm_exporter, exporter
 from gpushare.scheduler.gpu_table import LABELS as GPU_LABELS
 
 _HEAD: Final = """\
 # Metrics
 
-Every figure that a part of gpushare gives to Prometheus under `/metrics`, read from the code. This page is generated: `make docs` writes
-it. How they are scraped, the alerts and the dashboard: [metrics](../guide/metrics.md).
+Every figure that a part of gpushare gives to Prometheus, read from the code: under `/metrics`, and those of the node agent that have DCGM's and
+ACK's names under `/metrics/dcgm`. This page is generated: `make docs` writes it. How they are scraped, the alerts and the dashboard: [metrics](../guide/metrics.md).
 """
 #: Title, what is said of the part, its room.
 _PARTS: Final = (
     ("Node agent", "On each node that shares, of its GPUs and containers and of itself.", "nodeagent"),
     ("Scheduler", "Of the extender; kube-scheduler beside it has its own, on port 10259.", "scheduler"),
     ("Webhook", "Of clusters that need it.", "admission"),
+    ("Dashboard", "Where it is on.", "dashboard"),
+)
+_OTHERS: Final = (
+    "Node agent, under DCGM's and ACK's names",
+    "At `/metrics/dcgm`. Each has one of ours beside it ([which](../guide/metrics.md)).",
 )
 _KINDS: Final = {
     "Counter": "counter",
@@ -48,13 +53,19 @@ def page(package: Path) -> str:
     for title, told, room in _PARTS:
         found = sorted(figures(package / room))
         if room == "nodeagent":
-            found = [
-                Figure(name, kind, text, labels) for name, (kind, text, labels) in FAMILIES.items()
-            ] + found
-        parts.append(
-            f"## {title}\n\n{told}\n\n| figure | kind | labels | |\n|---|---|---|---|\n{_rows(found)}"
-        )
+            found = _written(exporter.FAMILIES) + found
+        parts.append(_part(title, told, found))
+        if room == "nodeagent":
+            parts.append(_part(*_OTHERS, _written(dcgm_exporter.FAMILIES)))
     return "\n".join(parts)
+
+
+def _written(families: Mapping[str, tuple[str, str, tuple[str, ...]]]) -> list[Figure]:
+    return [Figure(name, kind, text, labels) for name, (kind, text, labels) in families.items()]
+
+
+def _part(title: str, told: str, found: list[Figure]) -> str:
+    return f"## {title}\n\n{told}\n\n| figure | kind | labels | |\n|---|---|---|---|\n{_rows(found)}"
 
 
 def figures(room: Path) -> Iterator[Figure]:

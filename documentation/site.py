@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from documentation.blocks import MARKS
 from documentation.navigation import SECTIONS, pages
 
 #: Marks for the test of the commands; the site does not show them.
-_MARKS: Final = re.compile(r"^[ \t]*<!--\s*(?:not run|first|file|with|playground):.*?-->\s*\n", re.MULTILINE)
+_MARKS: Final = re.compile(rf"^[ \t]*<!--\s*(?:{'|'.join(MARKS)}):.*?-->\s*\n", re.MULTILINE)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _THEME: Final = Path(__file__).with_name("theme")
 _BUILD_S: Final = 300.0
@@ -30,7 +31,7 @@ def build(docs: Path, work: Path, site: Path, say: Callable[[str], None]) -> Non
     for title, listed in sections:
         if folder := next((one.rest[0] for one in SECTIONS if one.title == title and not one.pages), ""):
             (work / "docs" / folder / "index.md").write_text(contents(title, listed))
-    shutil.copytree(_THEME, work / "theme")
+    shutil.copytree(_THEME, work / "theme", ignore=shutil.ignore_patterns("settings.toml"))
     (work / "zensical.toml").write_text(settings(sections))
     say(f"{count} pages in {len(sections)} sections; zensical builds them …")
     command = [

@@ -4,32 +4,28 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import shlex
+import shutil
 import sys
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from documentation.blocks import Command, Page, fill
-from documentation.expecting import matches
+from documentation.blocks import Block, Page
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
 from gpushare.playground.cluster import DEFAULT_NODES, Cluster, NodeDescription
+from tests.docs import samples
+from tests.docs.typist import PROJECT, Typist
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
-
-#: Commands that only look: they are typed again until what comes out is what the page shows.
-_LOOKS: Final = re.compile(
-    r"^(kubectl( -n \S+| --namespace[= ]\S+)? (get|describe|inspect|logs|exec|events|top|auth)\b|curl |cat |grep )"
-)
-_COMMAND_S: Final = 90.0
-_STATE_S: Final = 20.0
-_AGAIN_S: Final = 0.2
 #: Namespaces that a playground begins with, and kinds that pages make, those that make others first.
 _OWN: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+#: Where scripts/install-system-packages puts programs of others.
+_UNPACKED: Final = (
+    PROJECT / "build" / "system" / "usr" / "bin",
+    PROJECT / "build" / "system" / "usr" / "lib" / "nvidia" / "current",
+)
 _KINDS: Final = "deployments,statefulsets,jobs,replicasets,pods,resourcequotas,poddisruptionbudgets,resourcepolicies,elasticquotatrees"
 
 
@@ -66,43 +62,33 @@ class Playground:
 
     cluster: Cluster
     folder: Path
-    _environment: dict[str, str] = field(default_factory=dict)
+    _typist: Typist = field(init=False)
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
 
     async def begin(self) -> None:
         """Set the table: the checkout's examples and charts, kubectl on PATH, the nodes' labels as they are now."""
         for name in ("examples", "charts", "src", "build"):
             (self.folder / name).symlink_to(PROJECT / name)
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        self._environment = {
+        path = [str(Path(sys.executable).parent), os.environ.get("PATH", ""), *map(str, _UNPACKED)]
+        environment = {
             **os.environ,
             "KUBECONFIG": str(self.cluster.kubeconfig),
-            "PATH": path,
+            "PATH": os.pathsep.join(path),
             "PYTHONPATH": str(PROJECT / "src"),
             "PLAYGROUND": str(self.cluster.state),
             "NO_COLOR": "1",
         }
+        self._typist = Typist(environment, self.folder)
         self._labels = await self._nodes("labels")
 
-    async def type(self, page: Page, command: Command, words: tuple[tuple[str, str], ...]) -> str:
-        """Type a command as a reader does; what is wrong when something else comes out than the page shows, else empty."""
-        text = fill(command.text, words)
-        expected = tuple(fill(line, words) for line in command.expected)
-        deadline_s = time.monotonic() + _STATE_S
-        while True:
-            code, out = await self._run(text)
-            good = matches(expected, out) if expected else code == 0
-            if good or not _LOOKS.match(text) or time.monotonic() > deadline_s:
-                break
-            await _pause()
-        shown = "\n".join(expected) or f"(exit code 0, not {code})"
-        wrong = f"{page.name}:{command.line}: $ {text}\n--- the page shows\n{shown}\n--- came out\n{out}"
-        return "" if good else wrong
+    async def follow(self, page: Page, block: Block) -> list[str]:
+        """Type a block; what is wrong, a text each."""
+        more = {"KUBECTL": str(samples.kubectl(block.sample, self.folder))} if block.sample else {}
+        return await self._typist.follow(page, block, more=more)
 
-    async def prepare(self, page: Page, line: int, text: str) -> None:
-        """Type what a page does not show."""
-        code, out = await self._run(text)
-        assert code == 0, f"{page.name}:{line}: before it $ {text}\n{out}"
+    def lacks(self, program: str) -> bool:
+        """Whether a program that a block needs is not on PATH."""
+        return not shutil.which(program, path=self._typist.environment["PATH"])
 
     async def tidy(self) -> None:
         """Give back everything that a page has made, and wait until nothing of it is left."""
@@ -141,34 +127,9 @@ class Playground:
         return {one["metadata"]["name"]: one["metadata"].get(what, {}) for one in listed}
 
     async def _told(self, command: str) -> str:
-        code, out = await self._run(command)
+        code, out = await self._typist.run(command)
         assert code == 0, f"{command}\n{out}"
         return out
-
-    async def _run(self, text: str) -> tuple[int, str]:
-        """Exit code, and stdout and stderr as a terminal shows them."""
-        process = await asyncio.create_subprocess_exec(
-            *("bash", "-o", "pipefail", "-c", text),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=self._environment,
-            cwd=self.folder,
-            start_new_session=True,
-        )
-        try:
-            out, _ = await asyncio.wait_for(process.communicate(), _COMMAND_S)
-        except TimeoutError:
-            os.killpg(process.pid, 9)
-            await process.wait()
-            return -1, f"(no end after {_COMMAND_S:.0f} s)"
-        return process.returncode or 0, out.decode(errors="replace")
-
-
-async def _pause() -> None:
-    """Nothing announces what a command would print: it is asked again a moment later."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.Event().wait(), _AGAIN_S)
 
 
 @contextlib.asynccontextmanager

@@ -9,9 +9,10 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from documentation.blocks import Block, Page, fill, read_page
+from documentation.blocks import Block, Page, read_page
 from documentation.navigation import in_order
-from tests.docs.playgrounds import PROJECT, Playground, Wanted, playground, wanted
+from tests.docs.playgrounds import Playground, Wanted, playground, wanted
+from tests.docs.typist import PROJECT
 
 _PAGE_S: Final = 120
 _ENOUGH: Final = 5
@@ -30,7 +31,14 @@ PAGES: Final = _pages()
 
 
 def _runs(page: Page) -> bool:
-    return any(block.is_typed and not block.not_run for block in page.blocks)
+    return any(block.is_for_playground for block in page.blocks)
+
+
+def _elsewhere(block: Block) -> str:
+    """Where a block is typed, if not in a playground; or why it is not."""
+    if block.stage:
+        return "on a real cluster: tests/e2e/product/test_departure.py (make e2e)"
+    return f"a step of CI: {block.step}" if block.step else block.not_run
 
 
 class Playgrounds:
@@ -73,9 +81,12 @@ async def playgrounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 async def test_what_a_page_types_does_what_it_shows(
     page: Page, playgrounds: Playgrounds, record_property: Callable[[str, object], None]
 ) -> None:
+    def not_run(block: Block, why: str) -> None:
+        record_property(NOT_RUN, f"{page.name}:{block.line}: {why}")
+
     for block in page.blocks:
-        if block.is_typed and block.not_run:
-            record_property(NOT_RUN, f"{page.name}:{block.line}: {block.not_run}")
+        if block.is_typed and (why := _elsewhere(block)):
+            not_run(block, why)
     if not _runs(page):
         return
     async with asyncio.timeout(_PAGE_S):
@@ -83,7 +94,7 @@ async def test_what_a_page_types_does_what_it_shows(
         wrong: list[str] = []
         try:
             for block in page.blocks:
-                wrong += await _follow(page, block, there)
+                wrong += await _follow(page, block, there, not_run)
                 if len(wrong) >= _ENOUGH:
                     break
         finally:
@@ -91,15 +102,17 @@ async def test_what_a_page_types_does_what_it_shows(
     assert not wrong, "\n\n".join(wrong)
 
 
-async def _follow(page: Page, block: Block, there: Playground) -> list[str]:
+async def _follow(
+    page: Page, block: Block, there: Playground, not_run: Callable[[Block, str], None]
+) -> list[str]:
     if block.file:
         assert "/" not in block.file, (
             f"{page.name}:{block.line}: a file beside the commands, not {block.file}"
         )
         (there.folder / block.file).write_text("\n".join(block.content) + "\n")
-    if not block.is_typed or block.not_run:
+    if not block.is_for_playground:
         return []
-    for text in block.first:
-        await there.prepare(page, block.line, fill(text, block.words))
-    typed = [await there.type(page, command, block.words) for command in page.commands(block)]
-    return [one for one in typed if one]
+    if block.needs and there.lacks(block.needs):
+        not_run(block, f"needs {block.needs}, which scripts/install-system-packages brings on Debian")
+        return []
+    return await there.follow(page, block)

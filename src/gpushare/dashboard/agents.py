@@ -15,10 +15,14 @@ logger = logging.getLogger(__name__)
 
 #: How long an answer counts as fresh for whoever looks at the node.
 FRESH_S: Final = 2.0
-#: Nodes asked at once, the least time between two such groups, and the least time of a whole round.
-GROUP: Final = 8
-GROUP_S: Final = 0.4
+#: Of all in turn, so many are under way at once, so many are begun a second, and a whole round takes so long at the least.
+AT_ONCE: Final = 16
+A_SECOND: Final = 100
 ROUND_S: Final = 5.0
+#: How often somebody who looks is looked for.
+IDLE_S: Final = 0.4
+#: Begun together, so that the clock is not asked for each.
+_BATCH: Final = 10
 
 type_of_put = Callable[[str, Sequence[Real]], None]
 type_of_uuids = Callable[[str], Sequence[str]]
@@ -69,16 +73,22 @@ class Agents:
         return figures, problem
 
     async def sweep(self, nodes: Callable[[], Iterable[str]], wanted: Callable[[], bool]) -> None:
-        """Ask all nodes in turn, for ever, while somebody looks."""
-        while True:
-            names = list(nodes()) if wanted() else []
-            for gone in self._last.keys() - set(names) if names else ():
-                del self._last[gone]
-            pause_s = max(GROUP_S, ROUND_S * GROUP / max(len(names), GROUP))
-            for start in range(0, len(names), GROUP):
-                await asyncio.gather(*(self.look(name) for name in names[start : start + GROUP]))
-                await self._clock.sleep(pause_s)
-                if not wanted():
-                    break
-            if not names:
-                await self._clock.sleep(GROUP_S)
+        """Ask all nodes in turn, as they are named, for ever, while somebody looks."""
+        places = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as looks:
+            while True:
+                names = list(nodes()) if wanted() else []
+                for gone in self._last.keys() - set(names) if names else ():
+                    del self._last[gone]
+                each_s = max(1 / A_SECOND, ROUND_S / max(len(names), 1))
+                for start in range(0, len(names), _BATCH):
+                    batch = names[start : start + _BATCH]
+                    for name in batch:
+                        # One that does not answer holds up its own place, and nobody else's.
+                        await places.acquire()
+                        looks.create_task(self.look(name)).add_done_callback(lambda _: places.release())
+                    await self._clock.sleep(len(batch) * each_s)
+                    if not wanted():
+                        break
+                if not names:
+                    await self._clock.sleep(IDLE_S)

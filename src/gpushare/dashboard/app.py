@@ -1,6 +1,7 @@
 """The dashboard's HTTP interface, as an ASGI application: the page, what it asks for, and its stream of news. Read-only."""
 
 import asyncio
+import base64
 import gzip
 import logging
 from collections.abc import Awaitable, Callable
@@ -67,6 +68,9 @@ class Answers(Protocol):
 
     async def answer(self, path: str, asked: Asked) -> tuple[bytes, bytes]:
         """Type and body."""
+
+    def whole(self) -> bytes:
+        """Everything as it is now, as the page takes it: the answer to ``snapshot``."""
 
 
 class _Login(msgspec.Struct):
@@ -197,6 +201,9 @@ class DashboardApp:
             raise Refusal(503, "too many pages are open; close some") from None
         gone = asyncio.create_task(_until_gone(receive, page.end))
         try:
+            # At once: what happens from now on is queued for the page already.
+            whole = self._answers.whole() if page.anew else b""
+            anew_from = self._stream.last_id.encode()
             headers = [
                 *_ALWAYS,
                 (b"content-type", b"text/event-stream"),
@@ -205,6 +212,10 @@ class DashboardApp:
             ]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await _pass_on(send, b": listening\n\n")
+            if whole:
+                # In this connection: another request might be answered by another replica, whose numbers are not ours.
+                data = base64.b64encode(await asyncio.to_thread(gzip.compress, whole, 1))
+                await _pass_on(send, b"id: %s\nevent: snapshot\ndata: %s\n\n" % (anew_from, data))
             while (wire := await page.next(HEARTBEAT_S)) is not None:
                 # Whoever shows an old cookie or token does not listen on.
                 if not self._guard.admits(scope["headers"]):

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from gpushare.dashboard.board import UNKNOWN
+from gpushare.dashboard.board import UNKNOWN, Real
 from gpushare.dashboard.cluster import Cluster
-from gpushare.dashboard.exposition import ContainerUse, Figures
+from gpushare.dashboard.exposition import Figures
 from gpushare.ledger.records import Held
 from gpushare.model.allocation import GpuShare
 from gpushare.model.request import Request
@@ -18,7 +18,7 @@ _LEAST_OF_UUID: Final = 4
 
 
 class UseDetail(msgspec.Struct, frozen=True):
-    """What a container really uses of a GPU; -1 where nobody says."""
+    """What a container really uses of a GPU; -1 where nobody says. ``container`` is empty where only the pod is known."""
 
     container: str
     used_mib: int
@@ -232,7 +232,6 @@ def _shares(held: Iterable[Held], figures: Figures | None, uuid: str | None = No
 
 
 def _share(held: Held, share: GpuShare, figures: Figures | None) -> ShareDetail:
-    told: tuple[ContainerUse, ...] = () if figures is None else figures.containers
     return ShareDetail(
         pod=held.pod,
         uuid=share.uuid,
@@ -241,9 +240,16 @@ def _share(held: Held, share: GpuShare, figures: Figures | None) -> ShareDetail:
         units=share.units,
         device_units=share.device_units,
         core_percent=share.core_percent,
-        containers=tuple(
-            UseDetail(one.container, one.used_mib, one.busy_percent)
-            for one in told
-            if one.pod == held.pod and one.gpu == share.uuid
-        ),
+        containers=() if figures is None else tuple(_uses(held.pod, share.uuid, figures)),
     )
+
+
+def _uses(pod: str, uuid: str, figures: Figures) -> Iterator[UseDetail]:
+    its = [one for one in figures.containers if one.pod == pod and one.gpu == uuid]
+    if its:
+        yield from (UseDetail(one.container, one.used_mib, one.busy_percent) for one in its)
+    else:
+        # Agents name containers that have processes on the GPU. Where the driver says that all of it is idle, so is each part.
+        whole = figures.gpus.get(uuid, Real())
+        if whole.used_mib == 0:
+            yield UseDetail("", 0, 0 if whole.busy_percent == 0 else UNKNOWN)

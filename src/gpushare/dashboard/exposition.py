@@ -14,10 +14,12 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _CONTAINER_MIB: Final = "gpushare_nodeagent_container_used_mebibytes"
 _CONTAINER_PERCENT: Final = "gpushare_nodeagent_container_sm_percent"
-#: DCGM's names, of whole GPUs.
-_GPU_MIB: Final = "DCGM_FI_DEV_FB_USED"
-_GPU_PERCENT: Final = "DCGM_FI_DEV_GPU_UTIL"
+#: Of whole GPUs.
+_GPU_BYTES: Final = "gpushare_gpu_memory_used_bytes"
+_GPU_RATIO: Final = "gpushare_gpu_utilization_ratio"
 _TROUBLE: Final = "gpushare_nodeagent_trouble"
+#: What makes MiB and percent of a value; figures of containers are both already.
+_SCALES: Final = {_GPU_BYTES: 1 / (1 << 20), _GPU_RATIO: 100.0}
 
 
 class ContainerUse(msgspec.Struct, frozen=True):
@@ -60,10 +62,9 @@ def read(text: str) -> Figures:
             before = containers.get(key) or ContainerUse(*key)
             field = "used_mib" if name == _CONTAINER_MIB else "busy_percent"
             containers[key] = msgspec.structs.replace(before, **{field: figure})
-        elif name in (_GPU_MIB, _GPU_PERCENT):
+        elif name in _SCALES:
             uuid = labels.get("UUID", "")
-            # A line for each container repeats the GPU's own figure where exporters tell of pods.
-            field = "used_mib" if name == _GPU_MIB else "busy_percent"
+            field = "used_mib" if name == _GPU_BYTES else "busy_percent"
             gpus[uuid] = gpus.get(uuid, Real())._replace(**{field: figure})
         elif name == _TROUBLE and value:
             troubles.append(labels.get("reason", ""))
@@ -72,13 +73,13 @@ def read(text: str) -> Figures:
 
 def _lines(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
     for line in text.splitlines():
-        if not line.startswith((_CONTAINER_MIB, _CONTAINER_PERCENT, _GPU_MIB, _GPU_PERCENT, _TROUBLE)):
+        if not line.startswith((_CONTAINER_MIB, _CONTAINER_PERCENT, *_SCALES, _TROUBLE)):
             continue
         match = _LINE.match(line)
         if match is None:
             continue
         try:
-            value = float(match[3])
+            value = float(match[3]) * _SCALES.get(match[1], 1.0)
         except ValueError:
             continue
         if math.isfinite(value) and abs(value) < 1 << 31:

@@ -95,7 +95,7 @@ async def _way(cluster: Cluster, record: PodRecord) -> Way:
     if found.spot is None:
         return Way(record.pod, asks, "", (), "no move of one or two pods would let it in")
     moves = tuple(
-        f"{_name(cluster, move.pod)} ({move.mib} MiB) from {move.source} to {move.target}"
+        f"{_name(cluster, move.pod)} ({round(move.mib / 1024, 1):g} GiB) from {move.source} to {move.target}"
         for move in found.moves
     )
     note = "" if moves else "there is room: something else keeps it from there"

@@ -118,10 +118,9 @@ class Live:
             if problem or not body:
                 raise Refusal(502 if problem else 404, problem or "the scheduler has no record of that pod")
             return JSON, body
-        if not self.shown.is_set():
-            raise Refusal(503, "the cluster is not read yet; try again in a moment")
         if path == "snapshot":
-            return as_binary(self._snapshot())
+            return as_binary(self.whole())
+        self._check_shown()
         if path == "node":
             return await self._node(asked.parameter("name"))
         if path == "pod":
@@ -153,7 +152,13 @@ class Live:
         )
         return Line(tuple(pods[:MOST_SHOWN]), len(pods), line.problem)
 
-    def _snapshot(self) -> bytes:
+    def _check_shown(self) -> None:
+        if not self.shown.is_set():
+            raise Refusal(503, "the cluster is not read yet; try again in a moment")
+
+    def whole(self) -> bytes:
+        """As ``app.Answers`` says."""
+        self._check_shown()
         line = self._line
         return self._cluster.board.snapshot(
             {

@@ -84,7 +84,8 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             write_ports("--port-file", settings.port_file, bound)
         unless_served.pop_all()
     stop = told_to_end()
-    async with Session(access) as session, Asking() as asking:
+    # Audit logs tell it from the extender, whose account it has.
+    async with Session(access, part="dashboard") as session, Asking() as asking:
         cluster, places = Cluster(settings.node_policy), Places()
         stream = Stream(secrets.token_hex(4))
         source = Source(
@@ -140,7 +141,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 *((f"pods of ours, {at}", one.run()) for at, one in enumerate(ours)),
                 ("news", _once_read(live, nodes, pods)),
                 ("waiting", live.follow_waiting()),
-                ("sweep", agents.sweep(lambda: sorted(cluster.nodes), lambda: stream.pages > 0)),
+                ("sweep", agents.sweep(cluster.by_interest, lambda: stream.pages > 0)),
             )
         ]
         logger.info("serving http://%s:%d/, API server %s", *bound.getsockname()[:2], access.server)

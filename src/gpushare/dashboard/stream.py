@@ -24,9 +24,13 @@ class Frame(NamedTuple):
 
 
 class Page:
-    """Who listens. ``next`` waits for more; ``None`` is the end: it was too slow, or the server ends."""
+    """Who listens. ``next`` waits for more; ``None`` is the end: it was too slow, or the server ends.
 
-    def __init__(self) -> None:
+    ``anew``: nothing can be said of what it knows already, so it has to be given everything first.
+    """
+
+    def __init__(self, *, anew: bool = False) -> None:
+        self.anew = anew
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._woken = asyncio.Event()
@@ -98,17 +102,15 @@ class Stream:
             page.put(wire)
 
     def listen(self, last_id: str) -> Page:
-        """A page that knows all until ``last_id``: what came since comes first, or ``reset`` where that is not kept.
+        """A page that knows all until ``last_id``: what came since comes first; where that is not kept, it begins ``anew``.
 
         Raises ``TooManyPages``.
         """
         if len(self._pages) >= MOST_PAGES:
             raise TooManyPages
-        page = Page()
         missed = self._since(last_id)
-        if missed is None:
-            page.put(b"event: reset\ndata: {}\n\n")
-        elif missed:
+        page = Page(anew=missed is None)
+        if missed:
             page.put(b"".join(frame.wire for frame in missed))
         self._pages.add(page)
         return page

@@ -1,6 +1,7 @@
 """The nodes and what the pods on them ask for, those included that are only about to be bound."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,6 +56,7 @@ class Occupancy:
         self._nodes: dict[str, NodeState] = {}
         self._pods: dict[str, PlacedPod] = {}
         self._by_node: dict[str, set[str]] = {}
+        self._priorities: Counter[int] = Counter()
 
     def __iter__(self) -> Iterator[NodeState]:
         return iter(self._nodes.values())
@@ -94,6 +96,7 @@ class Occupancy:
             priority_of(pod),
         )
         self._pods[uid] = placed
+        self._priorities[placed.priority] += 1
         self._by_node.setdefault(placed.node, set()).add(uid)
         state = self._nodes.get(placed.node)
         if state is not None:
@@ -104,6 +107,9 @@ class Occupancy:
         placed = self._pods.pop(uid, None)
         if placed is None:
             return False
+        self._priorities[placed.priority] -= 1
+        if not self._priorities[placed.priority]:
+            del self._priorities[placed.priority]
         there = self._by_node[placed.node]
         there.discard(uid)
         if not there:
@@ -115,13 +121,23 @@ class Occupancy:
 
     def without_lesser(self, state: NodeState, priority: int) -> NodeState | None:
         """The node as it were without its pods below ``priority``; ``None`` when it has none."""
-        lesser = [uid for uid in state.pods if self._pods[uid].priority < priority]
-        if not lesser:
-            return None
+        lesser = self.lesser(state, priority)
+        return self.without(state, lesser) if lesser else None
+
+    def any_below(self, priority: int) -> bool:
+        """Whether a pod anywhere has a lower priority."""
+        return any(one < priority for one in self._priorities)
+
+    def lesser(self, state: NodeState, priority: int) -> list[str]:
+        """The UIDs of the node's pods below ``priority``."""
+        return [uid for uid in state.pods if self._pods[uid].priority < priority]
+
+    def without(self, state: NodeState, uids: Collection[str]) -> NodeState:
+        """The node as it were without these of its pods."""
         emptied = NodeState(
             state.node, state.allocatable, dict(state.used), set(state.pods), dict(state.ports)
         )
-        for uid in lesser:
+        for uid in uids:
             _leave(emptied, uid, self._pods[uid])
         return emptied
 

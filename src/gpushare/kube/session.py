@@ -75,12 +75,16 @@ def status_error(status: int, body: bytes, path: str, retry_after_s: float | Non
 class Session:
     """The way to one API server: ``async with Session(access) as session``.
 
-    ``connections`` bounds how many requests are under way at once; more of them wait for their turn.
+    ``connections`` bounds how many requests are under way at once; more of them wait for their turn. ``part`` is named in
+    audit logs (``User-Agent: gpushare/VERSION (PART)``).
     Entering raises ``KubeconfigError`` where certificate or key are unusable.
     """
 
-    def __init__(self, access: Access, *, clock: Clock = SYSTEM_CLOCK, connections: int = 128) -> None:
+    def __init__(
+        self, access: Access, *, clock: Clock = SYSTEM_CLOCK, connections: int = 128, part: str = ""
+    ) -> None:
         self.access = access
+        self._agent = f"gpushare/{__version__}" + (f" ({part})" if part else "")
         self.server_date = ""
         """What time the server said that it is (header ``Date``) with the last answer, as it wrote it."""
         self._clock = clock
@@ -216,7 +220,7 @@ class Session:
         return headers
 
     def _make_headers(self, content_type: str) -> CIMultiDict[str]:
-        pairs = [("Accept", "application/json"), ("User-Agent", f"gpushare/{__version__}")]
+        pairs = [("Accept", "application/json"), ("User-Agent", self._agent)]
         if self._credentials.authorization:
             pairs.append(("Authorization", self._credentials.authorization))
         if content_type:

@@ -53,6 +53,8 @@ class QuotaBooks:
 
     def __init__(self) -> None:
         self.tree: QuotaTree | None = None
+        self.changes = 0
+        """How often a figure, or the tree, has changed."""
         self._charges: dict[str, Charge] = {}
         self._free: set[str] = set()
         self._leavers: set[str] = set()
@@ -65,6 +67,7 @@ class QuotaBooks:
     def set_tree(self, tree: QuotaTree | None) -> None:
         """Count by ``tree`` from now on, from nothing: whoever has pods charges them again."""
         self.tree = tree
+        self.changes += 1
         self._charges.clear()
         self._free.clear()
         self._leavers.clear()
@@ -84,6 +87,7 @@ class QuotaBooks:
         before = self._charges.get(uid)
         if before == charge:
             return
+        self.changes += 1
         if before is not None:
             del self._charges[uid]
             self._count(tree, uid, before, -1)

@@ -7,7 +7,7 @@ meet: what brothers have lent each other is theirs.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpushare.ledger.quota import Charge, QuotaBooks, below
 from gpushare.model.amounts import type_of_amounts
@@ -42,6 +42,45 @@ class NoRule:
         return True
 
 
+class _Leaf(NamedTuple):
+    """What a claim has to know of a quota with namespaces, as long as no figure changes."""
+
+    path: tuple[int, ...]
+    is_own: bool
+    is_owing: bool
+    """Whether its pods may go whatever their priority, for the claimant takes back within its ``min``."""
+    spare: tuple[tuple[int, str, int], ...]
+    """Of each ``min`` that must be kept, of which quota, resource and how much is held above it."""
+
+    def lets_go(self, charge: Charge) -> bool:
+        """Whether the pod with this charge may go by itself."""
+        asked = charge.amounts.get
+        for _, resource, left in self.spare:
+            amount = asked(resource)
+            if amount and amount > left:
+                return False
+        return True
+
+
+class _Gone(dict[tuple[int, str], int]):
+    """What the quotas lose together, by quota and resource."""
+
+    def lets_go(self, leaf: _Leaf, charge: Charge) -> bool:
+        """Whether the pod with this charge may go besides; if so it is counted."""
+        amounts = charge.amounts
+        counted: list[tuple[tuple[int, str], int]] = []
+        for place, resource, left in leaf.spare:
+            amount = amounts.get(resource)
+            if amount:
+                gone = self.get((place, resource), 0) + amount
+                if gone > left:
+                    return False
+                counted.append(((place, resource), gone))
+        # Only what must be kept is asked about: the rest need not be counted.
+        self.update(counted)
+        return True
+
+
 class Claim:
     """What the quotas of ``books`` say for the pod ``uid``, of ``namespace``, that asks for ``amounts``.
 
@@ -54,6 +93,18 @@ class Claim:
         self._amounts = amounts
         leaf = books.leaf(namespace)
         self._path = () if books.tree is None or leaf is None else books.tree.path(leaf)
+        # Of hundreds of pods that are asked about in a row most are of the same few quotas.
+        self._seen_at = -1
+        self._leaves: dict[int, _Leaf] = {}
+        self._by_namespace: dict[str, _Leaf] = {}
+        self._is_short = False
+
+    def _look(self) -> None:
+        """Forget what was true before figures changed."""
+        self._seen_at = self._books.changes
+        self._leaves.clear()
+        self._by_namespace.clear()
+        self._is_short = not all(self._fits(place, ()) for place in self._path)
 
     # --- one by one -------------------------------------------------------------------------------
 
@@ -64,23 +115,44 @@ class Claim:
             return lesser
         if charge.leaving:
             return True
-        if self._is_own(charge):
+        leaf = self._leaf_of(charge)
+        if leaf.is_own:
             return lesser
-        allowed = self._is_within_min(self._leaf_of(charge)) if self._path else lesser
-        return allowed and self._spared([], charge)
+        allowed = leaf.is_owing if self._path else lesser
+        return allowed and leaf.lets_go(charge)
 
     def leaves(self, uid: str) -> bool:
         """Whether the pod's end was asked for, as far as quotas know."""
         charge = self._books.charged(uid)
         return charge is not None and charge.leaving
 
-    def _leaf_of(self, charge: Charge) -> int:
-        leaf = self._books.leaf(charge.namespace)
-        assert leaf is not None, "who is charged has a quota"
-        return leaf
+    def _leaf_of(self, charge: Charge) -> _Leaf:
+        if self._seen_at != self._books.changes:
+            self._look()
+        known = self._by_namespace.get(charge.namespace)
+        if known is None:
+            place = self._books.leaf(charge.namespace)
+            assert place is not None, "who is charged has a quota"
+            known = self._by_namespace[charge.namespace] = self._known(place)
+        return known
 
-    def _is_own(self, charge: Charge) -> bool:
-        return bool(self._path) and self._leaf_of(charge) == self._path[0]
+    def _known(self, place: int) -> _Leaf:
+        if self._seen_at != self._books.changes:
+            self._look()
+        return self._leaves.get(place) or self._look_at(place)
+
+    def _look_at(self, place: int) -> _Leaf:
+        tree = self._books.tree
+        assert tree is not None
+        spare = tuple(
+            (above, resource, self._books.staying(above, resource, but=self._uid) - least)
+            for above in self._theirs(place)
+            for resource, least in tree.quotas[above].min.items()
+        )
+        is_own = bool(self._path) and place == self._path[0]
+        is_owing = bool(self._path) and not is_own and self._is_within_min(place)
+        leaf = self._leaves[place] = _Leaf(tree.path(place), is_own, is_owing, spare)
+        return leaf
 
     def _theirs(self, leaf: int) -> tuple[int, ...]:
         """The quotas of another pod, of quota ``leaf``, that must keep their ``min``."""
@@ -105,28 +177,19 @@ class Claim:
                 guaranteed |= amount > 0 and resource in GIVEN
         return guaranteed
 
-    def _spared(self, others: Sequence[Charge], charge: Charge) -> bool:
-        """Whether ``charge`` may go besides ``others``: its quotas keep their ``min``."""
-        tree = self._books.tree
-        assert tree is not None
-        for place in self._theirs(self._leaf_of(charge)):
-            for resource, least in tree.quotas[place].min.items():
-                amount = charge.amounts.get(resource, 0)
-                if amount:
-                    gone = self._of_quota(others, place, resource) + amount
-                    if self._books.staying(place, resource, but=self._uid) - gone < least:
-                        return False
-        return True
-
     # --- as a rule for plans ----------------------------------------------------------------------
 
     @property
     def short(self) -> bool:
         """Whether its quotas have too little left."""
-        return not self.enough(())
+        if self._seen_at != self._books.changes:
+            self._look()
+        return self._is_short
 
     def enough(self, gone: Collection[str]) -> bool:
         """Whether none of its quotas passes its ``max`` once ``gone``, and those that leave already, have ended."""
+        if not self.short:
+            return True
         charges = self._going(gone)
         return all(self._fits(place, charges) for place in self._path)
 
@@ -142,27 +205,22 @@ class Claim:
         return True
 
     def _of_quota(self, charges: Sequence[Charge], place: int, resource: str) -> int:
-        tree = self._books.tree
-        assert tree is not None
-        return sum(
-            one.amounts.get(resource, 0) for one in charges if place in tree.path(tree.leaf_of[one.namespace])
-        )
+        return sum(one.amounts.get(resource, 0) for one in charges if place in self._leaf_of(one).path)
 
     def together(self, must: Collection[str], may: Sequence[str]) -> list[str] | None:
         """As ``Rule`` has it: those that leave already count as gone."""
-        others: list[Charge] = []
+        gone = _Gone()
         for charge in self._going(must):
-            if not self._is_own(charge):
-                if not self._spared(others, charge):
-                    return None
-                others.append(charge)
+            leaf = self._leaf_of(charge)
+            if not leaf.is_own and not gone.lets_go(leaf, charge):
+                return None
         found: list[str] = []
         for uid in may:
             asked = self._books.charged(uid)
-            if asked is not None and not asked.leaving and not self._is_own(asked):
-                if not self._spared(others, asked):
+            if asked is not None and not asked.leaving:
+                leaf = self._leaf_of(asked)
+                if not leaf.is_own and not gone.lets_go(leaf, asked):
                     continue
-                others.append(asked)
             found.append(uid)
         return found
 
@@ -183,7 +241,7 @@ class Claim:
         free, leavers = self._books.of_no_quota(), self._books.leavers()
         own = set(self._path[:1])
         lending = [
-            leaf for leaf in set(tree.leaf_of.values()) - own if not self._path or self._is_within_min(leaf)
+            leaf for leaf in set(tree.leaf_of.values()) - own if not self._path or self._known(leaf).is_owing
         ]
         leaves = [*own, *lending]
         if len(free) + len(leavers) + sum(len(self._books.charged_to(one)) for one in leaves) > most:
@@ -192,20 +250,14 @@ class Claim:
         lent = [uid for leaf in lending for uid in self._to_spare(leaf)]
         return ([*lesser, *lent], [*leavers]) if not self._path else (lesser, [*leavers, *lent])
 
-    def _to_spare(self, leaf: int) -> list[str]:
+    def _to_spare(self, place: int) -> list[str]:
         """Those of a quota's pods that may go one by one."""
-        spare: dict[str, int] = {}
-        tree = self._books.tree
-        assert tree is not None
-        for place in self._theirs(leaf):
-            for resource, least in tree.quotas[place].min.items():
-                left = self._books.staying(place, resource, but=self._uid) - least
-                spare[resource] = min(left, spare.get(resource, left))
+        leaf = self._known(place)
         found = []
-        for uid in self._books.charged_to(leaf):
+        for uid in self._books.charged_to(place):
             charge = self._books.charged(uid)
             assert charge is not None
-            if all(not (asked := charge.amounts.get(one)) or asked <= left for one, left in spare.items()):
+            if leaf.lets_go(charge):
                 found.append(uid)
         return found
 
@@ -220,16 +272,16 @@ class Claim:
         return [
             uid
             for leaf in sorted(leaves)
-            if leaf == self._path[0] or self._is_within_min(leaf)
+            if leaf == self._path[0] or self._known(leaf).is_owing
             for uid in self._books.charged_to(leaf)
         ]
 
     def words(self, uid: str) -> str:
         """Why it may have the pod ``uid`` ended, where not for its priority; empty where for that."""
         charge = self._books.charged(uid)
-        if charge is None or not self._path or self._is_own(charge):
+        if charge is None or not self._path or self._leaf_of(charge).is_own:
             return ""
         return (
             f"elastic quota {self._books.name_of(self._path[0])} takes back within its min what "
-            f"{self._books.name_of(self._leaf_of(charge))} had borrowed"
+            f"{self._books.name_of(self._leaf_of(charge).path[0])} had borrowed"
         )

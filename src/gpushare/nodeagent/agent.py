@@ -143,6 +143,7 @@ class Agent:
             self.metrics,
             lambda: {
                 "present": self._present,
+                "labels": lambda: (self._node and self._node.metadata.labels) or {},
                 "minors": lambda: dict(self._inventory.minors) if self._inventory is not None else {},
                 "book": self._book,
                 "whole": self._whole,
@@ -204,7 +205,7 @@ class Agent:
         """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
         listener: asyncio.Server | None = None
         if self._settings.listen is not None:
-            probes = Probes(self.missing, self.figures.exposition, self._history.pages)
+            probes = Probes(self.missing, self.figures.pages, self._history.pages)
             listener = await probes.start(*self._settings.listen)
             logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
         self._watchdog.attend()

@@ -1,4 +1,4 @@
-"""What ``/metrics`` of the node agent says: what it counts itself, and what the exporter reads when it is asked."""
+"""What the node agent tells Prometheus: what it counts itself, and what its exporters read when they are asked."""
 
 import importlib
 from collections.abc import Callable
@@ -10,24 +10,39 @@ from gpushare.nodeagent.metrics import Metrics
 
 
 class Figures:
-    """``read``: the arguments of ``exporter.Sources`` but ``readings``, asked for at the first scrape."""
+    """``read``: the arguments of ``scraped.Sources`` but ``readings``, asked for at the first scrape."""
 
     def __init__(self, metrics: Metrics, read: Callable[[], dict[str, Any]]) -> None:
         self.readings = Readings()
         self._metrics = metrics
         self._read = read
-        self._exporter: Any = None
         self._sources: Any = None
+        self._exporters: dict[str, Any] = {}
+
+    @property
+    def pages(self) -> dict[str, Callable[[], bytes]]:
+        """What is served, by path, in Prometheus' text format 0.0.4."""
+        return {"/metrics": self.exposition, "/metrics/dcgm": self.dcgm}
 
     def exposition(self) -> bytes:
-        """All metrics in Prometheus' text format 0.0.4."""
-        first = self._exporter is None
+        """All of ours."""
+        return self._metrics.exposition() + self._told_by("exporter")
+
+    def dcgm(self) -> bytes:
+        """What has names of DCGM's and ACK's."""
+        return self._told_by("dcgm_exporter")
+
+    def _told_by(self, name: str) -> bytes:
+        exporter: Any = self._exporters.get(name)
+        first = exporter is None
         if first:
             # Only where somebody scrapes: a process at its memory's budget does without what nobody asks for.
-            self._exporter = importlib.import_module("gpushare.nodeagent.exporter")
-            self._sources = self._exporter.Sources(readings=self.readings, **self._read())
-        told: list[str] = self._exporter.lines(self._sources)
-        text = self._metrics.exposition() + "".join(f"{line}\n" for line in told).encode(errors="replace")
+            exporter = self._exporters[name] = importlib.import_module(f"gpushare.nodeagent.{name}")
+        if self._sources is None:
+            scraped = importlib.import_module("gpushare.nodeagent.scraped")
+            self._sources = scraped.Sources(readings=self.readings, **self._read())
+        told: list[str] = exporter.lines(self._sources)
+        text = "".join(f"{line}\n" for line in told).encode(errors="replace")
         if first:
             # To load a module takes five times what it leaves.
             trim()

@@ -20,6 +20,8 @@ class GpuReading(NamedTuple):
     free_mib: int | None = None
     celsius: int | None = None
     milliwatts: int | None = None
+    driver: str = ""
+    """The driver's version."""
 
 
 class AsksReadings(Protocol):
@@ -65,6 +67,7 @@ def reading_of(gpu: str, handle: Any) -> GpuReading:
         None if memory is None else int(memory.free) // _MIB,
         _told(lambda: int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
         _told(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle))),
+        _told(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or "",
     )
 
 

@@ -1,4 +1,4 @@
-"""``/healthz``, ``/readyz`` and ``/metrics``, over the smallest HTTP that probes and Prometheus speak.
+"""``/healthz``, ``/readyz`` and pages of figures, over the smallest HTTP that probes and Prometheus speak.
 
 A web framework would cost more memory than the rest of this program's state; three GETs do not need one.
 """
@@ -26,7 +26,7 @@ _EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Probes:
-    """Serves until closed. ``missing`` says what is not ready yet, a text each; ``exposition`` gives the metrics.
+    """Serves until closed. ``missing`` says what is not ready yet, a text each; ``figures`` are pages for Prometheus by their path.
 
     ``pages`` are others by their path, in JSON; they are handed what stands behind the question mark, and raise ``ValueError`` where
     that says nothing to them.
@@ -35,11 +35,11 @@ class Probes:
     def __init__(
         self,
         missing: Callable[[], list[str]],
-        exposition: Callable[[], bytes],
+        figures: Mapping[str, Callable[[], bytes]],
         pages: Mapping[str, Callable[[str], bytes]] | None = None,
     ) -> None:
         self._missing = missing
-        self._exposition = exposition
+        self._figures = figures
         self._pages = pages or {}
         self._open = 0
 
@@ -83,14 +83,14 @@ class Probes:
                 if missing
                 else (200, _TEXT, b"ok\n")
             )
-        if path == "/metrics":
-            return 200, _EXPOSITION, self._exposition()
+        if path in self._figures:
+            return 200, _EXPOSITION, self._figures[path]()
         if path in self._pages:
             try:
                 return 200, _JSON, self._pages[path](query)
             except ValueError as error:
                 return 400, _TEXT, f"{error}\n".encode()
-        there = ", ".join(("/healthz", "/readyz", "/metrics", *self._pages))
+        there = ", ".join(("/healthz", "/readyz", *self._figures, *self._pages))
         return 404, _TEXT, f"there are {there}\n".encode()
 
 

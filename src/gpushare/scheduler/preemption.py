@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
-from gpushare.ledger.preemption import MOST_TRIED, Plan, sequence_from
+from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from
 from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.objects import Pod
 from gpushare.model.request import Request
@@ -40,7 +40,7 @@ _HURRIED: Final = 64
 #: Protected pods that are named.
 _NAMED: Final = 8
 #: How much further the next look at nodes begins: less than are looked at (of a rule's, half), so that in the end all were.
-_TURN: Final = MOST_TRIED // 2 - 1
+_TURN: Final = MOST_TRIED_BY_RULE // 2 - 1
 
 REASON_PREEMPTED: Final = "Preempted"
 REASON_NO_BUDGET: Final = "PreemptionRefused"

@@ -20,7 +20,13 @@ from gpushare.simulate.state import ClusterState, namespace_labels, state_of
 
 #: The most pods that one set of manifests may make.
 MOST_PODS: Final = 100_000
-_KIND_OF_STATE: Final = ("ResourcePolicy", names.QUOTA_KIND, "PriorityClass", "Namespace")
+_KIND_OF_STATE: Final = (
+    "ResourcePolicy",
+    names.QUOTA_KIND,
+    "PriorityClass",
+    "Namespace",
+    "PodDisruptionBudget",
+)
 _EXCLUDED: Final = "kube-system"
 _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -106,7 +112,7 @@ def manifests_of(
 def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
     """``cluster`` with what manifests bring, which takes the place of what has the same name."""
     found: dict[str, tuple[Json, ...]] = {}
-    for field in ("policies", "quota_trees", "priority_classes", "namespaces"):
+    for field in ("policies", "quota_trees", "priority_classes", "namespaces", "budgets"):
         new: tuple[Json, ...] = getattr(more, field)
         keys = {_key(one) for one in new}
         found[field] = (*(one for one in getattr(cluster, field) if _key(one) not in keys), *new)

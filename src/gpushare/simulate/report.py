@@ -7,16 +7,24 @@ from typing import Any, Final
 from gpushare.inspect.columns import aligned
 from gpushare.ledger.records import NodeUsage
 from gpushare.simulate.enough import Enough
+from gpushare.simulate.evicting import Eviction
 from gpushare.simulate.simulation import Fate, Result
 
 #: What ``-o json`` calls its form; docs/guide/simulate.md has the schema.
 API_VERSION: Final = "gpushare.dev/simulation/v1"
 _MOST_NODES: Final = 8
+_MOST_EVICTING: Final = 20
+_MOST_JOBS: Final = 3
 
 
 def tables(result: Result, *, details: bool = False) -> str:
     """Where all land, what waits and why, and how full nodes are then."""
-    parts = [_landed(result.fates, details=details), _waiting(result.waiting), _nodes(result.nodes, result)]
+    parts = [
+        _landed(result.fates, details=details),
+        _evictions(result, details=details),
+        _waiting(result.waiting),
+        _nodes(result.nodes, result),
+    ]
     return "\n".join(part for part in parts if part)
 
 
@@ -51,6 +59,31 @@ def _named(on: Counter[str]) -> str:
     return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
 
 
+def _evictions(result: Result, *, details: bool) -> str:
+    """For whom others have to go, and what becomes of these; a line for each."""
+    if not result.evictions:
+        return ""
+    by_pod = {fate.pod: fate for fate in result.fates}
+    victims: dict[str, list[str]] = {}
+    for one in result.evictions:
+        victims.setdefault(one.by, []).append(f"{one.victim} ({_then(one, by_pod[one.victim])})")
+    lines = []
+    for pod, told in victims.items():
+        node = by_pod[pod].node
+        where = f"lands on {node} by evicting" if node else "waits all the same after evicting"
+        lines.append(f"{pod} {where} {', '.join(dict.fromkeys(told))}")
+    most = len(lines) if details else _MOST_EVICTING
+    if len(lines) > most:
+        lines[most:] = [f"… and {len(lines) - most} more pods have others evicted: -d names them"]
+    return "\n".join(lines) + "\n"
+
+
+def _then(one: Eviction, fate: Fate) -> str:
+    if not one.again:
+        return "not made again"
+    return f"made again, lands on {fate.node}" if fate.node else "made again, waits"
+
+
 def _waiting(waiting: Sequence[Fate]) -> str:
     if not waiting:
         return ""
@@ -77,9 +110,28 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
         f"before, {_gib(after.given_mib)} GiB ({_percent(after.given_mib, after.total_mib)}%) after.",
         f"{len(result.fates)} pods were looked at, {len(result.waiting)} wait. Policy: {result.settings.policy.value}.",
     ]
+    if result.evictions:
+        again = sum(one.again for one in result.evictions)
+        told.append(f"{len(result.evictions)} evicted for more important pods, {again} of them made again.")
+    if jobs := ends_unknown(result.fates):
+        told.append(
+            f"When Jobs end is not known: {_few(jobs)} {'keeps' if len(jobs) == 1 else 'keep'} what was given."
+        )
     if result.unheeded:
         told.append(f"Not looked at, though pods ask for it: {', '.join(result.unheeded)}.")
     return "\n".join([*aligned(lines), "", *told]) + "\n"
+
+
+def ends_unknown(fates: Iterable[Fate]) -> list[str]:
+    """The Jobs among what was looked at (``NAMESPACE/Job NAME``): their pods end some day, and nothing here says when."""
+    return list(
+        dict.fromkeys(fate.workload for fate in fates if fate.workload.partition("/")[2].startswith("Job "))
+    )
+
+
+def _few(jobs: Sequence[str]) -> str:
+    more = len(jobs) - _MOST_JOBS
+    return ", ".join([*jobs[:_MOST_JOBS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def enough_table(found: Iterable[Enough]) -> str:
@@ -105,6 +157,10 @@ def structured(
         "apiVersion": API_VERSION,
         "policy": result.settings.policy.value,
         "pods": [_pod(fate) for fate in result.fates],
+        "evictions": [
+            {"pod": one.victim, "node": one.node, "for": one.by, "madeAgain": one.again}
+            for one in result.evictions
+        ],
         "nodes": [_node(node) for node in result.nodes if node.gpus],
         "memory": {
             "givenBeforeMiB": before.given_mib,
@@ -133,6 +189,7 @@ def structured(
         ],
         "passedOver": list(passed_over),
         "notHeeded": list(result.unheeded),
+        "endsUnknown": ends_unknown(result.fates),
     }
 
 
@@ -155,6 +212,7 @@ def _pod(fate: Fate) -> dict[str, Any]:
             }
             for share in fate.gpus
         ],
+        "evictedFor": fate.evicted_by or None,
         "why": fate.why,
     }
 

@@ -1,12 +1,13 @@
 """One scheduler and one kube-scheduler beside it, in this process: pods come in order, and are bound or have to wait.
 
 What decides is the scheduler's own: its view and ledger, its verbs filter, prioritize and bind, its gangs, ResourcePolicies and
-elastic quotas. The API server is a dictionary here, and what it would tell informers is told at once. Nothing ends and nobody is evicted meanwhile.
+elastic quotas, its preemption. The API server is a dictionary here, and what it would tell informers is told at once. Nothing ends by itself.
 """
 
 import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -35,6 +36,7 @@ from gpushare.scheduler.records import counted_record_of, record_of
 from gpushare.scheduler.view import ClusterView, NodeReader
 from gpushare.simulate.columns import Columns
 from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.evicting import Evicting, Eviction
 from gpushare.simulate.jumping import JumpingClock
 from gpushare.simulate.state import ClusterState
 
@@ -50,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True):
     """How scheduler and kube-scheduler are set. ``seed`` decides between nodes of equal score.
 
     ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.countsAlone``). ``unit`` is that of nodes whose
-    agent does not say its own.
+    agent does not say its own. ``preemption``: less important pods are ended for others.
     """
 
     policy: Placement = Placement.BINPACK
@@ -58,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True):
     unit: MemoryUnit = MemoryUnit.GIB
     counts_alone: bool = True
     seed: int = 0
+    preemption: bool = True
 
 
 class Refused(Exception):
@@ -121,7 +124,12 @@ class Scheduling:
             self._add_node(node)
         self._take_rules(state)
         for pod in state.pods:
-            self._see(pod)
+            self.see(pod)
+        self._evicting: Evicting | None = None
+        if settings.preemption:
+            self._evicting = Evicting(
+                self, self._view, self._nodes, self._policies, state.budgets, _Nobody(), clock
+            )
 
     def _take_rules(self, state: ClusterState) -> None:
         for policy in state.policies:
@@ -150,9 +158,14 @@ class Scheduling:
         """A pod without a node is created. Raises ``SimulateError`` where its name is taken."""
         if key_of(pod) in self.pods:
             raise SimulateError(f"pod {key_of(pod)}", "is there already; give the new one another name")
-        self._see(pod)
+        self.see(pod)
 
-    def _see(self, pod: Json) -> None:
+    @property
+    def evictions(self) -> Sequence[Eviction]:
+        """Who was ended for others so far."""
+        return () if self._evicting is None else self._evicting.evictions
+
+    def see(self, pod: Json) -> None:
         """What the informers of extender and kube-scheduler are told of a pod that is new or changed."""
         self.pods[key_of(pod)] = pod
         read = decode_pod(pod)
@@ -164,6 +177,18 @@ class Scheduling:
         if read.spec.node_name:
             self._nodes.place(pod)
             self._columns.changed(read.spec.node_name)
+
+    def take_off(self, pod: Json) -> None:
+        """What they are told of a pod with a node that is gone."""
+        del self.pods[key_of(pod)]
+        read = decode_pod(pod)
+        record = self._record_of(read)
+        if record is not None:
+            self._view.remove_pod(record)
+        if namespace_of(pod) in self._policies.census.namespaces:
+            self._policies.remove_pod(policy_pod_of(read))
+        self._nodes.remove(read.metadata.uid)
+        self._columns.changed(read.spec.node_name)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """The pod as it is; raises ``ApiError``."""
@@ -181,7 +206,7 @@ class Scheduling:
             **pod["metadata"],
             "annotations": {**(pod["metadata"].get("annotations") or {}), **annotations},
         }
-        self._see({**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}})
+        self.see({**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}})
 
     async def annotate_pod(
         self,
@@ -198,7 +223,7 @@ class Scheduling:
         for place, changes in (("annotations", annotations), ("labels", labels or {})):
             merged = {**(meta.get(place) or {}), **changes}
             meta[place] = {key: text for key, text in merged.items() if text is not None}
-        self._see({**pod, "metadata": meta})
+        self.see({**pod, "metadata": meta})
 
     # --- kube-scheduler -------------------------------------------------------------------------------
 
@@ -207,14 +232,19 @@ class Scheduling:
     ) -> dict[str, str]:
         """Schedule pods that have arrived, and try those that wait again for as long as others find a place.
 
-        Returns for each that waits in the end why. ``told`` hears of each try what kept the pod (empty: it has a node).
+        Returns for each that waits in the end why, and for each that was ended and has no place. ``told`` hears of each try what kept
+        the pod (empty: it has a node).
         """
         queue = sorted(keys, key=self._rank)
         while True:
+            ended = len(self.evictions)
             waits = await self._pass(queue, told)
-            if not waits or len(waits) == len(queue):
-                return waits
+            if len(self.evictions) == ended and (not waits or len(waits) == len(queue)):
+                return waits if self._evicting is None else waits | self._evicting.gone
             queue = [key for key in queue if key in waits]
+            if self._evicting is not None:
+                again, self._evicting.again = self._evicting.again, []
+                queue = sorted(dict.fromkeys([*queue, *again]), key=self._rank)
 
     def _rank(self, key: str) -> tuple[int, str]:
         pod = self.pods[key]
@@ -225,6 +255,8 @@ class Scheduling:
         waits: dict[str, str] = {}
         under_way: dict[str, asyncio.Task[None]] = {}
         for key in queue:
+            if self._evicting is not None and self._evicting.is_due:
+                await self._evicting.settle()
             try:
                 task = asyncio.create_task(self._bind(key, self._choose(self.pods[key])))
                 for _ in range(_TURNS):
@@ -245,10 +277,35 @@ class Scheduling:
             except Refused as refused:
                 waits[key] = str(refused)
             told(key, waits.get(key, ""))
-        return waits
+        if self._evicting is not None:
+            await self._evicting.settle()
+        return {key: why for key, why in waits.items() if key in self.pods}
 
     def _choose(self, pod: Json) -> str:
-        """The node for the pod; raises ``Refused``."""
+        """The node for the pod, where others may have to go for it; raises ``Refused``."""
+        try:
+            return self._choose_of(pod)
+        except Refused:
+            if self._evicting is not None and self._evicting.let_leave():
+                return self._choose(pod)
+            node = self._by_sums(pod)
+            if not node:
+                raise
+        with suppress(Refused):
+            return self._choose_of(pod, node)
+        return self._choose_of(pod)
+
+    def _by_sums(self, pod: Json) -> str:
+        if self._evicting is None or spec_of(pod).get("schedulingGates"):
+            return ""
+        ours = spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME
+        column = self._columns.of(pod, by_extender=ours)
+        feasible = column.feasible()
+        refusing = (state for state in self._nodes if state.name not in feasible)
+        return self._evicting.by_sums(pod, column.wanted, refusing, by_extender=ours)
+
+    def _choose_of(self, pod: Json, nominated: str = "") -> str:
+        """The node for the pod among all, or ``nominated`` alone; raises ``Refused``."""
         if spec_of(pod).get("schedulingGates"):
             raise Refused("it has scheduling gates: nothing looks at it until they are taken away")
         if not len(self._nodes):
@@ -256,13 +313,13 @@ class Scheduling:
         ours = spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME
         column = self._columns.of(pod, by_extender=ours)
         feasible = column.feasible()
-        kept = list(feasible)
+        kept = [name for name in feasible if nominated in ("", name)]
         if not kept:
             raise Refused(fit_error(len(self._nodes), column.refusals()))
         more: dict[str, int] = {}
         if ours:
             asked = _asked(pod, kept)
-            answer = _ANSWER.decode(filter_nodes(self._view, asked, _unheard, self._policies))
+            answer = _ANSWER.decode(filter_nodes(self._view, asked, self._refused, self._policies))
             found = answer.node_names or []
             if not found:
                 failed = (answer.failed_nodes or {}) | (answer.failed_and_unresolvable_nodes or {})
@@ -277,6 +334,10 @@ class Scheduling:
         points = weighed([feasible[name] for name in kept])
         total = [point + more.get(name, 0) for name, point in zip(kept, points, strict=True)]
         return best(kept, total, self._chance)
+
+    def _refused(self, uid: str, nodes: Collection[str]) -> None:
+        if self._evicting is not None:
+            self._evicting.refused(uid, nodes)
 
     async def _bind(self, key: str, node: str) -> None:
         """Bind the pod; raises ``Refused``."""
@@ -305,7 +366,3 @@ def _asked(pod: Json, nodes: list[str]) -> Asked:
         return Asked(args, nodes, request, "", None if request is None else gang_of(read))
     except InvalidRequest as error:
         return Asked(args, nodes, None, error.problem)
-
-
-def _unheard(uid: str, nodes: Collection[str]) -> None:
-    """Nobody tries the pod again but ``schedule``."""

@@ -2,19 +2,18 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from gpushare.intree.filters import ignored_wishes
 from gpushare.ledger import Ledger
 from gpushare.ledger.records import NodeUsage
-from gpushare.model import names
 from gpushare.model.allocation import GpuShare
 from gpushare.model.errors import ModelError
-from gpushare.model.json_objects import Json, annotations_of, key_of, name_of, spec_of, uid_of
+from gpushare.model.json_objects import Json, key_of, name_of, spec_of, uid_of
 from gpushare.model.objects import decode_pod
 from gpushare.model.request import request_of
+from gpushare.simulate.evicting import Eviction, taken_off
 from gpushare.simulate.jumping import JumpingClock, run
 from gpushare.simulate.manifests import Wished
 from gpushare.simulate.scheduling import Scheduling, Settings
@@ -26,7 +25,10 @@ type_of_progress = Callable[[int, int], None]
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What has become of a pod: its node and its GPUs' shares, or why it waits. ``is_new``: it came with the manifests."""
+    """What has become of a pod: its node and its GPUs' shares, or why it waits. ``is_new``: it came with the manifests.
+
+    ``evicted_by``: for whom it was ended last, and may have been made anew since; empty where it was not.
+    """
 
     pod: str
     workload: str
@@ -35,6 +37,7 @@ class Fate(msgspec.Struct, frozen=True):
     gpus: tuple[GpuShare, ...]
     why: str
     is_new: bool
+    evicted_by: str = ""
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
@@ -48,13 +51,14 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A run's outcome. ``fates`` are those of the pods that were looked at, in the order in which they came."""
+    """A run's outcome. ``fates`` are those of the pods that were looked at, in the order in which they came; the evicted at the end."""
 
     settings: Settings
     fates: tuple[Fate, ...]
     curve: tuple[Moment, ...]
     nodes: tuple[NodeUsage, ...]
     unheeded: tuple[str, ...]
+    evictions: tuple[Eviction, ...] = ()
 
     @property
     def waiting(self) -> list[Fate]:
@@ -101,16 +105,30 @@ async def _simulated(
     waiting: set[str] = set()
     seen: set[str] = set()
 
+    counted = 0
+
     def told(key: str, why: str) -> None:
+        nonlocal counted
+        for eviction in scheduling.evictions[counted:]:
+            waiting.add(eviction.victim)
+            counted += 1
         if why and key in seen:
             return  # it was tried again
         (waiting.add if why else waiting.discard)(key)
         seen.add(key)
         curve.append(_moment(scheduling.ledger, len(seen), len(waiting)))
-        progress(len(seen), len(queue))
+        progress(len(seen), max(len(queue), len(seen)))
 
     waits = refused | await scheduling.schedule(queue, told)
     pods |= scheduling.pods
+    evicted_by = {one.victim: one.by for one in scheduling.evictions}
+    for key in evicted_by:
+        came.setdefault(key, workload_of(pods[key]))
+    if evicted_by:
+        # The last of them have come to no try.
+        curve.append(
+            _moment(scheduling.ledger, len(seen), sum(key in waits and key not in refused for key in came))
+        )
     fates = []
     for key, workload in came.items():
         held = scheduling.ledger.held(uid_of(pods[key]))
@@ -118,34 +136,39 @@ async def _simulated(
         gpus = () if held is None or not node else held.allocation.gpus
         unit = settings.unit if held is None else held.allocation.unit or settings.unit
         asks = asked_by(pods[key], unit)
-        fates.append(Fate(key, workload, asks, node, gpus, waits.get(key, ""), key in new))
+        fates.append(
+            Fate(key, workload, asks, node, gpus, waits.get(key, ""), key in new, evicted_by.get(key, ""))
+        )
     return Result(
         settings,
         tuple(fates),
         tuple(curve),
         tuple(scheduling.ledger.usage(name_of(node)) for node in state.nodes),
-        tuple(sorted({wish for key in queue for wish in ignored_wishes(pods[key])})),
+        (
+            *sorted({wish for key in (*queue, *evicted_by) for wish in ignored_wishes(pods[key])}),
+            *(_repelling(state) if queue else ()),
+        ),
+        tuple(scheduling.evictions),
     )
+
+
+def _repelling(state: ClusterState) -> list[str]:
+    """What pods with a node ask of those that come beside them."""
+    asking = sum(
+        bool(
+            ((spec_of(pod).get("affinity") or {}).get("podAntiAffinity") or {}).get(
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            )
+        )
+        for pod in state.pods
+        if spec_of(pod).get("nodeName")
+    )
+    return [f"affinity.podAntiAffinity of {asking} pods that have a node already"] if asking else []
 
 
 def _moment(ledger: Ledger, arrived: int, waiting: int) -> Moment:
     totals = ledger.totals()
     return Moment(arrived, totals.used_mib, totals.total_mib, totals.used_core, waiting)
-
-
-_RECORDS = (
-    names.ANN_SHARE,
-    names.ANN_ALSO,
-    names.ANN_ALLOCATION,
-    names.ANN_ASSIGNED,
-    names.ANN_ASSUME_TIME,
-    names.ANN_CORE,
-    names.ANN_MEM_INDEX,
-    names.ANN_MEM_POD,
-    names.ANN_MEM_DEVICE,
-    names.ANN_MEM_ASSIGNED,
-    names.ANN_MEM_ASSUME_TIME,
-)
 
 
 def _taken_off(pod: Json) -> Json:
@@ -158,6 +181,4 @@ def _taken_off(pod: Json) -> Json:
         return pod
     if request is None:
         return pod
-    annotations = {key: text for key, text in annotations_of(pod).items() if key not in _RECORDS}
-    spec: dict[str, Any] = {key: value for key, value in spec_of(pod).items() if key != "nodeName"}
-    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}, "spec": spec}
+    return taken_off(pod)

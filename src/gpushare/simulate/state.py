@@ -1,7 +1,7 @@
 """A cluster as it was read once: the objects that decide where pods go, and nothing else of them.
 
 A snapshot is a ``List`` as ``kubectl get nodes,pods --all-namespaces -o json`` writes it, which can be read too. The one that
-``--save`` writes has ResourcePolicies, ElasticQuotaTrees, PriorityClasses and the labels of namespaces besides, and of pods neither commands
+``--save`` writes has ResourcePolicies, ElasticQuotaTrees, PriorityClasses, PodDisruptionBudgets and the labels of namespaces besides, and of pods neither commands
 nor environment: it may be handed to others.
 """
 
@@ -58,6 +58,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     quota_trees: tuple[Json, ...] = ()
     priority_classes: tuple[Json, ...] = ()
     namespaces: tuple[Json, ...] = ()
+    budgets: tuple[Json, ...] = ()
 
     @property
     def waiting(self) -> list[Json]:
@@ -77,6 +78,7 @@ KINDS: Final[Mapping[str, str]] = {
     names.QUOTA_KIND: "quota_trees",
     "PriorityClass": "priority_classes",
     "Namespace": "namespaces",
+    "PodDisruptionBudget": "budgets",
 }
 
 
@@ -157,6 +159,16 @@ def snapshot_of(state: ClusterState) -> bytes:
             }
             for one in state.namespaces
         ),
+        *(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": _meta(one),
+                "spec": spec_of(one),
+                "status": _some(status_of(one), ("disruptionsAllowed",)),
+            }
+            for one in state.budgets
+        ),
     ]
     told = {"apiVersion": "v1", "kind": "List", "items": items}
     return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
@@ -192,6 +204,16 @@ def _pod(pod: Json) -> Json:
     for place in ("containers", "initContainers"):
         if spec.get(place):
             told[place] = [_container(one) for one in spec[place]]
+    # Not what they are: that there are some is told as not looked at.
+    claims = [
+        one for one in spec.get("volumes") or () if one.get("persistentVolumeClaim") or one.get("ephemeral")
+    ]
+    if claims:
+        told["volumes"] = [
+            {"name": one["name"], "persistentVolumeClaim": {"claimName": "?"}} for one in claims
+        ]
+    if spec.get("resourceClaims"):
+        told["resourceClaims"] = [_some(one, ("name",)) for one in spec["resourceClaims"]]
     status = _some(status_of(pod), ("phase", "nominatedNodeName"))
     conditions = [one for one in status_of(pod).get("conditions") or () if one.get("type") == "PodScheduled"]
     if conditions:

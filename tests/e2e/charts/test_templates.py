@@ -234,6 +234,54 @@ def test_the_webhook_fills_the_gaps_of_the_cluster(
     assert ("gpushare-admission" in deployed) is needed
 
 
+@pytest.mark.parametrize(
+    ("version", "dcgm", "monitors"),
+    [
+        ("1.36.3", "true", {"gpushare-device-plugin": ["/metrics", "/metrics/dcgm"]}),
+        ("1.36.3", "false", {"gpushare-device-plugin": ["/metrics"]}),
+        (
+            "1.28.15",
+            "true",
+            {"gpushare-device-plugin": ["/metrics", "/metrics/dcgm"], "gpushare-admission": ["/metrics"]},
+        ),
+    ],
+)
+def test_every_page_of_figures_is_scraped_of_a_port_that_the_pod_has(
+    helm: Commands, version: str, dcgm: str, monitors: dict[str, list[str]]
+) -> None:
+    values = ("monitoring.podMonitor.enabled=true", f"monitoring.podMonitor.dcgm={dcgm}")
+    docs = rendered(helm, INSTALLER, version, *values)
+    made = [doc for doc in docs if doc["kind"] == "PodMonitor"]
+    paths = {
+        doc["metadata"]["name"]: [one["path"] for one in doc["spec"]["podMetricsEndpoints"]] for doc in made
+    }
+    assert paths == monitors
+    _finds_pods(made, docs)
+
+
+def test_the_page_of_the_dashboard_is_scraped_where_it_is_on(helm: Commands) -> None:
+    values = ("monitoring.podMonitor.enabled=true", "dashboard.enabled=true", "dashboard.tokenSecret=page")
+    docs = rendered(helm, SCHEDULER, "1.36.3", *values)
+    monitor = found(docs, "PodMonitor", "ack-co-scheduler")
+    assert [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] == ["health", "dashboard"]
+    _finds_pods([monitor], docs)
+
+
+def _finds_pods(monitors: list[dict[str, Any]], docs: list[dict[str, Any]]) -> None:
+    """Each selects the pods of one workload, none of which says that it is to be scraped by its annotations, too."""
+    workloads = [doc for doc in docs if doc["kind"] in ("Deployment", "DaemonSet")]
+    for monitor in monitors:
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        (its,) = [
+            one["spec"]["template"]
+            for one in workloads
+            if wanted <= one["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        ports = {port["name"] for one in its["spec"]["containers"] for port in one.get("ports", ())}
+        assert {one["port"] for one in monitor["spec"]["podMetricsEndpoints"]} <= ports
+        assert "prometheus.io/scrape" not in its["metadata"].get("annotations", {})
+
+
 @pytest.mark.parametrize("chart", [INSTALLER, SCHEDULER])
 def test_schemas_name_every_value_and_say_what_it_is(chart: str) -> None:
     schema = json.loads((CHARTS / chart / "values.schema.json").read_text())

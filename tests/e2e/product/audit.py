@@ -33,6 +33,7 @@ class Call:
     of_ours: bool
     forbidden: bool
     message: str
+    agent: str
 
 
 def calls(cluster: Cluster, accounts: Iterable[str]) -> Iterator[Call]:
@@ -58,6 +59,7 @@ def calls(cluster: Cluster, accounts: Iterable[str]) -> Iterator[Call]:
                 # An admission policy's refusal has the same code; what we want is RBAC's.
                 status.get("code") == 403 and "cannot" in message,
                 message,
+                event.get("userAgent", ""),
             )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.cluster import THREE_NODES, Cluster, down, up
 from tests.e2e.product.left_on_nodes import Traces
+from tests.e2e.product.pages import Pages
 from tests.e2e.product.product import INSTALLER, MODES, NAMESPACE, SCHEDULER, Product
 from tests.e2e.product.stream import APP, ON_TWO_NODES, REPLICAS, deployment
 
@@ -31,16 +32,21 @@ class Departure:
     product: Product
     node: str
     before: Traces
+    pages: Pages
 
 
 @pytest.fixture(scope="session")
-def departure(states: Path, binaries: Path, k8s: str) -> Iterator[Departure]:
+def departure(
+    states: Path, binaries: Path, k8s: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Departure]:
     """A cluster of its own, with images, where nothing was ever installed."""
     (node,) = [node for node in THREE_NODES if node.name == "cgpu-t4"]
     cluster = up(states / "departure", binaries, k8s=k8s, nodes=[replace(node, index=0)])
     try:
         load_images(cluster)
-        yield Departure(cluster, Product(cluster.kubeconfig, cluster.bin), node.name, Traces.of(cluster))
+        product = Product(cluster.kubeconfig, cluster.bin)
+        pages = Pages(product, tmp_path_factory.mktemp("pages"), cluster.state, node.name)
+        yield Departure(cluster, product, node.name, Traces.of(cluster), pages)
     finally:
         down(cluster.state)
 

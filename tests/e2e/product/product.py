@@ -55,6 +55,11 @@ class Product:
             "HELM_DATA_HOME": str(kubeconfig.parent / "helm"),
         }
 
+    @property
+    def environment_of_commands(self) -> Mapping[str, str]:
+        """With which everything here is run."""
+        return self._environment
+
     # --- commands --------------------------------------------------------------------------------
 
     def run(self, *argv: str, stdin: str = "", timeout_s: float = 180.0) -> Ran:
@@ -70,6 +75,18 @@ class Product:
             check=False,
         )
         return Ran(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *argv: str) -> "subprocess.Popen[str]":
+        """Start a command that goes on, in the folder of the checkout; both of its streams are its ``stdout``."""
+        return subprocess.Popen(
+            argv,
+            env=self._environment,
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def typed(self, *argv: str, stdin: str = "", timeout_s: float = 180.0) -> str:
         """Run a command that must succeed; returns its stdout."""

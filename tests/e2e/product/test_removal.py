@@ -13,6 +13,7 @@ WITHIN_S = 420.0
 
 
 def test_labels_annotations_capacity_files_and_objects_are_as_before(departure: Departure) -> None:
+    departure.pages.type("removed")
     differences: list[str] = []
 
     def as_before() -> bool:

@@ -4,8 +4,10 @@ import json
 
 from gpushare.model import names
 from gpushare.playground import gpus
+from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import Product, gpu_pod
+from tests.e2e.product.stream import disagreements
 
 NODE = "core-mem-v100x4"
 UUIDS = [gpu.uuid for gpu in gpus.preset("core-mem-4", NODE).gpus]
@@ -36,6 +38,27 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
     ran = product.run("kubectl", "apply", "-f", "-", stdin=json.dumps(gpu_pod("odd", 7, labels=labels)))
     assert ran.code == 1, "7 units over 2 GPUs"
     assert names.LABEL_POD_GPU_COUNT in ran.text
+
+
+def test_init_containers_and_a_sidecar_have_their_parts_of_the_pods_one_gpu(
+    cluster: Cluster, product: Product
+) -> None:
+    """4 units before the others start, then 1 and 2 beside each other: Kubernetes counts 4."""
+    product.offers(NODE, gpu_mem=60)
+    pod = gpu_pod("pipeline", 2, labels={"app": "pipeline"}, node=NODE)
+    (main,) = pod["spec"]["containers"]
+    prepare = {**main, "name": "prepare", "command": ["true"], "resources": {"limits": {names.GPU_MEM: 4}}}
+    beside = {"name": "watch", "restartPolicy": "Always", "resources": {"limits": {names.GPU_MEM: 1}}}
+    pod["spec"]["initContainers"] = [prepare, {**main, **beside}]
+    product.apply(pod)
+    (running,) = product.running("app=pipeline")
+    (share,) = json.loads(running["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert share["units"] == 4
+    assert product.row(NODE)[-1] == "4/60"
+    for container, units in (("watch", "1"), ("main", "2")):
+        seen = product.environment("pipeline", container)
+        assert (seen[names.ENV_VISIBLE_DEVICES], seen[names.ENV_MEM_CONTAINER]) == (share["uuid"], units)
+    assert not disagreements(cluster)
 
 
 def test_a_gang_runs_whole_or_not_at_all(product: Product) -> None:

@@ -33,6 +33,7 @@ from tests.integration.admission.running_webhook import (
     reached,
     running_webhook,
 )
+from tests.integration.whole.prometheus import promtool
 from tests.unit.admission.reviews import answered, review
 
 CASES = {case.id: case for case in PODS}
@@ -69,6 +70,7 @@ async def test_reviews_over_tls(running: Running) -> None:
     assert 'gpushare_admission_reviews_total{path="/mutate",status="200"} 4.0' in text
     assert "gpushare_admission_ready 1.0" in text
     assert "gpushare_admission_certificates_made 1.0" in text
+    assert await asyncio.to_thread(promtool, "check", "metrics", stdin=text) == (0, "")
 
 
 async def test_a_node_agents_place_by_its_pod_is_asked_once(running: Running) -> None:

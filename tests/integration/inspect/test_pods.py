@@ -81,6 +81,11 @@ class Agents:
 
 @pytest.fixture
 def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
+    return two_nodes(kubectl, tmp_path)
+
+
+def two_nodes(kubectl: ScriptedKubectl, folder: Path) -> Agents:
+    """Two nodes with pods; on one of them an agent runs, which tells what they use. The guide's sample, too."""
     gpus = [device(0), device(1)]
     kubectl.answer(
         "/api/v1/nodes", listed([node("n1", "10.0.0.1", gpus), node("n2", "10.0.0.2", [device(2)])])
@@ -92,8 +97,8 @@ def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
         pod("waits", "", 3),
     ]
     kubectl.answer("'/api/v1/pods?'*", listed(pods))
-    made = Agents(tmp_path / "agents")
-    program = tmp_path / "proxy.py"
+    made = Agents(folder / "agents")
+    program = folder / "proxy.py"
     program.write_text(_PROXY)
     kubectl.act("''", f"exec '{sys.executable}' '{program}' '{made.folder}' \"$2\"")
     made.run_on("n1")

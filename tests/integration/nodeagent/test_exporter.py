@@ -1,4 +1,4 @@
-"""What ``/metrics`` of the agent says of GPUs, containers and processes, under each of its three namings."""
+"""What the agent's two pages of figures say of GPUs, containers and processes: in our names, and in DCGM's and ACK's."""
 
 import struct
 from dataclasses import replace
@@ -8,10 +8,11 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.model import names
-from gpushare.nodeagent.exporter import FAMILIES
+from gpushare.nodeagent import dcgm_exporter, exporter
 from gpushare.nodeagent.gpu_readings import GpuReading
 from gpushare.nodeagent.isolation.directories import USAGE_BYTES, Directories
 from gpushare.nodeagent.isolation.files import Claimed, fingerprint
+from gpushare.nodeagent.isolation.judging import GpuProcess
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.conftest import World
@@ -19,6 +20,7 @@ from tests.integration.nodeagent.scripted_nvml import gpu
 from tests.integration.nodeagent.test_watchdog import contained, process, tell_container, uses, watch
 from tests.integration.nodeagent.test_whole_gpus_follow import wants
 
+FAMILIES = {**exporter.FAMILIES, **dcgm_exporter.FAMILIES}
 MIB = 1 << 20
 NODE = objects.NODE
 G0 = gpu(0).uuid
@@ -27,7 +29,14 @@ G0 = gpu(0).uuid
 def scraped(world: World) -> dict[str, dict[tuple[str, ...], float]]:
     """Family → the values of its labels in order → value."""
     assert world.agent is not None
-    text = world.agent.figures.exposition().decode()
+    ours, theirs = (world.agent.figures.pages[path]().decode() for path in ("/metrics", "/metrics/dcgm"))
+    found = read(ours)
+    assert not any(name.startswith("DCGM") for name in found)
+    assert all(line.startswith(("DCGM_", "# ")) for line in theirs.splitlines())
+    return found | read(theirs)
+
+
+def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -49,13 +58,18 @@ async def until(world: World, said: Any, what: str) -> dict[str, dict[tuple[str,
     return scraped(world)
 
 
-async def test_each_gpu_tells_what_it_reads_under_dcgms_names(world: World) -> None:
+#: Of a node in no pool that is nobody's instance.
+NOWHERE = (NODE, "", "")
+DRIVER = "580.95.05"
+
+
+async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World) -> None:
     world.nvml.told = {
-        G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500),
+        G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER),
         gpu(1).uuid: GpuReading(gpu(1).uuid),
     }
     await world.start()
-    labels = ("0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", NODE)
+    labels = ("0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", NODE, DRIVER, *NOWHERE)
     told = await until(world, lambda said: said["DCGM_FI_DEV_GPU_UTIL"], "readings")
     for name, value in (
         ("DCGM_FI_DEV_GPU_UTIL", 30.0),
@@ -66,8 +80,19 @@ async def test_each_gpu_tells_what_it_reads_under_dcgms_names(world: World) -> N
         ("DCGM_FI_DEV_POWER_USAGE", 71.5),
     ):
         assert told[name] == {labels: value}, name
+    for name, value in (
+        ("utilization_ratio", 0.3),
+        ("memory_bus_utilization_ratio", 0.12),
+        ("memory_used_bytes", 4096.0 * MIB),
+        ("memory_free_bytes", 11264.0 * MIB),
+        ("temperature_celsius", 61.0),
+        ("power_watts", 71.5),
+    ):
+        assert told[f"gpushare_gpu_{name}"] == {(NODE, "0", G0): value}, name
+    assert told["gpushare_gpu_info"][NODE, "0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", DRIVER] == 1.0
+    assert set(told["gpushare_gpu_last_xid"].values()) == {0.0}
     assert set(told["DCGM_FI_DEV_XID_ERRORS"].values()) == {0.0}
-    assert told["DCGM_CUSTOM_DEV_FB_TOTAL"][NODE, G0, "nvidia0", "0", "Tesla T4"] == 15360.0
+    assert told["DCGM_CUSTOM_DEV_FB_TOTAL"][DRIVER, *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 15360.0
     assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 0.0}
     assert told["gpushare_gpu_memory_total_bytes"][NODE, "0", G0] == 15360.0 * MIB
 
@@ -81,6 +106,7 @@ async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
     )
     assert told["gpushare_gpu_xid_errors_total"] == {(NODE, "0", G0, "31"): 2.0, (NODE, "0", G0, "79"): 1.0}
     assert {labels[1]: value for labels, value in told["DCGM_FI_DEV_XID_ERRORS"].items()}[G0] == 31.0
+    assert told["gpushare_gpu_last_xid"][NODE, "0", G0] == 31.0
     await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 1.0, "well again")
 
 
@@ -110,7 +136,7 @@ async def test_what_containers_were_given_and_what_the_driver_says_of_them(world
         "use of the container",
     )
     ours = ("default", "a", "c", NODE, "0", G0)
-    ack = ("share", "c", "default", "a", NODE, G0, "nvidia0", "0", "Tesla T4")
+    ack = ("share", "c", "default", "a", *NOWHERE, G0, "nvidia0", "0", "Tesla T4")
     assert told["gpushare_container_memory_given_bytes"] == {ours: 3072.0 * MIB}
     assert told["gpushare_container_compute_given_ratio"] == {ours: 0.3}
     assert told["gpushare_container_memory_used_bytes"] == {ours: 1200.0 * MIB}
@@ -121,15 +147,24 @@ async def test_what_containers_were_given_and_what_the_driver_says_of_them(world
     assert told["gpushare_gpu_foreign_memory_bytes"][NODE, "0", G0] == 640.0 * MIB
     assert told["gpushare_gpu_foreign_processes"][NODE, "0", G0] == 1.0
     assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 2.0}
-    assert told["DCGM_CUSTOM_DEV_FB_ALLOCATED"][NODE, G0, "nvidia0", "0", "Tesla T4"] == 0.2
+    assert told["DCGM_CUSTOM_DEV_FB_ALLOCATED"]["", *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 0.2
     assert told["DCGM_CUSTOM_CONTAINER_MEM_ALLOCATED"] == {ack: 3072.0}
     assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 0.3}
     assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {
-        (*ack, "41", 'tra"in\\er'): 1000.0,
-        (*ack, "42", "python3"): 200.0,
+        (*ack, "41", 'tra"in\\er', "C"): 1000.0,
+        (*ack, "42", "python3", "C"): 200.0,
     }
-    assert told["DCGM_CUSTOM_PROCESS_SM_UTIL"][(*ack, "42", "python3")] == 15.0
-    foreign = ("none", "", "", "", *ack[4:], "77", "Xorg")
+    assert told["DCGM_CUSTOM_PROCESS_SM_UTIL"][(*ack, "42", "python3", "C")] == 15.0
+    assert told["gpushare_process_memory_used_bytes"] == {
+        (*ours, "41", 'tra"in\\er', "C"): 1000.0 * MIB,
+        (*ours, "42", "python3", "C"): 200.0 * MIB,
+        ("", "", "", *ours[3:], "77", "Xorg", "C"): 640.0 * MIB,
+    }
+    assert told["gpushare_process_compute_used_ratio"] == {
+        (*ours, "41", 'tra"in\\er', "C"): 0.1,
+        (*ours, "42", "python3", "C"): 0.15,
+    }
+    foreign = ("none", "", "", "", *ack[4:], "77", "Xorg", "C")
     assert told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"] == {foreign: 640.0}
     assert "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL" not in told, "the driver does not tell it"
 
@@ -144,7 +179,25 @@ async def test_a_process_that_has_ended_has_no_name_and_one_of_no_gpu_of_ours_is
     await until(world, lambda said: said["DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL"], "the process")
     (world.folder / "proc" / "77" / "comm").unlink()
     told = scraped(world)["DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL"]
-    assert [(labels[-1], value) for labels, value in told.items()] == [("", 5.0)]
+    assert [(labels[-2], value) for labels, value in told.items()] == [("", 5.0)]
+
+
+async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    process(world, 77)
+    world.nvml.running = [GpuProcess(G0, 77, 640, 5, "C+G", 4, 30, 0)]
+    told = await until(world, lambda said: said["gpushare_process_engine_used_ratio"], "the process")
+    its = ("", "", "", NODE, "0", G0, "77", "python3", "C+G")
+    assert told["gpushare_process_engine_used_ratio"] == {
+        (*its, "memory_bus"): 0.04,
+        (*its, "encoder"): 0.3,
+        (*its, "decoder"): 0.0,
+    }
+    labels = ("none", "", "", "", *NOWHERE, G0, "nvidia0", "0", "Tesla T4", "77", "python3", "C+G")
+    for name, value in (("MEM_COPY", 4.0), ("ENCODE", 30.0), ("DECODE", 0.0)):
+        assert told[f"DCGM_CUSTOM_ILLEGAL_PROCESS_{name}_UTIL"] == {labels: value}
+        assert f"DCGM_CUSTOM_PROCESS_{name}_UTIL" not in told
 
 
 async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
@@ -155,11 +208,68 @@ async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
     assert told["gpushare_container_memory_given_bytes"] == {
         ("default", "w", "c", NODE, "1", uuid): 15360.0 * MIB
     }
-    ack = ("exclusive", "c", "default", "w", NODE, uuid, "nvidia1", "1", "Tesla T4")
+    ack = ("exclusive", "c", "default", "w", *NOWHERE, uuid, "nvidia1", "1", "Tesla T4")
     assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 1.0}
     assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 1.0}
     assert told["gpushare_gpu_memory_given_bytes"][NODE, "1", uuid] == 15360.0 * MIB
     assert told["gpushare_gpu_pods"][NODE, "1", uuid] == 1.0
+    assert told["gpushare_gpu_whole_pods"] == {(NODE, "0", G0): 0.0, (NODE, "1", uuid): 1.0}
+
+
+async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(world: World) -> None:
+    await world.start()
+    assert world.agent is not None
+    node = objects.node("share")
+    node["metadata"]["labels"] |= {
+        "karpenter.sh/nodepool": "by-karpenter",
+        "alibabacloud.com/nodepool-id": "np1",
+        "node.kubernetes.io/instance-type": "ecs.gn7i-c8g1.2xlarge",
+    }
+    world.api.put("nodes", NODE, node)
+    total = "DCGM_CUSTOM_DEV_FB_TOTAL"
+    told = await until(world, lambda said: "np1" in {labels[2] for labels in said[total]}, "the labels")
+    assert {labels[1:4] for labels in told[total]} == {(NODE, "np1", "ecs")}
+    assert {labels[-3:] for labels in told["DCGM_FI_DEV_XID_ERRORS"]} == {(NODE, "np1", "ecs")}
+
+
+async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
+    """By container as soon as the kubelet has told which is which, before by pod; one that was given another GPU is a stranger."""
+    watch(world)
+    await world.start(mode="topology")
+    admitted = await world.kubelet.admit(world.bind("w", wants(1), on=1))
+    process(world, 41, contained(admitted))
+    process(world, 77, name="Xorg")
+    mine, others = gpu(1).uuid, G0
+    world.nvml.running = [
+        GpuProcess(mine, 41, 9000, 70, "C"),
+        GpuProcess(others, 41, 300, 1, "C"),
+        GpuProcess(mine, 77, 20, -1, "G"),
+    ]
+    used = "gpushare_container_memory_used_bytes"
+    pod = ("default", "w", "", NODE, "1", mine)
+    told = await until(world, lambda said: said[used], "its pod")
+    assert told[used] == {pod: 9000.0 * MIB}
+    tell_container(world, "w")
+    its = ("default", "w", "c", NODE, "1", mine)
+    told = await until(world, lambda said: its in said[used], "its container")
+    assert told[used] == {its: 9000.0 * MIB}
+    assert told["gpushare_container_compute_used_ratio"] == {its: 0.7}
+    assert told["gpushare_gpu_foreign_processes"] == {(NODE, "0", others): 1.0, (NODE, "1", mine): 1.0}
+    ack = ("exclusive", "c", "default", "w", *NOWHERE, mine, "nvidia1", "1", "Tesla T4")
+    assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {(*ack, "41", "python3", "C"): 9000.0}
+    assert len(told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"]) == 2
+
+
+async def test_on_a_node_that_gives_nothing_away_nobody_is_a_stranger(world: World) -> None:
+    watch(world)
+    await world.start(mode="share")
+    process(world, 77)
+    uses(world, (77, 640, 5))
+    await until(world, lambda said: said["gpushare_process_memory_used_bytes"], "the process")
+    world.api.put("nodes", NODE, objects.node("default"))
+    await until(
+        world, lambda said: "gpushare_process_memory_used_bytes" not in said, "another plugin's business"
+    )
 
 
 async def test_what_the_library_in_a_container_counts(world: World) -> None:

@@ -42,7 +42,7 @@ def contained(admitted: Admitted, container: str = CONTAINER) -> str:
 
 def uses(world: World, *processes: tuple[int, int, int]) -> None:
     """Processes on GPU 0: PID, MiB, percent."""
-    world.nvml.running = [GpuProcess(gpu(0).uuid, pid, mib, sm) for pid, mib, sm in processes]
+    world.nvml.running = [GpuProcess(gpu(0).uuid, pid, mib, sm, "C") for pid, mib, sm in processes]
 
 
 def tell_container(world: World, name: str, container: str = "c") -> None:

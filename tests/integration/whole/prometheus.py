@@ -43,6 +43,19 @@ def _found(name: str) -> str:
     return str(unpacked) if unpacked.exists() else shutil.which(name) or ""
 
 
+def promtool(*arguments: str, stdin: str = "") -> tuple[int, str]:
+    """The exit code of Prometheus' own checker, and all that it says."""
+    ended = subprocess.run(
+        [program("promtool"), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
 class Prometheus:
     """One that runs; ``url`` is its own."""
 

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -14,23 +13,21 @@ import yaml
 
 from gpushare.model import names
 from gpushare.playground import gpus
-from tests.integration.whole.prometheus import RULES, Prometheus, program, running_prometheus
+from tests.integration.whole.prometheus import RULES, Prometheus, promtool, running_prometheus
 from tests.integration.whole.seen import record_of, waits_because
-from tests.integration.whole.world import CHECKOUT, World, gpu_pod, run, shared_node, until, world
+from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until, world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODE: Final = "four"
 DASHBOARD: Final = CHECKOUT / "charts" / "ack-ai-installer" / "files" / "dashboard.json"
 EXAMPLE: Final = CHECKOUT / "examples" / "05-core-mem.yaml"
-#: A metric of another's name may break Prometheus' style, as the other does.
-_REMARK: Final = re.compile(r"DCGM_\w+ label names should be written in 'snake_case' not 'camelCase'")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, Prometheus]]:
     """A container that computes and was refused memory, one that uses none, a pod that waits, a GPU with an XID."""
-    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True) as seen:
+    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True, dashboard=True) as seen:
         assert (await seen.kubectl("apply", "-f", str(EXAMPLE))).code == 0
         await seen.create(
             gpu_pod("idle", 3, limits={names.GPU_CORE: 10}), gpu_pod("big", 20, limits={names.GPU_CORE: 10})
@@ -49,7 +46,7 @@ async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
         gpus.write(seen.cluster.gpu_file(NODE), replace(good, gpus=broken))
         folder = tmp_path_factory.mktemp("prometheus")
         async with running_prometheus(folder, seen.cluster.state / "metrics.json") as prometheus:
-            await prometheus.until("sum(up) == 2", "both parts are scraped")
+            await prometheus.until("sum(up) == 4", "every part is scraped, and the agent's other page")
             yield seen, prometheus
 
 
@@ -66,6 +63,10 @@ async def test_every_panel_of_the_dashboard_shows_something(busy: tuple[World, P
             legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
             named = set().union(*(one["metric"].keys() for one in found))
             assert legend <= named | {"xid", "reason"}, (panel["title"], legend, named)
+
+
+async def test_nothing_of_ours_reads_the_page_with_others_names() -> None:
+    assert not [path.name for path in (DASHBOARD, *RULES) if "DCGM" in path.read_text()]
 
 
 async def test_variables_of_the_dashboard_have_values(busy: tuple[World, Prometheus]) -> None:
@@ -105,6 +106,7 @@ async def test_a_gpu_with_an_xid_is_told_by_metrics_and_alert(busy: tuple[World,
     (healthy,) = await prometheus.until("gpushare_gpu_healthy == 0", "one GPU is out of service")
     assert healthy["metric"]["gpu"] == "3"
     assert await prometheus.until('gpushare_gpu_xid_errors_total{gpu="3", xid="79"} == 1', "the XID")
+    assert await prometheus.until('gpushare_gpu_last_xid{gpu="3"} == 79', "the last one")
     assert await prometheus.until('DCGM_FI_DEV_XID_ERRORS{gpu="3"} == 79', "under DCGM's name")
     (alert,) = await prometheus.until('ALERTS{alertname="GPUUnhealthy"}', "the alert waits for its time")
     assert alert["metric"]["alertstate"] == "pending"
@@ -130,6 +132,16 @@ async def test_figures_of_containers_agree_with_what_was_given_and_done(
     assert await prometheus.until(
         f"rate(gpushare_container_compute_throttled_seconds_total{{{busy_one}}}[10s]) > 0.05",
         "waits for its share",
+    )
+    asked = f'gpushare_process_memory_used_bytes{{{busy_one}, process!=""}} > 0'
+    (process,) = await prometheus.until(asked, "its process has a name")
+    theirs = (
+        f'DCGM_CUSTOM_PROCESS_MEM_USED{{ContainerName="cuda-sample", ProcessId="{process["metric"]["pid"]}"}}'
+    )
+    (same,) = await prometheus.until(theirs, "under ACK's name")
+    assert (same["metric"]["ProcessName"], same["metric"]["ProcessType"]) == (
+        process["metric"]["process"],
+        "C",
     )
     # The ledger and the node agents count the same.
     both = (
@@ -157,30 +169,29 @@ async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple
     assert "What would help: " in line
 
 
-async def test_promtool_finds_nothing_wrong_with_any_part(
-    busy: tuple[World, Prometheus], tmp_path: Path
-) -> None:
+async def test_promtool_finds_nothing_to_remark_on_any_page_of_ours(busy: tuple[World, Prometheus]) -> None:
     seen, _ = busy
-    targets = [
-        one
+    pages = [
+        (address, group["labels"].get("__metrics_path__", "/metrics"))
         for group in json.loads((seen.cluster.state / "metrics.json").read_text())
-        for one in group["targets"]
+        for address in group["targets"]
     ]
-    assert len(targets) == 2
-    for target in targets:
-        text = await scraped(target)
+    assert sorted(path for _, path in pages) == [*["/metrics"] * 3, "/metrics/dcgm"]
+    for address, path in pages:
+        text = await scraped(address, path)
         assert text.startswith("# HELP")
-        checked = await run(program("promtool"), "check", "metrics", stdin=text)
-        remarks = [line for line in checked.text.splitlines() if line and not _REMARK.fullmatch(line)]
-        assert remarks == [], target
-        ours = "".join(f"{line}\n" for line in text.splitlines() if "DCGM_" not in line)
-        assert (await run(program("promtool"), "check", "metrics", stdin=ours)).code == 0
+        if path == "/metrics":
+            assert "DCGM_" not in text
+            said = await asyncio.to_thread(promtool, "check", "metrics", stdin=text)
+            assert said == (0, ""), address
+        else:
+            assert all(line.startswith(("DCGM_", "# ")) for line in text.splitlines())
 
 
-async def scraped(target: str) -> str:
-    host, _, port = target.partition(":")
+async def scraped(address: str, path: str) -> str:
+    host, _, port = address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET /metrics HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     assert head.startswith(b"HTTP/1.1 200")

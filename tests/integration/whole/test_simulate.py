@@ -128,6 +128,41 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
         assert (await seen.kubectl("delete", kind, "--all")).code == 0
 
 
+async def test_who_is_simulated_to_be_evicted_is_evicted(seen: World) -> None:
+    important = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 1000,
+    }
+    low, urgent = workload("Deployment", "low", 1, 9), gpu_pod("urgent", 10)
+    for one in (low["spec"]["template"]["spec"], urgent["spec"]):
+        one["nodeSelector"] = {"kubernetes.io/hostname": "single"}
+    urgent["spec"]["priorityClassName"] = "urgent"
+    for manifest in (important, low):
+        applied = await seen.apply(manifest)
+        assert applied.code == 0, applied.err
+
+    def lows() -> set[str]:
+        return {key for key, pod in seen.pods.items.items() if "/low-" in key and is_running(pod)}
+
+    await seen.pods.until(lambda: len(lows()) == 1, "low runs", tell=lambda: str(seen.pods.items))
+    before = lows()
+    text = json.dumps(urgent)
+    without = await simulated(seen, "--no-preemption", "-f", "-", stdin=text, code=3)
+    assert {one["name"]: one["node"] for one in without["pods"]} == {"urgent": None}
+    told = await simulated(seen, "-f", "-", stdin=text, code=3)
+    (eviction,) = told["evictions"]
+    assert {eviction["pod"]} == before
+    assert (eviction["node"], eviction["for"]) == ("single", "default/urgent")
+    assert lows() == before
+    assert (await seen.apply(urgent)).code == 0
+    await seen.run_all("urgent")
+    assert not lows()
+    assert node_of(seen.pod("urgent")) == "single"
+    assert (await seen.kubectl("delete", "deployments", "--all")).code == 0
+
+
 async def test_a_user_who_may_read_little_is_told_what_is_missing(seen: World) -> None:
     kubeconfig = {"KUBECONFIG": str(seen.cluster.control.access("extender"))}
     ran = await run(*SIMULATE, "-d", env=kubeconfig)

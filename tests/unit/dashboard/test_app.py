@@ -1,6 +1,7 @@
 """The HTTP interface: what is open, what is behind the token, and what no page may do."""
 
 import asyncio
+import base64
 import gzip
 import json
 from collections.abc import MutableMapping
@@ -25,6 +26,12 @@ JSON = ((b"content-type", b"application/json"),)
 class Answers:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Asked]] = []
+        self.read = True
+
+    def whole(self) -> bytes:
+        if not self.read:
+            raise Refusal(503, "not read yet")
+        return b"all of it"
 
     async def answer(self, path: str, asked: Asked) -> tuple[bytes, bytes]:
         self.asked.append((path, asked))
@@ -240,6 +247,29 @@ async def test_a_page_that_comes_back_names_the_last_that_it_heard_by_header_or_
         await page.until(b"id: e-3")
         page.gone.set()
         await page.task
+
+
+async def test_a_page_that_cannot_go_on_is_given_everything_in_the_same_stream() -> None:
+    """Of several replicas another may answer each request: their numbers must not meet in one page."""
+    ask = Asking()
+    ask.stream.send("delta", b"1")
+    page = Listener(ask, query="last=another-7")
+    await page.until(b": listening")
+    ask.stream.send("delta", b"2")
+    whole = (await page.next())["body"]
+    head, _, data = whole.partition(b"data: ")
+    assert head == b"id: e-1\nevent: snapshot\n"
+    assert gzip.decompress(base64.b64decode(data)) == b"all of it"
+    assert (await page.next())["body"] == b"id: e-2\nevent: delta\ndata: 2\n\n"
+    page.gone.set()
+    await page.task
+
+
+async def test_a_page_that_cannot_be_given_everything_yet_is_told_so_and_not_kept() -> None:
+    ask = Asking()
+    ask.answers.read = False
+    assert (await ask("/api/events", headers=BEARER))[0] == 503
+    assert ask.stream.pages == 0
 
 
 async def test_where_nothing_happens_there_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,19 @@
 """What node agents tell: read, asked for in bounds, and forgotten where nobody tells."""
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.dashboard import agents as asking_agents
+from gpushare.dashboard.agents import Agents
 from gpushare.dashboard.board import UNKNOWN, Real
 from gpushare.dashboard.exposition import ContainerUse, read
 from gpushare.nodeagent.metrics import Metrics
-from tests.unit.dashboard.showing import Shown, described, exposed, gpu
+from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share
+from tests.unit.scheduler.world import TurnedClock
 
 
 def test_containers_and_gpus_are_read_as_the_agent_writes_them() -> None:
@@ -32,12 +35,12 @@ def test_containers_and_gpus_are_read_as_the_agent_writes_them() -> None:
 
 def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
     text = exposed(one=(300, 30)).decode() + (
-        '\nDCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a-0",modelName="a \\"b\\" \\\\ c"} 512 1700000000000\n'
-        'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a-0"} 45.6\n'
-        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} NaN\n'
-        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} x\n'
-        'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-a-1"} 1e300\n'
-        "DCGM_FI_DEV_FB_USED 3\n"
+        '\ngpushare_gpu_memory_used_bytes{node="a \\"b\\" \\\\ c",gpu="0",UUID="GPU-a-0"} 536870912 1700000000000\n'
+        'gpushare_gpu_utilization_ratio{gpu="0",UUID="GPU-a-0"} 0.456\n'
+        'gpushare_gpu_memory_used_bytes{gpu="1",UUID="GPU-a-1"} NaN\n'
+        'gpushare_gpu_memory_used_bytes{gpu="1",UUID="GPU-a-1"} x\n'
+        'gpushare_gpu_memory_used_bytes{gpu="1",UUID="GPU-a-1"} 1e300\n'
+        "gpushare_gpu_memory_used_bytes 3\n"
     )
     figures = read(text)
     assert figures.of_gpu("GPU-a-0") == Real(512, 46)
@@ -47,7 +50,7 @@ def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
 @given(st.text())
 def test_no_text_breaks_the_reading(text: str) -> None:
     read(text)
-    read(f'DCGM_FI_DEV_FB_USED{{UUID="{text}"}} 5\ngpushare_nodeagent_trouble{{{text}}} 1')
+    read(f'gpushare_gpu_memory_used_bytes{{UUID="{text}"}} 5\ngpushare_nodeagent_trouble{{{text}}} 1')
 
 
 async def shown_node() -> Shown:
@@ -104,7 +107,7 @@ async def test_all_are_asked_in_turn_and_only_while_somebody_looks(monkeypatch: 
     await turn(10)
     assert shown.asks.asked == []
     looking = True
-    await turn(asking_agents.GROUP_S)
+    await turn(asking_agents.IDLE_S)
     assert [url for url, _ in shown.asks.asked] == [URL]
     await turn(0.1)
     assert len(shown.asks.asked) == 1
@@ -119,3 +122,49 @@ async def test_all_are_asked_in_turn_and_only_while_somebody_looks(monkeypatch: 
     assert len(shown.asks.asked) == asked
     sweep.cancel()
     await asyncio.gather(sweep, return_exceptions=True)
+
+
+class Slow:
+    """Agents of which some never answer."""
+
+    def __init__(self, dead: int) -> None:
+        self.dead = dead
+        self.under_way = self.most = 0
+        self.asked: list[str] = []
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> bytes:
+        self.asked.append(url)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            if int(url.split("/")[2]) < self.dead:
+                await asyncio.Event().wait()
+            return b""
+        finally:
+            self.under_way -= 1
+
+
+async def test_agents_that_do_not_answer_hold_up_no_others_and_so_many_are_asked_at_once_as_may() -> None:
+    clock = TurnedClock()
+    asks = Slow(dead=asking_agents.AT_ONCE - 1)
+    names = [str(number) for number in range(300)]
+    agents = Agents(asks, lambda node: node, lambda node: [], lambda node, figures: None, clock)
+    sweep = asyncio.create_task(agents.sweep(lambda: names, lambda: True))
+    for _ in range(60):
+        await clock.turn(0.2)
+        for _ in range(50):
+            await asyncio.sleep(0)
+    assert set(asks.asked) == {f"http://{name}/metrics" for name in names}
+    assert asks.most == asking_agents.AT_ONCE
+    sweep.cancel()
+    await asyncio.gather(sweep, return_exceptions=True)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
+async def test_nodes_that_pods_hold_something_of_come_first() -> None:
+    shown = Shown()
+    shown.add(*(described(name, gpu(name, 0)) for name in ("a", "b", "c")))
+    shown.add(holder("one", "b", share("b", 0, 3)))
+    await shown.live.tick()
+    assert shown.cluster.by_interest() == ["b", "a", "c"]

@@ -100,6 +100,16 @@ async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use
     assert [one["pod"] for one in first["pods"]] == ["default/one"]
     assert first["pods"][0]["containers"] == [{"container": "main", "used_mib": 900, "busy_percent": 25}]
     assert (second["used_mib"], second["pods"]) == (-1, [])
+    # Agents name containers that have processes on the GPU: of an idle one each part is idle.
+    shown.asks.answers["http://10.0.0.1:9452/metrics"] = b"\n".join(
+        (
+            b'gpushare_gpu_memory_used_bytes{UUID="GPU-a-0"} 0',
+            b'gpushare_gpu_utilization_ratio{UUID="GPU-a-0"} 0',
+        )
+    )
+    await shown.clock.turn(60)
+    (share_of_idle,) = (await ask(shown, "node", name="a"))["gpus"][0]["pods"]
+    assert share_of_idle["containers"] == [{"container": "", "used_mib": 0, "busy_percent": 0}]
     other = await ask(shown, "node", name="b")
     assert (other["gpus"][0]["healthy"], other["gpus"][0]["reason"]) == (False, "XID 79")
     assert "no node agent" in other["untold"]
@@ -192,7 +202,7 @@ async def test_fragments_are_told_with_who_would_have_to_move() -> None:
     assert (report["free_mib"], report["free_gpus"], report["largest_mib"]) == (18432, 2, 12288)
     assert report["pieces"][0] == {"mib": 1024, "gpus": 2, "pods": 18}
     assert "there is room" in ways["fits"]["note"]
-    assert ways["moves"]["moves"] == ["default/two (4096 MiB) from GPU 1 of a to GPU 0 of a"]
+    assert ways["moves"]["moves"] == ["default/two (4 GiB) from GPU 1 of a to GPU 0 of a"]
     assert "no move" in ways["never"]["note"]
     assert "not looked at" in ways["several"]["note"]
     assert await ask(shown, "fragmentation") == report
@@ -209,7 +219,7 @@ async def test_a_pod_that_would_fit_once_another_moved_is_told_of_that_move() ->
     await shown.live.tick()
     [way] = (await ask(shown, "fragmentation"))["ways"]
     assert way["goes_to"] == "GPU 0 of a"
-    assert way["moves"] == ["default/one (4096 MiB) from GPU 0 of a to GPU 1 of a"]
+    assert way["moves"] == ["default/one (4 GiB) from GPU 0 of a to GPU 1 of a"]
 
 
 async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,9 @@ async def test_who_comes_back_hears_what_was_missed_and_nothing_twice() -> None:
 async def test_who_names_what_is_not_known_begins_anew(last_id: str) -> None:
     stream = Stream("e")
     stream.send("delta", b"{}")
-    assert await told(stream.listen(last_id)) == b"event: reset\ndata: {}\n\n"
+    page = stream.listen(last_id)
+    assert page.anew
+    assert await told(page) == b""
 
 
 @pytest.mark.parametrize(("bound", "most"), [("MOST_KEPT", 3), ("MOST_KEPT_BYTES", 100)])
@@ -48,7 +50,8 @@ async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
     stream = Stream("e")
     for _ in range(20):
         stream.send("delta", b"{}")
-    assert await told(stream.listen("e-2")) == b"event: reset\ndata: {}\n\n"
+    assert stream.listen("e-2").anew
+    assert not stream.listen("e-19").anew
     assert (await told(stream.listen("e-19")) or b"").startswith(b"id: e-20")
 
 

@@ -52,6 +52,22 @@ def test_marks_hold_for_the_next_block_alone_and_words_to_the_end_of_the_page() 
     assert (other.first, other.words) == ((), (("NODE", "a"),))
 
 
+def test_a_block_says_where_it_is_typed_and_how_it_ends() -> None:
+    page = read_page(
+        "p.md",
+        "<!-- real cluster: remove -->\n```console\n$ a\n```\n"
+        "<!-- step of CI: make test -->\n```console\n$ make test\n```\n"
+        "<!-- needs: nvidia-smi -->\n<!-- sample: one -->\n<!-- ends with: 2 -->\n```console\n$ b\n$ c\n```\n"
+        "<!-- goes on until: up -->\n```console\n$ d\n$ e\n```\n```yaml\na: 1\n```\n",
+    )
+    there, step, here, goes_on, manifest = page.blocks
+    assert (there.stage, step.step, here.needs, here.sample) == ("remove", "make test", "nvidia-smi", "one")
+    assert [block.is_for_playground for block in page.blocks] == [False, False, True, True, False]
+    assert [(one.text, one.code) for one in page.commands(here)] == [("b", None), ("c", 2)]
+    assert [(one.text, one.until) for one in page.commands(goes_on)] == [("d", ""), ("e", "up")]
+    assert not manifest.is_typed
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -60,6 +76,12 @@ def test_marks_hold_for_the_next_block_alone_and_words_to_the_end_of_the_page() 
         ("<!-- first: x -->\n", "stands before no block"),
         ("<!-- not run: -->\n", "says nothing"),
         ("<!-- with: node=a -->\n", "not of the form WORD=value"),
+        ("<!-- real cluster: soon -->\n```console\n$ a\n```\n", "'soon' is no stage of a cluster: install,"),
+        ("<!-- ends with: two -->\n```console\n$ a\n```\n", "'two' is no exit code"),
+        (
+            "<!-- not run: x -->\n<!-- real cluster: install -->\n```console\n$ a\n```\n",
+            "a block has one place, not not run and real cluster",
+        ),
     ],
 )
 def test_a_page_that_cannot_be_read_says_where(text: str, says: str) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from documentation.__main__ import DOCS
-from documentation.blocks import looks_typed, read_page
+from documentation.__main__ import DOCS, PROJECT
+from documentation.blocks import STAGES, looks_typed, read_page
 from documentation.navigation import in_order
 from documentation.site import contents, settings, stage
 
@@ -23,11 +23,32 @@ def test_commands_stand_in_blocks_that_are_typed_by_the_test(name: str) -> None:
             assert page.commands(block)
 
 
+ALL = [*(f"docs/{name}" for name in in_order(DOCS)), "README.md", "examples/README.md"]
+
+
+def test_what_is_said_to_be_a_step_of_ci_is_one() -> None:
+    steps = (PROJECT / ".ci" / "run").read_text().splitlines()
+    for name in ALL:
+        page = read_page(name, (PROJECT / name).read_text())
+        for block in (one for one in page.blocks if one.step):
+            assert block.step in steps, f"{name}:{block.line}: '{block.step}' is no line of .ci/run"
+            for command in page.commands(block):
+                target = " ".join(command.text.split()[:2])
+                assert any(step == target or step.startswith(f"{target} ") for step in steps), (
+                    f"{name}:{command.line}: '{target}' is no step of .ci/run"
+                )
+
+
+def test_no_stage_of_a_real_cluster_is_without_a_block() -> None:
+    pages = [read_page(name, (PROJECT / name).read_text()) for name in ALL]
+    assert {block.stage for page in pages for block in page.blocks if block.stage} == set(STAGES)
+
+
 def test_the_site_does_not_show_the_marks(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "a.md").write_text(
-        "# A\n\n<!-- not run: why -->\n```console\n$ x\n```\n<!-- another remark -->\n"
+        "# A\n\n<!-- goes on until: up -->\n<!-- not run: why -->\n```console\n$ x\n```\n<!-- another remark -->\n"
     )
     assert stage(docs, tmp_path / "staged") == 1
     assert (
@@ -43,7 +64,9 @@ def test_settings_name_every_page_in_order_and_no_fonts_of_another_host() -> Non
     ]
     assert read["nav"] == [{"A": [{'One "1"': "one.md"}]}, {"B": [{"Zwei …": "b/two.md"}]}]
     assert read["theme"]["font"] is False
-    assert "offline" not in read.get("plugins", {})
+    scripts = [one["path"] for one in read["extra"]["polyfills"]]
+    # Named like the one that the plugin would load from another host, so that it does not.
+    assert ["iframe-worker" in one and "//" not in one for one in scripts] == [True]
 
 
 def test_folders_of_records_have_a_list_of_their_pages() -> None:

@@ -4,16 +4,17 @@ from pathlib import Path
 
 from gpushare.inspect.details import details
 from gpushare.inspect.tables import summary
-from gpushare.inspect.usage import ClusterUsage
 from gpushare.model.device import NodeMode
+from gpushare.model.objects import Node, Pod
 from tests.unit.inspect.clusters import V100_MIB, device, node, placed, seen
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "inspect.md"
 
 
-def cluster() -> ClusterUsage:
+def two_modes() -> tuple[list[Node], list[Pod]]:
+    """The guide's second sample, which ``make docs-test`` types too."""
     t4s, v100 = [device(0), device(1)], device(0, V100_MIB, model="Tesla V100")
-    return seen(
+    return (
         [
             node("n1", "10.0.0.1", t4s, mode=NodeMode.CORE_MEM),
             node("n2", "10.0.0.2", [v100], mode=NodeMode.SHARE),
@@ -28,9 +29,10 @@ def cluster() -> ClusterUsage:
 
 def test_the_guide_shows_what_is_printed() -> None:
     guide = GUIDE.read_text()
+    cluster = seen(*two_modes())
     for command, shown in (
-        ("", summary(cluster())),
-        (" -o wide", summary(cluster(), wide=True)),
-        (" -d", details(cluster())),
+        ("", summary(cluster)),
+        (" -o wide", summary(cluster, wide=True)),
+        (" -d", details(cluster)),
     ):
         assert f"$ kubectl inspect cgpu{command}\n{shown}" in guide

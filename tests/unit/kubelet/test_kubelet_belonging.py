@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from gpushare.nodeagent.isolation.cgroups import Owner, owner
 from gpushare.playground.kubelet.belonging import Told, belonging, cgroup_of, parents
@@ -49,6 +50,8 @@ def test_files_come_and_go_with_processes(tmp_path):
         [child] = [pid for pid, parent in parents().items() if parent == program.pid]
         seen = {path.name: (path / "cgroup").read_text() for path in (tmp_path / "proc").iterdir()}
         assert seen == {str(program.pid): "whose\n", str(child): "whose\n"}
+        named = (tmp_path / "proc" / str(child) / "comm").read_text()
+        assert named == (Path("/proc") / str(child) / "comm").read_text()
         told.tell({program.pid: "another's\n"})
         assert (tmp_path / "proc" / str(child) / "cgroup").read_text() == "another's\n"
         program.communicate(b"\n")

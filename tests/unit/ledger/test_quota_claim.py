@@ -129,6 +129,20 @@ def test_a_limit_of_what_is_not_asked_for_does_not_matter() -> None:
     assert not claim_of(books, "x", 4).short
 
 
+def test_a_claim_says_what_is_true_when_it_is_asked() -> None:
+    ledger, books = Ledger(), books_of(two())
+    ledger.set_node(node("n1", 32768))
+    held(ledger, books, "p", "z", 6)
+    held(ledger, books, "q", "z", 6)
+    claim = claim_of(books, "x", 4)
+    assert not claim.may_end("p", lesser=False), "without p z has 6 of the 8 that are its own"
+    held(ledger, books, "r", "z", 2)
+    assert claim.may_end("p", lesser=False)
+    assert claim.together((), ["p", "q"]) == ["p"]
+    held(ledger, books, "s", "x", 5)
+    assert not claim.may_end("p", lesser=False), "x would pass its min"
+
+
 def test_no_rule_allows_all() -> None:
     assert NoRule().together((), ["p"]) == ["p"]
     assert NoRule().enough(())

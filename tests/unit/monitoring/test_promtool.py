@@ -1,30 +1,20 @@
 """Alerts fire when they should, and figures are as Prometheus wants them, by Prometheus' own program."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import yaml
 
 from gpushare.admission.metrics import Metrics as AdmissionMetrics
-from gpushare.nodeagent.exporter import FAMILIES
-from gpushare.nodeagent.metrics import Family
+from gpushare.nodeagent import dcgm_exporter, exporter
 from gpushare.nodeagent.metrics import Metrics as AgentMetrics
-from tests.integration.whole.prometheus import RULES, program
+from gpushare.nodeagent.scraped import Page, type_of_families
+from gpushare.scheduler.metrics import Metrics as SchedulerMetrics
+from tests.integration.whole.prometheus import RULES, promtool
+from tests.integration.whole.world import CHECKOUT
 
+GUIDE = CHECKOUT / "docs" / "guide" / "metrics.md"
 CASES = Path(__file__).with_name("alerts.yaml")
-
-
-def promtool(*arguments: str, stdin: str = "") -> tuple[int, str]:
-    ended = subprocess.run(
-        [program("promtool"), *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return ended.returncode, ended.stdout + ended.stderr
 
 
 def test_the_rules_are_well_formed() -> None:
@@ -52,27 +42,39 @@ def test_alerts_fire_when_they_should_and_else_not(tmp_path: Path) -> None:
     assert code == 0, said
 
 
-def test_figures_of_ours_are_as_prometheus_wants_them() -> None:
+def test_every_page_of_ours_is_as_prometheus_wants_it() -> None:
     agent = AgentMetrics()
     agent.allocations.add("aliyun.com/gpu-mem")
     agent.allocate_seconds.observe("aliyun.com/gpu-mem", 0.01)
-    for text in (agent.exposition().decode(), exported("gpushare_"), AdmissionMetrics().render().decode()):
-        assert promtool("check", "metrics", stdin=text) == (0, "")
+    pages = {
+        "node agent": agent.exposition().decode() + exported(exporter.FAMILIES),
+        "scheduler": SchedulerMetrics().render().decode(),
+        "webhook": AdmissionMetrics().render().decode(),
+    }
+    for part, text in pages.items():
+        assert promtool("check", "metrics", stdin=text) == (0, ""), part
 
 
-def test_figures_under_others_names_differ_from_that_in_their_labels_alone() -> None:
-    code, said = promtool("check", "metrics", stdin=exported("DCGM_"))
+def test_the_page_with_others_names_differs_from_that_in_their_labels_alone() -> None:
+    code, said = promtool("check", "metrics", stdin=exported(dcgm_exporter.FAMILIES))
     assert code == 3
     told = r"DCGM_\w+ label names should be written in 'snake_case' not 'camelCase'"
     assert [line for line in said.splitlines() if line and not re.fullmatch(told, line)] == []
 
 
-def exported(prefix: str) -> str:
-    """A sample of each family of the exporter."""
-    lines = []
-    for name, (kind, text, labels) in FAMILIES.items():
-        if name.startswith(prefix):
-            family = Family("counter" if kind == "counter" else "gauge", name, text, *labels)
-            family.set(*(f'a "{one}" \\ value' for one in labels), value=1.5)
-            lines += family.lines()
-    return "".join(f"{line}\n" for line in lines)
+def test_every_figure_under_anothers_name_has_one_in_ours() -> None:
+    rows = re.findall(r"^\| (`DCGM_.*?) \| (.*?) \|", GUIDE.read_text(), re.MULTILINE)
+    theirs = [name for row, _ in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(theirs) == sorted(dcgm_exporter.FAMILIES)
+    for row, ours in rows:
+        named = re.findall(r"`(gpushare_\w+)`", ours)
+        assert named, row
+        assert set(named) <= exporter.FAMILIES.keys()
+
+
+def exported(families: type_of_families) -> str:
+    """A sample of each family of an exporter."""
+    page = Page(families)
+    for name, (_, _, labels) in families.items():
+        page.set(name, tuple(f'a "{one}" \\ value' for one in labels), 1.5)
+    return "".join(f"{line}\n" for line in page.lines())

@@ -32,14 +32,13 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
 
 
 async def answer(request: bytes, missing: list[str]) -> str:
-
     def usage(query: str) -> bytes:
         if query:
             raise ValueError("no such window")
         return b"{}"
 
-    pages = {"/usage": usage}
-    listener = await Probes(lambda: missing, lambda: b"x 1\n", pages).start("127.0.0.1", 0)
+    figures = {"/metrics": lambda: b"x 1\n", "/metrics/dcgm": lambda: b"X 2\n"}
+    listener = await Probes(lambda: missing, figures, {"/usage": usage}).start("127.0.0.1", 0)
     async with listener:
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
         writer.write(request)
@@ -59,7 +58,13 @@ async def answer(request: bytes, missing: list[str]) -> str:
         (b"GET /readyz?verbose HTTP/1.1", ["pods", "node"], "503 Service Unavailable", "pods\nnode\n"),
         (b"GET /metrics HTTP/1.1", [], "200 OK", "x 1\n"),
         (b"HEAD /metrics HTTP/1.1", [], "200 OK", ""),
-        (b"GET / HTTP/1.1", [], "404 Not Found", "there are /healthz, /readyz, /metrics, /usage\n"),
+        (b"GET /metrics/dcgm HTTP/1.1", [], "200 OK", "X 2\n"),
+        (
+            b"GET / HTTP/1.1",
+            [],
+            "404 Not Found",
+            "there are /healthz, /readyz, /metrics, /metrics/dcgm, /usage\n",
+        ),
         (b"GET /usage HTTP/1.1", [], "200 OK", "{}"),
         (b"GET /usage?window=x HTTP/1.1", [], "400 Bad Request", "no such window\n"),
         (b"POST /healthz HTTP/1.1", [], "405 Method Not Allowed", "GET only\n"),

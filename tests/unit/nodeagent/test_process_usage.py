@@ -38,7 +38,10 @@ def busy(monkeypatch: pytest.MonkeyPatch, *samples: tuple[int, int, int]) -> lis
         asked.append(since_us)
         if not samples:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return [SimpleNamespace(timeStamp=at, pid=pid, smUtil=percent) for at, pid, percent in samples]
+        return [
+            SimpleNamespace(timeStamp=at, pid=pid, smUtil=percent, memUtil=percent // 2, encUtil=3, decUtil=0)
+            for at, pid, percent in samples
+        ]
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", ask)
     return asked
@@ -49,23 +52,32 @@ def test_a_process_in_several_lists_counts_once(monkeypatch: pytest.MonkeyPatch)
     lists(monkeypatch, Compute=[both], Graphics=[both, process(8, 5 * MIB)], MPSCompute=[both])
     asked = busy(monkeypatch, (1000, 7, 20), (2000, 7, 40), (2000, 9, 99))
     usage = ProcessUsage()
-    assert usage.of("GPU-a", None) == [GpuProcess("GPU-a", 7, 300, 30), GpuProcess("GPU-a", 8, 5, -1)]
+    assert usage.of("GPU-a", None) == [
+        GpuProcess("GPU-a", 7, 300, 30, "M+C+G", 15, 3, 0),
+        GpuProcess("GPU-a", 8, 5, -1, "G"),
+    ]
     usage.of("GPU-a", None)
     usage.of("GPU-b", None)
     assert asked == [0, 2000, 0]
 
 
+def test_a_process_through_mps_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists(monkeypatch, Compute=[], Graphics=[], MPSCompute=[process(7, MIB)])
+    busy(monkeypatch)
+    assert ProcessUsage().of("GPU-a", None) == [GpuProcess("GPU-a", 7, 1, -1, "M+C")]
+
+
 def test_memory_that_the_driver_does_not_tell_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     lists(monkeypatch, Compute=[process(7, None)])
     busy(monkeypatch)
-    assert ProcessUsage().of("GPU-a", None) == [GpuProcess("GPU-a", 7, -1, -1)]
+    assert ProcessUsage().of("GPU-a", None) == [GpuProcess("GPU-a", 7, -1, -1, "C")]
 
 
 def test_older_drivers_are_asked_in_their_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     lists(monkeypatch, Compute=missing, Compute_v2=[process(7, MIB)], Graphics=missing, MPSCompute=missing)
     busy(monkeypatch)
-    assert ProcessUsage().of("GPU-a", None) == [GpuProcess("GPU-a", 7, 1, -1)]
+    assert ProcessUsage().of("GPU-a", None) == [GpuProcess("GPU-a", 7, 1, -1, "C")]
 
 
 def test_a_gpu_that_does_not_answer_tells_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,64 @@ async def test_no_pod_is_bound_before_the_last_has_come(two: World) -> None:
     assert len(two.api.bindings) == 3
 
 
+async def test_who_has_come_waits_for_longer_as_long_as_others_come(two: World) -> None:
+    """kube-scheduler needs seconds to go through a gang of hundreds."""
+    gangs, loop = two.view.gangs, asyncio.get_running_loop()
+    gangs._patience_s = 0.05
+    for name in "abc":
+        two.create(name, 8, labels=gang("g", 3))
+    nodes = {name: ask(two, name)[0][0] for name in "abc"}
+    began_s = loop.time()
+    first = asyncio.create_task(two.binder.bind(args("a", nodes["a"])))
+    await asyncio.sleep(0)
+    gangs._patience_s = gangs._most_patience_s  # from what is left of it the second's coming is long ago
+    second = asyncio.create_task(two.binder.bind(args("b", nodes["b"])))
+    while loop.time() < began_s + 0.1:
+        await asyncio.sleep(0)
+    assert not first.done()
+    await two.binder.bind(args("c", nodes["c"]))
+    await asyncio.gather(first, second)
+    assert len(two.api.bindings) == 3
+
+
+async def test_a_gang_of_hundreds_has_its_room_at_one_stroke_and_is_bound_together(two: World) -> None:
+    pods = [f"p{number}" for number in range(300)]
+    nodes = [f"m{number}" for number in range(10)]
+    for node in nodes:
+        two.add_node(gpu_node(node, *[16384] * 8))
+    for name in pods:
+        two.create(name, 4, labels=gang("g", len(pods)))
+    where = {name: ask(two, name, *nodes)[0] for name in pods}
+    assert all(len(fits) == 1 for fits in where.values())
+    two.view.gangs._patience_s = 5
+    await asyncio.gather(*(two.binder.bind(args(name, where[name][0])) for name in pods))
+    assert len(two.api.bindings) == 300
+    for name in pods:
+        two.see(name)
+    assert sum(sum(two.used_mib(node)) for node in nodes) == 300 * 4096
+    two.create("late", 4, labels=gang("h", 300))
+    for number in range(299):
+        two.create(f"h{number}", 4, labels=gang("h", 300))
+    fits, reasons = ask(two, "late", *nodes)
+    assert not fits
+    head = "gang default/h needs room for 300 pods at once and there is room for 20: "
+    assert all(one.startswith(head) for one in reasons)
+    assert two.ledger.totals().reserved == 0
+
+
+async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: World) -> None:
+    two.view.gangs._patience_s = two.view.gangs._most_patience_s = 0.05
+    for name in "abc":
+        two.create(name, 8, labels=gang("g", 3))
+    nodes = {name: ask(two, name)[0][0] for name in "abc"}
+    first = asyncio.create_task(two.binder.bind(args("a", nodes["a"])))
+    await asyncio.sleep(0)
+    two.view.gangs._patience_s = 60
+    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods have come to be bound"):
+        await first
+    assert not two.api.bindings
+
+
 async def test_the_room_of_the_whole_gang_is_given_up_when_its_pods_do_not_come(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))

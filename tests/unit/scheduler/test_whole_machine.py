@@ -1,6 +1,6 @@
 """Whatever pods, people, nodes and failures do, in any order: nobody is given what another has (Hypothesis state machine).
 
-10,000 steps drive everything together that decides: filter, prioritize, bind and preempt, reservations, gangs, room kept
+10,000 steps, counted, drive everything together that decides: filter, prioritize, bind and preempt, reservations, gangs, room kept
 for more important pods, retries; over an API server in memory whose watches tell late.
 """
 
@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from msgspec import structs
 
 from gpushare.model import names
@@ -35,8 +42,11 @@ MODES = (
     NodeMode.DEFAULT,
 )
 
+#: How many rules are carried out at least, over all examples.
+STEPS = 10_000
+
 machine = settings(
-    max_examples=100,
+    max_examples=65,
     stateful_step_count=100,
     deadline=None,
     # A failure is made small; to look for other ones beside it takes too long.
@@ -58,7 +68,9 @@ def node(name: str, generation: int = 0) -> NodeDevices:
 def _asked(draw: st.DrawFn) -> dict[str, Any]:
     """What a new pod asks for, but for its name."""
     kind = draw(
-        st.sampled_from(("share", "share", "share", "several", "whole", "gpus", "gang", "gang", "none"))
+        st.sampled_from(
+            ("share", "share", "share", "several", "whole", "gpus", "gang", "gang", "pipeline", "none")
+        )
     )
     labels: dict[str, str] = {}
     mem: int | None = draw(st.sampled_from((1, 2, 3, 4, 4, 7, 8, 16)))
@@ -77,9 +89,16 @@ def _asked(draw: st.DrawFn) -> dict[str, Any]:
         labels[names.LABEL_GANG_LEAST] = str(GANGS[gang])
         mem = draw(st.sampled_from((2, 4, 7, None)))
         core = None
+    beside: list[tuple[str, int]] = []
+    if kind == "pipeline":
+        mem = draw(st.sampled_from((1, 2, 3)))
+        beside = draw(
+            st.lists(st.tuples(st.sampled_from(("init", "sidecar", "app")), st.integers(1, 4)), max_size=3)
+        )
     return {
         "mem": mem,
         "core": core,
+        "beside": beside,
         "gpus": draw(st.integers(1, 4)) if kind == "gpus" else None,
         "labels": labels,
         "priority": draw(st.sampled_from((0, 0, 10, 1000))),
@@ -89,6 +108,9 @@ def _asked(draw: st.DrawFn) -> dict[str, Any]:
 
 class WholeMachine(RuleBasedStateMachine):
     """Ends of pods, faults and kills between any two steps; what must hold is looked at after each."""
+
+    steps = 0
+    """Rules that were carried out, of all examples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,6 +137,7 @@ class WholeMachine(RuleBasedStateMachine):
         for name in NODES:
             self.cluster.nodes[name] = node(name)
         self.do(self.cluster.start())
+        WholeMachine.steps -= 1  # what begins is no step, though invariants are looked at after it
 
     # --- pods -------------------------------------------------------------------------------------
 
@@ -280,6 +303,10 @@ class WholeMachine(RuleBasedStateMachine):
     # --- what must hold ---------------------------------------------------------------------------
 
     @invariant()
+    def a_step_was_made(self) -> None:
+        WholeMachine.steps += 1
+
+    @invariant()
     def no_gpu_is_given_twice(self) -> None:
         mib: Counter[str] = Counter()
         core: Counter[str] = Counter()
@@ -334,16 +361,40 @@ class WholeMachine(RuleBasedStateMachine):
         for gang in GANGS:
             assert gang in self.disturbed or not self._half_placed(gang), f"gang {gang} runs in part"
 
+    @rule()
+    def room_that_nobody_comes_for_is_free_in_the_end(self) -> None:
+        """No pod is asked about for longer than room is kept for a gang: nothing is reserved any more."""
+        for _ in range(2):
+            self.the_watches_tell_all()
+            self.time_passes(70)
+        self.the_watches_tell_all()
+        assert self.cluster.world.ledger.totals().reserved == 0
+
+    @invariant()
+    def no_gang_keeps_room_for_a_part(self) -> None:
+        for key, group in self.cluster.world.view.gangs._groups.items():
+            together = group.planned.keys() | group.running("")
+            assert not group.planned or len(together) >= GANGS[key.partition("/")[2]], f"gang {key}"
+
     def _half_placed(self, gang: str) -> bool:
         """Whether pods with a GPU run without the others; who asks for none is bound without a question to us."""
         bound = [pod for pod in self.cluster.running().values() if self._gang_of(pod) == gang]
         return any(map(_asks, bound)) and len(bound) < GANGS[gang]
 
 
-def _pod(name: str, uid: str, *, gpus: int | None, **asked: Any) -> dict[str, Any]:
+def _pod(
+    name: str, uid: str, *, gpus: int | None, beside: list[tuple[str, int]], **asked: Any
+) -> dict[str, Any]:
     made = pod_object(name, uid=uid, **asked)
+    spec = made["spec"]
     if gpus is not None:
-        made["spec"]["containers"][0]["resources"]["limits"][names.GPU_WHOLE] = gpus
+        spec["containers"][0]["resources"]["limits"][names.GPU_WHOLE] = gpus
+    for number, (kind, mem) in enumerate(beside):
+        limits = dict(spec["containers"][0]["resources"]["limits"]) | {names.GPU_MEM: mem}
+        container = {"name": f"{kind}-{number}", "resources": {"limits": limits}}
+        if kind == "sidecar":
+            container["restartPolicy"] = "Always"
+        spec.setdefault("containers" if kind == "app" else "initContainers", []).append(container)
     return made
 
 
@@ -352,7 +403,7 @@ def _asks(pod: dict[str, Any]) -> bool:
 
 
 @pytest.mark.timeout(900)
-class TestWhole(WholeMachine.TestCase):  # type: ignore[name-defined,misc]
-    """10,000 steps."""
-
-    settings = machine
+def test_nobody_is_given_what_another_has_whatever_happens() -> None:
+    WholeMachine.steps = 0
+    while WholeMachine.steps < STEPS:
+        run_state_machine_as_test(WholeMachine, settings=machine)  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpushare.kube.errors import ApiError
 from gpushare.ledger import Ledger
-from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.disruption import DisruptionBudget
 from gpushare.model.objects import ObjectReference, Pod, decode_pod
 from gpushare.model.quantity import MemoryUnit
@@ -186,11 +186,17 @@ def gpu_node(name: str, *sizes_mib: int, mode: NodeMode = NodeMode.SHARE) -> Nod
 class World:
     """Everything of one scheduler but its sockets."""
 
-    def __init__(self, api: Api | None = None, clock: TurnedClock | None = None) -> None:
+    def __init__(
+        self,
+        api: Api | None = None,
+        clock: TurnedClock | None = None,
+        *,
+        policy: Placement = Placement.BINPACK,
+    ) -> None:
         self.api = api or Api()
         self.clock = clock or TurnedClock()
         self.events = Recorded()
-        self.ledger = Ledger()
+        self.ledger = Ledger(node_policy=policy)
         self.reservations = Reservations(15.0)
         self.view = ClusterView(self.ledger, self.events, self.reservations.end)
         self.decisions = Decisions(self.view, self.clock)

@@ -7,7 +7,7 @@ const WIDTH = 560, HEIGHT = 150, LEFT = 40, BOTTOM = 22, TOP = 10, RIGHT = 8;
 /** `series`: [{name, colour, values}] beside `times` (s); values may be null. `format` writes a value. */
 export function lines(title, times, series, { format, most, note }) {
   const known = series.flatMap((one) => one.values.filter((value) => value !== null));
-  const top = most ?? nice(Math.max(1, ...known.slice(-20000)));
+  const top = most ?? nice(Math.max(2, ...known.slice(-20000)));
   const from = times[0] ?? 0, until = Math.max(times.at(-1) ?? 1, from + 1);
   const x = (time) => LEFT + ((WIDTH - LEFT - RIGHT) * (time - from)) / (until - from);
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - Math.min(value / top, 1));
@@ -67,5 +67,5 @@ function nearest(times, time) {
 
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 4, 5, 10].map((step) => step * power).find((step) => step >= value);
+  return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value);
 }

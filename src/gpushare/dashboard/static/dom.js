@@ -27,7 +27,7 @@ export function gib(mib) {
   if (mib === UNKNOWN) return DASH;
   const value = mib / 1024;
   if (value >= 10240) return `${whole.format(Math.round(value / 102.4) / 10)} TiB`;
-  return `${value >= 100 || Number.isInteger(value) ? whole.format(Math.round(value)) : value.toFixed(1)} GiB`;
+  return `${value >= 100 ? whole.format(Math.round(value)) : Math.round(value * 10) / 10} GiB`;
 }
 export const share = (part, all) => (part === UNKNOWN || !all ? UNKNOWN : (100 * part) / all);
 export function percent(value) {

@@ -24,6 +24,12 @@ export async function logOut() {
   await ask("logout", { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
 }
 
+/** Bytes of what was compressed and written as base64. */
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+}
+
 /** Keeps a store up to date. Tells "state" (live, lost, out) with what to say. */
 export class Link extends EventTarget {
   constructor(store) {
@@ -54,11 +60,16 @@ export class Link extends EventTarget {
   listen() {
     this.source?.close();
     const source = (this.source = new EventSource(`api/events?last=${encodeURIComponent(this.store.id)}`));
+    let behind = null; // what comes while a snapshot is unpacked
     const heard = (handle) => (event) => {
       if (source !== this.source) return;
       this.alive();
-      if (event.lastEventId) this.store.id = event.lastEventId;
-      if (handle) handle(JSON.parse(event.data));
+      const take = () => {
+        if (event.lastEventId) this.store.id = event.lastEventId;
+        handle?.(JSON.parse(event.data));
+      };
+      if (behind) behind.push(take);
+      else take();
     };
     source.addEventListener("open", heard(null));
     source.addEventListener("alive", heard(null));
@@ -70,7 +81,21 @@ export class Link extends EventTarget {
     }));
     source.addEventListener("sample", heard((row) => this.store.addSample(row)));
     source.addEventListener("waiting", heard((waiting) => this.store.setWaiting(waiting)));
-    source.addEventListener("reset", heard(() => { source.close(); this.start(); }));
+    // Who answers now numbers otherwise, or has forgotten what was missed: it sends everything.
+    source.addEventListener("snapshot", async (event) => {
+      if (source !== this.source) return;
+      this.alive();
+      behind = [];
+      try {
+        const buffer = await unpacked(event.data);
+        if (source !== this.source) return;
+        this.store.load(buffer);
+        behind.forEach((take) => take());
+        behind = null;
+      } catch {
+        if (source === this.source) this.lost("the server sent what cannot be read", true);
+      }
+    });
     source.addEventListener("error", () => source === this.source && this.lost("the connection was lost", false));
     this.alive();
   }

@@ -1,6 +1,6 @@
 // Starts the page: the store, the link to the server, and the view that the address names.
 
-import { h, to } from "./dom.js";
+import { h } from "./dom.js";
 import { Link, logIn } from "./link.js";
 import { overview } from "./overview.js";
 import { fragmentationView, gpuView, historyView, nodeView, nodesView, podView, waitingView } from "./pages.js";
@@ -22,7 +22,7 @@ function viewOf(hash) {
   if (kind === "waiting") return ["waiting", () => waitingView(store)];
   if (kind === "fragmentation") return ["fragmentation", () => fragmentationView(store)];
   if (kind === "history") return ["history", () => historyView(store)];
-  if (kind === "node" && a && b === "gpu" && c) return ["overview", () => gpuView(store, a, c), to.node(a)];
+  if (kind === "node" && a && b === "gpu" && c) return ["overview", () => gpuView(store, a, c)];
   if (kind === "node" && a) return ["overview", () => nodeView(store, a)];
   if (kind === "pod" && a && b) return ["overview", () => podView(store, `${a}/${b}`)];
   return ["overview", () => ({ title: "Not found", element: h("div", { class: "view" }, h("p", { class: "note bad" }, "There is no such view. ", h("a", { href: "#/" }, "To the overview"))), mount() {}, unmount() {} })];
@@ -49,7 +49,8 @@ function show(focus) {
 }
 
 function up() {
-  const [, , above] = viewOf(location.hash);
+  // As the line of links above the view says.
+  const above = [...main.querySelectorAll(".crumbs a")].at(-1)?.getAttribute("href");
   if (location.hash.replace(/^#\/?/, "")) location.hash = above ?? "#/";
 }
 
@@ -58,7 +59,7 @@ async function begin() {
   if (given) {
     // A link with the token in it, as the playground prints: it goes to no server by itself, and not into the history.
     history.replaceState(null, "", "#/");
-    await logIn(decodeURIComponent(given[1])).catch(() => undefined);
+    await logIn(decoded(given[1])).catch((error) => askForToken.why(error));
   }
   await link.start();
 }

@@ -22,7 +22,7 @@ function tiles(store) {
     tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : `${gib(sum.used_mib)}${sum.told_gpus < sum.gpus ? `, told by ${count(sum.told_gpus)} GPU${sum.told_gpus === 1 ? "" : "s"}` : ""}`, used === UNKNOWN ? 0 : used),
     tile("Compute given", percent(core), "of all GPUs", core),
     tile("Pods", count(sum.pods), "hold a share"),
-    tile("Waiting", count(sum.waiting), sum.waiting ? "see why" : "nobody"),
+    tile("Waiting", count(sum.waiting), sum.waiting ? h("a", { href: "#/waiting" }, "see why") : "nobody"),
   ];
 }
 

@@ -81,7 +81,7 @@ function gpuCard(node, gpu, alone) {
       h("span", { class: "quiet model" }, gpu.model || "GPU")),
     gpu.reason && h("p", { class: "note bad" }, gpu.reason),
     bar(gpu),
-    h("dl", { class: "facts" },
+    h("dl", { class: alone ? "facts wide" : "facts" },
       fact("Memory given", `${gib(gpu.given_mib)} of ${gib(gpu.total_mib)}`), fact("Memory used", gib(gpu.used_mib)),
       fact("Compute given", node.gives_core ? percent(gpu.given_core) : "not shared"), fact("Compute used", percent(gpu.busy_percent)),
       gpu.foreign_mib > 0 && fact("From outside", gib(gpu.foreign_mib)),
@@ -126,7 +126,7 @@ export function gpuView(store, name, index) {
 
 export function podView(store, key) {
   const view = asked(key, `api/pod?key=${encodeURIComponent(key)}`, (pod) => [
-    pod.node && trail([["Cluster", "#/"], [pod.node, to.node(pod.node)], ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].index}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
+    trail([["Cluster", "#/"], ...(pod.node ? [[pod.node, to.node(pod.node)]] : [["Waiting", "#/waiting"]]), ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].index}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
     h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "ending" : "placed", pod.leaving ? "warn" : "good") : badge("waiting", "warn")),
     pod.problem && h("p", { class: "note bad" }, pod.problem),
     pod.untold && h("p", { class: "note" }, `What is really used is not known: ${pod.untold}.`),
@@ -148,7 +148,7 @@ function why(key) {
   const place = h("div", { class: "body" });
   askJson("api/waiting").then((line) => {
     const one = line.pods.find((pod) => pod.key === key);
-    place.append(h("section", { class: "card" }, h("h2", null, "Why it waits"),
+    place.prepend(h("section", { class: "card" }, h("h2", null, "Why it waits"),
       line.problem ? h("p", { class: "note warn" }, line.problem) : one ? [h("p", null, one.reason || "The scheduler has not looked at it yet."), one.remedy && h("p", { class: "remedy" }, h("b", null, "What would let it fit: "), one.remedy)] : h("p", { class: "quiet" }, "The scheduler has no word on it yet.")));
   }).catch(() => undefined);
   // Asked for only when it is opened: of a large cluster it is long.
@@ -177,6 +177,9 @@ function recordOf(record) {
   return found;
 }
 
+/** What a pod asks for, broken between resources alone. */
+const asksOf = (text) => h("span", { class: "asks" }, text.split(", ").map((one, at, all) => [h("span", { class: "short" }, at < all.length - 1 ? `${one},` : one), " "]));
+
 export function waitingView(store) {
   return asked("Waiting", "api/waiting", (line) => [
     h("div", { class: "head" }, h("h1", null, "Pods that wait"), badge(count(line.count), line.count ? "warn" : "good"), line.told_by && h("span", { class: "quiet" }, `told by ${line.told_by}`)),
@@ -184,7 +187,7 @@ export function waitingView(store) {
     Object.keys(line.by_category).length > 0 && h("ul", { class: "chips" }, Object.entries(line.by_category).sort((a, b) => b[1] - a[1]).map(([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h("b", null, count(pods))))),
     h("section", { class: "card" },
       table([{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would let it fit" }],
-        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), h("span", { class: "short" }, pod.asks), h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
+        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), asksOf(pod.asks), h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
         { empty: line.problem ? null : "No pod waits for a GPU.", label: "Pods that wait" }),
       line.count > line.pods.length && h("p", { class: "quiet" }, `And ${count(line.count - line.pods.length)} more.`)),
   ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });
@@ -196,7 +199,7 @@ export function fragmentationView(store) {
     return [
       h("div", { class: "head" }, h("h1", null, "Fragmentation")),
       h("dl", { class: "tiles" }, [["Free", gib(report.free_mib), `on ${count(report.free_gpus)} GPUs`], ["Largest piece", gib(report.largest_mib), "on one GPU"],
-        ["Of no use", percent(lost), `${gib(report.fragments_mib)} that pods like those that come could not use`]].map(([name, value, note]) => h("div", { class: "tile" }, h("dt", null, name), h("dd", null, h("b", null, value), h("span", { class: "quiet" }, note))))),
+        ["Of no use", percent(lost), `${gib(report.fragments_mib)} in pieces that the pods that come cannot use`]].map(([name, value, note]) => h("div", { class: "tile" }, h("dt", null, name), h("dd", null, h("b", null, value), h("span", { class: "quiet" }, note))))),
       h("section", { class: "card" }, h("h2", null, "What is free, in one piece"),
         table([{ text: "At least" }, { text: "GPUs" }, number("GPUs"), number("Pods of that size that fit")].map((head, at) => (at === 1 ? { text: "Share" } : head)),
           report.pieces.map((piece) => [gib(piece.mib), h("div", { class: "meter wide", role: "img", "aria-label": `${piece.gpus} GPUs` }, h("i", { style: { width: `${(100 * piece.gpus) / most}%` } })), count(piece.gpus), count(piece.pods)]), { label: "Free pieces" })),

@@ -1,7 +1,7 @@
 // What is around every view: the bar, themes, keys, login, and the word that the connection is lost.
 
 import { h } from "./dom.js";
-import { logIn, logOut } from "./link.js";
+import { LoggedOut, logIn, logOut } from "./link.js";
 
 const byId = (id) => document.getElementById(id);
 const THEME = "gpushare-theme";
@@ -47,6 +47,7 @@ export function keys({ turnTheme, view, up }) {
 
 export function login(then) {
   const dialog = byId("login"), field = byId("token"), wrong = byId("login-wrong"), send = byId("login-send");
+  const say = (error) => (wrong.textContent = error instanceof LoggedOut ? "That is not the token." : error.status ? error.message : "The server does not answer.");
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   byId("login-form").addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -58,13 +59,15 @@ export function login(then) {
       dialog.close();
       then();
     } catch (error) {
-      wrong.textContent = error.name === "LoggedOut" || error.message === "log in first" ? "That is not the token." : error.message || "The server does not answer.";
+      say(error);
       field.select();
     }
     send.disabled = false;
   });
   byId("logout").addEventListener("click", async () => { await logOut().catch(() => undefined); location.reload(); });
-  return () => { if (!dialog.open) { dialog.showModal(); field.focus(); } };
+  const ask = () => { if (!dialog.open) { dialog.showModal(); field.focus(); } };
+  ask.why = say;
+  return ask;
 }
 
 /** Shows how the connection fares. */

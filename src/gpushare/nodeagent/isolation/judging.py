@@ -24,12 +24,20 @@ FOREIGN_LOOKS: Final = 3
 
 
 class GpuProcess(NamedTuple):
-    """One process on a GPU (UUID). ``mib`` and ``sm_percent`` are -1 where the driver does not tell."""
+    """One process on a GPU (UUID). ``mib`` and what is in percent of the GPU's time are -1 where the driver does not tell.
+
+    ``kind`` says what it does there as nvidia-smi does: ``C`` for compute, ``G`` for graphics, ``M`` through MPS, or several (``C+G``).
+    """
 
     gpu: str
     pid: int
     mib: int
     sm_percent: int = -1
+    kind: str = ""
+    copy_percent: int = -1
+    """How much of the time it has the GPU's memory read or written."""
+    encode_percent: int = -1
+    decode_percent: int = -1
 
 
 class Holder(NamedTuple):

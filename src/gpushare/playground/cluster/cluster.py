@@ -181,6 +181,7 @@ class Cluster:
         await self._until(ready, "the dashboard does not get ready", "dashboard")
         address = f"{LOOPBACK}:{port_file.read_text().strip()}"
         part.arguments[-1] = address  # started again, it must be where pages look for it
+        self._targets.add(address, "gpushare-dashboard")
         self.dashboard_url = f"http://{address}/#token={token}"
 
     def _add_node(self, node: NodeDescription, figures_at: str) -> None:
@@ -204,7 +205,7 @@ class Cluster:
         agent += ["--metrics-listen", figures_at]
         with (self.state / "agents").open("a") as agents:
             agents.write(f"{node.name} {figures_at}\n")
-        self._targets.add(figures_at, "gpushare-node-agent", node=node.name)
+        self._targets.add(figures_at, "gpushare-node-agent", "/metrics/dcgm", node=node.name)
         if self._isolation is not None:
             agent += ["--isolation", "auto", "--isolation-dir", str(root / "isolation" / "containers")]
             agent += ["--isolation-library-dir", str(self.state / "isolation")]

@@ -15,9 +15,13 @@ class Targets:
         self.path = state / FILE
         self._groups: list[dict[str, object]] = []
 
-    def add(self, address: str, job: str, **labels: str) -> None:
-        """``http://ADDRESS/metrics`` is there from now on."""
+    def add(self, address: str, job: str, *more: str, **labels: str) -> None:
+        """``http://ADDRESS/metrics`` is there from now on, and so are the pages ``more``, by their paths."""
         self._groups.append({"targets": [address], "labels": {"job": job, **labels}})
+        for path in more:
+            # With a label of its own, as in the chart's PodMonitor: else both pages would write into one series "up".
+            told = {"__metrics_path__": path, "metrics_path": path}
+            self._groups.append({"targets": [address], "labels": {"job": job, **labels, **told}})
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(self._groups, indent=1) + "\n")
         os.replace(new, self.path)

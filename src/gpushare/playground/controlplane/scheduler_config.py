@@ -47,7 +47,7 @@ def with_extender(
         "preemptVerb": "preempt",
         "weight": 5,
         "nodeCacheCapable": True,
-        "httpTimeout": "5s",
+        "httpTimeout": "10s",
     }
     if resources:
         extender["managedResources"] = [{"name": name} for name in resources]

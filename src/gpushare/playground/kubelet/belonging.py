@@ -1,4 +1,4 @@
-"""Tells whose a process is: ``ROOT/proc/PID/cgroup``, in the kernel's words for a container's processes.
+"""Tells whose a process is: ``ROOT/proc/PID/cgroup``, in the kernel's words for a container's processes; ``comm`` beside it is its name.
 
 Containers here are in no cgroup of their own, so what a node agent reads in ``/proc`` on a real node is written here.
 Whose a process is follows from its ancestors: a container's shim inherits whatever its program leaves behind, and a
@@ -70,5 +70,8 @@ class Told:
             new = self._folder / f".{pid}"
             new.mkdir(exist_ok=True)
             (new / "cgroup").write_text(wanted[pid])
+            with suppress(FileExistsError):
+                # Its name, as it is when somebody looks: a program that is started by another has that one's first.
+                (new / "comm").symlink_to(PROC / str(pid) / "comm")
             new.rename(self._folder / str(pid))
             self._told[pid] = wanted[pid]

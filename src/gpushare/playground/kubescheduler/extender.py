@@ -28,7 +28,7 @@ class ExtenderSettings:
 
     url_prefix: str
     weight: int = 5
-    http_timeout_s: float = 5.0
+    http_timeout_s: float = 10.0
     managed_resources: frozenset[str] = frozenset()
     """It is asked about pods that name one of these; none: about all."""
     filter_verb: str = "filter"

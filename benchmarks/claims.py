@@ -1,0 +1,97 @@
+"""Whom a pod may have ended for its elastic quota's sake, over 5,000 nodes of eight GPUs with 56 pods each.
+
+The ledger alone, as in ``benchmarks.in_use``: a quota takes back within its ``min`` what another one borrowed. Usage: ``python -m
+benchmarks.claims [--quick]``.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import msgspec
+
+from benchmarks.api_server import GPUS_PER_NODE, node_name
+from benchmarks.in_use import PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, times_ms
+from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from
+from gpushare.model import names
+from gpushare.model.quota_tree import decode_quota_tree
+from gpushare.scheduler.view import ClusterView
+
+#: Units that the pod asks for that takes back; its quota has no pods yet.
+ASKED = 40
+#: Quotas beside the two, as many as a cluster of this size may have.
+OTHERS = 98
+
+
+def lent(nodes: int, taken_min: int) -> Callable[[ClusterView], None]:
+    """A tree of a hundred quotas: ``default`` is owed, ``other`` has ``taken_min`` units for sure and all else borrowed;
+    ``ns-0`` has nothing that is not its own."""
+
+    def written(view: ClusterView) -> None:
+        all_units = nodes * GPUS_PER_NODE * PODS_PER_GPU * UNITS
+        leaves = [
+            {"name": "owed", "namespaces": ["default"], "min": {names.GPU_MEM: 1000}},
+            {"name": "took", "namespaces": ["other"], "min": {names.GPU_MEM: taken_min}},
+            *(
+                {
+                    "name": f"team-{number}",
+                    "namespaces": [f"ns-{number}"],
+                    "min": {names.GPU_MEM: 0 if number else all_units},
+                }
+                for number in range(OTHERS)
+            ),
+        ]
+        most = {names.GPU_MEM: 3 * all_units}
+        root = {"name": "root", "min": most, "max": most, "children": leaves}
+        tree = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
+        view.quotas.upsert(decode_quota_tree(msgspec.json.encode(tree)))
+        view.quotas.synced()
+        assert view.quotas.in_use
+
+    return written
+
+
+def _plans(view: ClusterView, all_names: list[str]) -> Callable[[int], Plan | None]:
+    """One plan after another, each beginning at other nodes."""
+    request, uid = asks(ASKED), "waits"
+    amounts = {names.GPU_MEM: 1000 * ASKED}
+
+    def plan(number: int) -> Plan | None:
+        claim = view.quotas.claim(uid, f"default/{uid}", amounts)
+        turned = sequence_from(all_names, number * (MOST_TRIED_BY_RULE // 2 - 1))
+        rank, reach = view.lesser(0, (), claim), view.reach(0, claim)
+        return view.ledger.plan(request, turned, rank, rule=claim, priority=reach)
+
+    return plan
+
+
+def claims(nodes: int, calls: int) -> Figures:
+    """Where every pod may go, where few may, where all seem to and too little would be left, and where none may."""
+    found: Figures = {}
+    all_names = [node_name(number) for number in range(nodes)]
+    units = nodes * GPUS_PER_NODE * PODS_PER_GPU * UNITS
+    few = 97
+    for scene, whose, taken_min in (
+        ("everywhere", lambda number, pod: "other", 0),
+        ("on_few", lambda number, pod: "other" if number % few == 0 else "ns-0", 0),
+        ("nearly", lambda number, pod: "other", units - ASKED // 2),
+        ("nowhere", lambda number, pod: "other", units),
+    ):
+        view = cluster(nodes, lambda number, pod: 0, namespace_of=whose)
+        lent(nodes, taken_min)(view)
+        plans = _plans(view, all_names)
+        assert (plans(0) is not None) == (scene in ("everywhere", "on_few"))
+        found[f"preemption_claim_p99_ms_{nodes}_{scene}"] = (p99(times_ms(calls, plans)), "ms")
+    return found
+
+
+def measure(quick: bool = False) -> Figures:
+    """Every figure of what a claim costs."""
+    nodes, calls = (500, 60) if quick else (5000, 300)
+    return claims(nodes, calls)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="small and fast, for a look")
+    for name, (value, unit) in measure(parser.parse_args().quick).items():
+        print(f"{name:<44} {value:10.3f} {unit}", flush=True)

@@ -1,0 +1,122 @@
+"""How long the dashboard takes to ask 5,000 node agents what is really used, and what that costs it.
+
+Each agent has an address of its own on loopback, so nothing is asked over a connection that is there already, and answers as the
+product's own does with eight GPUs and a pod on each. A page listens meanwhile. The round ends when the figures of every GPU are told; what it
+costs are the seconds that the dashboard's process computed in that time.
+"""
+
+import asyncio
+import json
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import aiohttp
+
+from benchmarks.api_server import Cluster, described_node, node_name
+from benchmarks.dashboard_page import GPU_MIB, TOKEN, served, type_of_figures
+from gpushare.model.quantity import MemoryUnit
+
+NODES = 5000
+_LAST_S = 600.0
+_GPU_LINES = 14
+_CONTAINER_LINES = 10
+
+
+def measure(quick: bool) -> type_of_figures:
+    """Figure → value and unit."""
+    return asyncio.run(_measure(200 if quick else NODES))
+
+
+async def _measure(nodes: int) -> type_of_figures:
+    answers = [_answer(number) for number in range(nodes)]
+    server = await asyncio.start_server(
+        lambda reader, writer: _serve(answers, reader, writer), "0.0.0.0", 0, backlog=256
+    )
+    port = server.sockets[0].getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        agents = Path(folder) / "agents"
+        agents.write_text(
+            "".join(f"{node_name(number)} {_address(number)}:{port}\n" for number in range(nodes))
+        )
+        cluster = Cluster(nodes, 8 * nodes, 0, 3, GPU_MIB, MemoryUnit.GIB)
+        async with (
+            served(cluster, "--agents-file", str(agents)) as (url, process),
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http,
+        ):
+            began_s, cost_s = time.monotonic(), _computed_s(process.pid)
+            async with (
+                asyncio.timeout(_LAST_S),
+                http.get(f"{url}api/events", read_bufsize=1 << 24, timeout=aiohttp.ClientTimeout()) as news,
+            ):
+                async for line in news.content:
+                    told = json.loads(line[6:]) if line.startswith(b'data: {"') else {}
+                    # Totals are a row; the figure before the last counts GPUs of which an agent tells.
+                    if told.get("totals", [0, 0])[-2] == 8 * nodes:
+                        break
+            files = _open_files(process.pid)
+            took_s, cost_s = time.monotonic() - began_s, _computed_s(process.pid) - cost_s
+    server.close()
+    return {
+        f"dashboard_round_s_{NODES}": (took_s, "s"),
+        f"dashboard_round_computed_s_{NODES}": (cost_s, "s"),
+        "dashboard_round_open_files": (float(files), "files"),
+        "dashboard_agent_answer_kb": (len(answers[0]) / 1000, "kB"),
+    }
+
+
+async def _serve(answers: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while await reader.readuntil(b"\r\n\r\n"):
+            high, middle, low = map(int, writer.get_extra_info("sockname")[0].split(".")[1:])
+            writer.write(answers[(high - 1 << 16) + (middle << 8) + low - 1])
+            await writer.drain()
+    except (asyncio.IncompleteReadError, OSError):
+        pass
+    finally:
+        writer.close()
+
+
+def _address(number: int) -> str:
+    number += 1
+    return f"127.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
+
+
+def _answer(number: int) -> bytes:
+    """What a node's agent says: the lines that the dashboard reads, and as many others as come with them."""
+    lines = []
+    for device in described_node(number, GPU_MIB, MemoryUnit.GIB).devices:
+        ours = f'node="{node_name(number)}",gpu="{device.index}",UUID="{device.uuid}"'
+        lines += [
+            f"gpushare_gpu_memory_used_bytes{{{ours}}} 2147483648",
+            f"gpushare_gpu_utilization_ratio{{{ours}}} 0.37",
+        ]
+        dcgm = (
+            f'gpu="{device.index}",UUID="{device.uuid}",pci_bus_id="00000000:3B:00.0",device="nvidia{device.index}",'
+            f'modelName="NVIDIA A100-SXM4-80GB",Hostname="{node_name(number)}"'
+        )
+        lines += [f"DCGM_FI_DEV_MEM_COPY_UTIL{{{dcgm}}} 3"] * (_GPU_LINES - 2)
+        whose = f'pod="default/pod-{device.index}",container="main",gpu="{device.uuid}"'
+        lines += [
+            f"gpushare_nodeagent_container_used_mebibytes{{{whose}}} 2048",
+            f"gpushare_nodeagent_container_sm_percent{{{whose}}} 37",
+        ]
+        lines += [
+            f'gpushare_container_memory_given_bytes{{namespace="default",{whose},node="{node_name(number)}"}} 3221225472'
+        ] * (_CONTAINER_LINES - 2)
+    body = "\n".join(lines).encode() + b"\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
+def _open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def _computed_s(pid: int) -> float:
+    """Seconds of processors that the process has used."""
+    text = Path(f"/proc/{pid}/stat").read_text()
+    user, system = re.sub(r"^.*\) ", "", text).split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

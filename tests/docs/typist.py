@@ -1,0 +1,112 @@
+"""Who types a page's commands, and holds what comes out against what the page shows."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from documentation.blocks import Block, Command, Page, fill
+from documentation.expecting import matches
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+
+#: Commands that only look: they are typed again until what comes out is what the page shows.
+_LOOKS: Final = re.compile(
+    r"^(kubectl( -n \S+| --namespace[= ]\S+)? (get|describe|inspect|logs|exec|events|top|auth)\b"
+    r"|gpushare doctor\b|curl |cat |grep )"
+)
+_COMMAND_S: Final = 90.0
+_INTERRUPTED_S: Final = 30.0
+_STATE_S: Final = 20.0
+_AGAIN_S: Final = 0.2
+
+Words = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Typist:
+    """Types into ``folder`` (``make`` into the checkout's), with ``environment``; ``command_s`` bounds each command."""
+
+    environment: Mapping[str, str]
+    folder: Path
+    command_s: float = _COMMAND_S
+
+    async def follow(
+        self, page: Page, block: Block, words: Words = (), more: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """Type a block with what is to be typed before it; what is wrong, a text each. ``words`` win over the page's, ``more`` over the environment."""
+        filled = (*words, *block.words)
+        for text in block.first:
+            code, out = await self.run(fill(text, filled), more)
+            assert code == 0, f"{page.name}:{block.line}: before it $ {text}\n{out}"
+        typed = [await self.type(page, command, filled, more) for command in page.commands(block)]
+        return [one for one in typed if one]
+
+    async def type(
+        self, page: Page, command: Command, words: Words, more: Mapping[str, str] | None = None
+    ) -> str:
+        """Type a command as a reader does; what is wrong when something else comes out than the page shows, else empty."""
+        text = fill(command.text, words)
+        # What a shell makes of words, a page's output has as it comes out.
+        told = tuple((name, Template(value).safe_substitute(self.environment)) for name, value in words)
+        expected = tuple(fill(line, told) for line in command.expected)
+        deadline_s = time.monotonic() + _STATE_S
+        while True:
+            code, out = await self.run(text, more, command.until)
+            good = matches(expected, out) if expected else command.code is not None or code == 0
+            good = good and command.code in (None, code)
+            if good or not _LOOKS.match(text) or time.monotonic() > deadline_s:
+                break
+            await _pause()
+        said = "" if command.code is None else f"(exit code {command.code}, not {code})"
+        shown = "\n".join(expected) or said or f"(exit code 0, not {code})"
+        wrong = (
+            f"{page.name}:{command.line}: $ {text}\n--- the page shows {said}\n{shown}\n--- came out\n{out}"
+        )
+        return "" if good else wrong
+
+    async def run(self, text: str, more: Mapping[str, str] | None = None, until: str = "") -> tuple[int, str]:
+        """Exit code, and stdout and stderr as a terminal shows them. One that goes on is interrupted at the text ``until``, and ends with 0 then."""
+        process = await asyncio.create_subprocess_exec(
+            # Whoever started the tests in the background may have had interrupts ignored, and that is inherited.
+            *("env", "--default-signal=INT", "bash", "-o", "pipefail", "-c", text),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**self.environment, **(more or {})},
+            cwd=PROJECT if text.startswith("make ") else self.folder,
+            start_new_session=True,
+        )
+        assert process.stdout
+        out = b""
+        try:
+            async with asyncio.timeout(self.command_s) as bound:
+                while read := await process.stdout.read(65536):
+                    out += read
+                    if until and until.encode() in out:
+                        os.killpg(process.pid, signal.SIGINT)
+                        bound.reschedule(asyncio.get_running_loop().time() + _INTERRUPTED_S)
+                        out += await process.stdout.read()
+                        await process.wait()
+                        return 0, out.decode(errors="replace")
+                code = await process.wait()
+        except TimeoutError:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            return -1, f"{out.decode(errors='replace')}\n(no end after {self.command_s:.0f} s)"
+        if until:
+            return -1, f"{out.decode(errors='replace')}\n(it ended, without the text {until!r})"
+        return code, out.decode(errors="replace")
+
+
+async def _pause() -> None:
+    """Nothing announces what a command would print: it is asked again a moment later."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), _AGAIN_S)

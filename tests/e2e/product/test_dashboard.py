@@ -1,0 +1,292 @@
+"""The dashboard on a real cluster, through the real API server's proxy: who gets in, what comes through, what a browser shows."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import Page, expect
+
+from gpushare.dashboard import assets
+from tests.e2e.cluster import Cluster
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.audit import Right, calls
+from tests.e2e.product.product import MODES, NAMESPACE, SCHEDULER, Product, gpu_pod
+from tests.e2e.product.proxied import News, Proxied, kubectl_proxy, pod_path, service_path
+from tests.integration.dashboard.bed import Look, browser
+
+SERVICE: Final = "gpushare-dashboard"
+PORT: Final = 9453
+GPUS: Final = 6
+#: As docs/guide/dashboard.md gives it to people who may look and nothing else.
+VIEWER: Final = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "Role",
+    "metadata": {"name": "gpushare-dashboard-viewer", "namespace": NAMESPACE},
+    "rules": [
+        {
+            "apiGroups": [""],
+            "resources": ["services/proxy"],
+            "resourceNames": [f"{SERVICE}:http"],
+            "verbs": ["get", "create"],
+        }
+    ],
+}
+
+
+@dataclass
+class Dashboard:
+    """The installed dashboard, and ``kubectl proxy`` before it."""
+
+    product: Product
+    token: str
+    port: int
+
+    @property
+    def service(self) -> Proxied:
+        """Whichever replica answers."""
+        return Proxied(self.port, service_path(SERVICE, "http"))
+
+    def replicas(self) -> list[Proxied]:
+        """Each of them, logged in."""
+        found = [
+            Proxied(self.port, pod_path(pod["metadata"]["name"], PORT))
+            for pod in self.product.pods(f"app.kubernetes.io/name={SCHEDULER}", NAMESPACE)
+            if "deletionTimestamp" not in pod["metadata"]
+        ]
+        for one in found:
+            self.log_in(one)
+        return found
+
+    def log_in(self, at: Proxied) -> str:
+        """Give the token; the cookie goes with what is asked from then on."""
+        answer = at.ask("login", {"token": self.token})
+        assert answer.status == 204, answer
+        at.headers["cookie"] = answer.headers["set-cookie"].partition(";")[0]
+        return answer.headers["set-cookie"]
+
+
+@pytest.fixture(scope="module")
+def switched_on(installed: Product) -> Iterator[Dashboard]:
+    """Switched on as the guide says, and off again."""
+    installed.kubectl(
+        *("-n", NAMESPACE, "create", "secret", "generic", SERVICE),
+        "--from-literal=token=0123456789abcdef-of-this-cluster",
+    )
+    installed.upgrade(
+        SCHEDULER, "--reuse-values", "--set", f"dashboard.enabled=true,dashboard.tokenSecret={SERVICE}"
+    )
+    secret = installed.json("-n", NAMESPACE, "get", "secret", SERVICE)
+    try:
+        with kubectl_proxy(installed) as port:
+            yield Dashboard(installed, base64.b64decode(secret["data"]["token"]).decode(), port)
+    finally:
+        installed.upgrade(SCHEDULER, "--reuse-values", "--set", "dashboard.enabled=false")
+        installed.kubectl("-n", NAMESPACE, "delete", "secret", SERVICE)
+
+
+@pytest.fixture
+def dashboard(switched_on: Dashboard, product: Product) -> Dashboard:
+    """The same, with no pods of other tests."""
+    return switched_on
+
+
+def test_the_page_comes_through_whole_with_its_policy_and_names_nothing_outside_its_path(
+    dashboard: Dashboard,
+) -> None:
+    at = dashboard.service
+    for name, asset in assets.load().items():
+        came = at.ask(name.removeprefix("/"))
+        assert (came.status, came.headers["content-type"]) == (200, asset.kind.decode()), name
+        # The proxy writes a page's elements anew, and addresses in them that begin with a slash: there are none.
+        assert _addresses(came.body) == _addresses(asset.body), name
+        assert came.body == asset.body or name in ("/", assets.INDEX), name
+        policy = came.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'"), policy
+        assert "unsafe" not in policy
+        assert at.ask(name.removeprefix("/"), if_none_match=came.headers["etag"]).status == 304, name
+    assert not [one for one in _addresses(at.ask().body) if re.match(r"/|\w+:", one)]
+
+
+def _addresses(page: bytes) -> list[str]:
+    return re.findall(r"""(?:href|src)="([^"]*)""", page.decode())
+
+
+def test_only_who_may_use_the_proxy_and_knows_the_token_gets_in(dashboard: Dashboard) -> None:
+    at = dashboard.service
+    assert at.ask("api/snapshot").status == 401
+    assert at.ask("api/events").status == 401
+    assert at.ask("login", {"token": "not the token at all"}).status == 401
+    # The API server keeps this header to itself: it asks who the user is.
+    assert at.ask("api/snapshot", authorization=f"Bearer {dashboard.token}").status == 401
+    cookie = dashboard.log_in(at)
+    assert "HttpOnly; SameSite=Strict" in cookie
+    assert "Path" not in cookie
+    assert dashboard.token not in cookie
+    assert at.ask("api/snapshot").body[:4] == b"GPB1"
+    # The cookie of another token is worth nothing.
+    ends, _, signature = at.headers["cookie"].partition(".")
+    at.headers["cookie"] = f"{ends}.{signature[::-1]}"
+    assert at.ask("api/snapshot").status == 401
+
+    product = dashboard.product
+    with kubectl_proxy(product, "--as=viewer") as port:
+        viewer = Proxied(port, service_path(SERVICE, "http"))
+        refused = viewer.ask()
+        assert (refused.status, b"services/proxy" in refused.body) == (403, True)
+        product.apply(VIEWER)
+        binding = ("rolebinding", "gpushare-dashboard-viewer", "-n", NAMESPACE)
+        try:
+            product.kubectl("create", *binding, "--role=gpushare-dashboard-viewer", "--user=viewer")
+            wait_for("the role is known", lambda: viewer.ask().status == 200, timeout=20)
+            assert viewer.ask("api/snapshot").status == 401
+            dashboard.log_in(viewer)
+            assert viewer.ask("api/snapshot").status == 200
+            assert Proxied(port, f"/api/v1/namespaces/{NAMESPACE}/pods").ask().status == 403
+        finally:
+            product.kubectl("delete", *binding, "--ignore-not-found")
+            product.kubectl("delete", "role", "gpushare-dashboard-viewer", "-n", NAMESPACE)
+
+
+def test_every_replica_shows_what_real_pods_hold_and_why_one_waits(dashboard: Dashboard) -> None:
+    product, replicas = dashboard.product, dashboard.replicas()
+    assert len(replicas) == 2
+    product.apply(gpu_pod("seen", 3, labels={"app": "seen"}, node="cgpu-t4"), gpu_pod("too-large", 20))
+    product.running("app=seen")
+    reasons = set()
+    for at in replicas:
+
+        def shown(at: Proxied = at) -> Any:
+            told = json.loads(at.ask("api/pod?key=default/seen").body or b"{}")
+            return told if told.get("shares") and told["shares"][0]["containers"] else None
+
+        pod = wait_for("what the pod holds, and what it uses as its node's agent tells", shown, timeout=30)
+        (share,) = pod["shares"]
+        assert (pod["node"], share["units"], share["mib"]) == ("cgpu-t4", 3, 3072)
+        assert share["containers"][0]["used_mib"] >= 0
+
+        # One leads and knows; the other has to ask it.
+        def reason(at: Proxied = at) -> str:
+            line = json.loads(at.ask("api/waiting").body)
+            assert not line["problem"], line
+            return next((one["reason"] for one in line["pods"] if one["key"] == "default/too-large"), "")
+
+        reasons.add(wait_for("a reason", reason, timeout=30))
+        record = at.ask("api/decision?pod=default/too-large")
+        assert {one["node"] for one in json.loads(record.body)["nodes"]} == set(MODES)
+    (one,) = reasons
+    assert "the largest GPU has" in one
+
+
+def test_news_come_through_the_proxy_and_go_on_where_they_stopped(dashboard: Dashboard) -> None:
+    product, (first, second) = dashboard.product, dashboard.replicas()
+
+    def until(news: Iterator[News], pods: int) -> News:
+        for one in news:
+            told = json.loads(one.data) if one.event == "delta" else {}
+            # Totals are a row; its seventh figure counts pods.
+            if told.get("totals") and told["totals"][6] == pods:
+                return one
+        raise AssertionError("the stream has ended")
+
+    with first.listening("api/events") as news:
+        assert next(news).event == "snapshot"
+        product.apply(gpu_pod("one", 2, labels={"app": "one"}))
+        last = until(news, 1)
+    product.apply(gpu_pod("two", 2, labels={"app": "two"}))
+    product.running("app=two")
+    with first.listening("api/events", last_event_id=last.id) as news:
+        # What was missed, and not everything.
+        came = next(news)
+        assert (came.event, came.id.partition("-")[0]) != ("snapshot", "")
+        assert int(came.id.rpartition("-")[2]) == int(last.id.rpartition("-")[2]) + 1
+        if not (came.event == "delta" and json.loads(came.data).get("totals", [0] * 7)[6] == 2):
+            until(news, 2)
+    # Another replica counts otherwise: it gives everything, in the same stream.
+    with second.listening("api/events", last_event_id=last.id) as news:
+        assert next(news).event == "snapshot"
+
+
+async def test_a_browser_leads_from_the_cluster_to_the_pod(dashboard: Dashboard) -> None:
+    product, at = dashboard.product, dashboard.service
+    await asyncio.to_thread(product.apply, gpu_pod("seen", 3, labels={"app": "seen"}, node="cgpu-t4"))
+    with contextlib.ExitStack() as own:
+        port = own.enter_context(kubectl_proxy(product))
+        url = Proxied(port, at.path).url
+        async with browser() as window:
+            page = await window.new_page(viewport={"width": 1280, "height": 800})
+            look = Look(page, url)
+            await page.goto(url)
+            await page.get_by_label("Token").fill(dashboard.token)
+            await page.keyboard.press("Enter")
+            await look.state("Live")
+            await look.tile("GPUs", str(GPUS))
+            await look.tile("Pods", "1")
+            await look.tile("Memory used", "GiB")
+            [cookie] = await page.context.cookies()
+            assert cookie["path"].rstrip("/") == at.path.rstrip("/")
+            await through_the_cluster(page)
+            # One more is placed, and one waits: seen without a reload.
+            await asyncio.to_thread(product.apply, gpu_pod("second", 2), gpu_pod("too-large", 20))
+            await page.get_by_role("link", name="Overview", exact=True).click()
+            await look.tile("Pods", "2")
+            await look.tile("Waiting", "1")
+            await page.get_by_role("link", name=re.compile("^Waiting")).click()
+            row = page.get_by_role("row").filter(has_text="default/too-large")
+            await expect(row).to_contain_text("the largest GPU has")
+            # The proxy ends, as with a laptop that is shut: the page says so, and goes on when there is one again.
+            own.close()
+            await look.state("Connection lost")
+            await asyncio.to_thread(product.kubectl, "delete", "pod", "second", "--grace-period=1")
+            own.enter_context(kubectl_proxy(product, port=port))
+            await look.state("Live")
+            await page.get_by_role("link", name="Overview", exact=True).click()
+            await look.tile("Pods", "1")
+            assert look.bad == []
+
+
+async def through_the_cluster(page: Page) -> None:
+    """Cluster, node, GPU, pod: by clicks."""
+    label = await page.locator("canvas").get_attribute("aria-label")
+    assert label == f"Heat map: Memory given, {GPUS} GPUs of {len(MODES)} nodes"
+    await page.locator("canvas").click(position={"x": 20, "y": 40})
+    await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
+    await page.get_by_role("navigation", name="Where this is").get_by_role("link", name="cgpu-t4").click()
+    await expect(page.get_by_role("heading", name="cgpu-t4")).to_be_visible()
+    await page.get_by_role("link", name="GPU 0", exact=True).click()
+    await page.get_by_role("link", name="default/seen", exact=True).click()
+    await expect(page.get_by_role("heading", name="default/seen", exact=True)).to_be_visible()
+    shares = page.get_by_role("region", name="Shares")
+    await expect(shares).to_contain_text("3 GiB")
+
+
+def test_it_reads_and_writes_nothing_and_only_its_port_is_opened(
+    cluster: Cluster, dashboard: Dashboard
+) -> None:
+    """Behind the others: the API server's audit log says what it asked while it was used."""
+    asked = {call.right for call in calls(cluster, [SCHEDULER]) if "(dashboard)" in call.agent}
+    assert asked == {
+        Right(SCHEDULER, "list", "", "nodes"),
+        Right(SCHEDULER, "watch", "", "nodes"),
+        Right(SCHEDULER, "list", "", "pods"),
+        Right(SCHEDULER, "watch", "", "pods"),
+        Right(SCHEDULER, "get", "coordination.k8s.io", "leases"),
+    }
+    product = dashboard.product
+    policy = product.json("-n", NAMESPACE, "get", "networkpolicy", SCHEDULER)["spec"]
+    let_in = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+    pods = product.pods(f"app.kubernetes.io/name={SCHEDULER}", NAMESPACE)
+    served = {
+        port["containerPort"]
+        for pod in pods
+        for container in pod["spec"]["containers"]
+        for port in container["ports"]
+    }
+    assert PORT in let_in
+    assert let_in == served
+    assert policy["podSelector"]["matchLabels"].items() <= pods[0]["metadata"]["labels"].items()

@@ -1,0 +1,248 @@
+"""Room for more important pods: who is evicted for whom, what becomes of them, and that it ends."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.json_objects import Json
+from gpushare.simulate import report
+from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.evicting import MOST_TIMES, Eviction
+from gpushare.simulate.scheduling import Settings
+from gpushare.simulate.simulation import Result
+from gpushare.simulate.state import ClusterState, read_snapshot, snapshot_of
+from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
+
+T4 = 16160
+
+
+def low(count: int, mem: int, **more: Any) -> Json:
+    return workload("Deployment", "low", count, template(mem, labels={"app": "low"}, **more))
+
+
+def victims(result: Result) -> list[tuple[str, str, str]]:
+    return [(one.victim.partition("/")[2], one.node, one.by.partition("/")[2]) for one in result.evictions]
+
+
+def there(*documents: Json, nodes: int = 1, gpus: int = 1, cpu: str = "16") -> ClusterState:
+    """A cluster with these pods, as they land, on nodes of T4s."""
+    from gpushare.simulate.jumping import JumpingClock, run
+    from gpushare.simulate.manifests import manifests_of
+    from gpushare.simulate.scheduling import Scheduling
+    from gpushare.simulate.state import counting_of
+
+    empty = ClusterState(tuple(node(f"n{number}", *[T4] * gpus, cpu=cpu) for number in range(nodes)))
+
+    async def bound() -> ClusterState:
+        scheduling = Scheduling(empty, Settings(), JumpingClock(0))
+        for one in manifests_of([("test", one) for one in documents], empty, counting_of(empty)).pods:
+            scheduling.arrive(one.pod)
+        assert not await scheduling.schedule(list(scheduling.pods))
+        return ClusterState(empty.nodes, tuple(scheduling.pods.values()))
+
+    return run(bound())
+
+
+def test_a_more_important_pod_lands_by_evicting_and_its_victims_wait_again() -> None:
+    state = there(low(2, 7))
+    result = ran(state, pod("urgent", 8, priority=1000))
+    assert victims(result) == [("low-1", "n0", "urgent")]
+    assert placed(result) == {"urgent": "n0", "low-1": ""}
+    assert "no single GPU has 7 GiB free" in whys(result)["low-1"]
+    text = report.tables(result)
+    assert "default/urgent lands on n0 by evicting default/low-1 (made again, waits)" in text
+    assert "1 evicted for more important pods, 1 of them made again." in text
+    told = report.structured(result)
+    assert told["evictions"] == [
+        {"pod": "default/low-1", "node": "n0", "for": "default/urgent", "madeAgain": True}
+    ]
+    assert [one["evictedFor"] for one in told["pods"]] == [None, "default/urgent"]
+    assert [(one.arrived, one.waiting) for one in result.curve][-1] == (2, 1)
+
+
+def test_without_preemption_and_with_policy_never_nobody_is_evicted() -> None:
+    state = there(low(2, 7))
+    without = ran(state, pod("urgent", 8, priority=1000), settings=Settings(preemption=False))
+    assert placed(without) == {"urgent": ""}
+    never = ran(state, pod("urgent", 8, priority=1000, preemptionPolicy="Never"))
+    assert placed(never) == {"urgent": ""}
+    assert not never.evictions
+    assert not ran(state, pod("equal", 8)).evictions
+    by_cpu = pod("cpu", priority=1000, preemptionPolicy="Never")
+    by_cpu["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "40"}}
+    assert not ran(state, by_cpu).evictions
+
+
+def test_the_victim_finds_another_place_where_there_is_one() -> None:
+    state = there(low(2, 7), nodes=1)
+    more = ClusterState((*state.nodes, node("other", T4, special="no")), state.pods)
+    urgent = pod("urgent", 8, priority=1000, nodeSelector={"kubernetes.io/hostname": "n0"})
+    result = ran(more, urgent)
+    assert placed(result) == {"urgent": "n0", "low-1": "other"}
+    assert "by evicting default/low-1 (made again, lands on other)" in report.tables(result)
+    assert not result.waiting
+
+
+def test_a_pod_of_its_own_is_not_made_again() -> None:
+    state = there(pod("bare", 15))
+    result = ran(state, pod("urgent", 8, priority=1000))
+    assert placed(result) == {"urgent": "n0", "bare": ""}
+    assert whys(result)["bare"] == "evicted; no owner makes it anew (the last time for default/urgent)"
+    assert "by evicting default/bare (not made again)" in report.tables(result)
+
+
+def budget(spec: Json, **status: int) -> Json:
+    selector = {"matchLabels": {"app": "low"}}
+    made = {"kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": {**spec, "selector": selector}}
+    return {**made, "status": status} if status else made
+
+
+@pytest.mark.parametrize(
+    ("of", "evicted"),
+    [
+        (budget({"minAvailable": 2}), 0),
+        (budget({"minAvailable": 1}), 1),
+        (budget({"maxUnavailable": 1}), 1),
+        (budget({"maxUnavailable": "0%"}), 0),
+        (budget({"minAvailable": "50%"}), 1),
+        (budget({}), 0),
+        (budget({"minAvailable": 2}, disruptionsAllowed=1), 1),
+        (budget({"minAvailable": 1}, disruptionsAllowed=0), 0),
+    ],
+)
+def test_budgets_are_kept(of: Json, evicted: int) -> None:
+    state = there(low(2, 7))
+    assert len(ran(state, of, pod("urgent", 8, priority=1000)).evictions) == evicted
+
+
+def test_a_budget_allows_one_after_the_other_no_more_than_it_has() -> None:
+    state = there(low(4, 7), nodes=2)
+    two = [pod(f"urgent-{number}", 8, priority=1000) for number in range(2)]
+    assert len(ran(state, *two).evictions) == 2
+    assert len(ran(state, budget({"maxUnavailable": 1}), *two).evictions) == 1
+    saved = ClusterState(
+        state.nodes, state.pods, budgets=({**budget({"minAvailable": 4}, disruptionsAllowed=0)},)
+    )
+    saved.budgets[0]["metadata"]["namespace"] = "default"
+    assert not ran(read_snapshot(snapshot_of(saved), "saved"), *two).evictions
+
+
+def test_a_budget_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(SimulateError, match="PodDisruptionBudget default/b: cannot be read"):
+        ran(there(low(1, 7)), budget({"minAvailable": "many"}), pod("p", 1))
+    with pytest.raises(SimulateError, match="neither a number nor a percentage"):
+        ran(there(low(1, 7)), budget({"maxUnavailable": True}), pod("p", 1))
+
+
+def cpu_pod(name: str, cpu: str, mem: int | None = None, **more: Any) -> Json:
+    made = pod(name, mem, **more)
+    made["spec"]["containers"][0]["resources"].setdefault("requests", {})["cpu"] = cpu
+    return made
+
+
+def cpu_low(count: int, cpu: str, mem: int | None = None) -> Json:
+    made = low(count, mem) if mem else workload("Deployment", "low", count, template(labels={"app": "low"}))
+    made["spec"]["template"]["spec"]["containers"][0]["resources"].setdefault("requests", {})["cpu"] = cpu
+    return made
+
+
+def test_where_processors_are_short_kube_scheduler_evicts_as_few_as_it_can() -> None:
+    state = there(cpu_low(3, "5"))
+    result = ran(state, cpu_pod("urgent", "6", priority=1000))
+    assert victims(result) == [("low-2", "n0", "urgent")]
+    assert placed(result) == {"urgent": "n0", "low-2": ""}
+    assert whys(result)["low-2"] == "0/1 nodes are available: 1 Insufficient cpu."
+    # As a last resort it does so against a budget.
+    assert len(ran(state, budget({"minAvailable": 3}), cpu_pod("urgent", "6", priority=1000)).evictions) == 1
+
+
+def test_the_extender_is_asked_whom_kube_scheduler_would_end_and_names_others_besides() -> None:
+    state = there(cpu_low(3, "5", 5))
+    result = ran(state, cpu_pod("urgent", "6", 8, priority=1000))
+    assert sorted(victims(result)) == [("low-1", "n0", "urgent"), ("low-2", "n0", "urgent")]
+    assert placed(result)["urgent"] == "n0"
+    # Where no room on one GPU comes of it nobody goes.
+    hopeless = ran(state, cpu_pod("urgent", "6", 15, priority=1000, nodeSelector={"no": "where"}))
+    assert not hopeless.evictions
+
+
+def test_of_two_nodes_the_one_is_emptied_whose_pods_are_less_important() -> None:
+    first = cpu_low(1, "12")
+    first["spec"]["template"]["spec"]["priority"] = 5
+    second = cpu_pod("lower", "12", priority=1)
+    state = there(first, second, nodes=2)
+    result = ran(state, cpu_pod("urgent", "12", priority=1000))
+    assert [one for one, _, _ in victims(result)] == ["lower"]
+
+
+def test_who_was_leaving_when_the_cluster_was_read_leaves_before_anybody_is_evicted() -> None:
+    state = there(low(2, 7))
+    first, second = state.pods
+    going = {**first, "metadata": {**first["metadata"], "deletionTimestamp": "2026-11-22T10:00:00Z"}}
+    result = ran(ClusterState(state.nodes, (going, second)), pod("urgent", 8, priority=1000))
+    assert placed(result) == {"urgent": "n0"}
+    assert not result.evictions
+
+
+def test_a_gang_has_others_evicted_for_all_of_it_or_for_nobody() -> None:
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    two = workload("StatefulSet", "gang", 2, template(12, labels=gang, priority=1000))
+    result = ran(there(low(2, 7), gpus=2), two)
+    assert placed(result)["gang-0"] == placed(result)["gang-1"] == "n0"
+    assert len(result.evictions) >= 1
+    alone = ran(there(low(2, 7)), two)
+    assert not alone.evictions
+
+
+def test_a_quota_takes_its_min_back() -> None:
+    tree = {
+        "apiVersion": names.QUOTA_GROUP,
+        "kind": names.QUOTA_KIND,
+        "metadata": {"name": "tree"},
+        "spec": {
+            "root": {
+                "name": "root",
+                "min": {names.GPU_MEM: 15},
+                "max": {names.GPU_MEM: 15},
+                "children": [
+                    {"name": one, "namespaces": [one], "min": {names.GPU_MEM: 7}, "max": {names.GPU_MEM: 15}}
+                    for one in ("default", "other")
+                ],
+            }
+        },
+    }
+    claiming = pod("claims", 7)
+    claiming["metadata"]["namespace"] = "other"
+    result = ran(there(low(2, 7)), tree, claiming)
+    assert placed(result)["claims"] == "n0"
+    assert [one for one, _, _ in victims(result)] == ["low-1"]
+
+
+def test_many_are_refused_and_room_is_made_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpushare.simulate import evicting
+
+    monkeypatch.setattr(evicting, "MOST_REFUSED", 3)
+    state = there(low(2, 7))
+    documents = [workload("Deployment", "many", 8, template(8, priority=10)), pod("urgent", 8, priority=20)]
+    result = ran(state, *documents)
+    assert placed(result)["urgent"] == "n0"
+    assert len(result.evictions) == 1
+
+
+def test_it_ends_however_often_a_pod_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpushare.simulate import evicting
+
+    monkeypatch.setattr(evicting, "MOST_TIMES", 1)
+    result = ran(there(low(1, 15)), pod("urgent", 8, priority=1000))
+    assert result.evictions == (Eviction("default/low-0", "n0", "default/urgent", again=False),)
+    assert whys(result)["low-0"] == "evicted 1 times, not tried again (the last time for default/urgent)"
+    assert MOST_TIMES > 1
+
+
+def test_long_lists_of_evictions_are_cut() -> None:
+    state = there(low(44, 7), nodes=22)
+    result = ran(state, workload("Deployment", "urgent", 22, template(8, priority=9)))
+    assert len(result.evictions) == 22
+    assert "… and 2 more pods have others evicted: -d names them" in report.tables(result)
+    assert "and 2 more pods" not in report.tables(result, details=True)

@@ -1,0 +1,300 @@
+"""Who is evicted for whom in a simulation is who is on a cluster: the extender's verbs over the wire's bodies, and its preemptor at work."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.intree.filters import Wanted
+from gpushare.intree.occupancy import Occupancy, priority_of
+from gpushare.intree.preemption import Candidate, Worth, candidates, cheapest
+from gpushare.model.device import Placement
+from gpushare.model.disruption import DisruptionBudget, decode_budget
+from gpushare.model.json_objects import Json, key_of, name_of, spec_of, uid_of
+from gpushare.playground.kubescheduler.cycle import Unschedulable, choose
+from gpushare.playground.kubescheduler.extender import FilterResult
+from gpushare.scheduler import wire
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
+from gpushare.scheduler.preemption import SETTLE_S, Preemptor
+from gpushare.simulate.evicting import MOST_TIMES, taken_off
+from gpushare.simulate.jumping import JumpingClock, run
+from gpushare.simulate.manifests import manifests_of
+from gpushare.simulate.scheduling import Settings
+from gpushare.simulate.simulation import simulate
+from gpushare.simulate.state import ClusterState, counting_of
+from tests.unit.scheduler.world import Recorded
+from tests.unit.simulate.making import node, pod
+from tests.unit.simulate.test_agrees_with_the_verbs import GPUS, Verbs
+
+quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+APP = "app"
+
+
+class Cluster(Verbs):
+    """kube-scheduler's loop with its own preemption, the extender's verbs, and the preemptor beside them."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Json],
+        pods: Sequence[Json],
+        policy: Placement,
+        keep: int,
+        seed: int,
+        *,
+        alone: bool,
+    ) -> None:
+        super().__init__(nodes, policy)
+        self.preemptor = Preemptor(self.view, self.api, Recorded(), JumpingClock(0))
+        self.keep = keep
+        self.ignored = ("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage") if alone else ()
+        self.occupancy = Occupancy()
+        self.chance = random.Random(seed).random
+        self.evicted: list[tuple[str, str]] = []
+        self.again: list[str] = []
+        self.times: dict[str, int] = {}
+        for one in nodes:
+            self.occupancy.set_node(one)
+        self.current = self.api.pods
+        for one in pods:
+            self.take(msgspec.json.decode(msgspec.json.encode(one)))
+
+    def take(self, item: Json) -> None:
+        self.api.create(item)
+        self.see(item)
+
+    async def filter(self, item: Json, names: Sequence[str]) -> FilterResult:
+        body = msgspec.json.encode({"Pod": item, "Nodes": None, "NodeNames": list(names)})
+        answer = filter_nodes(self.view, Bodies().read(body), self.refused)
+        return msgspec.json.decode(answer, type=FilterResult)
+
+    def refused(self, uid: str, nodes: Any) -> None:
+        self.preemptor.refused(uid, nodes)
+
+    def budget(self) -> DisruptionBudget:
+        """Of the pods of one app so many have to stay."""
+        there = sum(
+            bool(spec_of(one).get("nodeName")) and one["metadata"]["labels"].get(APP) == "kept"
+            for one in self.current.values()
+        )
+        spec = {"selector": {"matchLabels": {APP: "kept"}}}
+        status = {"disruptionsAllowed": max(there - self.keep, 0)}
+        metadata = {"name": "b", "namespace": "default"}
+        return decode_budget(msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status}))
+
+    async def schedule(self, keys: list[str]) -> None:
+        queue = self.by_rank(keys)
+        while True:
+            ended = len(self.evicted)
+            left = [key for key in queue if not await self.tried(key)]
+            await self.settled()
+            if len(self.evicted) == ended and len(left) in (0, len(queue)):
+                return
+            queue = self.by_rank([*left, *self.again])
+            self.again = []
+
+    def by_rank(self, keys: list[str]) -> list[str]:
+        return sorted(keys, key=lambda key: -priority_of(self.current[key]))
+
+    async def tried(self, key: str) -> bool:
+        item = self.current[key]
+        extender: Any = self
+        try:
+            try:
+                on = (await choose(item, self.occupancy, extender, self.chance, self.left_out(item))).node
+            except Unschedulable:
+                nominated = self.by_sums(item)
+                if not nominated:
+                    raise
+                found = await self.filter(item, [nominated]) if self.is_interested(item) else None
+                if found is None or found.node_names:
+                    on = nominated
+                else:
+                    on = (await choose(item, self.occupancy, extender, self.chance, self.left_out(item))).node
+            if self.is_interested(item):
+                await self.bind(item, on)
+            else:
+                item["spec"]["nodeName"] = on
+        except (Unschedulable, BindRefused):
+            return False
+        self.see(item)
+        self.occupancy.place(item)
+        return True
+
+    def left_out(self, item: Json) -> Sequence[str]:
+        """What kube-scheduler does not count of a pod's resources."""
+        return self.ignored if self.is_interested(item) else ()
+
+    def by_sums(self, item: Json) -> str:
+        """kube-scheduler's own preemption; the verb preempt by its wire's body and answer."""
+        if item["spec"]["preemptionPolicy"] == "Never":
+            return ""
+        ours = self.is_interested(item)
+        wanted = Wanted(item, self.left_out(item))
+        refusing = [state for state in self.occupancy if wanted.refusals(state)]
+        by_uid = {uid_of(one): one for one in self.current.values()}
+        allowed = self.budget().status.disruptions_allowed
+
+        def worth(uid: str) -> Worth:
+            return Worth(priority_of(by_uid[uid]), "~")
+
+        def guarded(uids: Sequence[str]) -> set[str]:
+            kept = [uid for uid in uids if by_uid[uid]["metadata"]["labels"].get(APP) == "kept"]
+            return set(kept[allowed:])
+
+        found = candidates(wanted, refusing, self.occupancy, worth, guarded)
+        if found and ours:
+            victims = {
+                one.node: {"Pods": [{"UID": uid} for uid in one.victims], "NumPDBViolations": one.violations}
+                for one in found
+            }
+            body = msgspec.json.encode({"Pod": item, "NodeNameToMetaVictims": victims})
+            answer = preempt_pods(self.view, wire.read_preemption(body), self.preemptor.left_to_scheduler)
+            found = [
+                Candidate(name, tuple(each["UID"] for each in one["Pods"]), one["NumPDBViolations"])
+                for name, one in msgspec.json.decode(answer)["NodeNameToMetaVictims"].items()
+            ]
+        if not found:
+            return ""
+        taken = cheapest(found, worth)
+        for uid in taken.victims:
+            assert priority_of(by_uid[uid]) < priority_of(item)
+            self.end(key_of(by_uid[uid]), key_of(item))
+        return taken.node
+
+    async def settled(self) -> None:
+        self.api.budgets = [self.budget()]
+        working = asyncio.create_task(self.preemptor.run())
+        await asyncio.sleep(2.5 * SETTLE_S)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        names, self.api.evicted = self.api.evicted, []
+        for name in names:
+            self.end(f"default/{name}", "")
+
+    def end(self, key: str, by: str) -> None:
+        item = self.current.pop(key)
+        record = self.view.bound.get(uid_of(item))
+        if record is not None:
+            self.view.remove_pod(record)
+        self.occupancy.remove(uid_of(item))
+        self.evicted.append((key, by))
+        self.times[key] = self.times.get(key, 0) + 1
+        assert self.times[key] < MOST_TIMES
+        meta = {each: value for each, value in item["metadata"].items() if each != "deletionTimestamp"}
+        meta["uid"] = f"{uid_of(item).partition('~')[0]}~{self.times[key]}"
+        self.take(taken_off({**item, "metadata": meta}))
+        self.again.append(key)
+
+
+pods_there = st.lists(
+    st.tuples(
+        st.sampled_from((None, 1, 2, 3, 5, 8, 15)),
+        st.sampled_from((None, None, 30)),
+        st.sampled_from(("100m", "1", "3")),
+        st.integers(0, 3),
+        st.sampled_from(("kept", "other")),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=14,
+)
+node_lists = st.lists(
+    st.tuples(GPUS, st.sampled_from(("share", "core_mem")), st.sampled_from(("2", "4", "16"))),
+    min_size=1,
+    max_size=4,
+)
+
+
+@quick
+@given(
+    node_lists, pods_there, st.sampled_from(Placement), st.integers(0, 3), st.integers(0, 2), st.booleans()
+)
+def test_those_are_evicted_whom_the_extender_and_kube_scheduler_evict(
+    shapes: list[Any], asked: list[Any], policy: Placement, keep: int, seed: int, alone: bool
+) -> None:
+    nodes = tuple(
+        node(f"n{number}", *gpus, mode=mode, cpu=cpu) for number, (gpus, mode, cpu) in enumerate(shapes)
+    )
+    guard = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {APP: "kept"}}, "minAvailable": keep},
+    }
+    documents = []
+    for number, (mem, core, cpu, _, app, preempts) in enumerate(asked):
+        made = pod(f"p{number}", mem, core if mem else None, labels={APP: app})
+        made["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+        made["spec"]["preemptionPolicy"] = "PreemptLowerPriority" if preempts else "Never"
+        documents.append(("test", made))
+    empty = ClusterState(nodes)
+    wished = [one for one in manifests_of(documents, empty, counting_of(empty)).pods if not one.refused]
+    owner = {"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+    for one in wished:
+        one.pod["metadata"]["ownerReferences"] = [owner]
+    # First the less important have the cluster to themselves.
+    by_name = {f"p{number}": row[3] for number, row in enumerate(asked)}
+    for one in wished:
+        one.pod["spec"]["priority"] = by_name[name_of(one.pod)]
+    first = [one for one in wished if by_name[name_of(one.pod)] < 2]
+    placed = _bound(nodes, [one.pod for one in first], policy, seed)
+    state = ClusterState(nodes, tuple(placed), budgets=(guard,))
+    come = [one for one in wished if by_name[name_of(one.pod)] >= 2]
+    result = simulate(state, come, Settings(policy, seed=seed, counts_alone=alone))
+    expected = run(_driven(nodes, placed, [one.pod for one in come], policy, keep, seed, alone=alone))
+    assert [one.victim for one in result.evictions] == [key for key, _ in expected.evicted]
+    by_sums = {(key, by) for key, by in expected.evicted if by}
+    assert by_sums <= {(one.victim, one.by) for one in result.evictions}
+    found = {fate.pod: (fate.node, [share.index for share in fate.gpus]) for fate in result.fates}
+    for key, there in found.items():
+        item = expected.current[key]
+        held = expected.ledger.held(uid_of(item))
+        indexes = [share.index for share in held.allocation.gpus] if held else []
+        assert there == (item["spec"].get("nodeName") or "", indexes)
+    priorities = {key_of(one.pod): priority_of(one.pod) for one in wished}
+    for one_ended in result.evictions:
+        assert priorities[one_ended.victim] < priorities[one_ended.by]
+    for usage in result.nodes:
+        assert all(gpu.used_units <= gpu.total_units for gpu in usage.gpus)
+
+
+def _bound(nodes: tuple[Json, ...], pods: list[Json], policy: Placement, seed: int) -> list[Json]:
+    """The pods as they are once they have their places; those that have none are left out."""
+    from gpushare.simulate.scheduling import Scheduling
+
+    async def scheduled() -> list[Json]:
+        made = Scheduling(
+            ClusterState(nodes),
+            Settings(policy, seed=seed, preemption=False, counts_alone=False),
+            JumpingClock(0),
+        )
+        for one in pods:
+            made.arrive(one)
+        waits = await made.schedule(list(made.pods))
+        return [one for key, one in made.pods.items() if key not in waits]
+
+    return run(scheduled())
+
+
+async def _driven(
+    nodes: Sequence[Json],
+    there: Sequence[Json],
+    come: Sequence[Json],
+    policy: Placement,
+    keep: int,
+    seed: int,
+    *,
+    alone: bool,
+) -> Cluster:
+    cluster = Cluster(nodes, there, policy, keep, seed, alone=alone)
+    for item in list(cluster.current.values()):
+        cluster.occupancy.place(item)
+    waiting = [msgspec.json.decode(msgspec.json.encode(one)) for one in come]
+    for item in waiting:
+        cluster.take(item)
+    await cluster.schedule([key_of(item) for item in waiting])
+    return cluster
