@@ -9,7 +9,7 @@ answered from the slices that reach into them, and says from when on.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ _QUANTILE: Final = 95
 _EXACT: Final = 16
 #: A look that comes later than this after the one before says nothing of the time between.
 _LONGEST_NS: Final = 60 * 10**9
+_MOST_DIGITS: Final = 9
 _PAIR: Final = struct.Struct("<II")
 
 type_of_key = tuple[str, str, str, str]
@@ -109,34 +110,43 @@ class UsageHistory:
         self._waited: Mapping[tuple[str, str, str], int] | None = None
         self._waited_at_ns = 0
 
-    def take(self, uses: Iterable[Use]) -> None:
+    def take(self, uses: Sequence[Use]) -> None:
         """Note what every holder with a process uses now."""
         now_ns = self._clock.time_ns()
-        if self._waited is None:
-            # What threads waited before was before this memory begins.
-            self._settle(now_ns)
+        between_ns = 0 if self._looked_ns is None else max(now_ns - self._looked_ns, 0)
+        self._looked_ns = now_ns
+        between_ns = between_ns if between_ns <= _LONGEST_NS else 0
+        tracks = self._slices[-1].tracks
+        for use in uses:
+            # Of who is seen for the first time nothing is known of the time before.
+            known = tracks.get(_key(use.holder))
+            if known is not None:
+                known.work_ns += between_ns
         if now_ns >= self._slices[-1].begin_ns + SLICE_NS:
             self._settle(now_ns)
             self._cut(now_ns)
-        between_ns = 0 if self._looked_ns is None else max(now_ns - self._looked_ns, 0)
-        self._looked_ns = now_ns
-        tracks = self._slices[-1].tracks
+            tracks = self._slices[-1].tracks
+        if self._waited is None or any(_key(use.holder) not in tracks for use in uses):
+            # What threads have waited before it was seen is not of the time in which it was.
+            self._settle(now_ns)
         for use in uses:
-            holder = use.holder
-            key = _key(holder)
-            track = tracks.pop(key, None) or _Track(now_ns)
-            tracks[key] = track  # the order is that of the last looks
-            track.last_ns, track.last_mib = now_ns, use.mib
-            track.work_ns += between_ns if between_ns <= _LONGEST_NS else 0
-            track.peak_mib = max(track.peak_mib, use.mib)
-            track.given_mib, track.given_core = holder.mib, holder.core_percent
-            assert isinstance(track.mib, dict)
-            assert isinstance(track.percent, dict)
-            step = step_of(use.mib)
-            track.mib[step] = track.mib.get(step, 0) + 1
-            percent = min(use.sm_percent, 100)
-            track.percent[percent] = track.percent.get(percent, 0) + 1
+            self._note(tracks, use, now_ns)
         _bound(tracks)
+
+    def _note(self, tracks: dict[type_of_key, _Track], use: Use, now_ns: int) -> None:
+        holder = use.holder
+        key = _key(holder)
+        track = tracks.pop(key, None) or _Track(now_ns)
+        tracks[key] = track  # the order is that of the last looks
+        track.last_ns, track.last_mib = now_ns, use.mib
+        track.peak_mib = max(track.peak_mib, use.mib)
+        track.given_mib, track.given_core = holder.mib, holder.core_percent
+        assert isinstance(track.mib, dict)
+        assert isinstance(track.percent, dict)
+        step = step_of(use.mib)
+        track.mib[step] = track.mib.get(step, 0) + 1
+        percent = min(use.sm_percent, 100)
+        track.percent[percent] = track.percent.get(percent, 0) + 1
 
     @property
     def pages(self) -> dict[str, Callable[[str], bytes]]:
@@ -144,7 +154,7 @@ class UsageHistory:
         return {PATH: self.answer}
 
     def answer(self, query: str = "") -> bytes:
-        """What is known, as JSON; times are seconds since 1970. Raises ``ValueError`` for another query than ``window=SECONDS``.
+        """What is known, as JSON; times are seconds since 1970. Raises ``ValueError`` for a window that is no number of seconds.
 
         ``from`` is when the first of the slices begins that reach into the window.
         """
@@ -221,12 +231,15 @@ def most_in(step: int) -> int:
 
 
 def _window_s(query: str) -> int | None:
-    name, _, value = query.partition("=")
-    if not query:
-        return None
-    if name != "window" or not (value.isascii() and value.isdecimal()) or len(value) > 9 or not int(value):
-        raise ValueError(f"{query}: there is window=SECONDS alone, a whole number from 1")
-    return int(value)
+    """What is asked for; other words are those of clients and proxies (kubectl adds its ``timeout``)."""
+    for word in query.split("&"):
+        name, _, value = word.partition("=")
+        if name != "window":
+            continue
+        if not (value.isascii() and value.isdecimal()) or len(value) > _MOST_DIGITS or not int(value):
+            raise ValueError(f"{word}: a window is a whole number of seconds from 1")
+        return int(value)
+    return None
 
 
 def _waited(directories: Iterable[tuple[Claimed, Path]]) -> dict[tuple[str, str, str], int]:

@@ -1,5 +1,6 @@
 """What the node agent remembers of use: bounded, and right to a sixteenth."""
 
+import itertools
 import json
 import struct
 from pathlib import Path
@@ -136,7 +137,10 @@ def test_a_window_tells_of_every_look_since_the_moment_that_is_told_and_of_no_ot
         history.take([use(mib, percent, pod=pod) for pod, (mib, percent) in uses.items()])
         seen += [(clock.now_s, pod, *used) for pod, used in uses.items()]
 
-    for query, reach_s in (("", 1000), (f"window={window_s}", max(clock.now_s - window_s, 1000))):
+    for query, reach_s in (
+        ("timeout=5s", 1000),
+        (f"timeout=5s&window={window_s}", max(clock.now_s - window_s, 1000)),
+    ):
         answer = json.loads(history.answer(query))
         # All of the window, and not much more: slices grow no longer than what is younger than they are.
         assert 1000 <= answer["from"] <= reach_s
@@ -164,7 +168,7 @@ def test_the_memory_is_bounded_and_old_slices_are_the_longer_ones() -> None:
         history.take([use(1000 + look % 7, look % 100, pod=f"p{number}") for number in range(60)])
     begins = [one.begin_ns // 10**9 for one in history._slices]
     assert sum(len(one.tracks) for one in history._slices) <= usage_history.MOST_TRACKS + 60
-    lengths = [end - begin for begin, end in zip(begins, begins[1:], strict=False)]
+    lengths = [end - begin for begin, end in itertools.pairwise(begins)]
     assert len(begins) > 10
     assert lengths[0] > 20 * lengths[-1]
     # What a window reaches further back than was asked for is a part of it.
@@ -185,10 +189,10 @@ def test_hundreds_of_containers_in_every_slice_leave_room_for_two() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["window", "window=0", "window=-1", "window=1h", "last=3", "window=" + "9" * 20]
+    "query", ["window", "window=0", "window=-1", "window=1h", "timeout=5s&window=x", "window=" + "9" * 20]
 )
 def test_a_question_that_is_not_understood_is_refused(query: str) -> None:
-    with pytest.raises(ValueError, match="there is window=SECONDS alone"):
+    with pytest.raises(ValueError, match="a window is a whole number of seconds from 1"):
         UsageHistory(Wall()).answer(query)
 
 
@@ -246,3 +250,19 @@ def test_who_asks_for_no_compute_waits_for_none_and_a_long_silence_is_no_work(tm
     history.take([use(1)])
     (one,) = told(history)
     assert (one["workSeconds"], one["waitedSeconds"]) == (0, 0)
+
+
+def test_what_was_waited_before_a_container_was_seen_is_not_of_the_time_in_which_it_was(
+    tmp_path: Path,
+) -> None:
+    clock, waits = Wall(), Waits(tmp_path)
+    history = UsageHistory(clock, waits.directories)
+    history.take([])
+    clock.now_s += 30
+    waits.say(20)
+    history.take([use(1)])
+    clock.now_s += 10
+    waits.say(27)
+    history.take([use(1)])
+    (one,) = told(history)
+    assert (one["workSeconds"], one["waitedSeconds"]) == (10, 7)
