@@ -163,7 +163,8 @@ def _table(advice: Advice, figures: Figures, asked: _Asked) -> str:
         lines.append([*line, one.note])
     gain = advice.gain
     told = [
-        f"Figures of {figures.source}; {asked.rules.margin_percent}% on top of what was used. {_history(advice, figures, asked)}",
+        f"Figures of {figures.source}; {asked.rules.margin_percent}% on top of what was used.",
+        _history(advice, figures, asked),
         f"Following all of it would {'free' if gain.free_mib >= 0 else 'take'} {abs(gain.free_mib) / 1024:.1f} GiB of GPU memory.",
     ]
     if gain.waiting:
@@ -179,15 +180,12 @@ def _longest_s(advice: Advice) -> float:
 
 def _history(advice: Advice, figures: Figures, asked: _Asked) -> str:
     """How long the memory is on which the advice is based."""
-    longest = told_s(_longest_s(advice))
-    if asked.window:
-        reach = (
-            ""
-            if figures.begins is None
-            else f" ({told_s(max(time.time() - figures.begins, 0.0))} are told of)"
-        )
-        return f"Of the last {asked.window}{reach}; the longest history of a pod is {longest}."
-    return f"The longest history of a pod is {longest}: it is as good as that time was usual."
+    longest_s = told_s(_longest_s(advice))
+    longest = f"The longest history of a pod is {longest_s}: it is as good as that time was usual."
+    if not asked.window:
+        return longest
+    told = asked.window if figures.begins is None else told_s(max(time.time() - figures.begins, 0.0))
+    return f"What was used in the last {asked.window} counts, as far back as {told}. {longest}"
 
 
 def _amounts(amount: Amount, gpus: int) -> list[str]:

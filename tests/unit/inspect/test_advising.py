@@ -163,7 +163,7 @@ def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> 
     begins = int(time.time()) - 5 * 3600 - 10
     windowed = answer("web", 2000, 0, 7200) | {"from": begins}
     windowed["containers"][0] |= {"workSeconds": 1000, "waitedSeconds": 400}
-    old = answer("none", 1, 9, 10)
+    old = answer("none", 1, 9, 10) | {"since": begins + 60}
     kubectl: Any = Scripted(
         cluster_answers(
             **{
@@ -174,12 +174,12 @@ def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> 
     )
     text, remarks = advised(kubectl, parse(["--advise", "--window=4h"]))
     assert "/api/v1/nodes/n:9452/proxy/usage?window=14400" in kubectl.asked
-    assert "Of the last 4h (" in text
-    assert "are told of); the longest history of a pod is 2 h." in text
+    assert "What was used in the last 4h counts, as far back as 5 h. " in text
+    assert "The longest history of a pod is 2 h: " in text
     assert any("node other: its agent is of an earlier version and knows no window" in one for one in remarks)
 
     told = json.loads(advised(kubectl, parse(["--advise", "--window=4h", "-o", "json"])).text)
-    assert (told["windowSeconds"], told["from"], told["historySeconds"]) == (14400, 77, 7200)
+    assert (told["windowSeconds"], told["from"], told["historySeconds"]) == (14400, begins, 7200)
     told = json.loads(shown("--advise -o json")[0])
     assert (told["windowSeconds"], told["from"]) == (None, 77)
 
