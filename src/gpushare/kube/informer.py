@@ -111,6 +111,9 @@ class Informer(Generic[T]):
         self._last_heard_s: float | None = None
         self._last_error = ""
         self.synced = asyncio.Event()
+        self._again = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._to_tell: list[asyncio.Future[None]] = []
 
     @property
     def figures(self) -> InformerFigures:
@@ -128,6 +131,31 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Follow until cancelled; raises only what the handler raises."""
+        while True:
+            tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._again.wait())]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if tasks[0].done():
+                    await tasks[0]
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            self._again.clear()
+            self._to_tell += self._waiting
+            self._waiting = []
+
+    async def read_anew(self) -> None:
+        """Return once a list that was begun after the call is complete: from it on all is known that was true then.
+
+        It ends whatever is under way. While the server does not answer it takes as long as that.
+        """
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(told)
+        self._again.set()
+        await told
+
+    async def _follow(self) -> None:
         async with aclosing(follow(self._following)) as steps:
             async for step in steps:
                 self._take(step)
@@ -203,6 +231,10 @@ class Informer(Generic[T]):
             for name, found in fresh.items():
                 self._put(name, self._held.get(name), found)
         self._lists += 1
+        for told in self._to_tell:
+            if not told.done():
+                told.set_result(None)
+        self._to_tell.clear()
         if not self.synced.is_set():
             self._handler.synced()
             self.synced.set()

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
+from typing import Any
 
 from prometheus_client.metrics import Counter, Histogram
 
@@ -22,6 +23,7 @@ from gpushare.scheduler.extender import (
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.reading import PREFIX, ReadOnly
+from gpushare.scheduler.takeover import Takeover
 from gpushare.scheduler.view import ClusterView
 from gpushare.serving.exchange import JSON, Receive, Refusal, read_body
 from gpushare.serving.quick import type_of_verb
@@ -42,6 +44,7 @@ class ExtenderApp(ReadOnly):
         missing: Callable[[], str],
         policies: Policies | None = None,
         decisions: Decisions | None = None,
+        takeover: Takeover | None = None,
     ) -> None:
         super().__init__(missing, metrics, decisions)
         self._policies = policies
@@ -56,6 +59,8 @@ class ExtenderApp(ReadOnly):
             "bind": self._bind,
             "preempt": self._preempt,
         }
+        if takeover is not None:
+            verbs = {name: self._once_read(takeover, verb) for name, verb in verbs.items()}
         self._verbs = {f"{PREFIX}/{name}".encode(): verb for name, verb in verbs.items()}
         self._seconds = {name: metrics.verb_seconds.labels(name) for name in verbs}
         self._bound = metrics.binds.labels("bound")
@@ -77,6 +82,21 @@ class ExtenderApp(ReadOnly):
             )
         answered = verb(await read_body(receive, wire.MAX_BODY_BYTES))
         return JSON, answered if isinstance(answered, bytes) else await answered
+
+    def _once_read(self, takeover: Takeover, verb: type_of_verb) -> type_of_verb:
+        def answer(body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+            return verb(body) if takeover.done else self._after(takeover, verb, body)
+
+        return answer
+
+    async def _after(self, takeover: Takeover, verb: type_of_verb, body: bytes) -> bytes:
+        self.refuse_unready()
+        if not await takeover.wait():
+            raise Refusal(
+                503, "pods and nodes are read anew, for this replica has begun to lead; not done yet"
+            )
+        answered = verb(body)
+        return answered if isinstance(answered, bytes) else await answered
 
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):

@@ -3,11 +3,14 @@
 import asyncio
 import logging
 import socket
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +42,17 @@ class Leading:
         """Whether nobody else can lead."""
         return self._lease is None
 
+    async def holder(self) -> str:
+        """Who leads at this moment, empty where nobody does or nobody can tell; raises ``KubeError``."""
+        return "" if self._lease is None else await self._leases.lease_holder(*self._lease)
+
+    def is_ours(self, holder: str) -> bool:
+        """Whether it is the one beside us."""
+        return self.alone or holder.startswith(self._identity)
+
     async def leads(self) -> bool:
         """Whether it does at this moment; raises ``KubeError``."""
-        if self._lease is None:
-            return True
-        return (await self._leases.lease_holder(*self._lease)).startswith(self._identity)
+        return self.is_ours(await self.holder())
 
 
 class LeadWatch:
@@ -55,6 +64,23 @@ class LeadWatch:
         self._every_s = every_s
         self.leads = leading.alone
         """As it was when it was asked last; false until then."""
+        self.holder: str | None = None
+        """Who held the lease then; ``None``: that is not known."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when it is another than before."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else can lead."""
+        return self._leading.alone
+
+    async def look(self) -> None:
+        """Ask now; raises ``KubeError``."""
+        holder = await self._leading.holder()
+        self.leads = self._leading.is_ours(holder)
+        if holder != self.holder:
+            self.holder = holder
+            self.on_changed()
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -62,7 +88,7 @@ class LeadWatch:
         while not self._leading.alone:
             wait_s = self._every_s
             try:
-                self.leads = await self._leading.leads()
+                await self.look()
                 backoff.reset()
             except KubeError as error:
                 # Who cannot reach the API server cannot have renewed the lease for long.

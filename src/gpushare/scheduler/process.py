@@ -37,6 +37,7 @@ from gpushare.scheduler.quota_watch import QuotaWatch
 from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.retry import Retries
+from gpushare.scheduler.takeover import Takeover
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
 from gpushare.serving.quick import QuickProtocol
@@ -219,6 +220,7 @@ async def serve(access: Access, settings: Settings) -> None:
         )
         pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
+        takeover = Takeover(tuple(watches.values()), leading)
         _export(metrics, view, reservations, watches)
         observing.export(watches, news)
 
@@ -246,6 +248,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 missing,
                 policies.policies,
                 decisions,
+                takeover,
             ),
             stop_s=_STOP_S,
             http=QuickProtocol,
@@ -265,6 +268,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("preemption", preemptor.run()),
                 ("decisions", decisions.run()),
                 ("leading", leading.run()),
+                ("takeover", takeover.run()),
                 ("waiting news", news.run()),
                 ("quotas", quotas.run()),
                 ("settle", _settle(pods, nodes)),

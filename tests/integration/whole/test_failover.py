@@ -29,6 +29,7 @@ pytestmark = pytest.mark.timeout(300)
 LEASE_S = 3
 GANG = 8
 STREAM, LET_THROUGH = 100, 40
+EVERYTHING = 120
 #: 15 GiB on each of eight GPUs.
 NODES = (shared_node("four", "core-mem-4"), shared_node("more", "core-mem-4"))
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{names.SCHEDULER_NAME}"
@@ -38,9 +39,10 @@ class Narrows:
     """A way to the API server that lets ``most`` Bindings through and holds all others until whoever posts them is dead."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        self.most = STREAM
+        self.most = EVERYTHING
         self.passed = 0
         self.blocked = asyncio.Event()
+        self._hung = 0
         self._access = load_access(str(kubeconfig))
 
     @contextlib.asynccontextmanager
@@ -64,6 +66,10 @@ class Narrows:
             finally:
                 await runner.cleanup()
 
+    def hang_watches(self) -> None:
+        """Let nothing more come through the watches that are open, and keep them open."""
+        self._hung += 1
+
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         if request.path.endswith("/binding"):
@@ -80,7 +86,10 @@ class Narrows:
                 status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")}
             )
             await passed_on.prepare(request)
+            hung = self._hung
             async for part in answer.content.iter_any():
+                if request.query.get("watch") and self._hung != hung:
+                    await asyncio.Event().wait()
                 await passed_on.write(part)
             await passed_on.write_eof()
             return passed_on
@@ -118,7 +127,7 @@ class Replica:
             self._start(
                 "extender",
                 ["gpushare", "scheduler", "--kubeconfig", str(kubeconfig), "--port-file", str(port_file)]
-                + ["--listen", "127.0.0.1:0"],
+                + ["--listen", "127.0.0.1:0", "--lease", f"kube-system/{names.SCHEDULER_NAME}"],
             )
 
             async def ready() -> bool:
@@ -242,6 +251,24 @@ async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next
             lambda: f"default/{members[0]}" not in seen.pods.items and len(bound(seen)) >= GANG,
             "all GPUs are given",
             tell=lambda: {key: waits_because(pod) for key, pod in seen.pods.items.items()},
+        )
+
+
+async def test_the_next_leader_reads_what_its_watches_have_not_told_before_it_decides() -> None:
+    async with leaderless() as seen, leading_and_waiting(seen) as (first, second):
+        second.way.hang_watches()
+        first.way.most = LET_THROUGH
+        # All that there is: with any one of those that it has not seen forgotten, a GPU would be given twice.
+        pods = [gpu_pod(f"s-{number}", 1) for number in range(EVERYTHING)]
+        await seen.create(*pods)
+        await killed_with(seen, first, LET_THROUGH)
+        await seen.pods.until(
+            lambda: len(bound(seen)) == EVERYTHING,
+            "all are bound",
+            120,
+            tell=lambda: {
+                key: waits_because(pod) for key, pod in seen.pods.items.items() if not node_of(pod)
+            },
         )
 
 

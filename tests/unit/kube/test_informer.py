@@ -121,6 +121,26 @@ async def test_where_only_a_list_helps_it_lists_and_deletions_of_the_gap_are_see
         assert (server.lists, informer.figures.relists, view.syncs) == (2, 1, 1)
 
 
+async def test_a_list_is_read_anew_when_somebody_wants_to_be_sure() -> None:
+    server, view = ScriptedServer(), View()
+    for name in "ab":
+        server.create(name)
+    async with following(server, view) as informer:
+        lists = len([asked for asked in server.asked if "limit" in asked])
+        server.modify("a", 1)  # which the watch has not told yet
+        await asyncio.gather(informer.read_anew(), informer.read_anew())
+        assert agrees(server, view)
+        assert len([asked for asked in server.asked if "limit" in asked]) == lists + 1
+        server.delete("b")
+        await until(server.idle.is_set)
+        assert agrees(server, view), "the watch goes on"
+        gives_up = asyncio.create_task(informer.read_anew())
+        await asyncio.sleep(0)
+        gives_up.cancel()
+        await informer.read_anew()
+        assert informer.figures.relists == 2
+
+
 async def test_a_place_that_was_compacted_during_a_cut_is_given_up_for_a_list() -> None:
     server, view = ScriptedServer(), View()
     server.create("a")

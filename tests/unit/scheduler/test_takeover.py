@@ -1,0 +1,191 @@
+"""A replica that begins to lead reads everything anew before its first answer."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gpushare.kube.errors import ApiError, KubeError, Unreachable
+from gpushare.scheduler.app import ExtenderApp
+from gpushare.scheduler.leading import Leading, LeadWatch
+from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.takeover import Takeover
+from gpushare.serving.exchange import Refusal
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+LEASE = ("kube-system", "ack-co-scheduler")
+
+
+class Lease:
+    """Who holds it, or what asking for it raises."""
+
+    def __init__(self) -> None:
+        self.holder: str | KubeError = "other_1"
+
+    async def lease_holder(self, namespace: str, name: str) -> str:
+        assert (namespace, name) == LEASE
+        if isinstance(self.holder, KubeError):
+            raise self.holder
+        return self.holder
+
+
+class Watched:
+    """A collection that is read when ``may`` is set; what ``world`` learns by it."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.may = asyncio.Event()
+        self.may.set()
+
+    async def read_anew(self) -> None:
+        self.reads += 1
+        await self.may.wait()
+
+
+@pytest.fixture
+def lease() -> Lease:
+    return Lease()
+
+
+@pytest.fixture
+def leading(lease: Lease) -> LeadWatch:
+    return LeadWatch(Leading(lease, LEASE, "ours"), World().clock)
+
+
+@pytest.fixture
+async def watched() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+async def takeover(leading: LeadWatch, watched: Watched) -> AsyncIterator[Takeover]:
+    made = Takeover((watched, watched), leading)
+    running = asyncio.create_task(made.run())
+    yield made
+    assert not running.done()
+    running.cancel()
+
+
+async def test_nothing_is_read_until_somebody_asks_and_then_once_beside_one_holder(
+    takeover: Takeover, leading: LeadWatch, lease: Lease, watched: Watched
+) -> None:
+    await leading.look()
+    assert watched.reads == 0
+    lease.holder = "ours_1"
+    assert not takeover.done
+    assert await takeover.wait()
+    assert (takeover.done, leading.leads, watched.reads) == (True, True, 2)
+    await leading.look()
+    assert takeover.done
+    lease.holder = "other_2"
+    await leading.look()
+    assert not takeover.done
+    lease.holder = "ours_2"
+    assert await takeover.wait()
+    assert watched.reads == 4
+
+
+async def test_where_the_holder_changes_while_it_reads_it_reads_again(
+    takeover: Takeover, leading: LeadWatch, lease: Lease, watched: Watched
+) -> None:
+    watched.may.clear()
+    waiting = asyncio.create_task(takeover.wait())
+    while not watched.reads:
+        await asyncio.sleep(0)
+    lease.holder = "ours_1"
+    await leading.look()
+    watched.may.set()
+    assert await waiting
+    assert watched.reads == 4
+
+
+async def test_who_leads_need_not_be_known_where_the_server_answers(
+    takeover: Takeover, lease: Lease, watched: Watched
+) -> None:
+    lease.holder = ApiError(403, "Forbidden", "leases is forbidden", "")
+    assert await takeover.wait()
+    assert watched.reads == 2
+
+
+async def test_while_the_server_is_away_nobody_is_answered(
+    leading: LeadWatch, lease: Lease, watched: Watched
+) -> None:
+    lease.holder = Unreachable("API server", "connection refused", sent=False)
+    takeover = Takeover((watched,), leading, patience_s=0.01)
+    running = asyncio.create_task(takeover.run())
+    assert not await takeover.wait()
+    assert watched.reads == 0
+    running.cancel()
+
+
+async def test_without_a_lease_everything_was_read(watched: Watched) -> None:
+    leading = LeadWatch(Leading(Lease(), None), World().clock)
+    takeover = Takeover((watched,), leading)
+    await leading.look()
+    assert takeover.done
+    assert await takeover.wait()
+
+
+async def test_the_first_question_waits_and_is_answered_by_what_was_read(
+    world: World, leading: LeadWatch, watched: Watched
+) -> None:
+    """The one that leads now has missed that another pod was bound."""
+    takeover = Takeover((watched,), leading, patience_s=5)
+    running = asyncio.create_task(takeover.run())
+    app = ExtenderApp(
+        world.view,
+        world.binder,
+        world.refused,
+        world.preemptor.left_to_scheduler,
+        Metrics(),
+        lambda: "",
+        takeover=takeover,
+    )
+    world.add_node(gpu_node("n1", 8192))
+    world.create("asks", 8)
+    body = json.dumps({"Pod": world.api.pods["default/asks"], "NodeNames": ["n1"]}).encode()
+    verb = app.quick(b"/gpushare/filter")
+    assert verb is not None
+    watched.may.clear()
+    first = verb(body)
+    assert not isinstance(first, bytes)
+    waiting = asyncio.create_task(first)
+    while not watched.reads:
+        await asyncio.sleep(0)
+    world.api.create(pod_object("missed", 1))
+    request = world.view.waiting["uid-asks"].request
+    assert request is not None
+    world.ledger.reserve("uid-missed", "default/missed", request, "n1")
+    watched.may.set()
+    assert json.loads(await waiting)["NodeNames"] == []
+    again = verb(body)
+    assert isinstance(again, bytes), "from now on at once"
+    bound = app.quick(b"/gpushare/bind")
+    assert bound is not None
+    args = {"PodName": "asks", "PodNamespace": "default", "PodUID": "uid-asks", "Node": "n1"}
+    coming = bound(json.dumps(args).encode())
+    assert not isinstance(coming, bytes)
+    assert "no single GPU" in json.loads(await coming)["Error"]
+    running.cancel()
+
+
+async def test_a_question_that_waited_in_vain_is_refused(
+    world: World, leading: LeadWatch, watched: Watched
+) -> None:
+    takeover = Takeover((watched,), leading, patience_s=0.01)
+    app = ExtenderApp(
+        world.view,
+        world.binder,
+        world.refused,
+        world.preemptor.left_to_scheduler,
+        Metrics(),
+        lambda: "",
+        takeover=takeover,
+    )
+    verb = app.quick(b"/gpushare/bind")
+    assert verb is not None
+    answer = verb(b"{}")
+    assert not isinstance(answer, bytes)
+    with pytest.raises(Refusal, match="begun to lead"):
+        await answer
