@@ -29,7 +29,7 @@ run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through
 	    set -- --control-plane "$$components" ;; \
 	  *) echo "make run: CLUSTER=$(CLUSTER): leave it out, or write CLUSTER=real" >&2; exit 2 ;; \
 	esac; \
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m gpushare playground "$$@" $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/python -m gpushare playground "$$@" $(ARGS)
 
 test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... narrows)
 	@scripts/install-browser

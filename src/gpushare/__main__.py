@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import os
 import sys
 from types import ModuleType
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from gpushare import __version__
 from gpushare.putting_off import initialize_later, putting_off
 
+_TOOLS: Final = "tools, for people"
 #: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.
 GROUPS: Final = {
     "processes, which the charts run": {
@@ -24,7 +26,7 @@ GROUPS: Final = {
         ),
         "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
     },
-    "tools, for people": {
+    _TOOLS: {
         "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
         "doctor": ("gpushare.doctor.__main__", "what is wrong with a cluster or a node, and what to do"),
         "config": ("gpushare.config.__main__", "what can be set, what is set, whether a file is right"),
@@ -45,6 +47,8 @@ GROUPS: Final = {
     },
 }
 ROLES: Final = {name: role for group in GROUPS.values() for name, role in group.items()}
+#: As shells say that SIGPIPE has ended a program: 128 and its number.
+_PIPE_CLOSED: Final = 141
 _EXAMPLES: Final = """\
 examples:
   gpushare playground                        a cluster to try everything in; Ctrl-C ends it
@@ -67,15 +71,33 @@ def main(argv: list[str] | None = None) -> int:
         print(f"gpushare {__version__}")
         return 0
     if role not in ROLES:
-        print(f"gpushare: no role {role!r}; there are {', '.join(ROLES)}", file=sys.stderr)
+        print(f"gpushare: no role {role!r}{_meant(role)}; there are {', '.join(ROLES)}", file=sys.stderr)
         return 2
-    code: int | None = _load(ROLES[role][0]).main(arguments[1:])
+    module = _load(ROLES[role][0])
+    if role not in GROUPS[_TOOLS]:
+        return module.main(arguments[1:]) or 0
+    try:
+        code: int | None = module.main(arguments[1:])
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us (head, less) has seen enough. What is still buffered goes nowhere: it would fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
     return code or 0
+
+
+def _meant(role: str) -> str:
+    """`` (did you mean doctor?)``, or nothing where no role is near."""
+    import difflib  # for a slip alone
+
+    near = difflib.get_close_matches(role, ROLES, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _help() -> str:
     lines = [
-        "usage: gpushare ROLE [options]    (gpushare ROLE --help says more)\n",
+        "usage: gpushare ROLE [options]    (gpushare ROLE --help says more; gpushare --version)\n",
         "Many pods on one GPU, on any Kubernetes cluster.\n",
     ]
     for group, roles in GROUPS.items():

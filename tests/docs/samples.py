@@ -1,5 +1,6 @@
 """Clusters that a page shows as samples, told by a program in kubectl's place: ``<!-- sample: NAME -->``."""
 
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,7 @@ from gpushare.model.device import Device, NodeMode
 from gpushare.model.objects import Node, Pod
 from tests.integration.inspect.conftest import ScriptedKubectl
 from tests.integration.inspect.test_command import listed
+from tests.integration.inspect.test_pods import two_nodes
 from tests.unit.inspect.clusters import T4_MIB, first_generation, foreign_node, node, placed, pod
 from tests.unit.inspect.test_documented_examples import two_modes
 
@@ -51,21 +53,28 @@ def _wide_waits() -> Seen:
     return nodes, [*apps, placed("other", "single", single[0], 5), pod("wide", "", 14, phase="Pending")]
 
 
-SAMPLES: Final[dict[str, Callable[[], Seen]]] = {
-    "one node": _one_node,
-    "two modes": two_modes,
-    "six moves": _six_moves,
-    "wide waits": _wide_waits,
+def _from(cluster: Callable[[], Seen]) -> Callable[[ScriptedKubectl, Path], object]:
+    def answer(program: ScriptedKubectl, _: Path) -> None:
+        nodes, pods = cluster()
+        program.answer("/api/v1/nodes", listed(list(nodes)))
+        program.answer("'/api/v1/pods?'*", listed(list(pods)))
+
+    return answer
+
+
+SAMPLES: Final[dict[str, Callable[[ScriptedKubectl, Path], object]]] = {
+    "one node": _from(_one_node),
+    "two modes": _from(two_modes),
+    "six moves": _from(_six_moves),
+    "wide waits": _from(_wide_waits),
+    "real use": two_nodes,
 }
 
 
 def kubectl(name: str, folder: Path) -> Path:
-    """A program that answers for the sample as kubectl does, written into ``folder``."""
+    """A program that answers for the sample as kubectl does, written below ``folder``."""
     assert name in SAMPLES, f"no sample is called {name}; there are {', '.join(SAMPLES)}"
-    nodes, pods = SAMPLES[name]()
-    made = folder / f"sample-{name.replace(' ', '-')}"
-    made.mkdir(exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="sample-", dir=folder))
     program = ScriptedKubectl(made)
-    program.answer("/api/v1/nodes", listed(list(nodes)))
-    program.answer("'/api/v1/pods?'*", listed(list(pods)))
+    SAMPLES[name](program, made)
     return program.path

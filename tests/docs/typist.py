@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Final
 
 from documentation.blocks import Block, Command, Page, fill
@@ -53,10 +54,12 @@ class Typist:
     ) -> str:
         """Type a command as a reader does; what is wrong when something else comes out than the page shows, else empty."""
         text = fill(command.text, words)
-        expected = tuple(fill(line, words) for line in command.expected)
+        # What a shell makes of words, a page's output has as it comes out.
+        told = tuple((name, Template(value).safe_substitute(self.environment)) for name, value in words)
+        expected = tuple(fill(line, told) for line in command.expected)
         deadline_s = time.monotonic() + _STATE_S
         while True:
-            code, out = await self.run(text, more, fill(command.until, words))
+            code, out = await self.run(text, more, command.until)
             good = matches(expected, out) if expected else command.code is not None or code == 0
             good = good and command.code in (None, code)
             if good or not _LOOKS.match(text) or time.monotonic() > deadline_s:

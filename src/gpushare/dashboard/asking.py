@@ -10,6 +10,8 @@ _MOST_BYTES: Final = 8 * 1024 * 1024
 #: More than agents are asked at once in turn (``agents.AT_ONCE``): who looks at a node, and who waits, come through.
 _CONNECTIONS: Final = 32
 _TIMEOUT_S: Final = 3.0
+#: Agents are asked again after a minute: their connections are not worth keeping, and a hundred more come each second.
+_KEPT_S: Final = 1.5
 
 
 class CannotAsk(Exception):
@@ -32,7 +34,7 @@ class Asking:
 
     async def __aenter__(self) -> "Asking":
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=30.0),
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEPT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
         )

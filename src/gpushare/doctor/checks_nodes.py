@@ -144,5 +144,5 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
                 yield fault(
                     node.subject,
                     f"{_CONDITION} is False: {condition.message}",
-                    "look at the log of its agent",
+                    "do what it says; the log of its agent says more",
                 )

@@ -1,7 +1,9 @@
 """Pods: records that can be read and are true, nothing given twice, nobody who waits for a scheduler that is not there."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from typing import Final
 
 from gpushare.doctor.cluster_facts import ClusterFacts
 from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
@@ -11,6 +13,12 @@ from gpushare.model.errors import InvalidRequest, ModelError
 from gpushare.model.objects import Pod
 from gpushare.model.request import request_of
 from gpushare.model.wire import read_allocation
+
+#: What containers may ask for, whether a node offers it now or not.
+_KNOWN: Final = frozenset(
+    {names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_MEMORY, names.GPU_MEMORY_PERCENT}
+)
+_LIKE_OURS: Final = ("aliyun.com/gpu", "gpushare.dev/")
 
 
 def pod_records(facts: ClusterFacts) -> Iterator[Said]:
@@ -62,6 +70,12 @@ def _overfull(known: dict[str, NodeDevices], held: dict[tuple[str, str], int]) -
 
 def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
     """Whether every pod that asks for a GPU has been given to our scheduler, in a way that can be served."""
+    offered = _KNOWN.union(
+        *(
+            one.node.status.allocatable or ()
+            for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
+        )
+    )
     for pod in () if isinstance(facts.pods, Unread) else facts.pods:
         if pod.spec.node_name or pod.finished:
             continue
@@ -72,12 +86,26 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
                 f"pod {pod.key}", f"no node can ever take it: {error.problem}", "correct its request"
             )
             continue
+        yield from _nobodys(pod, offered)
         if asks and pod.spec.scheduler_name != names.SCHEDULER_NAME:
             yield warning(
                 f"pod {pod.key}",
                 f"it waits for scheduler {pod.spec.scheduler_name or 'default-scheduler'}, which knows nothing of GPUs' shares",
                 f"let it name schedulerName: {names.SCHEDULER_NAME}, or leave the name out where admission points pods",
             )
+
+
+def _nobodys(pod: Pod, offered: Collection[str]) -> Iterator[Said]:
+    """Resources by names that look like ours, and that nobody offers: no rule of admission sees them."""
+    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
+        for resource in (container.resources and container.resources.limits) or ():
+            if resource.startswith(_LIKE_OURS) and resource not in offered:
+                near = get_close_matches(resource, _KNOWN, 1)
+                yield warning(
+                    f"pod {pod.key}",
+                    f"no node offers {resource}, for which its container {container.name} asks",
+                    f"correct the name: {near[0] if near else ', '.join(sorted(_KNOWN))}",
+                )
 
 
 def _asks(pod: Pod) -> bool:

@@ -235,7 +235,17 @@ def _long(word: str, words: Iterator[str]) -> tuple[str, str]:
         return name, value if given else "true"
     if name in _OWN_VALUED or name in _KUBECTL_VALUED:
         return name, value if given else _next(name, words)
-    raise UsageError("", f"unknown flag {name}")
+    raise UsageError("", f"unknown flag {name}{_meant(name)}")
+
+
+def _meant(name: str) -> str:
+    """`` (did you mean --waiting?)``, or nothing where no flag is near."""
+    import difflib  # for a slip alone: it takes longer to import than the rest
+
+    near = difflib.get_close_matches(
+        name, (*_OWN_SWITCHES, *_OWN_VALUED, *_KUBECTL_SWITCHES, *_KUBECTL_VALUED), 1, 0.75
+    )
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _short(word: str, words: Iterator[str]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from gpushare.inspect.colour import Paint
 from gpushare.inspect.columns import Line, aligned, printable
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.real_use import RealUse, read
+from gpushare.inspect.real_use import RealUse, ports_of, read
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.source import read as read_cluster
 from gpushare.inspect.usage import ClusterUsage, usage_of
@@ -50,7 +50,7 @@ def rows(kubectl: Kubectl, namespace: "str | None") -> Rows:
     use = RealUse({}, {}, frozenset())
     if there:
         try:
-            use = read(kubectl, there)
+            use = read(kubectl, there, ports_of(snapshot.nodes))
         except InspectError as error:
             use = RealUse({}, dict.fromkeys(there, str(error)), frozenset())
     return Rows(_rows(cluster, use, namespace), (*remarks, *_silent(use)))

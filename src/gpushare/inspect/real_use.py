@@ -1,13 +1,18 @@
-"""What containers really use of GPUs: read from the node agents' metrics, through the API server's proxy of their pods."""
+"""What containers really use of GPUs: read from the node agents' metrics, through the API server's proxy of their pods.
+
+An agent that runs beside the kubelet and in no pod is reached through the proxy of its node, at the port that the node's label says.
+"""
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.proxied import Proxied
+from gpushare.model import names
+from gpushare.model.objects import Node
 
 _AGENTS: Final = "/api/v1/pods?labelSelector=" + quote("app.kubernetes.io/name=gpushare-device-plugin")
 _PORT: Final = "health"
@@ -33,30 +38,44 @@ class RealUse(NamedTuple):
     answered: "frozenset[str]"
 
 
-def read(kubectl: Kubectl, nodes: Iterable[str]) -> RealUse:
-    """Ask the agents of ``nodes``; raises ``KubectlMissing``, ``KubectlFailed``."""
+def ports_of(nodes: Iterable[Node]) -> "dict[str, int]":
+    """At which port the agent of a node is reached, of those (names) that say so: it is no pod there."""
+    found = {}
+    for node in nodes:
+        port = (node.metadata.labels or {}).get(names.LABEL_AGENT_PORT, "")
+        if port.isdecimal():
+            found[node.metadata.name] = int(port)
+    return found
+
+
+def read(kubectl: Kubectl, nodes: Iterable[str], ports: "Mapping[str, int]") -> RealUse:
+    """Ask the agents of ``nodes``; those in no pod at ``ports``. Raises ``KubectlMissing``, ``KubectlFailed``."""
     wanted = set(nodes)
     with kubectl.proxied() as proxied:
-        return _read(proxied, wanted)
+        return _read(proxied, wanted, ports)
 
 
-def _read(proxied: Proxied, wanted: "set[str]") -> RealUse:
+def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> RealUse:
+    where = {
+        node: f"/api/v1/nodes/http:{node}:{port}/proxy/metrics"
+        for node, port in ports.items()
+        if node in wanted
+    }
     (answer,) = proxied.answers([_AGENTS])
-    if answer is None:
-        return RealUse({}, dict.fromkeys(wanted, "the node agents' pods may not be listed"), frozenset())
-    where: dict[str, str] = {}
-    for pod in json.loads(answer).get("items") or ():
+    for pod in json.loads(answer or b"{}").get("items") or ():
         node, meta = pod["spec"].get("nodeName", ""), pod["metadata"]
         if node in wanted and (pod.get("status") or {}).get("phase") == "Running":
             where[node] = (
                 f"/api/v1/namespaces/{meta['namespace']}/pods/http:{meta['name']}:{_port(pod)}/proxy/metrics"
             )
-    silent = dict.fromkeys(wanted - where.keys(), "it has no running node agent")
+    why = "it has no running node agent" if answer is not None else "the node agents' pods may not be listed"
+    silent = dict.fromkeys(wanted - where.keys(), why)
     told = dict(zip(where, proxied.answers(list(where.values()))))  # noqa: B905 (as many)
     found: dict[tuple[str, str], Use] = {}
     for node, text in told.items():
         if text is None:
-            silent[node] = "its node agent's metrics cannot be read (needs the right to get pods/proxy)"
+            right = "pods/proxy" if "/pods/" in where[node] else "nodes/proxy"
+            silent[node] = f"its node agent's metrics cannot be read (needs the right to get {right})"
         else:
             _add(found, text.decode(errors="replace"))
     return RealUse(found, silent, frozenset(node for node, text in told.items() if text is not None))

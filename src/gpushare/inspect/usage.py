@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare
-from gpushare.model.device import Device, NodeDevices, NodeMode, node_devices
+from gpushare.model.device import Device, NodeDevices, NodeMode, mode_of, node_devices
 from gpushare.model.errors import InvalidQuantity, ModelError
 from gpushare.model.objects import Node, Pod
 from gpushare.model.quantity import MemoryUnit, parse_amount
@@ -165,6 +165,8 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
     advertised = _advertised(node, names.GPU_MEM)
     described = names.ANN_DEVICES in (node.metadata.annotations or {})
     if not advertised and not (pods and described):
+        # Its GPUs vanish from the table where somebody mistypes its label: that is told. Raises ``ModelError``.
+        mode_of(node)
         return None
     devices = node_devices(node) if described else node_devices(node, unit=_unit_of_foreign(node, advertised))
     if devices is None or not devices.devices:

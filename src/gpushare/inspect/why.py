@@ -39,11 +39,9 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     if isinstance(pod_answer, KubectlFailed):
         if pod_answer.not_found:
             ended = next((one for one in reversed(_events(events_answer, {})) if one.startswith(_ENDED)), "")
-            raise InspectError(
-                "",
-                f'pod "{name}" not found in namespace {namespace}; '
-                + (f"it is gone: {printable(ended)}" if ended else "-n names another"),
-            )
+            if ended:
+                raise InspectError("", f'pod "{name}" of namespace {namespace} is gone: {printable(ended)}')
+            raise InspectError("", f'pod "{name}" not found in namespace {namespace}; -n names another')
         raise pod_answer
     pod: Json = json.loads(pod_answer)
     record = decided.told

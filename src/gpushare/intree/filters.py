@@ -70,7 +70,8 @@ def ignored_wishes(pod: Json) -> list[str]:
         "topologySpreadConstraints": spec.get("topologySpreadConstraints"),
         "resourceClaims": spec.get("resourceClaims"),
         "persistentVolumeClaim": any(
-            volume.get("persistentVolumeClaim") for volume in spec.get("volumes") or ()
+            volume.get("persistentVolumeClaim") or volume.get("ephemeral")
+            for volume in spec.get("volumes") or ()
         ),
     }
     return [name for name, wish in wishes.items() if wish]

@@ -11,6 +11,8 @@ from gpushare.model.request import Request
 
 UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
 _MOST_KEPT: Final = 20_000
+#: Nobody means that much of one GPU: it was written in another unit.
+_NO_GPU_HAS_MIB: Final = 1 << 20
 
 
 def memory_text(mib: int) -> str:
@@ -67,10 +69,14 @@ def _out_of_service(device: Device) -> str:
     return f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
 
 
-def too_large(asked_mib: int, largest_units: int, unit: MemoryUnit) -> str:
-    """The request is larger than every GPU of the node."""
+def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
+    """The request is larger than every GPU of the node: far larger, where somebody wrote bytes or MiB."""
+    asked_mib = request.memory_units * unit.mib
     largest = memory_text(largest_units * unit.mib) if largest_units else f"less than {memory_text(unit.mib)}"
-    return f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
+    told = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
+    if request.unit_mib or asked_mib < _NO_GPU_HAS_MIB:
+        return told
+    return f"{told} ({names.GPU_MEM} is a number of units of {memory_text(unit.mib)}, without Mi or Gi)"
 
 
 def other_unit(request: Request, unit_mib: int) -> str:

@@ -116,7 +116,7 @@ class Refusals:
         asked_mib = request.memory_units * unit.mib
         large, group = group.part(columns.largest_units[group.at] < asked)
         sizes = columns.largest_units[large.at].tolist()
-        text_of = {size: reasons.too_large(asked_mib, size, unit) for size in set(sizes)}
+        text_of = {size: reasons.too_large(request, size, unit) for size in set(sizes)}
         hopeless.update(zip(large.names, map(text_of.__getitem__, sizes), strict=True))
         sick, group = group.part(columns.healthy_units[group.at] < asked)
         for name, column in zip(sick.names, sick.at.tolist(), strict=True):

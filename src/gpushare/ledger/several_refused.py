@@ -97,7 +97,7 @@ def _never(
     few, group = group.part(short)
     if count == 1:
         for name, largest in zip(few.names, columns.largest_units[few.at].tolist(), strict=True):
-            told.hopeless[name] = reasons.too_large(asked_mib, largest, unit)
+            told.hopeless[name] = reasons.too_large(request, largest, unit)
     else:
         _tell(
             columns,

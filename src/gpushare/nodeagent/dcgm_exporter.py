@@ -196,12 +196,13 @@ class _Theirs:
             self._page.set("DCGM_CUSTOM_CONTAINER_CP_ALLOCATED", labels, one.core_percent / 100)
 
     def _take_process(self, process: Process) -> None:
-        seen, holder, name = process
+        seen, holder, whole, name = process
         whose = ("none", "", "", "")
         prefix = "DCGM_CUSTOM_ILLEGAL_PROCESS"
         if holder is not None:
             namespace, _, pod = holder.pod.partition("/")
-            whose, prefix = ("share", holder.container, namespace, pod), "DCGM_CUSTOM_PROCESS"
+            mode = "exclusive" if whole else "share"
+            whose, prefix = (mode, holder.container, namespace, pod), "DCGM_CUSTOM_PROCESS"
         labels = (*whose, *self._ack[seen.gpu], str(seen.pid), name, seen.kind)
         for what, value in (
             ("MEM_USED", seen.mib),

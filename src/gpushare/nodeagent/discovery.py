@@ -162,8 +162,14 @@ class GpuWatch:
         if whole:
             return None
         self._nvml.close()
-        what = "; ".join(self._left_out) or "the NVIDIA driver runs but finds no GPU"
-        return Trouble("NoGPU", f"{what}. Remove the label from nodes without a GPU, or check the hardware")
+        if self._left_out:
+            # It has GPUs: to take the label away would hide what is wrong with them.
+            dead = "; nvidia-smi and dmesg on the node say more" if listed.unreadable else ""
+            return Trouble("NoGPU", f"no GPU of the node can be shared: {'; '.join(self._left_out)}{dead}")
+        return Trouble(
+            "NoGPU",
+            "the NVIDIA driver runs but finds no GPU. Remove the label from nodes without a GPU, or check the hardware",
+        )
 
     def _without_driver(self, error: NodeAgentError) -> Trouble:
         self._missing = dict.fromkeys(self._known, error.problem)

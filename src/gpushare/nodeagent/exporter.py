@@ -184,7 +184,7 @@ class _Ours:
     def _take_processes(self) -> None:
         used: dict[tuple[str, ...], tuple[int, int]] = {}
         foreign = dict.fromkeys(self._gpus, 0)
-        for process, holder, name in self._seen.processes():
+        for process, holder, _, name in self._seen.processes():
             gpu = self._gpus[process.gpu]
             if holder is None:
                 foreign[process.gpu] += 1

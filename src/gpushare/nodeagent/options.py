@@ -36,7 +36,12 @@ ROLE: Final = Role(
             Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         ),
         Option("unit", UNIT, "unit of aliyun.com/gpu-mem", "1GiB"),
-        Option("metrics-listen", ADDRESS, "serve /healthz, /readyz and /metrics there", absent="nowhere"),
+        Option(
+            "metrics-listen",
+            ADDRESS,
+            "serve /healthz, /readyz, /metrics and /metrics/dcgm there",
+            absent="nowhere",
+        ),
         Option("health-period", SECONDS, "between probes of a GPU", 5.0, least=0.01, most=_DAY_S),
         Option(
             "xid-quiet",

@@ -65,10 +65,11 @@ class Given(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A process on a GPU of this node; ``holder`` is ``None`` for one that was given nothing of it."""
+    """A process on a GPU of this node; ``holder`` is ``None`` for one that was given nothing of it, ``whole``: it was given all."""
 
     seen: GpuProcess
     holder: Holder | None
+    whole: bool
     name: str
 
 
@@ -105,7 +106,21 @@ class Scrape:
         for one in watched.processes:
             owner = watched.owners.get(one.pid)
             if one.gpu in self.gpus and owner is not None:
-                yield Process(one, watched.holder_of(owner, one.gpu), _named(self.asked.proc, one.pid))
+                holder, whole = watched.holder_of(owner, one.gpu), False
+                if holder is None:
+                    holder = self._whole_holder(owner, one.gpu)
+                    whole = holder is not None
+                yield Process(one, holder, whole, _named(self.asked.proc, one.pid))
+
+    def _whole_holder(self, owner: Owner, uuid: str) -> Holder | None:
+        pod = self.asked.whole.get(owner.pod_uid)
+        if pod is None:
+            return None
+        container = pod.pod.containers.get(owner.container_id, "")
+        given = pod.decided.get(container, frozenset()) if container else set().union(*pod.decided.values())
+        if uuid not in given:
+            return None
+        return Holder(pod.pod.key, pod.uid, container, uuid, self.gpus[uuid].total_mib, 100)
 
     def _take_shares(self) -> None:
         book = self.asked.book

@@ -47,6 +47,10 @@ class WholeGpus:
         """All of them."""
         return self._pods.values()
 
+    def get(self, uid: str) -> WholePod | None:
+        """The pod of that UID, if it counts GPUs."""
+        return self._pods.get(uid)
+
     def put(self, pod: BoundPod) -> None:
         """A pod was bound, or its record changed."""
         self._pods[pod.uid] = WholePod(pod, _decided(pod))

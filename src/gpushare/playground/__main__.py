@@ -76,7 +76,7 @@ async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
         dashboard=not options.exit,
     ) as cluster:
         print(f"The cluster is up after {time.monotonic() - started_s:.1f} s.", flush=True)
-        if cluster.dashboard_url:
+        if cluster.dashboard_url and options.walk:
             print(f"Look at it, live: {cluster.dashboard_url}", flush=True)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         code = 0

@@ -17,9 +17,6 @@ from gpushare.scheduler.view import ClusterView
 
 #: Larger bodies are read and forgotten.
 _KEPT_BYTES: Final = 1024 * 1024
-#: Why a node that was looked at is not one of those on which kube-scheduler may end pods.
-BELOW_MIN: Final = "an end in mind would bring an elastic quota below its min"
-NOT_ENOUGH: Final = "the ends in mind, and those of others that may go, leave no room on its GPUs"
 #: Why nodes are neither among those that take a pod nor refused: nobody is told in thousands of texts.
 LEFT_OUT_BY_GANG: Final = "another node is its own, in the plan for its whole gang"
 LEFT_OUT_BY_POLICY: Final = "not in the unit of its ResourcePolicy that comes first and has room"
@@ -198,7 +195,8 @@ def preempt_pods(
     rank = view.lesser(priority, claim=claim)
     reach = view.reach(priority, claim)
     found: dict[str, wire.Victims] = {}
-    why: dict[str, str] = {}
+    vain: dict[str, bool] = {}
+    """Nodes that were looked at in vain; true: for an elastic quota."""
     tried = 0
     ended_early = False
     # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
@@ -210,13 +208,13 @@ def preempt_pods(
                 break
             uids = victims[node].uids
             if claim is not None and not all(claim.may_end(one, lesser=True) for one in uids):
-                why[node] = BELOW_MIN
+                vain[node] = True
                 continue
             tried += 1
             forced = set(uids)
             plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
             if plan is None:
-                why[node] = NOT_ENOUGH
+                vain[node] = False
                 continue
             more = tuple(one for one in plan.victims if one not in forced)
             found[node] = wire.Victims((*uids, *more), violations)
@@ -226,6 +224,6 @@ def preempt_pods(
         # The first pod that needs others to end imports this, not the start.
         from gpushare.scheduler.preempted import of_verb
 
-        told = of_verb(view, decisions.now_s, offered, victims, found, why, ended_early=ended_early)
+        told = of_verb(view, decisions.now_s, offered, victims, found, vain, ended_early=ended_early)
         decisions.preempted(uid, args.pod.key, request, told)
     return wire.preemption_answer(found)

@@ -44,6 +44,7 @@ _TURN: Final = MOST_TRIED_BY_RULE // 2 - 1
 
 REASON_PREEMPTED: Final = "Preempted"
 REASON_NO_BUDGET: Final = "PreemptionRefused"
+_GUARDED: Final = "room could be made only by ending pods that a PodDisruptionBudget protects now"
 
 
 class Evictor(Protocol):
@@ -152,14 +153,18 @@ class Preemptor:
 
     def _tell_in_vain(self, record: PodRecord, nodes: list[str], guarded: Collection[str]) -> None:
         """Nobody ends for it; ``guarded`` (UIDs) could have."""
-        from gpushare.scheduler.preempted import GUARDED, NOBODY
+        from gpushare.scheduler.preempted import NOBODY
 
         if guarded:
             self._events.record(
-                record.reference(), kind="Warning", reason=REASON_NO_BUDGET, action="Preempting", note=GUARDED
+                record.reference(),
+                kind="Warning",
+                reason=REASON_NO_BUDGET,
+                action="Preempting",
+                note=_GUARDED,
             )
             names = sorted(one.pod for uid in guarded if (one := self._view.bound.get(uid)) is not None)
-            self._tell_vain(record, nodes, f"{GUARDED}: {', '.join(names[:_NAMED])}")
+            self._tell_vain(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")
         elif self._waits(record):
             self._tell_vain(record, nodes, NOBODY)
 

@@ -52,10 +52,10 @@ def parser_of(role: Role) -> argparse.ArgumentParser:
 def _add(group: Any, option: Option) -> None:
     # argparse fills in what follows percent signs.
     words = f"{option.help} [{_facts(option)}]".replace("%", "%%")
-    if option.kind.is_switch:
-        group.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=words)
-        return
     flags = (option.short, option.flag) if option.short else (option.flag,)
+    if option.kind.is_switch:
+        group.add_argument(*flags, action=argparse.BooleanOptionalAction, help=words)
+        return
     group.add_argument(
         *flags,
         dest=option.attribute,

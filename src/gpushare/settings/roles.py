@@ -15,6 +15,7 @@ ROLES: Final = {
     "playground": "gpushare.playground.options",
     "node-template": "gpushare.nodetemplate.options",
     "doctor": "gpushare.doctor.options",
+    "simulate": "gpushare.simulate.options",
 }
 
 

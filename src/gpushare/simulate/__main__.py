@@ -1,12 +1,12 @@
 """``gpushare simulate``: from the command line to the exit status."""
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,8 @@ from gpushare.model.device import Placement
 from gpushare.model.errors import ModelError
 from gpushare.model.json_objects import Json
 from gpushare.model.quantity import MemoryUnit
+from gpushare.settings.option import InvalidSettings
+from gpushare.settings.refusing import refuse
 from gpushare.simulate import curves, report
 from gpushare.simulate.arguments import PROGRAM, parse
 from gpushare.simulate.drawing import write_picture
@@ -28,7 +30,8 @@ from gpushare.simulate.shapes import shape_of, shapes_there
 from gpushare.simulate.simulation import simulate
 from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, snapshot_of
 
-_INTERRUPTED = 130
+_INTERRUPTED: Final = 130
+_RATIO: Final = 1.3
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,6 +39,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = parse(argv)
         return _trace(options) if options.trace is not None else _cluster(options)
+    except InvalidSettings as error:
+        return refuse(PROGRAM, error)
     except (SimulateError, ModelError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
@@ -46,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         return _INTERRUPTED
 
 
-def _cluster(options: argparse.Namespace) -> int:
+def _cluster(options: SimpleNamespace) -> int:
     state = _state(options)
     if options.save is not None:
         options.save.write_bytes(snapshot_of(state))
@@ -89,24 +94,24 @@ def _cluster(options: argparse.Namespace) -> int:
     return 3 if result.waiting else 0
 
 
-def _state(options: argparse.Namespace) -> ClusterState:
+def _state(options: SimpleNamespace) -> ClusterState:
     if options.snapshot is not None:
-        return read_snapshot(_read(options.snapshot), options.snapshot)
+        return read_snapshot(_read(options.snapshot), str(options.snapshot))
     from gpushare.simulate.live import read_cluster
 
     return asyncio.run(read_cluster(load_access(options.kubeconfig, options.context)))
 
 
-def _documents(files: Sequence[str]) -> list[tuple[str, Json]]:
-    return [(name, document) for name in files for document in read_documents(_read(name), name)]
+def _documents(files: Sequence[Path]) -> list[tuple[str, Json]]:
+    return [(str(file), document) for file in files for document in read_documents(_read(file), str(file))]
 
 
-def _read(name: str) -> bytes:
-    return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+def _read(file: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 def _enough(
-    options: argparse.Namespace, state: ClusterState, manifests: Manifests, settings: Settings, bar: Bar
+    options: SimpleNamespace, state: ClusterState, manifests: Manifests, settings: Settings, bar: Bar
 ) -> list[Enough]:
     shapes = [shape_of(text, state) for text in options.shape] or shapes_there(state)
     if not shapes:
@@ -116,23 +121,32 @@ def _enough(
     ]
 
 
-def _trace(options: argparse.Namespace) -> int:
+def _trace(options: SimpleNamespace) -> int:
     from gpushare.simulate import traces
 
     policies = [Placement(options.policy)] if options.policy else list(Placement)
     bar = Bar(sys.stderr, "pods")
+    plotted = options.plot is not None
     try:
-        found = traces.replayed(
-            options.trace, options.trace_list, policies, options.ratio, options.seed, bar.shown
-        )
+        if options.times:
+            timed = traces.replayed_in_time(
+                options.trace, options.list, policies, options.seed, bar.shown, options.trace_nodes
+            )
+            told, table = traces.structured_in_time(timed), traces.table_in_time(timed)
+            svg = curves.of_times(timed) if plotted else ""
+        else:
+            ratio = _RATIO if options.ratio is None else options.ratio
+            found = traces.replayed(options.trace, options.list, policies, ratio, options.seed, bar.shown)
+            told, table = traces.structured(found), traces.table(found)
+            svg = curves.of_trace(found) if plotted else ""
     finally:
         bar.end()
     if options.output == "json":
-        _print_json(traces.structured(found))
+        _print_json(told)
     else:
-        sys.stdout.write(traces.table(found))
-    if options.plot is not None:
-        write_picture(options.plot, curves.of_trace(found))
+        sys.stdout.write(table)
+    if plotted:
+        write_picture(options.plot, svg)
     return 0
 
 

@@ -1,13 +1,15 @@
-"""From pictures as SVG to files: SVG as it is, PNG by the program ``rsvg-convert``."""
+"""From pictures as SVG to files: SVG as it is, PNG by resvg, which the extra ``png`` brings."""
 
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from gpushare.simulate.errors import SimulateError
 
-_CONVERTER: Final = "rsvg-convert"
-_CONVERT_S: Final = 60.0
+_ZOOM: Final = 2
+_LETTER: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20"><text x="2" y="16" '
+    'font-family="sans-serif">{}</text></svg>'
+)
 
 
 def write_picture(path: Path, svg: str) -> None:
@@ -15,18 +17,23 @@ def write_picture(path: Path, svg: str) -> None:
     if path.suffix != ".png":
         path.write_text(svg, encoding="utf-8")
         return
-    command = [_CONVERTER, "--zoom=2", "--format=png", f"--output={path}"]
+    path.write_bytes(png_of(svg, f"--plot {path}"))
+
+
+def png_of(svg: str, subject: str) -> bytes:
+    """The picture in twice its size; raises ``SimulateError`` about ``subject`` where it cannot be drawn in full."""
     try:
-        ran = subprocess.run(
-            command, input=svg.encode(), capture_output=True, timeout=_CONVERT_S, check=False
-        )
-    except FileNotFoundError:
+        from resvg_py import svg_to_bytes
+    except ImportError:
         raise SimulateError(
-            f"--plot {path}",
-            f"PNG is made by {_CONVERTER}, which is not on PATH: install it (Debian and Ubuntu: librsvg2-bin), or write .svg",
+            subject,
+            "PNG is drawn by the package resvg-py, which is not installed: pip install resvg-py "
+            "(gpushare's extra png), or write .svg",
         ) from None
-    except subprocess.TimeoutExpired:
-        raise SimulateError(f"--plot {path}", f"{_CONVERTER} did not end within {_CONVERT_S:.0f} s") from None
-    if ran.returncode:
-        said = ran.stderr.decode(errors="replace").strip()
-        raise SimulateError(f"--plot {path}", f"{_CONVERTER} failed: {said}")
+    # Where there is no font it leaves texts out, and says nothing.
+    if svg_to_bytes(svg_string=_LETTER.format("M")) == svg_to_bytes(svg_string=_LETTER.format("")):
+        raise SimulateError(
+            subject,
+            "this machine has no fonts for a PNG's texts: install some (Debian and Ubuntu: fonts-dejavu-core), or write .svg",
+        )
+    return svg_to_bytes(svg_string=svg, zoom=_ZOOM)

@@ -33,18 +33,31 @@ class TraceNode(NamedTuple):
 
 
 class TracePod(NamedTuple):
-    """A pod of the list: ``gpu_milli`` thousandths of each of ``gpus`` GPUs, of one of ``models`` (empty: any)."""
+    """A pod of the list: ``gpu_milli`` thousandths of each of ``gpus`` GPUs, of one of ``models`` (empty: any).
+
+    Seconds since the list begins: when it came, when it ended, and when it began to run (``None``: the list does not say).
+    """
 
     cpu_milli: int
     memory_mib: int
     gpus: int
     gpu_milli: int
     models: frozenset[str]
+    created_s: int | None = None
+    ended_s: int | None = None
+    began_s: int | None = None
 
     @property
     def total_milli(self) -> int:
         """Thousandths over all its GPUs."""
         return self.gpus * self.gpu_milli
+
+    @property
+    def runs_s(self) -> int:
+        """Seconds from its beginning to its end: 0 where times are missing."""
+        if self.created_s is None or self.ended_s is None:
+            return 0
+        return max(self.ended_s - (self.created_s if self.began_s is None else self.began_s), 0)
 
 
 def trace_name(path: Path) -> str:
@@ -121,7 +134,12 @@ def _pod(row: dict[str, str]) -> TracePod:
     if gpus and not milli:
         gpus = 0
     models = frozenset(filter(None, (row.get("gpu_spec") or "").split("|"))) if gpus else frozenset()
-    return TracePod(int(row["cpu_milli"]), int(row.get("memory_mib") or 0), gpus, milli, models)
+    times = (_seconds(row, column) for column in ("creation_time", "deletion_time", "scheduled_time"))
+    return TracePod(int(row["cpu_milli"]), int(row.get("memory_mib") or 0), gpus, milli, models, *times)
+
+
+def _seconds(row: dict[str, str], column: str) -> int | None:
+    return int(row[column]) if row.get(column) else None
 
 
 def _open(path: Path) -> TextIO:

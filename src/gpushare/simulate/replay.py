@@ -52,16 +52,16 @@ def replay(
 ) -> Outcome:
     """Place ``arriving`` by ``policy``, over nodes and on each. ``progress`` is told how many pods have come, of how many."""
     chance = random.Random(f"{policy.value} {seed}")  # noqa: S311 - the same seed must give the same again
-    cluster = _Cluster(nodes, policy, chance)
+    cluster = Cluster(nodes, policy, chance)
     decisions_ms = []
     capacity = sum(node.gpus for node in nodes) * MILLI
     every = max(len(arriving) // _POINTS, 1)
     asked_milli, curve, dropped = 0, [(0.0, 0.0)], 0
     for number, pod in enumerate(arriving, 1):
         if pod.gpus:
-            before = cluster.given_milli
-            decisions_ms.append(cluster.place(f"pod-{number}", pod))
-            dropped += cluster.given_milli == before
+            taken_ms, node = cluster.place(f"pod-{number}", pod)
+            decisions_ms.append(taken_ms)
+            dropped += node is None
             asked_milli += pod.total_milli
         else:
             cluster.place_without_gpu(pod)
@@ -71,11 +71,14 @@ def replay(
     return Outcome(100 * cluster.given_milli / capacity, decisions_ms, curve, dropped)
 
 
-class _Cluster:
+class Cluster:
+    """Nodes with GPUs, and what kube-scheduler and the ledger would do with pods that come."""
+
     def __init__(self, nodes: Sequence[TraceNode], policy: Placement, chance: random.Random) -> None:
         self._ledger = Ledger(node_policy=policy)
         self._chance = chance
         self._names = [node.name for node in nodes]
+        self._index = {name: at for at, name in enumerate(self._names)}
         self._cpu_milli = np.array([node.cpu_milli for node in nodes], np.int64)
         self._memory_mib = np.array([node.memory_mib for node in nodes], np.int64)
         self._free_cpu, self._free_memory = self._cpu_milli.copy(), self._memory_mib.copy()
@@ -86,39 +89,51 @@ class _Cluster:
             self._ledger.set_node(NodeDevices(node.name, NodeMode.SHARE, UNIT, gpus, policy))
             self._ledger.set_free_cpu(node.name, node.cpu_milli)
 
-    def place(self, uid: str, pod: TracePod) -> float:
-        """Place a pod that asks for GPUs; the milliseconds that the ledger took."""
+    def place(self, uid: str, pod: TracePod, *, is_new: bool = True) -> tuple[float, int | None]:
+        """Place a pod that asks for GPUs; the milliseconds that the ledger took, and the number of its node if it has one."""
         at = self._roomy(pod)
         names = [self._names[node] for node in at.tolist()]
         one = ContainerRequest("main", ContainerKind.APP, 0, pod.total_milli, 0)
         request = Request(pod.gpu_milli, 0, (one,), pod.gpus, cpu_milli=pod.cpu_milli)
         started = time.perf_counter()
-        self._ledger.arrived(request)
+        if is_new:
+            self._ledger.arrived(request)
         fits = self._ledger.filter(request, names).fits
         if not fits:
-            return (time.perf_counter() - started) * 1e3
+            return (time.perf_counter() - started) * 1e3, None
         scored = self._ledger.score(request, fits)
         most = max(scored)
         best = [name for name, score in zip(fits, scored, strict=True) if score == most]
-        node = self._chance.choice(best)
-        self._ledger.reserve(uid, uid, request, node)
+        name = self._chance.choice(best)
+        self._ledger.reserve(uid, uid, request, name)
         taken_ms = (time.perf_counter() - started) * 1e3
         self.given_milli += pod.total_milli
-        self._take(self._names.index(node), pod)
-        return taken_ms
+        node = self._index[name]
+        self._take(node, pod)
+        return taken_ms, node
 
-    def place_without_gpu(self, pod: TracePod) -> None:
-        """Place it as kube-scheduler's defaults would."""
+    def place_without_gpu(self, pod: TracePod) -> int | None:
+        """Place it as kube-scheduler's defaults would; the number of its node if it has one."""
         at = self._roomy(pod)
         if not at.size:
-            return
+            return None
         cpu = (self._free_cpu[at] - pod.cpu_milli) / self._cpu_milli[at]
         memory = (self._free_memory[at] - pod.memory_mib) / self._memory_mib[at]
         least = (np.floor(100 * cpu) + np.floor(100 * memory)) // 2
         # The standard deviation of two shares is half of what they are apart.
         balanced = np.floor(100 * (1 - np.abs(cpu - memory) / 2))
         scored = least + balanced
-        self._take(self._chance.choice(at[scored == scored.max()].tolist()), pod)
+        node: int = self._chance.choice(at[scored == scored.max()].tolist())
+        self._take(node, pod)
+        return node
+
+    def end(self, uid: str, node: int, pod: TracePod) -> None:
+        """A pod that was placed on ``node`` is over."""
+        if self._ledger.release(uid):
+            self.given_milli -= pod.total_milli
+        self._free_cpu[node] += pod.cpu_milli
+        self._free_memory[node] += pod.memory_mib
+        self._ledger.set_free_cpu(self._names[node], int(self._free_cpu[node]))
 
     def _roomy(self, pod: TracePod) -> Ints:
         """The nodes that kube-scheduler's own filters leave."""

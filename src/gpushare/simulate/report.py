@@ -14,6 +14,7 @@ from gpushare.simulate.simulation import Fate, Result
 API_VERSION: Final = "gpushare.dev/simulation/v1"
 _MOST_NODES: Final = 8
 _MOST_EVICTING: Final = 20
+_MOST_JOBS: Final = 3
 
 
 def tables(result: Result, *, details: bool = False) -> str:
@@ -112,9 +113,25 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     if result.evictions:
         again = sum(one.again for one in result.evictions)
         told.append(f"{len(result.evictions)} evicted for more important pods, {again} of them made again.")
+    if jobs := ends_unknown(result.fates):
+        told.append(
+            f"When Jobs end is not known: {_few(jobs)} {'keeps' if len(jobs) == 1 else 'keep'} what was given."
+        )
     if result.unheeded:
         told.append(f"Not looked at, though pods ask for it: {', '.join(result.unheeded)}.")
     return "\n".join([*aligned(lines), "", *told]) + "\n"
+
+
+def ends_unknown(fates: Iterable[Fate]) -> list[str]:
+    """The Jobs among what was looked at (``NAMESPACE/Job NAME``): their pods end some day, and nothing here says when."""
+    return list(
+        dict.fromkeys(fate.workload for fate in fates if fate.workload.partition("/")[2].startswith("Job "))
+    )
+
+
+def _few(jobs: Sequence[str]) -> str:
+    more = len(jobs) - _MOST_JOBS
+    return ", ".join([*jobs[:_MOST_JOBS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def enough_table(found: Iterable[Enough]) -> str:
@@ -172,6 +189,7 @@ def structured(
         ],
         "passedOver": list(passed_over),
         "notHeeded": list(result.unheeded),
+        "endsUnknown": ends_unknown(result.fates),
     }
 
 

@@ -144,9 +144,26 @@ async def _simulated(
         tuple(fates),
         tuple(curve),
         tuple(scheduling.ledger.usage(name_of(node)) for node in state.nodes),
-        tuple(sorted({wish for key in (*queue, *evicted_by) for wish in ignored_wishes(pods[key])})),
+        (
+            *sorted({wish for key in (*queue, *evicted_by) for wish in ignored_wishes(pods[key])}),
+            *(_repelling(state) if queue else ()),
+        ),
         tuple(scheduling.evictions),
     )
+
+
+def _repelling(state: ClusterState) -> list[str]:
+    """What pods with a node ask of those that come beside them."""
+    asking = sum(
+        bool(
+            ((spec_of(pod).get("affinity") or {}).get("podAntiAffinity") or {}).get(
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            )
+        )
+        for pod in state.pods
+        if spec_of(pod).get("nodeName")
+    )
+    return [f"affinity.podAntiAffinity of {asking} pods that have a node already"] if asking else []
 
 
 def _moment(ledger: Ledger, arrived: int, waiting: int) -> Moment:

@@ -205,9 +205,13 @@ def _pod(pod: Json) -> Json:
         if spec.get(place):
             told[place] = [_container(one) for one in spec[place]]
     # Not what they are: that there are some is told as not looked at.
-    claims = [one for one in spec.get("volumes") or () if one.get("persistentVolumeClaim")]
+    claims = [
+        one for one in spec.get("volumes") or () if one.get("persistentVolumeClaim") or one.get("ephemeral")
+    ]
     if claims:
-        told["volumes"] = [_some(one, ("name", "persistentVolumeClaim")) for one in claims]
+        told["volumes"] = [
+            {"name": one["name"], "persistentVolumeClaim": {"claimName": "?"}} for one in claims
+        ]
     if spec.get("resourceClaims"):
         told["resourceClaims"] = [_some(one, ("name",)) for one in spec["resourceClaims"]]
     status = _some(status_of(pod), ("phase", "nominatedNodeName"))

@@ -97,8 +97,10 @@ def test_the_node_its_metrics_and_the_log_say_what_is_active_and_why(
     wait_for("the node says so", lambda: said(product, node) == says, timeout=WITHIN_S, every=0.3)
     assert f"{names.ANN_ISOLATION}: {says}" in product.kubectl("describe", "node", node)
     agent = agent_of(product, node)
-    metrics = product.kubectl(
-        "get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{agent}:9452/proxy/metrics"
+    page = f"/api/v1/namespaces/{NAMESPACE}/pods/{agent}:9452/proxy/metrics"
+    metrics = product.kubectl("get", "--raw", page)
+    assert f'DCGM_CUSTOM_ALLOCATE_MODE{{NodeName="{node}"}} ' in product.kubectl(
+        "get", "--raw", f"{page}/dcgm"
     )
     active = re.findall(
         r'^gpushare_nodeagent_isolation\{backend="(\w+)",asked="auto"\} 1$', metrics, re.MULTILINE

@@ -143,17 +143,7 @@ async def main() -> None:
         made.line = LINE
         share = {"pod": pods[0]["metadata"], "uuid": nodes[0].devices[0].uuid}
         first = [pod for pod in pods[:40] if share["uuid"] in json.dumps(pod["metadata"]["annotations"])]
-        made.figures = "".join(
-            f'gpushare_nodeagent_container_used_mebibytes{{pod="{pod["metadata"]["namespace"]}/{pod["metadata"]["name"]}",'
-            f'container="main",gpu="{share["uuid"]}"}} {8000 + 3100 * at}\n'
-            f'gpushare_nodeagent_container_sm_percent{{pod="{pod["metadata"]["namespace"]}/{pod["metadata"]["name"]}",'
-            f'container="main",gpu="{share["uuid"]}"}} {22 + 9 * at}\n'
-            for at, pod in enumerate(first)
-        ) + "".join(
-            f'gpushare_gpu_memory_used_bytes{{UUID="{device.uuid}"}} {9000 + 5200 * device.index << 20}\n'
-            f'gpushare_gpu_utilization_ratio{{UUID="{device.uuid}"}} {(17 + 31 * device.index) % 97 / 100}\n'
-            for device in nodes[0].devices
-        )
+        made.figures = _figures(nodes[0], first)
         await made.start()
         async with (
             browser() as window,
@@ -167,6 +157,31 @@ async def main() -> None:
             meta = first[0]["metadata"]
             await pictures(look, made, node_name(0), f"{meta['namespace']}/{meta['name']}")
         await made.stop()
+
+
+def _figures(node: NodeDevices, pods: list[dict[str, Any]]) -> str:
+    """What the node's agent tells: of the pods of GPU 0 each, and of every GPU as a whole."""
+    lines, sums = (
+        [],
+        {
+            device.index: (9000 + 5200 * device.index, (17 + 31 * device.index) % 97)
+            for device in node.devices
+        },
+    )
+    mib = percent = 0
+    for at, pod in enumerate(pods):
+        units = int(pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEM])
+        used, busy = int(1024 * units * (0.93, 0.41, 0.76)[at % 3]), 22 + 9 * at
+        mib, percent = mib + used, percent + busy
+        key = f'pod="{pod["metadata"]["namespace"]}/{pod["metadata"]["name"]}",container="main",gpu="{node.devices[0].uuid}"'
+        lines.append(f"gpushare_nodeagent_container_used_mebibytes{{{key}}} {used}")
+        lines.append(f"gpushare_nodeagent_container_sm_percent{{{key}}} {busy}")
+    sums[0] = mib, percent
+    for device in node.devices:
+        used, busy = sums[device.index]
+        lines.append(f'gpushare_gpu_memory_used_bytes{{UUID="{device.uuid}"}} {used << 20}')
+        lines.append(f'gpushare_gpu_utilization_ratio{{UUID="{device.uuid}"}} {busy / 100}')
+    return "\n".join(lines) + "\n"
 
 
 def _batched(pods: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gpushare.model import names
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl
 from tests.integration.inspect.test_command import listed
 from tests.unit.inspect.clusters import device, node, placed, pod
@@ -80,6 +81,11 @@ class Agents:
 
 @pytest.fixture
 def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
+    return two_nodes(kubectl, tmp_path)
+
+
+def two_nodes(kubectl: ScriptedKubectl, folder: Path) -> Agents:
+    """Two nodes with pods; on one of them an agent runs, which tells what they use. The guide's sample, too."""
     gpus = [device(0), device(1)]
     kubectl.answer(
         "/api/v1/nodes", listed([node("n1", "10.0.0.1", gpus), node("n2", "10.0.0.2", [device(2)])])
@@ -91,8 +97,8 @@ def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
         pod("waits", "", 3),
     ]
     kubectl.answer("'/api/v1/pods?'*", listed(pods))
-    made = Agents(tmp_path / "agents")
-    program = tmp_path / "proxy.py"
+    made = Agents(folder / "agents")
+    program = folder / "proxy.py"
     program.write_text(_PROXY)
     kubectl.act("''", f"exec '{sys.executable}' '{program}' '{made.folder}' \"$2\"")
     made.run_on("n1")
@@ -130,6 +136,32 @@ def test_without_the_right_to_list_agents_what_was_given_is_shown(agents: Agents
     assert done.returncode == 0
     assert "6144" in done.stdout
     assert "the node agents' pods may not be listed" in done.stderr
+
+
+def test_agents_in_no_pod_are_asked_through_their_nodes(
+    agents: Agents, kubectl: ScriptedKubectl, inspect_cgpu: Run
+) -> None:
+    beside = [node("n1", "10.0.0.1", [device(0), device(1)]), node("n2", "10.0.0.2", [device(2)])]
+    for one, port in zip(beside, ("4711", "no port"), strict=True):
+        one.metadata.labels = {**(one.metadata.labels or {}), names.LABEL_AGENT_PORT: port}
+    nodes_answer = kubectl.path.parent / "answer-0"
+    nodes_answer.write_bytes(listed(beside))
+    agents.run_on()
+    agents.say("/api/v1/nodes/http:n1:4711/proxy/metrics", METRICS.format(more=500))
+    done = inspect_cgpu("--pods")
+    assert ["default", "train", "n1", "0", "6144", "1500", "-", "12"] in [
+        line.split() for line in done.stdout.splitlines()
+    ]
+    assert "what pods really use is not known of n2: it has no running node agent" in done.stderr
+
+    for file in agents.folder.iterdir():
+        file.unlink()
+    beside[1].metadata.labels[names.LABEL_AGENT_PORT] = "4712"  # type: ignore[index]
+    nodes_answer.write_bytes(listed(beside))
+    done = inspect_cgpu("--pods")
+    assert (
+        "n1, n2: its node agent's metrics cannot be read (needs the right to get nodes/proxy)" in done.stderr
+    )
 
 
 def test_a_proxy_that_does_not_start_hides_nothing_else(

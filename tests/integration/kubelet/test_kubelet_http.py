@@ -140,6 +140,16 @@ async def test_a_command_in_a_pod_that_does_not_run_is_refused_over_the_connecti
     assert "is not in pod" in (await (await execute("ls", pod="done", container="x")).end())["message"]
 
 
+async def test_a_command_for_a_container_that_waits_says_why_it_waits(cluster, execute):
+    await cluster.create("unknown", {**script("exit 0"), "image": "nobody/knows:1"})
+    await cluster.pod_where("unknown", lambda pod: pod["status"].get("containerStatuses"), "cannot pull")
+    told = (await (await execute("ls", pod="unknown")).end())["message"]
+    assert told in [
+        f'container "c" in pod "unknown" is waiting to start: {reason}'
+        for reason in ("ContainerCreating", "ErrImagePull", "ImagePullBackOff")
+    ]
+
+
 async def test_the_token_is_needed_for_everything_but_health(cluster, pod):
     async with aiohttp.ClientSession(f"http://127.0.0.1:{cluster.kubelet.port}") as nobody:
         assert (await nobody.get("/healthz")).status == 200

@@ -43,6 +43,7 @@ class ScriptedNvml:
     on_limits: Callable[[str], object] = lambda cgroup: None
     set_limits: list[tuple[str, str, int]] = field(default_factory=list)
     rounds_to: int = 1
+    unreadable: tuple[str, ...] = ()
     opened: int = 0
     threads: set[int] = field(default_factory=set)
     _xids: "queue.Queue[XidEvent]" = field(default_factory=queue.Queue)
@@ -66,7 +67,7 @@ class ScriptedNvml:
         self.threads.add(threading.get_ident())
 
     def enumerate(self) -> Enumeration:
-        return Enumeration(tuple(self.gpus), near=dict(self.near))
+        return Enumeration(tuple(self.gpus), self.unreadable, dict(self.near))
 
     def probe(self, uuid: str) -> str:
         self.threads.add(threading.get_ident())

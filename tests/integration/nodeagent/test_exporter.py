@@ -232,6 +232,46 @@ async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(w
     assert {labels[-3:] for labels in told["DCGM_FI_DEV_XID_ERRORS"]} == {(NODE, "np1", "ecs")}
 
 
+async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
+    """By container as soon as the kubelet has told which is which, before by pod; one that was given another GPU is a stranger."""
+    watch(world)
+    await world.start(mode="topology")
+    admitted = await world.kubelet.admit(world.bind("w", wants(1), on=1))
+    process(world, 41, contained(admitted))
+    process(world, 77, name="Xorg")
+    mine, others = gpu(1).uuid, G0
+    world.nvml.running = [
+        GpuProcess(mine, 41, 9000, 70, "C"),
+        GpuProcess(others, 41, 300, 1, "C"),
+        GpuProcess(mine, 77, 20, -1, "G"),
+    ]
+    used = "gpushare_container_memory_used_bytes"
+    pod = ("default", "w", "", NODE, "1", mine)
+    told = await until(world, lambda said: said[used], "its pod")
+    assert told[used] == {pod: 9000.0 * MIB}
+    tell_container(world, "w")
+    its = ("default", "w", "c", NODE, "1", mine)
+    told = await until(world, lambda said: its in said[used], "its container")
+    assert told[used] == {its: 9000.0 * MIB}
+    assert told["gpushare_container_compute_used_ratio"] == {its: 0.7}
+    assert told["gpushare_gpu_foreign_processes"] == {(NODE, "0", others): 1.0, (NODE, "1", mine): 1.0}
+    ack = ("exclusive", "c", "default", "w", *NOWHERE, mine, "nvidia1", "1", "Tesla T4")
+    assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {(*ack, "41", "python3", "C"): 9000.0}
+    assert len(told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"]) == 2
+
+
+async def test_on_a_node_that_gives_nothing_away_nobody_is_a_stranger(world: World) -> None:
+    watch(world)
+    await world.start(mode="share")
+    process(world, 77)
+    uses(world, (77, 640, 5))
+    await until(world, lambda said: said["gpushare_process_memory_used_bytes"], "the process")
+    world.api.put("nodes", NODE, objects.node("default"))
+    await until(
+        world, lambda said: "gpushare_process_memory_used_bytes" not in said, "another plugin's business"
+    )
+
+
 async def test_what_the_library_in_a_container_counts(world: World) -> None:
     isolation = replace(world.settings.isolation, asked=AskedIsolation.AUTO)
     world.use(isolation=isolation)

@@ -89,6 +89,20 @@ async def test_a_share_node_without_a_gpu_is_told_so(world: World) -> None:
     assert world.kubelet.capacity(names.GPU_MEM) == 15
 
 
+async def test_a_node_whose_only_gpu_is_lost_is_not_told_to_drop_its_label(world: World) -> None:
+    world.nvml.gpus, world.nvml.unreadable = [], ("GPU 0 cannot be read (GPU is lost)",)
+    await world.start(ready=False)
+    await world.changes.until(lambda: world.api.told("NoGPU"))
+    note = world.api.told("NoGPU")[0]["note"]
+    assert (
+        "no GPU of the node can be shared: GPU 0 cannot be read (GPU is lost); nvidia-smi and dmesg" in note
+    )
+    assert "label" not in note
+    world.nvml.gpus, world.nvml.unreadable = [gpu(0, mig=True)], ()
+    await world.changes.until(lambda: "nvidia-smi -i 0 -mig 0" in world.api.told("NoGPU")[-1]["note"])
+    assert "dmesg" not in world.api.told("NoGPU")[-1]["note"]
+
+
 async def test_a_gpu_in_mig_mode_is_left_out_and_named(world: World) -> None:
     world.nvml.gpus = [gpu(0), gpu(1, mig=True)]
     await world.start()

@@ -51,7 +51,7 @@ async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(seen: World) 
 
     high = await seen.kubectl("inspect", "cgpu", "--why", "high", "-o", "json")
     gone = await seen.kubectl("inspect", "cgpu", "--why", ended)
-    assert (gone.code, "it is gone: Preempted: ended for pod default/high (priority 1000)" in gone.err) == (
+    assert (gone.code, "is gone: Preempted: ended for pod default/high (priority 1000)" in gone.err) == (
         1,
         True,
     )

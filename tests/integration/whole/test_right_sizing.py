@@ -81,6 +81,19 @@ async def _advised_and_followed(seen: World) -> None:
         "Of the 1 pods that wait for a share of one GPU 1 would find room then, 0 find it now." in table.out
     )
 
+    # The same command has what is in use at this moment beside what was given.
+    async def seen_now() -> list[Json]:
+        ran = await seen.kubectl("inspect", "cgpu", "--pods", "-o", "json")
+        assert (ran.code, ran.err) == (0, "")
+        found: list[Json] = json.loads(ran.out)["pods"]
+        return found if any(one["usedMiB"] for one in found) else []
+
+    now = {one["name"].partition("-")[0]: one for one in await until(seen_now, "an agent has looked")}
+    assert (now["third"]["givenMiB"], now["idle"]["usedMiB"]) == (12 * 1024, 0)
+    assert 3584 <= now["third"]["usedMiB"] <= third["memory"]["peakMiB"]
+    top = (await seen.kubectl("inspect", "cgpu", "--top")).out.splitlines()
+    assert [line.split()[1].partition("-")[0] for line in top] == ["NAME", "third", "idle"]
+
     # Followed, it runs on, and the one that waited comes in.
     applied = await seen.apply(deployment("third", third["memory"]["advisedUnits"]))
     assert applied.code == 0, applied.err

@@ -102,7 +102,10 @@ async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use
     assert (second["used_mib"], second["pods"]) == (-1, [])
     # Agents name containers that have processes on the GPU: of an idle one each part is idle.
     shown.asks.answers["http://10.0.0.1:9452/metrics"] = b"\n".join(
-        (b'DCGM_FI_DEV_FB_USED{UUID="GPU-a-0"} 0', b'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-a-0"} 0')
+        (
+            b'gpushare_gpu_memory_used_bytes{UUID="GPU-a-0"} 0',
+            b'gpushare_gpu_utilization_ratio{UUID="GPU-a-0"} 0',
+        )
     )
     await shown.clock.turn(60)
     (share_of_idle,) = (await ask(shown, "node", name="a"))["gpus"][0]["pods"]

@@ -236,6 +236,8 @@ FAULTS: list[Any] = [
     ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", "pods")),
     ("another's pod", {"pods": [waiting("default-scheduler")]}, ("waiting-pods", "warning", "pod default/w")),
     ("a pod that can never be", {"pods": [waiting("ack-co-scheduler", **{names.GPU_CORE: "7"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("a resource that nobody offers", {"pods": [waiting("x", **{"aliyun.com/gpu-memory": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("a resource like no other", {"pods": [waiting("x", **{"gpushare.dev/x": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("pods that wait well, or ask for nothing", {"pods": [waiting("ack-co-scheduler"), waiting("x", cpu="1"), gpu_pod("f", node="elsewhere", annotations=held())]}),
 ]  # fmt: skip
 

@@ -82,6 +82,11 @@ def refuse(name: str) -> str:
     if name == "x":
         raise ValueError(f"pod {name} is not there; {'look at the log' if name else 'x'}")
     return "no single GPU " "has room"
+
+
+class Named:
+    def __repr__(self) -> str:
+        return f"Named(what={self.name!r}, for=us alone)"
 '''
 
 

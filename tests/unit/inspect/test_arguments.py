@@ -50,7 +50,9 @@ def test_command_line_is_read_as_kubectl_reads_it(typed: str, options: Options) 
     [
         (["-x"], "unknown flag -x"),
         (["-dx"], "unknown flag -x in -dx"),
-        (["--detail"], "unknown flag --detail"),
+        (["--detail"], "unknown flag --detail (did you mean --details?)"),
+        (["--kubconfig=x"], "unknown flag --kubconfig (did you mean --kubeconfig?)"),
+        (["--json"], "unknown flag --json"),
         (["-o"], "flag -o needs a value"),
         (["--context"], "flag --context needs a value"),
         (["-o", "name"], "unknown output format 'name'; use one of wide, json, yaml"),

@@ -8,7 +8,7 @@ from gpushare.inspect.usage import ClusterUsage, percent, usage_of
 from gpushare.model import names
 from gpushare.model.allocation import GpuShare, share_of
 from gpushare.model.device import NodeMode, index_uuid
-from gpushare.model.objects import Pod, ResourceRequirements
+from gpushare.model.objects import Node, NodeStatus, ObjectMeta, Pod, ResourceRequirements
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.inspect.clusters import (
     T4_MIB,
@@ -214,6 +214,20 @@ def test_malformed_node_is_named_and_the_others_are_shown() -> None:
     assert figures(cluster) == {"fine": ["0/15"]}
     assert [warning.split(":")[0] for warning in cluster.warnings] == ["node broken", "node odd"]
     assert all(warning.endswith("; the node is left out") for warning in cluster.warnings)
+
+
+def test_a_node_that_offers_nothing_for_a_slip_in_its_label_is_named() -> None:
+    """Its agent takes back what it offered: without a word the node would vanish from the table."""
+    slip = Node(
+        metadata=ObjectMeta(name="slip", labels={names.LABEL_MODE: "cgpuu"}),
+        status=NodeStatus(capacity={names.GPU_MEM: "0"}),
+    )
+    without = Node(metadata=ObjectMeta(name="without", labels={names.LABEL_MODE: "topology"}))
+    cluster = usage_of([slip, without, foreign_node("fine", "10.0.0.2", 1, 15)], [])
+    assert figures(cluster) == {"fine": ["0/15"]}
+    (warning,) = cluster.warnings
+    assert warning.startswith("node slip: label ack.node.gpu.schedule=cgpuu is unknown; use one of ")
+    assert warning.endswith("; the node is left out")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ CASES: dict[str, type_of_case] = {
     "a request beyond all reason is hopeless too": case(
         node("n1", T4),
         asks(2**62),
-        f"asks for {2**62} GiB, the largest GPU has 15 GiB",
+        f"asks for {2**62} GiB, the largest GPU has 15 GiB "
+        "(aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)",
         hopeless=True,
     ),
     "a GPU smaller than a unit is less than a unit": case(

@@ -10,7 +10,7 @@ from gpushare.inspect.preempting import of_preemption
 from gpushare.inspect.why import why
 from gpushare.kube.errors import ApiError
 from gpushare.model.disruption import decode_budget
-from gpushare.scheduler.preempted import MOST_VICTIMS, NOT_LOOKED_AT, of_verb
+from gpushare.scheduler.preempted import BELOW_MIN, MOST_VICTIMS, NOT_ENOUGH, NOT_LOOKED_AT, of_verb
 from gpushare.scheduler.wire import Victims
 from tests.unit.inspect.test_views import PLAIN, both, cluster, options
 from tests.unit.scheduler.policy_world import PolicyWorld
@@ -117,14 +117,15 @@ def test_nodes_of_another_unit_and_nodes_that_nobody_looked_at_are_counted(world
     some = {f"n{number}": Victims((), 0) for number in range(100)}
     left = {name: some[name] for name in list(some)[:80]}
     found = {"n0": Victims(tuple(f"uid-{number}" for number in range(50)), 0)}
-    why_not = {f"n{number}": "too little" for number in range(1, 11)}
+    vain = {f"n{number}": number > 6 for number in range(1, 11)}
 
-    told = of_verb(world.view, 1.0, some, left, found, why_not, ended_early=True)
+    told = of_verb(world.view, 1.0, some, left, found, vain, ended_early=True)
 
     assert {one.reason: (one.nodes, one.examples) for one in told.refused} == {
         NOT_LOOKED_AT: (69, ()),
         "its ResourcePolicy has another node for it": (20, ()),
-        "too little": (10, ("n1", "n2", "n3")),
+        NOT_ENOUGH: (6, ("n1", "n2", "n3")),
+        BELOW_MIN: (4, ("n7", "n8", "n9")),
     }
     assert (told.room[0].count, len(told.room[0].victims)) == (50, MOST_VICTIMS)
 
@@ -168,7 +169,9 @@ async def test_whom_we_end_is_told_of_both_until_they_are_gone(browser: Browser,
             "items": [{"reason": "Preempted", "message": "ended for pod default/high"}]
         }
     }
-    with pytest.raises(InspectError, match="it is gone: Preempted: ended for pod default/high"):
+    with pytest.raises(
+        InspectError, match="of namespace default is gone: Preempted: ended for pod default/high"
+    ):
         why(cluster(world, **events), options("--why", "low"), PLAIN)
     assert (await get(browser, "/default/high"))["awaited"] == []
 

@@ -3,17 +3,20 @@
 import io
 import json
 import lzma
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import resvg_py
 
-from gpushare.simulate import drawing, traces
+from gpushare.simulate import traces
 from gpushare.simulate.__main__ import main
-from gpushare.simulate.plot import Axis, Line, picture, rounded_up
+from gpushare.simulate.plot import WIDTH, Axis, Line, Panel, grid, picture
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.state import ClusterState, snapshot_of
 from tests.unit.simulate.making import node, pod, template, workload
+from tests.unit.simulate.png import pixels_of
 
 T4 = 16160
 OPENB = Path(__file__).parents[4] / "shared" / "data" / "openb"
@@ -135,11 +138,16 @@ def test_standard_input_is_read(
     [
         (["--what"], "unrecognized arguments: --what; gpushare simulate --help tells the options"),
         (["--trace", "x", "--anew", "--enough"], "--trace goes without --anew, --enough"),
-        (["--trace", "x", "--ratio", "0"], "--ratio 0.0: above 0"),
+        (["--trace", "x", "--ratio", "0"], "--ratio 0: give a number above 0 and at most 10"),
         (["--list", "x"], "--list: goes with --trace"),
         (["--shape", "x"], "--shape: goes with --enough"),
-        (["--isolated-max-pods", "0"], "--isolated-max-pods 0: at least 1"),
-        (["--card-memory-mib", "-1"], "--card-memory-mib -1: a number"),
+        (["--times"], "--times: goes with --trace"),
+        (["--trace-nodes", "3"], "--trace-nodes: goes with --trace"),
+        (["--trace", "x", "--trace-nodes", "3"], "--trace-nodes: goes with --times"),
+        (["--trace", "x", "--times", "--ratio", "1"], "--ratio: goes without --times"),
+        (["--ratio", "x"], "--ratio x: give a number above 0"),
+        (["--isolated-max-pods", "0"], "--isolated-max-pods 0: give a number from 1"),
+        (["--card-memory-mib=-1"], "--card-memory-mib -1: give a number of MiB from 0"),
         (["--plot", "x.gif"], "--plot x.gif: write to a file that ends with .svg or .png"),
         (["--unit", "2GiB"], "2GiB"),
         (["--trace", "/nowhere"], "--trace /nowhere: there is no such folder"),
@@ -195,42 +203,79 @@ def test_the_bar_is_drawn_on_terminals_alone() -> None:
     assert not file.getvalue()
 
 
-def test_pictures_end_their_axes_at_short_numbers_and_keep_their_last_point() -> None:
-    ends = {0: 1, 0.3: 0.3, 1: 1, 1.2: 1.5, 7: 8, 26: 30, 130: 150, 1001: 1500}
-    assert [rounded_up(value) for value in ends] == pytest.approx(list(ends.values()))
-    many = [(float(at), float(at % 7)) for at in range(5001)]
-    svg = picture(
-        "a & b", Axis("x", 5000), Axis("y", 10), [Line("l", many), Line("m", [(0, 0), (1, 1)])], stepped=True
-    )
-    ElementTree.fromstring(svg)
+@pytest.mark.parametrize(
+    ("axis", "most", "expected"),
+    [
+        (Axis("x", 0), 6, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (Axis("x", 95), 6, [0, 20, 40, 60, 80, 100]),
+        (Axis("x", 100.00000000000001), 6, [0, 20, 40, 60, 80, 100]),
+        (Axis("x", 8, whole=True), 10, [0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        (Axis("x", 14, whole=True), 6, [0, 5, 10, 15]),
+        (Axis("x", 0, whole=True), 3, [0, 1]),
+        (Axis("x", 1, whole=True), 3, [0, 1]),
+        (Axis("x", 7, whole=True), 3, [0, 5, 10]),
+        (Axis("x", 1001), 6, [0, 200, 400, 600, 800, 1000, 1200]),
+    ],
+)
+def test_axes_are_divided_by_short_numbers_and_pods_by_whole_ones(
+    axis: Axis, most: int, expected: list[float]
+) -> None:
+    assert grid(axis, most) == pytest.approx(expected)
+
+
+def test_pictures_keep_every_peak_and_their_last_point() -> None:
+    many = [(float(at), 9.0 if at == 3333 else 1.0) for at in range(50001)]
+    one = Line("l & m", many)
+    panels = [
+        Panel(Axis("y", 10), [Line("asked", [(0, 0), (1, 1)], faint=True), one]),
+        Panel(Axis("z", 1), [one]),
+    ]
+    svg = picture("a & b", Axis("x", 50000), panels, stepped=True)
+    drawn = ElementTree.fromstring(svg).findall("{http://www.w3.org/2000/svg}path")
     assert "a &amp; b" in svg
-    assert svg.count("H") < 1300
+    assert [path.get("class") for path in drawn] == ["faint", None, None]
+    assert drawn[1].get("stroke") == drawn[2].get("stroke") == "#0072b2"
+    way = drawn[1].get("d") or ""
+    assert way.count("H") < 4 * WIDTH
+    assert way.count("V86.0") == 1  # nine tenths of the way up
+    assert way.endswith("H836.0V326.0")
+    assert svg.count(">l &amp; m</text>") == 1
 
 
-def test_png_is_made_by_a_program_that_is_named_where_it_is_missing(
+def test_a_png_has_the_curve_and_the_words(tmp_path: Path, snapshot: str) -> None:
+    plot = tmp_path / "p.png"
+    file = manifests(tmp_path, workload("Deployment", "web", 4, template(10)))
+    assert main(["--snapshot", snapshot, "-f", file, "--plot", str(plot)]) == 3
+    rows = pixels_of(plot)
+    assert (len(rows[0]), len(rows)) == (2 * WIDTH, 2 * 526)
+    assert rows[0][0] == rows[-1][-1] == (255, 255, 255)
+    blue, green = (0, 114, 178), (0, 158, 115)
+    # Below the legend: what is given climbs from the bottom of its panel, and a pod waits in the lower one.
+    given = [at for at, row in enumerate(rows) if blue in row and at > 100]
+    waits = [at for at, row in enumerate(rows) if green in row and at > 100]
+    assert given[-1] == pytest.approx(2 * 356, abs=4)
+    assert given[0] < 2 * 200
+    assert waits[0] > given[-1]
+    assert waits[0] == pytest.approx(2 * 382, abs=4)
+    # The title's letters, in the text's own colour.
+    assert sum(pixel == (36, 41, 47) for row in rows[16:52] for pixel in row) > 500
+
+
+def test_png_without_its_package_or_without_fonts_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    monkeypatch.setenv("PATH", str(programs))
     plot = tmp_path / "p.png"
+    drawn = resvg_py.svg_to_bytes
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", lambda **how: drawn(**how, skip_system_fonts=True))
     assert main(["--snapshot", snapshot, "--plot", str(plot)]) == 2
     assert (
-        "rsvg-convert, which is not on PATH: install it (Debian and Ubuntu: librsvg2-bin)"
+        f"--plot {plot}: this machine has no fonts for a PNG's texts: install some (Debian and Ubuntu: fonts-dejavu-core), or write .svg"
         in capsys.readouterr().err
     )
-    converter = programs / "rsvg-convert"
-    converter.write_text('#!/bin/sh\nread -r first\necho "$@" "$first" >"${3#--output=}"\n')
-    converter.chmod(0o755)
-    assert main(["--snapshot", snapshot, "--plot", str(plot)]) == 0
-    assert plot.read_text().startswith(f"--zoom=2 --format=png --output={plot} <svg")
-    converter.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
     assert main(["--snapshot", snapshot, "--plot", str(plot)]) == 2
-    assert "rsvg-convert failed: broken" in capsys.readouterr().err
-    converter.write_text("#!/bin/sh\nexec /bin/sleep 20\n")
-    monkeypatch.setattr(drawing, "_CONVERT_S", 0.2)
-    assert main(["--snapshot", snapshot, "--plot", str(plot)]) == 2
-    assert "did not end within" in capsys.readouterr().err
+    assert "the package resvg-py, which is not installed: pip install resvg-py" in capsys.readouterr().err
+    assert not plot.exists()
 
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,2,T4\nb,64000,262144,2,V100\n"
@@ -260,6 +305,89 @@ def test_a_trace_is_replayed_by_each_policy(trace: Path, capsys: pytest.CaptureF
     assert told["policies"][0]["curve"][-1]["givenPercent"] == pytest.approx(
         told["policies"][0]["givenPercent"], abs=0.01
     )
+
+
+TIMED = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,scheduled_time\n"
+    "a,1000,100,2,1000,T4,0,7200,0\n"
+    "b,1000,100,2,1000,T4,3600,10800,3600\n"
+    "c,1000,100,1,500,,3600,7200,\n"
+    "d,1000,100,0,0,,10,20,10\n"
+    "e,1000,100,4,1000,,100,200,150\n"
+    "f,9999999,100,0,0,,300,400,310\n"
+    "g,1000,100,1,1000,T4,3700,4000,3700\n"
+    "h,1000,100,1,1000,T4,3800,4000,3800\n"
+)
+
+
+def test_a_trace_with_times_is_replayed_by_them_and_pods_end(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trace / "openb_pod_list_timed.csv").write_text(TIMED)
+    plot = trace / "plot.svg"
+    named = ["--trace", str(trace), "--list", "timed", "--times"]
+    assert main([*named, "--plot", str(plot)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("timed: 8 pods on 4 GPUs of 2 nodes, by the list's own times\n")
+    # a has both T4s until 7200, so b waits for an hour, and g and h behind it for b's end; e asks for more than a node has.
+    assert out.splitlines()[3].split() == ["binpack", *out.splitlines()[3].split()[1:3], "4", "2h59m", "1"]
+    drawn = ElementTree.parse(plot).getroot().findall("{http://www.w3.org/2000/svg}path")
+    assert len(drawn) == 1 + 3 + 3
+    assert main([*named, "--policy", "binpack", "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (one,) = told["policies"]
+    assert told["byTime"]
+    assert (one["waited"], one["never"], one["longestWaitSeconds"]) == (4, 1, 14400 - 3700)
+    given = {each["seconds"]: (each["givenPercent"], each["waiting"]) for each in one["curve"]}
+    assert given[0] == (50, 0)
+    assert given[100] == (50, 1)
+    assert given[3600] == (62.5, 2)
+    assert given[7200] == (50, 3)
+    assert given[14400] == (50, 1)
+    assert given[14700] == (0, 1)
+    assert one["mostGivenPercent"] == 62.5
+    assert main([*named, "--trace-nodes", "1", "--seed", "0", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"] == 1
+    assert main(["--trace", str(trace), "--list", "small", "--times"]) == 2
+    assert "--times: small: does not say of each pod when it came and ended" in capsys.readouterr().err
+
+
+def test_how_long_is_told_in_two_units_at_most() -> None:
+    assert [traces.long(seconds) for seconds in (0, 59, 3600, 90061)] == ["-", "1m", "1h0m", "1d1h"]
+
+
+def test_settings_come_from_the_environment_and_a_file_too(
+    tmp_path: Path, snapshot: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "gpushare.yaml"
+    config.write_text(f"simulate: {{snapshot: {snapshot}, enough: true, shape: [b], output: json}}")
+    monkeypatch.setenv("GPUSHARE_POLICY", "spread")
+    file = manifests(tmp_path, pod("p", 1))
+    assert main(["--config", str(config), "-f", file]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["policy"] == "spread"
+    assert [one["shape"] for one in told["enough"]] == ["like b"]
+    monkeypatch.setenv("GPUSHARE_SHAPE", "a; gpus=1,memory=40960")
+    assert main(["--config", str(config), "-f", file]) == 0
+    assert [one["shape"] for one in json.loads(capsys.readouterr().out)["enough"]] == [
+        "like a",
+        "gpus=1,memory=40960",
+    ]
+    config.write_text("simulate: {shape: [1], ratio: true}")
+    assert main(["--config", str(config)]) == 2
+    err = capsys.readouterr().err
+    assert "shape" in err
+    assert "ratio" in err
+
+
+def test_that_ends_of_jobs_are_not_known_is_said(
+    tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [workload("Job", f"j{number}", 1, template(1)) for number in range(4)]
+    assert main(["--snapshot", snapshot, "-f", manifests(tmp_path, jobs[0])]) == 0
+    assert "When Jobs end is not known: default/Job j0 keeps what was given." in capsys.readouterr().out
+    assert main(["--snapshot", snapshot, "-f", manifests(tmp_path, *jobs)]) == 0
+    assert "default/Job j2, and 1 more keep what was given." in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_trace_is_refused(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

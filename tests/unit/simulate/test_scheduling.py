@@ -1,5 +1,7 @@
 """Where pods land, in what order they come, and what is said of those that wait."""
 
+from typing import Any
+
 import pytest
 
 from gpushare.model import names
@@ -48,7 +50,7 @@ def test_more_important_pods_come_first_and_those_that_wait_already_before_equal
     assert placed(ran(state, urgent)) == {"old": "", "urgent": "a"}
 
 
-def _waiting(name: str, mem: int) -> dict[str, object]:
+def _waiting(name: str, mem: int) -> dict[str, Any]:
     made = pod(name, mem, schedulerName=names.SCHEDULER_NAME)
     meta = {
         **made["metadata"],
@@ -177,6 +179,27 @@ def test_pods_nobody_looks_at_are_told_apart() -> None:
     assert whys(result)["wrong"].startswith("admission refuses it: aliyun.com/gpu-core.percentage must be")
     assert result.unheeded == ("topologySpreadConstraints",)
     assert "no nodes available" in whys(ran(ClusterState(()), pod("p", 1)))["p"]
+
+
+def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
+    there = [_waiting("runs", 1), _waiting("kept", 1), _waiting("own", 1), _waiting("claims", 1)]
+    there[0]["spec"] |= {"nodeName": "a", "affinity": apart}
+    there[1]["spec"] |= {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "secret"}}]}
+    there[2]["spec"] |= {
+        "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "e", "emptyDir": {}}]
+    }
+    there[3]["spec"] |= {"resourceClaims": [{"name": "r", "resourceClaimName": "secret"}]}
+    state = ClusterState((node("a", T4),), tuple(there))
+    told = (
+        "persistentVolumeClaim",
+        "resourceClaims",
+        "affinity.podAntiAffinity of 1 pods that have a node already",
+    )
+    assert ran(state).unheeded == told
+    saved = snapshot_of(state)
+    assert b"secret" not in saved
+    assert ran(read_snapshot(saved, "saved")).unheeded == told
 
 
 def test_a_name_that_is_taken_is_refused() -> None:

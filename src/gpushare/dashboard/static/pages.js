@@ -177,6 +177,9 @@ function recordOf(record) {
   return found;
 }
 
+/** What a pod asks for, broken between resources alone. */
+const asksOf = (text) => h("span", { class: "asks" }, text.split(", ").map((one, at, all) => [h("span", { class: "short" }, at < all.length - 1 ? `${one},` : one), " "]));
+
 export function waitingView(store) {
   return asked("Waiting", "api/waiting", (line) => [
     h("div", { class: "head" }, h("h1", null, "Pods that wait"), badge(count(line.count), line.count ? "warn" : "good"), line.told_by && h("span", { class: "quiet" }, `told by ${line.told_by}`)),
@@ -184,7 +187,7 @@ export function waitingView(store) {
     Object.keys(line.by_category).length > 0 && h("ul", { class: "chips" }, Object.entries(line.by_category).sort((a, b) => b[1] - a[1]).map(([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h("b", null, count(pods))))),
     h("section", { class: "card" },
       table([{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would let it fit" }],
-        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), h("span", { class: "asks" }, pod.asks), h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
+        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), asksOf(pod.asks), h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
         { empty: line.problem ? null : "No pod waits for a GPU.", label: "Pods that wait" }),
       line.count > line.pods.length && h("p", { class: "quiet" }, `And ${count(line.count - line.pods.length)} more.`)),
   ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.events import Recorder
-from gpushare.model.device import NodeDevices
+from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.objects import ObjectReference
 from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.isolation.cgroups import Owner
@@ -115,9 +115,10 @@ class Watchdog:
 
     @property
     def processes(self) -> tuple[GpuProcess, ...]:
-        """Those that were seen last on GPUs that are shared; none before the node's pods are known."""
-        judged = self._judging and self._last is not None and self._book.node.mode.shares_memory
-        return tuple(self._last[0]) if judged and self._last is not None else ()
+        """Those that were seen last on GPUs that this agent gives away; none before the node's pods are known."""
+        if not self._judging or self._last is None or self._book.node.mode is NodeMode.DEFAULT:
+            return ()
+        return tuple(self._last[0])
 
     @property
     def owners(self) -> Mapping[int, Owner]:

@@ -78,11 +78,12 @@ class KubeletProxy:
             self._streams.discard(stream)
 
     async def node(self, request: web.BaseRequest, named: str, path: str) -> web.StreamResponse:
-        """Pass a GET on to whoever listens at a port of a node (``NAME:PORT``).
+        """Pass a GET on to whoever listens at a port of a node (``NAME:PORT``, or ``http:NAME:PORT``).
 
         Raises ``ApiError``: 404 no such node, 400 no port, 503 nobody listens there.
         """
         assert self._session is not None
+        named = named.removeprefix("http:")
         name, _, port = named.partition(":")
         node = self._store.get("nodes", "", name)
         if node is None:

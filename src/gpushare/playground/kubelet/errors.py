@@ -36,4 +36,7 @@ class NotRunning(KubeletError):
 
 
 class Waiting(NotRunning):
-    """A request about a container that has not started yet."""
+    """A request about a container that has not started yet: one sentence, as the kubelet's."""
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.problem}"

@@ -87,7 +87,7 @@ class Server:
         try:
             answer: web.StreamResponse = await handler(request)
         except Waiting as error:
-            return web.Response(status=400, text=f"{error.subject} {error.problem}")
+            return web.Response(status=400, text=str(error))
         except NotRunning as error:
             return web.Response(status=404, text=str(error))
         except ValueError as error:

@@ -16,6 +16,8 @@ _LEAST, _MOST = 15, 45
 _LATER: Final = re.compile(r"round ([3-9]|\d\d+):")
 _RATE: Final = re.compile(r"([0-9.]+) copies/s")
 _BUSY: Final = re.compile(r"^GPU \d+: .*busy +(\d+)%", re.MULTILINE)
+#: A line of ``kubectl inspect cgpu --pods``: what is used of the memory, and of the 30% that were given.
+_USED: Final = re.compile(r"cuda-sample-\S+ +\S+ +\d+ +\d+ +(\d+) +30 +(\d+)$", re.MULTILINE)
 _PROCESS: Final = re.compile(r"process \d+: +(\d+) MiB, busy +(\d+)%")
 
 
@@ -94,6 +96,10 @@ async def three_on_one_gpu(story: Story, cluster: Cluster) -> None:
         name = pod["metadata"]["name"]
         seen = await story.type_while(f"kubectl exec {name} -- gpu-usage", lambda text: not _keeps(text))
         story.expect("it is busy for its 30% of the time, about", expected=True, actual=_keeps(seen))
+    story.notice("Their node's agent looks at them from outside, every other second:")
+    table = await story.type_while("kubectl inspect cgpu --pods -n default", lambda text: not _used(text, 3))
+    story.expect("each uses what it was given, about", expected=True, actual=_used(table, 3))
+    await story.type("kubectl inspect cgpu --advise --least-history=2s")
     story.notice("A monitor that was given no share and sees the whole node:")
     await story.type("kubectl apply -f monitor.yaml")
     await story.type("kubectl wait --for=condition=Ready pod/gpu-monitor --timeout=60s")
@@ -104,6 +110,14 @@ async def three_on_one_gpu(story: Story, cluster: Cluster) -> None:
         "three processes keep the one GPU busy, none above its share", expected=True, actual=_all_work(seen)
     )
     await story.type("kubectl delete -f monitor.yaml --now")
+
+
+def _used(table: str, count: int) -> bool:
+    """Whether the table of ``--pods`` has so many pods at work, each with memory and about its share of compute in use."""
+    found = [(int(mib), int(percent)) for mib, percent in _USED.findall(table)]
+    return len(found) == count and all(
+        0 < mib <= _GIVEN_MIB and _LEAST <= percent <= _MOST for mib, percent in found
+    )
 
 
 def _line(text: str, word: str) -> str:

@@ -1,0 +1,48 @@
+"""``gpushare`` itself: roles, slips, and readers of its output that leave."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gpushare.__main__ import ROLES, main
+
+
+@pytest.mark.parametrize(
+    ("role", "told"),
+    [
+        ("doctr", "no role 'doctr' (did you mean doctor?); there are scheduler, "),
+        ("nodeagent", "no role 'nodeagent' (did you mean node-agent?); there are scheduler, "),
+        ("completion", "no role 'completion'; there are scheduler, "),
+    ],
+)
+def test_a_slip_in_a_role_is_told_with_the_role_that_is_near(
+    role: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([role]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert all(name in error for name in ROLES)
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    """As ``gpushare config show scheduler | head -1``: with a pipe that nobody reads any more."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpushare", "config", "schema"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        command.stdout.close()
+        assert command.stderr.read() == ""
+        assert command.wait(timeout=60) == 141
+
+
+def test_a_tool_ends_with_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "schema", "scheduler"]) == 0
+    assert capsys.readouterr().out.startswith("{")
+    assert main(["config", "check", "/nowhere.yaml"]) == 2
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("gpushare ")
