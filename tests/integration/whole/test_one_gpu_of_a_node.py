@@ -1,0 +1,71 @@
+"""Which GPU of a node takes a pod, in the playground: one that is cordoned, caps on pods, and what comes as the guide to what is left."""
+
+import pytest
+
+from gpushare.model import names
+from tests.integration.whole.seen import is_running, record_of, waits_because
+from tests.integration.whole.world import World, gpu_pod, shared_node
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: 15 units on each of four GPUs.
+NODES = (shared_node("four", "core-mem-4"),)
+
+
+async def runs_on(seen: World, name: str, units: int, index: int) -> None:
+    await seen.create(gpu_pod(name, units))
+    await seen.run_all(name)
+    assert [share["index"] for share in record_of(seen.pod(name))] == [index], name
+
+
+async def waits(seen: World, name: str, units: int, words: str) -> None:
+    await seen.create(gpu_pod(name, units))
+    await seen.pods.until(
+        lambda: words in waits_because(seen.pod(name)),
+        f"{name} waits because {words}",
+        tell=lambda: waits_because(seen.pod(name)),
+    )
+
+
+async def test_a_gpu_that_is_cordoned_keeps_its_pod_and_takes_no_other(seen: World) -> None:
+    await runs_on(seen, "stays", 3, 0)
+    assert (await seen.kubectl("annotate", "node", "four", f"{names.ANN_CORDONED}=0,2")).code == 0
+    await runs_on(seen, "next", 3, 1)
+    await runs_on(seen, "third", 15, 3)
+    await waits(seen, "large", 13, "0/1 nodes are available")
+    assert is_running(seen.pod("stays"))
+    assert (await seen.metrics())["memory_given_mebibytes"] > 0
+    assert (await seen.kubectl("annotate", "node", "four", f"{names.ANN_CORDONED}-")).code == 0
+    await seen.run_all("large")
+    assert [share["index"] for share in record_of(seen.pod("large"))] == [2]
+    await runs_on(seen, "beside", 3, 0)
+    await seen.delete_all()
+
+
+async def test_a_gpu_and_a_node_take_as_many_pods_as_their_labels_say(seen: World) -> None:
+    await seen.label("four", {names.LABEL_MAX_PODS: "1", names.LABEL_MAX_NODE_PODS: "2"})
+    await runs_on(seen, "a", 2, 0)
+    await runs_on(seen, "b", 2, 1)
+    await waits(seen, "c", 2, "0/1 nodes are available")
+    await seen.label("four", {names.LABEL_MAX_NODE_PODS: None})
+    await seen.run_all("c")
+    assert [share["index"] for share in record_of(seen.pod("c"))] == [2]
+    await seen.label("four", {names.LABEL_MAX_PODS: None})
+    await runs_on(seen, "d", 2, 0)
+    await seen.delete_all()
+
+
+async def test_by_fragmentation_a_gpu_is_left_in_a_size_that_comes(seen: World) -> None:
+    await seen.label("four", {names.LABEL_PLACEMENT: "fragmentation"})
+    # What comes asks for 8 units: four have a GPU each, the others wait, and count all the same.
+    comes = [f"comes-{number}" for number in range(8)]
+    await seen.create(*(gpu_pod(name, 8) for name in comes))
+    await seen.pods.until(
+        lambda: sum(is_running(seen.pod(name)) for name in comes) == 4, "as many run as there are GPUs"
+    )
+    await seen.delete_all()
+    await runs_on(seen, "five", 5, 0)
+    # Beside it 7 units would be left, of which nobody could make use; an empty GPU still takes one of 8 beside it.
+    await runs_on(seen, "three", 3, 1)
+    await seen.label("four", {names.LABEL_PLACEMENT: None})
+    await runs_on(seen, "tight", 3, 0)
