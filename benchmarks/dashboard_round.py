@@ -32,9 +32,8 @@ def measure(quick: bool) -> type_of_figures:
 
 async def _measure(nodes: int) -> type_of_figures:
     answers = [_answer(number) for number in range(nodes)]
-    server = await asyncio.start_server(
-        lambda reader, writer: _serve(answers, reader, writer), "0.0.0.0", 0, backlog=256
-    )
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Agent(answers), "0.0.0.0", 0, backlog=256)
     port = server.sockets[0].getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         agents = Path(folder) / "agents"
@@ -67,16 +66,24 @@ async def _measure(nodes: int) -> type_of_figures:
     }
 
 
-async def _serve(answers: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while await reader.readuntil(b"\r\n\r\n"):
-            high, middle, low = map(int, writer.get_extra_info("sockname")[0].split(".")[1:])
-            writer.write(answers[(high - 1 << 16) + (middle << 8) + low - 1])
-            await writer.drain()
-    except (asyncio.IncompleteReadError, OSError):
-        pass
-    finally:
-        writer.close()
+class _Agent(asyncio.Protocol):
+    """Answers each request at once, as the node whose address was asked."""
+
+    def __init__(self, answers: list[bytes]) -> None:
+        self._answers = answers
+        self._asked = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        high, middle, low = map(int, transport.get_extra_info("sockname")[0].split(".")[1:])
+        self._answer = self._answers[(high - 1 << 16) + (middle << 8) + low - 1]
+
+    def data_received(self, data: bytes) -> None:
+        self._asked += data
+        while b"\r\n\r\n" in self._asked:
+            self._asked = self._asked.partition(b"\r\n\r\n")[2]
+            self._transport.write(self._answer)
 
 
 def _address(number: int) -> str:

@@ -1,58 +1,82 @@
 """PodDisruptionBudgets as their controller would have them at each moment of a simulation, in which each pod with a node is ready."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from gpushare.model.disruption import DisruptionBudget, decode_budget
-from gpushare.model.json_objects import Json, name_of, namespace_of, spec_of, status_of
+from gpushare.model.json_objects import Json, key_of, labels_of, name_of, namespace_of, spec_of, status_of
 from gpushare.simulate.errors import SimulateError
 
 
+class _Counted:
+    """A budget, and the keys of the pods that it covers: all of them, and those that have a node and stay."""
+
+    __slots__ = ("began", "budget", "covered", "healthy", "spec", "status")
+
+    def __init__(self, item: Json) -> None:
+        self.budget = _read(item)
+        self.spec, self.status = spec_of(item), status_of(item)
+        self.covered: set[str] = set()
+        self.healthy: set[str] = set()
+        self.began = 0
+
+    def allowed(self) -> int:
+        """How many of them may be ended now."""
+        healthy = len(self.healthy)
+        if "disruptionsAllowed" in self.status:
+            return max(int(self.status["disruptionsAllowed"]) + healthy - self.began, 0)
+        return max(healthy - _desired(self.spec, len(self.covered)), 0)
+
+
 class Budgets:
-    """``budgets`` over ``pods`` (by ``NAMESPACE/NAME``), which may change.
+    """``budgets`` over ``pods``; of each later change it has to be told.
 
     One with a status allows what that says, and one less for each of its pods that has lost its node since; one without (of a
     manifest) what its spec comes to.
     """
 
-    def __init__(self, budgets: Iterable[Json], pods: Mapping[str, Json]) -> None:
-        self._pods = pods
-        self._budgets = [(_read(one), spec_of(one), status_of(one)) for one in budgets]
-        self._began = [self._counted(one)[0] for one, _, _ in self._budgets]
+    def __init__(self, budgets: Iterable[Json], pods: Iterable[Json]) -> None:
+        self._in: dict[str, list[_Counted]] = {}
+        for item in budgets:
+            self._in.setdefault(namespace_of(item), []).append(_Counted(item))
+        for pod in pods:
+            self.seen(pod)
+        for one in self._all():
+            one.began = len(one.healthy)
+
+    def _all(self) -> Iterator[_Counted]:
+        return chain.from_iterable(self._in.values())
+
+    def seen(self, pod: Json) -> None:
+        """The pod is new or has changed."""
+        for one in self._in.get(namespace_of(pod), ()):
+            key = key_of(pod)
+            one.covered.discard(key)
+            one.healthy.discard(key)
+            if one.budget.covers(namespace_of(pod), dict(labels_of(pod))):
+                one.covered.add(key)
+                if spec_of(pod).get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
+                    one.healthy.add(key)
+
+    def gone(self, pod: Json) -> None:
+        """The pod is no more."""
+        for one in self._in.get(namespace_of(pod), ()):
+            one.covered.discard(key_of(pod))
+            one.healthy.discard(key_of(pod))
 
     def now(self) -> list[DisruptionBudget]:
         """Each with what it allows now."""
-        found = []
-        for (budget, spec, status), began in zip(self._budgets, self._began, strict=True):
-            healthy, expected = self._counted(budget)
-            if "disruptionsAllowed" in status:
-                allowed = int(status["disruptionsAllowed"]) + healthy - began
-            else:
-                allowed = healthy - _desired(spec, expected)
-            found.append(
-                msgspec.structs.replace(
-                    budget,
-                    status=msgspec.structs.replace(budget.status, disruptions_allowed=max(allowed, 0)),
-                )
+        return [
+            msgspec.structs.replace(
+                one.budget,
+                status=msgspec.structs.replace(one.budget.status, disruptions_allowed=one.allowed()),
             )
-        return found
-
-    def _counted(self, budget: DisruptionBudget) -> tuple[int, int]:
-        """How many of its pods have a node and stay, and how many there are."""
-        covered = [
-            pod
-            for pod in self._pods.values()
-            if budget.covers(namespace_of(pod), pod["metadata"].get("labels") or {})
+            for one in self._all()
         ]
-        healthy = [
-            pod
-            for pod in covered
-            if spec_of(pod).get("nodeName") and not pod["metadata"].get("deletionTimestamp")
-        ]
-        return len(healthy), len(covered)
 
 
 def _read(item: Json) -> DisruptionBudget:

@@ -16,15 +16,14 @@ from gpushare.intree.filters import Wanted
 from gpushare.intree.occupancy import NodeState, Occupancy, priority_of
 from gpushare.intree.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.kube.errors import ApiError
-from gpushare.kube.events import Recorder
 from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.json_objects import Json, annotations_of, key_of, spec_of, uid_of
-from gpushare.model.objects import Pod, decode_pod
+from gpushare.model.objects import ObjectReference, Pod, decode_pod
 from gpushare.scheduler import wire
 from gpushare.scheduler.extender import preempt_pods
 from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.preemption import SETTLE_S, Preemptor
+from gpushare.scheduler.preemption import REASON_NO_BUDGET, SETTLE_S, Preemptor
 from gpushare.scheduler.view import ClusterView
 from gpushare.simulate.budgets import Budgets
 from gpushare.simulate.jumping import JumpingClock
@@ -94,15 +93,16 @@ class Evicting:
         nodes: Occupancy,
         policies: Policies,
         budgets: Sequence[Json],
-        events: Recorder,
         clock: JumpingClock,
     ) -> None:
         self._cluster = cluster
         self._view = view
         self._nodes = nodes
         self._policies = policies
-        self._budgets = Budgets(budgets, cluster.pods)
-        self._preemptor = Preemptor(view, self, events, clock)
+        self.budgets = Budgets(budgets, cluster.pods.values())
+        """To be told of every pod that changes."""
+        self._notes = _Notes()
+        self._preemptor = Preemptor(view, self, self._notes, clock)
         self._for = ""
         self._leaving: dict[str, str] = {}
         """Who leaves, by key of the pod, and for whom."""
@@ -128,6 +128,11 @@ class Evicting:
             return
         self._refused.add(uid)
         self._preemptor.refused(uid, list(nodes))
+
+    def why(self, key: str, why: str) -> str:
+        """``why`` the pod waits, with what hindered that room was made for it."""
+        note = self._notes.refused.get(key)
+        return f"{why} {note[0].upper()}{note[1:]}." if note else why
 
     @property
     def is_due(self) -> bool:
@@ -174,7 +179,7 @@ class Evicting:
 
     async def list_budgets(self) -> list[DisruptionBudget]:
         """Every PodDisruptionBudget, as it is now."""
-        return self._budgets.now()
+        return self.budgets.now()
 
     # --- refused by kube-scheduler's own filters --------------------------------------------------
 
@@ -182,14 +187,14 @@ class Evicting:
         """End those whom kube-scheduler itself would end for the pod; the node, empty where there is none."""
         if spec_of(pod).get("preemptionPolicy") == "Never" or not self._nodes.any_below(priority_of(pod)):
             return ""
-        keys = {uid_of(one): key for key, one in self._cluster.pods.items()}
+        keys = _Keys(self._cluster.pods)
 
         def worth(uid: str) -> Worth:
             one = self._cluster.pods[keys[uid]]
             # What was placed by this simulation began last.
             return Worth(priority_of(one), str(one["metadata"].get("creationTimestamp") or "~"))
 
-        budgets = self._budgets.now()
+        budgets = self.budgets.now()
 
         def guarded(uids: Sequence[str]) -> set[str]:
             return protected((decode_pod(self._cluster.pods[keys[uid]]) for uid in uids), budgets)
@@ -247,6 +252,40 @@ class Evicting:
                     else "evicted; no owner makes it anew"
                 )
                 self.gone[key] = f"{why} (the last time for {by})"
+
+
+class _Notes:
+    """Takes events, and keeps those that say why nobody was ended."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+        """Note by ``NAMESPACE/NAME`` of the pod that waits."""
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+    ) -> None:
+        """An event about ``regarding``."""
+        if reason == REASON_NO_BUDGET:
+            self.refused[f"{regarding.namespace}/{regarding.name}"] = note
+
+
+class _Keys(dict[str, str]):
+    """Keys of pods by UID; they are looked for only where they are asked about."""
+
+    def __init__(self, pods: Mapping[str, Json]) -> None:
+        super().__init__()
+        self._pods = pods
+
+    def __missing__(self, uid: str) -> str:
+        self.update({uid_of(one): key for key, one in self._pods.items()})
+        return self.get(uid, "")
 
 
 def taken_off(pod: Json) -> Json:

@@ -123,13 +123,11 @@ class Scheduling:
         for node in state.nodes:
             self._add_node(node)
         self._take_rules(state)
+        self._evicting: Evicting | None = None
         for pod in state.pods:
             self.see(pod)
-        self._evicting: Evicting | None = None
         if settings.preemption:
-            self._evicting = Evicting(
-                self, self._view, self._nodes, self._policies, state.budgets, _Nobody(), clock
-            )
+            self._evicting = Evicting(self, self._view, self._nodes, self._policies, state.budgets, clock)
 
     def _take_rules(self, state: ClusterState) -> None:
         for policy in state.policies:
@@ -168,6 +166,8 @@ class Scheduling:
     def see(self, pod: Json) -> None:
         """What the informers of extender and kube-scheduler are told of a pod that is new or changed."""
         self.pods[key_of(pod)] = pod
+        if self._evicting is not None:
+            self._evicting.budgets.seen(pod)
         read = decode_pod(pod)
         record = self._record_of(read)
         if record is not None:
@@ -181,6 +181,8 @@ class Scheduling:
     def take_off(self, pod: Json) -> None:
         """What they are told of a pod with a node that is gone."""
         del self.pods[key_of(pod)]
+        if self._evicting is not None:
+            self._evicting.budgets.gone(pod)
         read = decode_pod(pod)
         record = self._record_of(read)
         if record is not None:
@@ -240,7 +242,10 @@ class Scheduling:
             ended = len(self.evictions)
             waits = await self._pass(queue, told)
             if len(self.evictions) == ended and (not waits or len(waits) == len(queue)):
-                return waits if self._evicting is None else waits | self._evicting.gone
+                if self._evicting is None:
+                    return waits
+                told_of = {key: self._evicting.why(key, why) for key, why in waits.items()}
+                return told_of | self._evicting.gone
             queue = [key for key in queue if key in waits]
             if self._evicting is not None:
                 again, self._evicting.again = self._evicting.again, []

@@ -281,6 +281,21 @@ async def test_history_and_fragmentation_are_drawn(window: Browser, made: Bed) -
         await expect(look.page.get_by_text("there is room").first).to_be_visible()
 
 
+async def test_nodes_are_narrowed_by_state_and_where_there_are_none_the_map_says_so(
+    window: Browser, made: Bed
+) -> None:
+    made.break_gpu(3, "XID 79")
+    async with looking(window, made) as look:
+        await look.tile("GPUs", "1 unhealthy")
+        canvas, nothing = look.page.locator("canvas"), look.page.get_by_text("No node with GPUs is like that")
+        await look.page.get_by_label("State").select_option("With trouble")
+        await expect(canvas).to_have_attribute("aria-label", re.compile("8 GPUs of 1 nodes"))
+        await expect(nothing).to_be_hidden()
+        await look.page.get_by_label("State").select_option("Full")
+        await expect(canvas).to_have_attribute("aria-label", re.compile("0 GPUs of 0 nodes"))
+        await expect(nothing).to_be_visible()
+
+
 async def test_addresses_that_lead_nowhere_say_so(window: Browser, made: Bed) -> None:
     async with looking(window, made, "#/nowhere/at/all") as look:
         await expect(look.page.get_by_text("There is no such view")).to_be_visible()

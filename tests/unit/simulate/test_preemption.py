@@ -128,6 +128,14 @@ def test_a_budget_allows_one_after_the_other_no_more_than_it_has() -> None:
     assert not ran(read_snapshot(snapshot_of(saved), "saved"), *two).evictions
 
 
+def test_who_waits_for_a_budgets_sake_is_told_so() -> None:
+    told = whys(ran(there(low(2, 7)), budget({"minAvailable": 2}), pod("urgent", 8, priority=1000)))
+    assert told["urgent"].startswith("0/1 nodes are available: 1 no single GPU has 8 GiB free")
+    assert told["urgent"].endswith(
+        "). Room could be made only by ending pods that a PodDisruptionBudget protects now."
+    )
+
+
 def test_a_budget_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(SimulateError, match="PodDisruptionBudget default/b: cannot be read"):
         ran(there(low(1, 7)), budget({"minAvailable": "many"}), pod("p", 1))

@@ -49,7 +49,8 @@ class Cluster(Verbs):
         alone: bool,
     ) -> None:
         super().__init__(nodes, policy)
-        self.preemptor = Preemptor(self.view, self.api, Recorded(), JumpingClock(0))
+        self.clock = JumpingClock(0)
+        self.preemptor = Preemptor(self.view, self.api, Recorded(), self.clock)
         self.keep = keep
         self.ignored = ("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage") if alone else ()
         self.occupancy = Occupancy()
@@ -169,7 +170,7 @@ class Cluster(Verbs):
     async def settled(self) -> None:
         self.api.budgets = [self.budget()]
         working = asyncio.create_task(self.preemptor.run())
-        await asyncio.sleep(2.5 * SETTLE_S)
+        await self.clock.sleep(2.5 * SETTLE_S)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         names, self.api.evicted = self.api.evicted, []

@@ -38,7 +38,8 @@ export class HeatMap {
     });
     this.ring = h("div", { class: "ring", hidden: true });
     this.tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
-    this.element = h("div", { class: "map" }, this.canvas, this.ring, this.tip,
+    this.nothing = h("p", { class: "quiet nothing", hidden: true }, "No node with GPUs is like that.");
+    this.element = h("div", { class: "map" }, this.canvas, this.ring, this.tip, this.nothing,
       h("p", { class: "sr", id: "map-hint" }, "Arrow keys go from GPU to GPU, Enter opens one. The view Nodes has the same as a table."));
     this.context = this.canvas.getContext("2d", { alpha: true });
     this.dirty = new Set();
@@ -172,6 +173,7 @@ export class HeatMap {
     canvas.style.height = `${this.height}px`;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.cells(this.order);
+    this.nothing.hidden = this.order.length > 0;
     if (this.labelled) for (const slot of this.order) this.label(slot);
     canvas.setAttribute("aria-label", `Heat map: ${this.metric.name}, ${count(this.order.reduce((sum, slot) => sum + this.store.nodes[slot].gpus, 0))} GPUs of ${count(this.order.length)} nodes`);
     this.showFocus(false);
