@@ -124,7 +124,7 @@ class NaiveLedger:
         asked_mib = request.memory_units * node.unit.mib
         largest = max(node.units_of(device) for device in node.devices)
         if request.memory_units > largest:
-            return reasons.too_large(asked_mib, largest, node.unit), True
+            return reasons.too_large(request, largest, node.unit), True
         healthy = [device for device in node.devices if device.in_service]
         note = reasons.unhealthy_text(node.devices)
         if all(node.units_of(device) < request.memory_units for device in healthy):
@@ -175,7 +175,7 @@ class NaiveLedger:
                 indices = [device.index for device in large]
                 return reasons.too_few_large(request, asked_mib, indices), True
             largest = max(node.units_of(device) for device in node.devices)
-            return reasons.too_large(asked_mib, largest, node.unit), True
+            return reasons.too_large(request, largest, node.unit), True
         if sum(device.in_service for device in large) < count:
             if count > 1:
                 return reasons.too_few_healthy(request, asked_mib, note), True

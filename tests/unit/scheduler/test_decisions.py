@@ -373,7 +373,7 @@ def test_every_category_is_told_by_how_its_reasons_begin() -> None:
         reasons.UNKNOWN_NODE: Category.NODE,
         reasons.ONE_GPU_EACH: Category.NODE,
         "node has no GPU": Category.NODE,
-        reasons.too_large(8192, 4, next(iter(reasons.MemoryUnit))): Category.SIZE,
+        reasons.too_large(plain, 4, next(iter(reasons.MemoryUnit))): Category.SIZE,
         reasons.other_unit(Request(8, 0, (), unit_mib=128), 1024): Category.UNIT,
         reasons.too_much_core(200): Category.SIZE,
         reasons.only_unhealthy(8192, "GPU 0 is unhealthy"): Category.HEALTH,
