@@ -1,7 +1,8 @@
 """What workloads should ask for, by what they have used: pure, and never a guess.
 
 Memory goes by the most that was used, as a pod that has less than it needs fails; compute by what 95 of 100 looks found, as one that has
-less is slower for a moment. Both get a margin. Nothing below what is in use is ever advised.
+less is slower for a moment. Who waited for its share of compute would have used more: without a limit the same work takes the time less
+what was waited, so that it is busy for p95 / (1 - waited). Both get a margin. Nothing below what is in use is ever advised.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,6 +20,9 @@ _CORE_STEP: Final = 5
 _MOST_CORE: Final = 100
 #: Percent by which a look at the use of compute may be wrong: the driver samples.
 _ROUGH: Final = 10
+#: Parts of the time at work for which a container waited: less than this is no news, and more says no more.
+_THROTTLED: Final = 0.05
+_MOST_THROTTLED: Final = 0.95
 
 
 class Rules(NamedTuple):
@@ -44,6 +48,13 @@ class Amount(NamedTuple):
     p95: int
 
 
+class Throttled(NamedTuple):
+    """For how many percent of the time at work the most throttled pod waited for compute, and about what it would use without a limit."""
+
+    percent: int
+    need_percent: int
+
+
 class Advised(NamedTuple):
     """What a workload should ask for on each GPU. ``note`` says what else is to be known, or why nothing is advised.
 
@@ -59,6 +70,7 @@ class Advised(NamedTuple):
     memory: Amount
     core: Amount | None
     note: str
+    throttled: Throttled | None = None
 
 
 class Gain(NamedTuple):
@@ -93,6 +105,8 @@ class _Need(NamedTuple):
     p95_mib: int
     peak_percent: int
     p95_percent: int
+    need_percent: int = 0
+    throttled: float = 0.0
 
 
 def advise(
@@ -126,8 +140,25 @@ def _needs(used: Iterable[Used]) -> dict[tuple[str, str], dict[str, _Need]]:
             before.p95_mib + one.p95_mib,
             before.peak_percent + one.peak_percent,
             before.p95_percent + one.p95_percent,
+            before.need_percent + _need_percent(one),
+            max(before.throttled, one.throttled),
         )
     return found
+
+
+def _need_percent(one: Used) -> int:
+    """What a container would use of a GPU's time if it never waited for it."""
+    if one.throttled < _THROTTLED:
+        return one.p95_percent
+    need = one.p95_percent / (1.0 - min(one.throttled, _MOST_THROTTLED))
+    return min(-(-int(need * 10) // 10), _MOST_CORE)
+
+
+def _throttled(told: Sequence[_Need]) -> Throttled | None:
+    worst = max(told, key=lambda need: (need.need_percent, need.throttled), default=None)
+    if worst is None or worst.throttled < _THROTTLED:
+        return None
+    return Throttled(round(100 * worst.throttled), min(worst.need_percent, _MOST_CORE))
 
 
 def _advised(workload: Workload, holdings: Sequence[_Holding], rules: Rules) -> Advised:
@@ -152,19 +183,20 @@ def _advised(workload: Workload, holdings: Sequence[_Holding], rules: Rules) -> 
             max((one.peak_percent for one in told), default=0),
             max((one.p95_percent for one in told), default=0),
         )
+    throttled = _throttled(told) if core is not None and core.peak else None
     note = _why_nothing(holdings, seen, longest_s, rules)
     if not note:
         units = max(_units(one, rules) for one in holdings)
         memory = memory._replace(advised=units)
         if core is not None:
-            core, note = _core(core, rules)
+            core, note = _core(core, throttled, rules)
         if units > given:
             note = "; ".join(filter(None, (note, "it uses nearly all that it has, or more")))
         if len(seen) < len(holdings):
             note = "; ".join(
                 filter(None, (note, f"{len(holdings) - len(seen)} of its pods were seen too shortly"))
             )
-    return Advised(workload, len(holdings), len(seen), longest_s, gpus, unit, memory, core, note)
+    return Advised(workload, len(holdings), len(seen), longest_s, gpus, unit, memory, core, note, throttled)
 
 
 def _why_nothing(
@@ -203,9 +235,14 @@ def _units(one: _Holding, rules: Rules) -> int:
     return most
 
 
-def _core(core: Amount, rules: Rules) -> tuple[Amount, str]:
+def _core(core: Amount, throttled: Throttled | None, rules: Rules) -> tuple[Amount, str]:
     if not core.peak:
         return core, "how much it computes is not told by the driver"
+    if throttled is not None:
+        wanted = -(-throttled.need_percent * (100 + rules.margin_percent) // 100)
+        return core._replace(advised=max(_stepped(wanted), min(core.given, _MOST_CORE))), (
+            f"it waited for compute {throttled.percent}% of the time: without a limit it would use about {throttled.need_percent}%"
+        )
     if core.p95 > core.given - _CORE_STEP:
         # It is held to its share: what it would use is not known, less is not enough. A little more is how use is measured.
         advised = core.given if core.p95 <= core.given + _ROUGH else _stepped(core.p95)

@@ -1,6 +1,7 @@
 """``kubectl inspect cgpu --advise``: reads who holds what and what was used of it, and sets the advice in its form."""
 
 import re
+import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,8 @@ from gpushare.model.request import request_of
 SCHEMA_VERSION: Final = 1
 _LENGTHS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MOST_MARGIN: Final = 400
+#: How far back a Prometheus is asked; agents tell all that they remember.
+_PROMETHEUS_WINDOW: Final = "7d"
 
 
 class _Nodes(msgspec.Struct, gc=False):
@@ -46,6 +49,7 @@ class _Asked(NamedTuple):
     rules: Rules
     prometheus: str
     window: str
+    """As it was asked for; empty: whatever the source does without."""
 
 
 def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
@@ -55,10 +59,11 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
     cluster = usage_of(nodes, pods)
     held = [pod for pod in pods if pod.spec.node_name]
     if asked.prometheus:
-        figures = figures_of_prometheus(kubectl, asked.prometheus, asked.window)
+        figures = figures_of_prometheus(kubectl, asked.prometheus, asked.window or _PROMETHEUS_WINDOW)
     else:
         wanted = [node.name for node in cluster.nodes if node.pods]
-        figures = figures_of_agents(kubectl, paths_of(nodes, held), wanted)
+        window_s = _seconds(asked.window) if asked.window else None
+        figures = figures_of_agents(kubectl, paths_of(nodes, held), wanted, window_s)
     workloads = {
         pod.metadata.uid: workload_of(pod)
         for pod in held
@@ -67,16 +72,16 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
     advice = advise(cluster, workloads, figures.used, _waiting(nodes, pods), asked.rules)
     remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *figures.missing))
     if options.output in ("json", "yaml"):
-        return Shown(written(_structured(advice, figures, asked.rules), options.output), remarks)
-    return Shown(_table(advice, figures, asked.rules), remarks)
+        return Shown(written(_structured(advice, figures, asked), options.output), remarks)
+    return Shown(_table(advice, figures, asked), remarks)
 
 
 def _asked(said: Mapping[str, str]) -> _Asked:
     margin = said.get("--margin", "15").removesuffix("%")
     if not re.fullmatch(r"\d{1,3}", margin, re.ASCII) or int(margin) > _MOST_MARGIN:
         raise UsageError("", f"--margin={margin} is not a number of percent from 0 to {_MOST_MARGIN}")
-    window = said.get("--window", "7d")
-    if _seconds(window) is None:
+    window = said.get("--window", "")
+    if window and not _seconds(window):
         raise UsageError("", f"--window={window} is no length of time, such as 12h or 7d")
     least = said.get("--least-history", "1h")
     least_s = _seconds(least)
@@ -133,7 +138,7 @@ def _waiting(nodes: list[Node], pods: list[OwnedPod]) -> list[Waits]:
 # --- for people --------------------------------------------------------------------------------------
 
 
-def _table(advice: Advice, figures: Figures, rules: Rules) -> str:
+def _table(advice: Advice, figures: Figures, asked: _Asked) -> str:
     if not advice.workloads:
         return "No pod holds a share of a GPU.\n"
     lines = [["NAMESPACE", "WORKLOAD", "PODS", "SEEN", "USED(peak/p95)", "gpu-mem", "ADVISED"]]
@@ -158,7 +163,8 @@ def _table(advice: Advice, figures: Figures, rules: Rules) -> str:
         lines.append([*line, one.note])
     gain = advice.gain
     told = [
-        f"Figures of {figures.source}; {rules.margin_percent}% on top of what was used.",
+        f"Figures of {figures.source}; {asked.rules.margin_percent}% on top of what was used.",
+        _history(advice, figures, asked),
         f"Following all of it would {'free' if gain.free_mib >= 0 else 'take'} {abs(gain.free_mib) / 1024:.1f} GiB of GPU memory.",
     ]
     if gain.waiting:
@@ -166,6 +172,20 @@ def _table(advice: Advice, figures: Figures, rules: Rules) -> str:
             f"Of the {gain.waiting} pods that wait for a share of one GPU {gain.fit_then} would find room then, {gain.fit_now} find it now."
         )
     return "\n".join([*aligned(lines), "", *told]) + "\n"
+
+
+def _longest_s(advice: Advice) -> float:
+    return max((one.seen_s for one in advice.workloads), default=0.0)
+
+
+def _history(advice: Advice, figures: Figures, asked: _Asked) -> str:
+    """How long the memory is on which the advice is based."""
+    longest_s = told_s(_longest_s(advice))
+    longest = f"The longest history of a pod is {longest_s}: it is as good as that time was usual."
+    if not asked.window:
+        return longest
+    told = asked.window if figures.begins is None else told_s(max(time.time() - figures.begins, 0.0))
+    return f"What was used in the last {asked.window} counts, as far back as {told}. {longest}"
 
 
 def _amounts(amount: Amount, gpus: int) -> list[str]:
@@ -176,12 +196,16 @@ def _amounts(amount: Amount, gpus: int) -> list[str]:
 # --- for programs ------------------------------------------------------------------------------------
 
 
-def _structured(advice: Advice, figures: Figures, rules: Rules) -> dict[str, Any]:
-    gain = advice.gain
+def _structured(advice: Advice, figures: Figures, asked: _Asked) -> dict[str, Any]:
+    gain, rules = advice.gain, asked.rules
+    window = asked.window or (_PROMETHEUS_WINDOW if asked.prometheus else "")
     return {
         "version": SCHEMA_VERSION,
         "source": figures.source,
         "since": figures.since,
+        "windowSeconds": _seconds(window) if window else None,
+        "from": figures.begins,
+        "historySeconds": _longest_s(advice),
         "missing": list(figures.missing),
         "marginPercent": rules.margin_percent,
         "leastHistorySeconds": rules.least_s,
@@ -203,6 +227,8 @@ def _workload(one: Advised) -> dict[str, Any]:
             "advisedPercent": one.core.advised,
             "peakPercent": one.core.peak,
             "p95Percent": one.core.p95,
+            "throttledPercent": 0 if one.throttled is None else one.throttled.percent,
+            "needPercent": one.core.p95 if one.throttled is None else one.throttled.need_percent,
         }
     return {
         "namespace": one.workload.namespace,

@@ -31,12 +31,15 @@ class _Container(msgspec.Struct, rename="camel"):
     last_mib: int = msgspec.field(name="lastMiB")
     peak_percent: int = 0
     p95_percent: int = 0
+    work_seconds: int = 0
+    waited_seconds: int = 0
 
 
 class _Answer(msgspec.Struct):
     version: int
     since: int
     containers: list[_Container]
+    begins: int | None = msgspec.field(name="from", default=None)
 
 
 _ANSWER: Final = msgspec.json.Decoder(_Answer)
@@ -59,25 +62,39 @@ def paths_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str]:
     return found
 
 
-def figures_of_agents(kubectl: Kubectl, paths: dict[str, str], nodes: Sequence[str]) -> Figures:
-    """What the agents of ``nodes`` tell. One that cannot be asked is named, and no reason to tell nothing of the others."""
+def figures_of_agents(
+    kubectl: Kubectl, paths: dict[str, str], nodes: Sequence[str], window_s: float | None = None
+) -> Figures:
+    """What the agents of ``nodes`` tell of the last ``window_s`` (``None``: of all that they know).
+
+    One that cannot be asked is named, and no reason to tell nothing of the others.
+    """
     used: list[Used] = []
+    begins: list[int] = []
+    query = "" if window_s is None else f"?window={window_s:.0f}"
     missing = [f"node {node}: no node agent runs there" for node in nodes if node not in paths]
     since: list[int] = []
     asked = [node for node in nodes if node in paths]
     for first in range(0, len(asked), _AT_ONCE):
         some = asked[first : first + _AT_ONCE]
-        rounds = [(node, kubectl.start(paths[node])) for node in some]
+        rounds = [(node, kubectl.start(paths[node] + query)) for node in some]
         try:
             for node, begun in rounds:
                 answer = _finished(node, begun, missing)
                 if answer is not None:
                     since.append(answer.since)
+                    begins.append(answer.since if answer.begins is None else answer.begins)
+                    if window_s is not None and answer.begins is None:
+                        missing.append(
+                            f"node {node}: its agent is of an earlier version and knows no window: all that it remembers is used"
+                        )
                     used += [_used(one) for one in answer.containers]
         finally:
             for _, begun in rounds:
                 begun.end()
-    return Figures("the node agents", tuple(used), tuple(missing), max(since, default=None))
+    return Figures(
+        "the node agents", tuple(used), tuple(missing), max(since, default=None), min(begins, default=None)
+    )
 
 
 def _finished(node: str, begun: Round, missing: list[str]) -> _Answer | None:
@@ -109,4 +126,5 @@ def _used(one: _Container) -> Used:
         one.last_mib,
         one.peak_percent,
         one.p95_percent,
+        min(one.waited_seconds / one.work_seconds, 1.0) if one.work_seconds else 0.0,
     )

@@ -41,7 +41,7 @@ Flags:
       --margin=PERCENT      on top of what was used (default 15)
       --least-history=TIME  that a pod must have been seen for: 90s, 30m, 1h (default), 1d
       --prometheus=URL      ask it for what was used, not the node agents; a path is asked through the API server
-      --window=TIME         how far back to ask it (default 7d)
+      --window=TIME         how far back: 1h, 7d (default: all that agents remember; of a Prometheus 7d)
       --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME); with -d every node's answer
       --waiting             the pods that wait, with reason and remedy
       --pods                the pods on GPUs, with real use beside what they were given

@@ -30,7 +30,7 @@ FLAGS: Final = {
     "--margin": "percent on top of what was used",
     "--least-history": "how long a pod must have been seen",
     "--prometheus": "who tells what was used, instead of the node agents",
-    "--window": "how far back to ask it",
+    "--window": "how far back what was used is looked at",
     "--namespace": "pods of this namespace",
     "--all-namespaces": "pods of all namespaces",
     "--help": "what there is",

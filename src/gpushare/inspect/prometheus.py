@@ -15,6 +15,7 @@ _ANSWER_S: Final = 60.0
 _MIB: Final = 1 << 20
 _MEMORY: Final = "gpushare_container_memory_used_bytes"
 _COMPUTE: Final = "gpushare_container_compute_used_ratio"
+_THROTTLED: Final = "gpushare_container_compute_throttled_seconds_total"
 _MOST_BYTES: Final = 256 * _MIB
 
 type_of_series = tuple[str, str, str, str]
@@ -34,6 +35,7 @@ def queries(window: str) -> dict[str, str]:
         "minutes": f"count_over_time({_MEMORY}[{window}:1m])",
         "busy": f"max_over_time({_COMPUTE}[{window}])",
         "busy95": f"quantile_over_time(0.95, {_COMPUTE}[{window}])",
+        "throttled": f"increase({_THROTTLED}[{window}])",
     }
 
 
@@ -49,6 +51,7 @@ def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
             _mib(told["last"].get(series, peak)),
             _percent(told["busy"].get(series, 0.0)),
             _percent(told["busy95"].get(series, 0.0)),
+            _share(told["throttled"].get(series, 0.0), 60.0 * told["minutes"].get(series, 0.0)),
         )
         for series, peak in sorted(told["peak"].items())
     )
@@ -113,6 +116,10 @@ def _series(labels: dict[str, Any]) -> type_of_series:
 
 def _mib(value: float) -> int:
     return math.ceil(value / _MIB)
+
+
+def _share(part_s: float, of_s: float) -> float:
+    return min(part_s / of_s, 1.0) if of_s else 0.0
 
 
 def _percent(ratio: float) -> int:

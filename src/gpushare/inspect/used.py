@@ -19,15 +19,19 @@ class Used(NamedTuple):
     last_mib: int
     peak_percent: int
     p95_percent: int
+    throttled: float = 0.0
+    """For how much of the time that it was at work its threads waited for their share of compute: 0 to 1."""
 
 
 class Figures(NamedTuple):
     """All that a source told. ``source`` names it for people; ``missing`` says what it could not tell, a text each.
 
-    ``since`` is when its memory begins at the latest (seconds since 1970; ``None``: long ago).
+    ``since`` is when its memory begins at the latest (seconds since 1970; ``None``: long ago), ``begins`` from when on figures are at
+    the earliest, as far as that is known.
     """
 
     source: str
     used: tuple[Used, ...]
     missing: tuple[str, ...] = ()
     since: int | None = None
+    begins: int | None = None

@@ -115,7 +115,7 @@ class Agent:
             shimmed=self._isolation.shimmed,
         )
         self._isolation.attend(self._access)
-        self._history = UsageHistory(clock)
+        self._history = UsageHistory(clock, self._isolation.directories)
         self._watchdog = Watchdog(
             isolation.watch,
             self._book,

@@ -28,14 +28,15 @@ _EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 class Probes:
     """Serves until closed. ``missing`` says what is not ready yet, a text each; ``figures`` are pages for Prometheus by their path.
 
-    ``pages`` are others by their path, in JSON.
+    ``pages`` are others by their path, in JSON; they are handed what stands behind the question mark, and raise ``ValueError`` where
+    that says nothing to them.
     """
 
     def __init__(
         self,
         missing: Callable[[], list[str]],
         figures: Mapping[str, Callable[[], bytes]],
-        pages: Mapping[str, Callable[[], bytes]] | None = None,
+        pages: Mapping[str, Callable[[str], bytes]] | None = None,
     ) -> None:
         self._missing = missing
         self._figures = figures
@@ -68,10 +69,11 @@ class Probes:
         method, target, _ = words
         if method not in ("GET", "HEAD"):
             return _response(405, _TEXT, b"GET only\n")
-        status, kind, body = self._page(target.partition("?")[0])
+        path, _, query = target.partition("?")
+        status, kind, body = self._page(path, query)
         return _response(status, kind, body, head=method == "HEAD")
 
-    def _page(self, path: str) -> tuple[int, str, bytes]:
+    def _page(self, path: str, query: str) -> tuple[int, str, bytes]:
         if path == "/healthz":
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
@@ -84,7 +86,10 @@ class Probes:
         if path in self._figures:
             return 200, _EXPOSITION, self._figures[path]()
         if path in self._pages:
-            return 200, _JSON, self._pages[path]()
+            try:
+                return 200, _JSON, self._pages[path](query)
+            except ValueError as error:
+                return 400, _TEXT, f"{error}\n".encode()
         there = ", ".join(("/healthz", "/readyz", *self._figures, *self._pages))
         return 404, _TEXT, f"there are {there}\n".encode()
 

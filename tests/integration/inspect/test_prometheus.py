@@ -15,7 +15,7 @@ from gpushare.inspect.prometheus import PrometheusFailed, figures_of_prometheus
 from tests.integration.inspect.conftest import Run, ScriptedKubectl
 from tests.unit.fakegpu.building import system_program
 from tests.unit.inspect.clusters import device, node, placed
-from tests.unit.inspect.test_advice import as_json
+from tests.unit.inspect.test_advising import as_json
 
 _READY_S = 30.0
 _STEP_S = 30

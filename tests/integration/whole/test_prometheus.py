@@ -153,6 +153,25 @@ async def test_figures_of_containers_agree_with_what_was_given_and_done(
     assert len(await prometheus.until(f"count({by_gpu}) == 4", "GPU by GPU")) == 1
 
 
+async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[World, Prometheus]) -> None:
+    seen, _ = busy
+    asked = ("inspect", "cgpu", "--advise", "--least-history=4s", "--window=1h")
+
+    async def throttled() -> Any:
+        told = json.loads((await seen.kubectl(*asked, "-o", "json")).out)
+        (found,) = [one for one in told["workloads"] if one["name"] == "cuda-sample"]
+        core = found["core"]
+        return core if core["advisedPercent"] and core["throttledPercent"] else None
+
+    core = await until(throttled, "the agent has seen it wait")
+    # It would keep the GPU busy but for the copies between; a look on a busy machine is rough.
+    assert core["p95Percent"] < core["needPercent"] <= 100
+    assert core["advisedPercent"] > core["givenPercent"] == 30
+    table = (await seen.kubectl(*asked)).out
+    assert "% of the time: without a limit it would use about " in table
+    assert "What was used in the last 1h counts, as far back as " in table
+
+
 async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple[World, Prometheus]) -> None:
     seen, prometheus = busy
     (size,) = await prometheus.until('gpushare_scheduler_pods_waiting{reason="size"} > 0', "big is counted")

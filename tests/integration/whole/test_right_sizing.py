@@ -81,6 +81,13 @@ async def _advised_and_followed(seen: World) -> None:
         "Of the 1 pods that wait for a share of one GPU 1 would find room then, 0 find it now." in table.out
     )
 
+    windowed = await advice(seen, "--least-history", "4s", "--margin", "10", "--window", "1h")
+    assert (windowed["missing"], windowed["windowSeconds"]) == ([], 3600)
+    # All of it is younger than that.
+    assert windowed["from"] == told["from"] <= told["since"]
+    (same,) = [one for one in windowed["workloads"] if one["name"] == "third"]
+    assert same["memory"] == third["memory"]
+
     # The same command has what is in use at this moment beside what was given.
     async def seen_now() -> list[Json]:
         ran = await seen.kubectl("inspect", "cgpu", "--pods", "-o", "json")

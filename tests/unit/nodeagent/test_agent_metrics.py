@@ -32,9 +32,13 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
 
 
 async def answer(request: bytes, missing: list[str]) -> str:
+    def usage(query: str) -> bytes:
+        if query:
+            raise ValueError("no such window")
+        return b"{}"
+
     figures = {"/metrics": lambda: b"x 1\n", "/metrics/dcgm": lambda: b"X 2\n"}
-    pages = {"/usage": lambda: b"{}"}
-    listener = await Probes(lambda: missing, figures, pages).start("127.0.0.1", 0)
+    listener = await Probes(lambda: missing, figures, {"/usage": usage}).start("127.0.0.1", 0)
     async with listener:
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
         writer.write(request)
@@ -62,6 +66,7 @@ async def answer(request: bytes, missing: list[str]) -> str:
             "there are /healthz, /readyz, /metrics, /metrics/dcgm, /usage\n",
         ),
         (b"GET /usage HTTP/1.1", [], "200 OK", "{}"),
+        (b"GET /usage?window=x HTTP/1.1", [], "400 Bad Request", "no such window\n"),
         (b"POST /healthz HTTP/1.1", [], "405 Method Not Allowed", "GET only\n"),
         (b"nonsense", [], "400 Bad Request", "not HTTP\n"),
     ],

@@ -1,12 +1,18 @@
 """What the node agent remembers of use: bounded, and right to a sixteenth."""
 
+import itertools
 import json
+import struct
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.nodeagent import usage_history
+from gpushare.nodeagent.isolation import region
+from gpushare.nodeagent.isolation.files import USAGE, Claimed
 from gpushare.nodeagent.isolation.judging import Holder, Use
 from gpushare.nodeagent.usage_history import UsageHistory, most_in, step_of
 
@@ -33,8 +39,8 @@ def use(mib: int, percent: int = 0, *, pod: str = "a", container: str = "main", 
     return Use(Holder(f"default/{pod}", f"uid-{pod}", container, gpu, 4096, 30), mib, percent, [1])
 
 
-def told(history: UsageHistory) -> list[dict[str, Any]]:
-    answer = json.loads(history.answer())
+def told(history: UsageHistory, query: str = "") -> list[dict[str, Any]]:
+    answer = json.loads(history.answer(query))
     assert answer["version"] == 1
     assert answer["since"] == 1000
     return list(answer["containers"])
@@ -57,6 +63,8 @@ def test_peak_quantile_and_last_are_told_for_each_container_and_gpu() -> None:
         "looks": 100,
         "first": 1000,
         "last": 1099,
+        "workSeconds": 99,
+        "waitedSeconds": 0,
         "givenMiB": 4096,
         "peakMiB": 3000,
         "p95MiB": 1023,
@@ -102,3 +110,159 @@ def test_the_quantile_is_that_of_the_looks(looks: list[tuple[int, int]]) -> None
     percents = sorted(min(percent, 100) for _, percent in looks)
     assert one["p95Percent"] == percents[-(-len(looks) * 95 // 100) - 1]
     assert one["peakPercent"] == percents[-1]
+
+
+looks_of_pods = st.lists(
+    st.tuples(
+        st.sampled_from((2, 2, 30, 400, 900, 5000)),
+        st.dictionaries(
+            st.sampled_from("abc"), st.tuples(st.integers(0, 40_000), st.integers(0, 100)), max_size=3
+        ),
+    ),
+    min_size=1,
+    max_size=120,
+)
+
+
+@settings(quick, max_examples=150)
+@given(looks_of_pods, st.integers(1, 50_000))
+def test_a_window_tells_of_every_look_since_the_moment_that_is_told_and_of_no_other(
+    looks: list[tuple[int, dict[str, tuple[int, int]]]], window_s: int
+) -> None:
+    clock = Wall()
+    history = UsageHistory(clock)
+    seen: list[tuple[int, str, int, int]] = []
+    for passed_s, uses in looks:
+        clock.now_s += passed_s
+        history.take([use(mib, percent, pod=pod) for pod, (mib, percent) in uses.items()])
+        seen += [(clock.now_s, pod, *used) for pod, used in uses.items()]
+
+    for query, reach_s in (
+        ("timeout=5s", 1000),
+        (f"timeout=5s&window={window_s}", max(clock.now_s - window_s, 1000)),
+    ):
+        answer = json.loads(history.answer(query))
+        # All of the window, and not much more: slices grow no longer than what is younger than they are.
+        assert 1000 <= answer["from"] <= reach_s
+        naive: dict[str, list[tuple[int, int, int]]] = {}
+        for at_s, pod, mib, percent in seen:
+            if at_s >= answer["from"]:
+                naive.setdefault(pod, []).append((at_s, mib, percent))
+        assert {one["pod"] for one in answer["containers"]} == set(naive)
+        for one in answer["containers"]:
+            its = naive[one["pod"]]
+            place = -(-len(its) * 95 // 100) - 1
+            exact = sorted(mib for _, mib, _ in its)[place]
+            assert (one["looks"], one["first"], one["last"]) == (len(its), its[0][0], its[-1][0])
+            assert (one["peakMiB"], one["lastMiB"]) == (max(mib for _, mib, _ in its), its[-1][1])
+            assert exact <= one["p95MiB"] <= exact + exact // 16
+            assert one["p95Percent"] == sorted(percent for *_, percent in its)[place]
+            assert one["peakPercent"] == max(percent for *_, percent in its)
+
+
+def test_the_memory_is_bounded_and_old_slices_are_the_longer_ones() -> None:
+    clock = Wall()
+    history = UsageHistory(clock)
+    for look in range(6 * 24 * 30):
+        clock.now_s = 1000 + 300 * look
+        history.take([use(1000 + look % 7, look % 100, pod=f"p{number}") for number in range(60)])
+    begins = [one.begin_ns // 10**9 for one in history._slices]
+    assert sum(len(one.tracks) for one in history._slices) <= usage_history.MOST_TRACKS + 60
+    lengths = [end - begin for begin, end in itertools.pairwise(begins)]
+    assert len(begins) > 10
+    assert lengths[0] > 20 * lengths[-1]
+    # What a window reaches further back than was asked for is a part of it.
+    for window_s in (3600, 6 * 3600, 86400):
+        reached_s = clock.now_s - json.loads(history.answer(f"window={window_s}"))["from"]
+        assert window_s <= reached_s <= 2 * window_s + 1200
+    assert told(history)[0]["looks"] == 6 * 24 * 30
+
+
+def test_hundreds_of_containers_in_every_slice_leave_room_for_two() -> None:
+    clock = Wall()
+    history = UsageHistory(clock)
+    for number in range(12):
+        clock.now_s += 700
+        history.take([use(number, pod=f"{number}-{each}") for each in range(300)])
+    assert sum(len(one.tracks) for one in history._slices) <= usage_history.MOST_TRACKS + 256
+    assert len(told(history)) == usage_history.MOST_KEPT
+
+
+@pytest.mark.parametrize(
+    "query", ["window", "window=0", "window=-1", "window=1h", "timeout=5s&window=x", "window=" + "9" * 20]
+)
+def test_a_question_that_is_not_understood_is_refused(query: str) -> None:
+    with pytest.raises(ValueError, match="a window is a whole number of seconds from 1"):
+        UsageHistory(Wall()).answer(query)
+
+
+class Waits:
+    """A container's directory, in which its library counts how long threads have waited."""
+
+    def __init__(self, folder: Path, core_percent: int = 30) -> None:
+        self.folder = folder
+        self.claimed = Claimed("default/a", "uid-a", "main", "GPU-0", 4096, "ids", core_percent)
+
+    def say(self, waited_s: float) -> None:
+        text = bytearray(region._GPUS_AT + region._GPU_BYTES)
+        region._HEADER.pack_into(text, 0, region._MAGIC, region._VERSION)
+        struct.pack_into("<QQQ", text, region._PAGE + region._TURN_AT, 0, 0, int(waited_s * 1e9))
+        (self.folder / USAGE).write_bytes(text)
+
+    def directories(self) -> list[tuple[Claimed, Path]]:
+        return [(self.claimed, self.folder)]
+
+
+def test_time_that_threads_wait_is_that_of_the_window_and_not_of_before(tmp_path: Path) -> None:
+    clock, waits = Wall(), Waits(tmp_path)
+    history = UsageHistory(clock, waits.directories)
+    waits.say(5000)  # before this agent was there
+    counted_s = 5000.0
+    for look in range(1801):
+        # Half of the first half hour, a tenth of the second.
+        clock.now_s = 1000 + 2 * look
+        waits.say(counted_s)
+        history.take([use(1000, 30), use(1000, 30, container="")])
+        counted_s += 1.0 if look < 900 else 0.2
+
+    first, pods = told(history)
+    assert (first["workSeconds"], first["waitedSeconds"]) == (3600, pods["waitedSeconds"])
+    assert 1075 <= first["waitedSeconds"] <= 1085
+    late = told(history, "window=1200")[0]
+    assert abs(late["waitedSeconds"] / late["workSeconds"] - 0.1) < 0.02
+
+    # It starts again and counts from nothing; two threads wait at once; nothing can be read.
+    waits.say(3)
+    clock.now_s += 10
+    assert told(history)[0]["waitedSeconds"] == first["waitedSeconds"] + 3
+    waits.say(1000)
+    clock.now_s += 10
+    assert told(history)[0]["waitedSeconds"] == first["waitedSeconds"] + 13
+
+
+def test_who_asks_for_no_compute_waits_for_none_and_a_long_silence_is_no_work(tmp_path: Path) -> None:
+    clock, waits = Wall(), Waits(tmp_path, core_percent=0)
+    waits.say(0)
+    history = UsageHistory(clock, waits.directories)
+    history.take([use(1)])
+    waits.say(100)
+    clock.now_s += 61
+    history.take([use(1)])
+    (one,) = told(history)
+    assert (one["workSeconds"], one["waitedSeconds"]) == (0, 0)
+
+
+def test_what_was_waited_before_a_container_was_seen_is_not_of_the_time_in_which_it_was(
+    tmp_path: Path,
+) -> None:
+    clock, waits = Wall(), Waits(tmp_path)
+    history = UsageHistory(clock, waits.directories)
+    history.take([])
+    clock.now_s += 30
+    waits.say(20)
+    history.take([use(1)])
+    clock.now_s += 10
+    waits.say(27)
+    history.take([use(1)])
+    (one,) = told(history)
+    assert (one["workSeconds"], one["waitedSeconds"]) == (10, 7)

@@ -1,0 +1,354 @@
+"""``--advise`` as it is typed: who is asked, what is missing, and the forms of the answer."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gpushare.inspect import agent_figures
+from gpushare.inspect.advising import advised
+from gpushare.inspect.agent_figures import paths_of
+from gpushare.inspect.arguments import parse
+from gpushare.inspect.errors import InspectError, KubectlFailed, UnreadableAnswer, UsageError
+from gpushare.inspect.prometheus import PrometheusFailed, figures_of_prometheus, queries
+from gpushare.inspect.used import Used
+from gpushare.model import names
+from gpushare.model.device import NodeMode
+from gpushare.model.objects import Pod
+from tests.unit.inspect.clusters import device, node, placed, pod
+from tests.unit.inspect.test_advice import one
+
+
+class Said:
+    """A round of kubectls."""
+
+    def __init__(self, answers: list[bytes | Exception]) -> None:
+        self._answers = answers
+
+    def finish(self) -> list[bytearray]:
+        for answer in self._answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return [bytearray(answer) for answer in self._answers if isinstance(answer, bytes)]
+
+    def end(self) -> None:
+        """Nothing runs."""
+
+
+class Scripted:
+    """Answers by path's beginning."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self._answers = {
+            key: one if isinstance(one, (bytes, Exception)) else json.dumps(one).encode()
+            for key, one in answers.items()
+        }
+        self.asked: list[str] = []
+
+    def start(self, *paths: str) -> Any:
+        self.asked += paths
+        return Said([self._of(path) for path in paths])
+
+    def _of(self, path: str) -> bytes | Exception:
+        matching = [key for key in self._answers if path.startswith(key)]
+        return self._answers[max(matching, key=len)] if matching else KubectlFailed(path, "(NotFound)")
+
+
+def as_json(item: Any) -> Any:
+    import msgspec
+
+    return json.loads(msgspec.json.encode(item))
+
+
+def cluster_answers(**more: Any) -> dict[str, Any]:
+    labelled = node("n", "10.0.0.1", [device(0)])
+    assert labelled.metadata.labels is not None
+    labelled.metadata.labels[names.LABEL_AGENT_PORT] = "9452"
+    web = as_json(one("web", 8))
+    web["metadata"]["ownerReferences"] = [{"kind": "StatefulSet", "name": "web", "controller": True}]
+    waits = as_json(pod("waits", "", 12, phase="Pending"))
+    odd = as_json(pod("odd", "", 12, phase="Pending", labels={names.LABEL_POD_GPU_COUNT: "x"}))
+    agent = {
+        "metadata": {
+            "name": "agent",
+            "namespace": "kube-system",
+            "labels": {"app.kubernetes.io/name": names.AGENT_PART},
+        },
+        "spec": {"nodeName": "other", "containers": []},
+        "status": {"phase": "Running"},
+    }
+    other = as_json(node("other", "10.0.0.2", [device(1)]))
+    idle = as_json(placed("idle", "other", device(1), 3))
+    silent = as_json(node("silent", "10.0.0.3", [device(2)]))
+    lost = as_json(placed("lost", "silent", device(2), 3))
+    return {
+        "/api/v1/nodes": {"items": [as_json(labelled), other, silent]},
+        "/api/v1/pods?limit=5000&fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&continue=x": {
+            "items": [idle, lost, agent, waits, odd]
+        },
+        "/api/v1/pods": {"metadata": {"continue": "x"}, "items": [web]},
+        "/api/v1/nodes/n:9452/proxy/usage": answer("web", 2000, 0, 7200),
+        "/api/v1/namespaces/kube-system/pods/agent/proxy/usage": answer("none", 1, 9, 10),
+        **more,
+    }
+
+
+def answer(pod_name: str, peak: int, first: int, last: int, version: int = 1) -> dict[str, Any]:
+    container = {
+        "namespace": "default",
+        "pod": pod_name,
+        "uid": "u",
+        "container": "main",
+        "gpu": device(0).uuid,
+        "looks": 3,
+        "first": first,
+        "last": last,
+        "givenMiB": 8192,
+        "peakMiB": peak,
+        "p95MiB": peak,
+        "lastMiB": peak,
+        "givenCorePercent": 0,
+        "peakPercent": 0,
+        "p95Percent": 0,
+    }
+    return {"version": version, "since": 77, "containers": [container]}
+
+
+def shown(typed: str, **more: Any) -> tuple[str, tuple[str, ...]]:
+    kubectl: Any = Scripted(cluster_answers(**more))
+    return advised(kubectl, parse(typed.split()))
+
+
+def test_the_table_names_workloads_and_what_is_missing() -> None:
+    text, remarks = shown("--advise")
+    assert text.splitlines()[0].split() == [
+        "NAMESPACE",
+        "WORKLOAD",
+        "PODS",
+        "SEEN",
+        "USED(peak/p95)",
+        "gpu-mem",
+        "ADVISED",
+        "NOTE",
+    ]
+    assert "default    StatefulSet web  1     2 h   2000/2000 MiB   8        3" in text
+    assert (
+        "default    Pod idle         1     0 s   0/0 MiB         3        -        it was not seen to use a GPU"
+        in text
+    )
+    assert "Figures of the node agents; 15% on top of what was used." in text
+    assert "Following all of it would free 5.0 GiB of GPU memory." in text
+    assert "Of the 1 pods that wait for a share of one GPU 1 would find room then, 1 find it now." in text
+    assert remarks == ("warning: node silent: no node agent runs there",)
+
+
+def test_json_and_yaml_say_the_same() -> None:
+    text, _ = shown("--advise -o json --margin 50%")
+    told = json.loads(text)
+    assert (told["version"], told["since"], told["marginPercent"]) == (1, 77, 50)
+    by_name = {one["name"]: one for one in told["workloads"]}
+    assert by_name["web"]["memory"] == {"givenUnits": 8, "advisedUnits": 3, "peakMiB": 2000, "p95MiB": 2000}
+    assert by_name["web"]["kind"] == "StatefulSet"
+    assert told["missing"] == ["node silent: no node agent runs there"]
+    text, _ = shown("--advise -o yaml")
+    assert "kind: StatefulSet" in text
+
+
+def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> None:
+    text, _ = shown("--advise")
+    assert "The longest history of a pod is 2 h: it is as good as that time was usual." in text
+
+    begins = int(time.time()) - 5 * 3600 - 10
+    windowed = answer("web", 2000, 0, 7200) | {"from": begins}
+    windowed["containers"][0] |= {"workSeconds": 1000, "waitedSeconds": 400}
+    old = answer("none", 1, 9, 10) | {"since": begins + 60}
+    kubectl: Any = Scripted(
+        cluster_answers(
+            **{
+                "/api/v1/nodes/n:9452/proxy/usage?window=14400": windowed,
+                "/api/v1/namespaces/kube-system/pods/agent/proxy/usage?window=14400": old,
+            }
+        )
+    )
+    text, remarks = advised(kubectl, parse(["--advise", "--window=4h"]))
+    assert "/api/v1/nodes/n:9452/proxy/usage?window=14400" in kubectl.asked
+    assert "What was used in the last 4h counts, as far back as 5 h. " in text
+    assert "The longest history of a pod is 2 h: " in text
+    assert any("node other: its agent is of an earlier version and knows no window" in one for one in remarks)
+
+    told = json.loads(advised(kubectl, parse(["--advise", "--window=4h", "-o", "json"])).text)
+    assert (told["windowSeconds"], told["from"], told["historySeconds"]) == (14400, begins, 7200)
+    told = json.loads(shown("--advise -o json")[0])
+    assert (told["windowSeconds"], told["from"]) == (None, 77)
+
+
+def test_throttling_is_told_in_words_and_in_figures() -> None:
+    core = node("n", "10.0.0.1", [device(0)], mode=NodeMode.CORE_MEM)
+    assert core.metadata.labels is not None
+    core.metadata.labels[names.LABEL_AGENT_PORT] = "9452"
+    slow = answer("c", 1000, 0, 7200)
+    slow["containers"][0] |= {
+        "peakPercent": 31,
+        "p95Percent": 30,
+        "workSeconds": 1000,
+        "waitedSeconds": 500,
+    }
+    lists = {
+        "/api/v1/nodes": {"items": [as_json(core)]},
+        "/api/v1/pods": {"items": [as_json(one("c", 2, 30))]},
+        "/api/v1/nodes/n:9452/proxy/usage": slow,
+    }
+    text, _ = shown("--advise", **lists)
+    assert "it waited for compute 50% of the time: without a limit it would use about 60%" in text
+    (told,) = json.loads(shown("--advise -o json", **lists)[0])["workloads"]
+    assert told["core"] == {
+        "givenPercent": 30,
+        "advisedPercent": 70,
+        "peakPercent": 31,
+        "p95Percent": 30,
+        "throttledPercent": 50,
+        "needPercent": 60,
+    }
+
+
+def test_a_namespace_narrows_it() -> None:
+    assert shown("--advise -n other")[0] == "No pod holds a share of a GPU.\n"
+
+
+def test_compute_has_columns_where_somebody_asks_for_it() -> None:
+    core = node("n", "10.0.0.1", [device(0)], mode=NodeMode.CORE_MEM)
+    lists = {
+        "/api/v1/nodes": {"items": [as_json(core), as_json(node("m", "10.0.0.2", [device(1)]))]},
+        "/api/v1/pods": {"items": [as_json(one("c", 2, 30)), as_json(placed("m", "m", device(1), 3))]},
+    }
+    text, _ = shown("--advise", **lists)
+    assert "CORE USED(peak/p95)" in text
+    assert "0/0 %" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (KubectlFailed("p", "error: boom"), "could not be asked: error: boom"),
+        (b"{", "cannot be read"),
+        (answer("web", 1, 0, 1, version=2), "speaks version 2, this command 1"),
+    ],
+)
+def test_an_agent_that_says_nothing_useful_is_named(said: Any, why: str) -> None:
+    _, remarks = shown("--advise", **{"/api/v1/nodes/n:9452/proxy/usage": said})
+    assert any(remark.startswith("warning: node n: its agent") and why in remark for remark in remarks)
+
+
+def test_agents_are_asked_in_small_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_figures, "_AT_ONCE", 1)
+    kubectl: Any = Scripted(cluster_answers())
+    paths = {
+        "n": "/api/v1/nodes/n:9452/proxy/usage",
+        "other": "/api/v1/namespaces/kube-system/pods/agent/proxy/usage",
+    }
+    figures = agent_figures.figures_of_agents(kubectl, paths, ["n", "other"])
+    assert len(figures.used) == 2
+
+
+def test_only_agents_that_run_are_asked() -> None:
+    pending = Pod()
+    pending.metadata.labels = {"app.kubernetes.io/name": names.AGENT_PART}
+    labelled = node("n", "10.0.0.1", [device(0)])
+    assert labelled.metadata.labels is not None
+    labelled.metadata.labels[names.LABEL_AGENT_PORT] = "x"
+    assert paths_of([labelled], [pending, Pod()]) == {}
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("--advise --margin=x", "--margin=x is not a number of percent from 0 to 400"),
+        ("--advise --margin=401", "--margin=401"),
+        ("--advise --window=7", "--window=7 is no length of time"),
+        ("--advise --window=0h", "--window=0h is no length of time"),
+        ("--advise --least-history=1w", "--least-history=1w is no length of time"),
+    ],
+)
+def test_a_wrong_flag_is_refused(typed: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        shown(typed)
+
+
+def test_an_answer_that_is_no_list_is_refused() -> None:
+    with pytest.raises(UnreadableAnswer, match="answer to /api/v1/nodes"):
+        shown("--advise", **{"/api/v1/nodes": b"{"})
+
+
+# --- Prometheus, through the API server's proxy -----------------------------------------------------------
+
+
+SERVICE = "/api/v1/namespaces/monitoring/services/prometheus:9090/proxy"
+
+
+def vector(*values: tuple[Mapping[str, str], str]) -> dict[str, Any]:
+    listed = [{"metric": dict(labels), "value": [1, value]} for labels, value in values]
+    return {"status": "success", "data": {"resultType": "vector", "result": listed}}
+
+
+def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
+    whose = {
+        "exported_namespace": "default",
+        "namespace": "kube-system",
+        "exported_pod": "web",
+        "exported_container": "main",
+        "UUID": device(0).uuid,
+    }
+    values = {
+        "peak": 2000 << 20,
+        "p95": 1500 << 20,
+        "last": 1000 << 20,
+        "minutes": 90,
+        "busy": 0.5,
+        "busy95": 0.251,
+        "throttled": 2700,
+    }
+    from urllib.parse import urlencode
+
+    answers = {
+        f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": vector((whose, str(values[name])))
+        for name, query in queries("2h").items()
+    }
+    kubectl: Any = Scripted(answers)
+    figures = figures_of_prometheus(kubectl, SERVICE, "2h")
+    assert figures.used == (
+        Used("default", "web", "main", device(0).uuid, 5400.0, 2000, 1500, 1000, 50, 26, 0.5),
+    )
+    text, remarks = shown(f"--advise --prometheus {SERVICE} --window 2h", **answers)
+    assert f"Figures of Prometheus at {SERVICE}, 2h; 15% on top" in text
+    assert "default    StatefulSet web  1     1 h   2000/1500 MiB   8        3" in text
+    assert remarks == ()
+
+
+def test_a_prometheus_that_knows_nothing_says_so() -> None:
+    text, remarks = shown(f"--advise --prometheus {SERVICE}", **{SERVICE: vector()})
+    assert "it was not seen to use a GPU" in text
+    assert "has no gpushare_container_memory_used_bytes of the last 7d" in remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"status": "error", "error": "bad"}, "refuses max_over_time"),
+        ([], "answers something else"),
+        (b"<html>", "answers something else"),
+    ],
+)
+def test_what_is_no_prometheus_is_refused(said: Any, why: str) -> None:
+    with pytest.raises(PrometheusFailed, match=why):
+        shown(f"--advise --prometheus {SERVICE}", **{SERVICE: said})
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [("prometheus:9090", "write http://HOST:PORT"), ("http://127.0.0.1:1", "cannot be reached")],
+)
+def test_an_address_that_cannot_be_asked_is_refused(where: str, why: str) -> None:
+    with pytest.raises(InspectError, match=why):
+        shown(f"--advise --prometheus {where}")
