@@ -78,6 +78,7 @@ def settings(sections: list[tuple[str, list[tuple[str, str]]]]) -> str:
         'site_description = "Shared GPU scheduling for any Kubernetes cluster"',
         'copyright = "Apache-2.0"',
         "use_directory_urls = false",
+        'extra_css = ["assets/stylesheets/commands.css"]',
         "nav = [",
     ]
     for title, listed in sections:

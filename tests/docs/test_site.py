@@ -100,3 +100,20 @@ async def test_search_finds_a_page_in_a_site_that_is_served(chromium: Browser, s
         await expect(page).to_have_url(re.compile(f"^{re.escape(served)}/tutorial/first-shared-gpu.html"))
         assert not troubles
         assert all(url.startswith((served, "about:", "data:", "blob:")) for url in asked), asked
+
+
+@pytest.mark.asyncio
+async def test_the_button_copies_what_is_to_be_typed_and_neither_prompts_nor_outputs(
+    chromium: Browser, served: str
+) -> None:
+    context = await chromium.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = await context.new_page()
+    await page.goto(f"{served}/tutorial/first-shared-gpu.html")
+    block = page.locator("pre").filter(has_text="kubectl get nodes -L")
+    await block.hover()
+    await block.get_by_title("Copy to clipboard").click()
+    await expect(page.get_by_text("Copied to clipboard")).to_be_visible()
+    copied: str = await page.evaluate("navigator.clipboard.readText()")
+    lines = [line for line in copied.splitlines() if line.strip()]
+    assert lines == ["kubectl get nodes -L ack.node.gpu.schedule", "kubectl inspect cgpu"]
+    await context.close()

@@ -46,7 +46,10 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     pod: Json = json.loads(pod_answer)
     record = decided.told
     remarks: list[str] = []
-    if record is None:
+    if _has_ended(pod):
+        # The scheduler forgets a pod that has ended; what was given to it is written on it.
+        record = None
+    elif record is None:
         remarks.append(
             f"warning: {printable(decided.problem)}; what follows is what the pod's annotations and events say"
         )
@@ -101,10 +104,10 @@ def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
     node = pod["spec"].get("nodeName", "")
     made = seconds_of(meta.get("creationTimestamp") or "")
     head = paint("bold", f"{meta['namespace']}/{meta['name']}")
-    if node:
+    if _has_ended(pod):
+        state = f"has ended, on node {node}" if node else "has ended"
+    elif node:
         state = paint("green", f"is on node {node}")
-    elif (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-        state = "has ended"
     else:
         state = paint("yellow", f"waits since {clock(made)} ({ago(time.time() - made)})")
     lines = [f"{head} {state}"]
@@ -224,6 +227,10 @@ def _of_annotations(pod: Json) -> list[str]:
     if condition:
         rows.append(("kube-scheduler says:", condition))
     return ["", *aligned(rows)] if rows else []
+
+
+def _has_ended(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _condition(pod: Json) -> str:

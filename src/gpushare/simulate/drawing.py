@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Final
 
 from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.plot import FONTS
 
 _ZOOM: Final = 2
 _LETTER: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20"><text x="2" y="16" '
-    'font-family="sans-serif">{}</text></svg>'
+    f'font-family="{FONTS}">{{}}</text></svg>'
 )
 
 

@@ -25,8 +25,10 @@ _FAINT: Final = 'class="faint" stroke-width="1"'
 #: Steps of a grid, times a power of ten; the second is not for whole numbers below ten.
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 _LETTER: Final = 7.2
+#: By name too: what draws PNG knows which font is the system's on few machines.
+FONTS: Final = "system-ui,'DejaVu Sans','Liberation Sans','Noto Sans',Arial,sans-serif"
 _STYLE: Final = """\
-text{font:13px system-ui,'DejaVu Sans',sans-serif;fill:#24292f}
+text{font:13px FONTS;fill:#24292f}
 .title{font-size:16px;font-weight:600}
 .faint{stroke:#8c959f}
 .page{fill:#fff}.grid{stroke:#d0d7de}.axis{stroke:#57606a}
@@ -82,7 +84,7 @@ def picture(title: str, x: Axis, panels: Sequence[Panel], *, stepped: bool = Fal
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'role="img" aria-label="{_attribute(title)}">',
-        f"<style>{_STYLE}</style>",
+        f"<style>{_STYLE.replace('FONTS', FONTS)}</style>",
         f'<rect class="page" width="{WIDTH}" height="{height}"/>',
         f'<text class="title" x="{_LEFT}" y="24">{escape(title)}</text>',
     ]

@@ -1,5 +1,7 @@
 """A more important pod gets room on one GPU of the real cluster; nobody ends for nothing."""
 
+import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,8 +71,16 @@ def test_one_pod_ends_for_it_and_says_for_whom(ranked: Product, held: int, asked
     wait_for("who may not preempt waits", lambda: ranked.events("polite"), timeout=60)
     assert len(left(ranked)) == 4
     ranked.kubectl("delete", "pod", "polite", "--grace-period=1")
-    ranked.apply(pod("high", asked, "high"))
+    high = pod("high", asked, "high")
+    planned = ranked.run(
+        sys.executable, "-m", "gpushare", "simulate", "-o", "json", "-f", "-", stdin=json.dumps(high)
+    )
+    ranked.apply(high)
     ranked.running("app=high")
     wait_for("the others run on", lambda: len(left(ranked)) == 3, timeout=60)
     (ended,) = set(LOW) - set(left(ranked))
+    # A pod of its own: nobody makes it again, and what has no place is told by the exit status.
+    assert planned.code == 3, planned.text
+    (said,) = json.loads(planned.out)["evictions"]
+    assert said == {"pod": f"default/{ended}", "node": NODE, "for": "default/high", "madeAgain": False}
     assert any("default/high" in note for note in ranked.events(ended)), ranked.events(ended)

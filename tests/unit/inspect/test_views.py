@@ -201,6 +201,21 @@ async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said
     assert "default/pod has ended" in why(kubectl, options("--why", "pod"), PLAIN).text
 
 
+async def test_a_pod_that_has_ended_is_told_of_by_its_annotations(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    world.create("pod", 6)
+    await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
+    body = {"PodNamespace": "default", "PodName": "pod", "PodUID": "uid-pod", "Node": "n1"}
+    await browser.post("bind", body)
+    world.api.pods["default/pod"]["status"]["phase"] = "Succeeded"
+
+    shown = why(cluster(world), options("--why", "pod"), PLAIN)
+
+    assert shown.remarks == ()
+    assert shown.text.startswith("default/pod has ended, on node n1\n")
+    assert 'scheduler.framework.gpushare.allocation:  {"0":{"0":6}}' in shown.text
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
