@@ -133,10 +133,12 @@ class Gangs:
         if key is None:
             return
         group = self._groups[key]
-        del group.pods[uid]
+        gang = group.pods.pop(uid).gang
         group.offered.pop(uid, None)
         group.placed.discard(uid)
-        if uid in group.planned:
+        # Where one that ran is gone the plan was for too few.
+        together = len(group.planned.keys() | group.running(""))
+        if uid in group.planned or (gang is not None and group.planned and together < gang.least):
             self._give_up(group)
         if not group.pods:
             del self._groups[key]

@@ -187,6 +187,26 @@ async def test_a_pod_that_goes_takes_the_room_of_its_gang_with_it(two: World) ->
     assert ask(two, "a")[1] == {"gang default/g needs 3 pods together: there are 2"}
 
 
+async def test_where_one_that_ran_goes_the_room_for_too_few_is_given_up(two: World) -> None:
+    for name in "abc":
+        two.create(name, 4, labels=gang("g", 3))
+    nodes = {name: ask(two, name)[0][0] for name in "abc"}
+    two.view.gangs._patience_s = 5
+    await asyncio.gather(*(two.binder.bind(args(name, nodes[name])) for name in "abc"))
+    for name in "abc":
+        two.see(name)
+    two.view.remove_pod(two.view.bound["uid-c"])
+    two.create("d", 4, labels=gang("g", 3))
+    assert len(ask(two, "d")[0]) == 1
+    assert used(two) == 3 * 4096
+    two.view.remove_pod(two.view.bound["uid-b"])
+    assert used(two) == 4096, "d alone would be too few"
+    two.create("e", 4, labels=gang("g", 3))
+    found = {name: ask(two, name)[0][0] for name in "de"}
+    await asyncio.gather(*(two.binder.bind(args(name, found[name])) for name in "de"))
+    assert len(two.api.bindings) == 5
+
+
 async def test_who_waits_to_be_bound_while_another_goes_is_not_bound(two: World) -> None:
     two.view.gangs._patience_s = 5
     for name in "abc":

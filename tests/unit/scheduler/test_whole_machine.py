@@ -370,12 +370,6 @@ class WholeMachine(RuleBasedStateMachine):
         self.the_watches_tell_all()
         assert self.cluster.world.ledger.totals().reserved == 0
 
-    @invariant()
-    def no_gang_keeps_room_for_a_part(self) -> None:
-        for key, group in self.cluster.world.view.gangs._groups.items():
-            together = group.planned.keys() | group.running("")
-            assert not group.planned or len(together) >= GANGS[key.partition("/")[2]], f"gang {key}"
-
     def _half_placed(self, gang: str) -> bool:
         """Whether pods with a GPU run without the others; who asks for none is bound without a question to us."""
         bound = [pod for pod in self.cluster.running().values() if self._gang_of(pod) == gang]
