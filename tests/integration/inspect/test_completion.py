@@ -88,7 +88,7 @@ def test_fish_completes(environment: dict[str, str]) -> None:
         "--waiting\tthe pods that wait, with reason and remedy",
         "--watch\tstay, and show again on every change",
         "--why=\tthe scheduler's decision about a pod",
-        "--window=\thow far back to ask it",
+        "--window=\thow far back what was used is looked at",
         "--output=yaml",
         "train-0\tpod",
         "train-1\tpod",

@@ -41,6 +41,10 @@ class Control(Protocol):
     def last(self) -> frozenset[str]:
         """Names of the parts that must outlive the kubelets, which have last words for them."""
 
+    @property
+    def reaches_agents(self) -> bool:
+        """Whether its API server passes requests on to loopback addresses, where the node agents are. A real one refuses."""
+
     def enter(self, place: Place) -> None:
         """Take the place; called once, before anything else."""
 

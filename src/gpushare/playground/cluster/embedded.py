@@ -22,6 +22,7 @@ class EmbeddedControl:
 
     contents = "API server, controllers, kube-scheduler's loop"
     last = frozenset({"apiserver"})
+    reaches_agents = True
 
     def __init__(self) -> None:
         self._token = secrets.token_hex(16)

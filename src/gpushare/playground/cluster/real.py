@@ -43,6 +43,7 @@ class RealControl:
 
     contents = "etcd, kube-apiserver, kube-controller-manager, two kube-schedulers"
     last = frozenset({"kube-apiserver"})
+    reaches_agents = False
 
     def __init__(self, binaries: Path, *, manifests: Sequence[Path] = (), chart: Path | None = None) -> None:
         self._binaries = binaries
