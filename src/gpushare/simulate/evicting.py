@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from gpushare.admission.rules import RECORDS
 from gpushare.intree.filters import Wanted
 from gpushare.intree.occupancy import NodeState, Occupancy, priority_of
 from gpushare.intree.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.kube.errors import ApiError
-from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.json_objects import Json, annotations_of, key_of, spec_of, uid_of
 from gpushare.model.objects import ObjectReference, Pod, decode_pod
@@ -35,20 +35,6 @@ MOST_REFUSED: Final = 512
 #: Kinds of owners that make no pod anew where one has ended.
 _NO_MAKERS: Final = ("Node",)
 _LEFT_S: Final = "1970-01-01T00:00:00Z"
-
-RECORDS: Final = (
-    names.ANN_SHARE,
-    names.ANN_ALSO,
-    names.ANN_ALLOCATION,
-    names.ANN_ASSIGNED,
-    names.ANN_ASSUME_TIME,
-    names.ANN_CORE,
-    names.ANN_MEM_INDEX,
-    names.ANN_MEM_POD,
-    names.ANN_MEM_DEVICE,
-    names.ANN_MEM_ASSIGNED,
-    names.ANN_MEM_ASSUME_TIME,
-)
 
 
 class Eviction(msgspec.Struct, frozen=True):
