@@ -57,8 +57,8 @@ class Remedies:
         self._asked_by = asked_by
         self._roomiest: list[str] | None = None
         self._room: dict[tuple[Category, Request, frozenset[str] | None], str] = {}
-        self._sets: dict[int, frozenset[str]] = {}
-        """Nodes that were asked about, by the list that many pods share."""
+        self._sets: dict[int, tuple[Sequence[str], frozenset[str] | None]] = {}
+        """By the identity of a list that many pods share: that list, which is kept so that no other has its identity, and its nodes."""
         self._special: Mapping[Category, Callable[[PodRecord, Summary | None, str], str]] = {
             Category.GANG: self._for_gang,
             Category.QUOTA: self._for_quota,
@@ -99,10 +99,12 @@ class Remedies:
 
     def _set_of(self, asked: Sequence[str]) -> frozenset[str] | None:
         """``None`` where all nodes were asked about."""
-        found = self._sets.get(id(asked))
-        if found is None:
-            found = self._sets[id(asked)] = frozenset(asked)
-        return None if found.issuperset(self._view.ledger.node_names()) else found
+        known = self._sets.get(id(asked))
+        if known is None:
+            nodes = frozenset(asked)
+            within = None if nodes.issuperset(self._view.ledger.node_names()) else nodes
+            known = self._sets[id(asked)] = asked, within
+        return known[1]
 
     def _room_for(self, request: Request, category: Category, within: frozenset[str] | None) -> str:
         ledger = self._view.ledger

@@ -159,54 +159,50 @@ def long(seconds: int) -> str:
 
 def structured_in_time(found: ReplayedInTime) -> dict[str, Any]:
     """The same for programs."""
-    return {
-        "apiVersion": API_VERSION,
-        "list": found.name,
-        "nodes": found.nodes,
-        "gpus": found.gpus,
-        "pods": found.pods,
-        "byTime": True,
-        "policies": [
-            {
-                "policy": policy.value,
-                "meanGivenPercent": round(outcome.mean_percent, 4),
-                "mostGivenPercent": round(outcome.most_percent, 4),
-                "waited": outcome.waited,
-                "longestWaitSeconds": outcome.longest_wait_s,
-                "never": outcome.never,
-                "curve": [
-                    {
-                        "seconds": one.at_s,
-                        "givenPercent": round(one.given_percent, 3),
-                        "waiting": one.waiting,
-                    }
-                    for one in outcome.curve
-                ],
-            }
-            for policy, outcome in found.outcomes.items()
-        ],
-    }
+    policies = [
+        {
+            "policy": policy.value,
+            "meanGivenPercent": round(outcome.mean_percent, 4),
+            "mostGivenPercent": round(outcome.most_percent, 4),
+            "waited": outcome.waited,
+            "longestWaitSeconds": outcome.longest_wait_s,
+            "never": outcome.never,
+            "curve": [
+                {"seconds": one.at_s, "givenPercent": round(one.given_percent, 3), "waiting": one.waiting}
+                for one in outcome.curve
+            ],
+        }
+        for policy, outcome in found.outcomes.items()
+    ]
+    return _document(found, policies, by_time=True)
 
 
 def structured(found: Replayed) -> dict[str, Any]:
     """The same for programs."""
+    policies = [
+        {
+            "policy": policy.value,
+            "givenPercent": round(outcome.percent, 4),
+            "dropped": outcome.dropped,
+            "curve": [
+                {"askedPercent": round(asked, 3), "givenPercent": round(given, 3)}
+                for asked, given in outcome.curve
+            ],
+        }
+        for policy, outcome in found.outcomes.items()
+    ]
+    return _document(found, policies, by_time=False)
+
+
+def _document(
+    found: Replayed | ReplayedInTime, policies: list[dict[str, Any]], *, by_time: bool
+) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "list": found.name,
         "nodes": found.nodes,
         "gpus": found.gpus,
         "pods": found.pods,
-        "byTime": False,
-        "policies": [
-            {
-                "policy": policy.value,
-                "givenPercent": round(outcome.percent, 4),
-                "dropped": outcome.dropped,
-                "curve": [
-                    {"askedPercent": round(asked, 3), "givenPercent": round(given, 3)}
-                    for asked, given in outcome.curve
-                ],
-            }
-            for policy, outcome in found.outcomes.items()
-        ],
+        "byTime": by_time,
+        "policies": policies,
     }

@@ -127,13 +127,8 @@ async def test_without_a_lease_everything_was_read(watched: Watched) -> None:
     assert await takeover.wait()
 
 
-async def test_the_first_question_waits_and_is_answered_by_what_was_read(
-    world: World, leading: LeadWatch, watched: Watched
-) -> None:
-    """The one that leads now has missed that another pod was bound."""
-    takeover = Takeover((watched,), leading, patience_s=5)
-    running = asyncio.create_task(takeover.run())
-    app = ExtenderApp(
+def app_of(world: World, takeover: Takeover) -> ExtenderApp:
+    return ExtenderApp(
         world.view,
         world.binder,
         world.refused,
@@ -142,6 +137,15 @@ async def test_the_first_question_waits_and_is_answered_by_what_was_read(
         lambda: "",
         takeover=takeover,
     )
+
+
+async def test_the_first_question_waits_and_is_answered_by_what_was_read(
+    world: World, leading: LeadWatch, watched: Watched
+) -> None:
+    """The one that leads now has missed that another pod was bound."""
+    takeover = Takeover((watched,), leading, patience_s=5)
+    running = asyncio.create_task(takeover.run())
+    app = app_of(world, takeover)
     world.add_node(gpu_node("n1", 8192))
     world.create("asks", 8)
     body = json.dumps({"Pod": world.api.pods["default/asks"], "NodeNames": ["n1"]}).encode()
@@ -174,15 +178,7 @@ async def test_a_question_that_waited_in_vain_is_refused(
     world: World, leading: LeadWatch, watched: Watched
 ) -> None:
     takeover = Takeover((watched,), leading, patience_s=0.01)
-    app = ExtenderApp(
-        world.view,
-        world.binder,
-        world.refused,
-        world.preemptor.left_to_scheduler,
-        Metrics(),
-        lambda: "",
-        takeover=takeover,
-    )
+    app = app_of(world, takeover)
     verb = app.quick(b"/gpushare/bind")
     assert verb is not None
     answer = verb(b"{}")
