@@ -12,10 +12,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 NODES = (shared_node("four", "core-mem-4"),)
 
 
+_TRIES = 4
+
+
 async def runs_on(seen: World, name: str, units: int, index: int) -> None:
-    await seen.create(gpu_pod(name, units))
-    await seen.run_all(name)
-    assert [share["index"] for share in record_of(seen.pod(name))] == [index], name
+    """The pod comes to that GPU, at the latest once the scheduler has seen what was changed of the node just before."""
+    found: list[list[int]] = []
+    while len(found) < _TRIES:
+        await seen.create(gpu_pod(name, units))
+        await seen.run_all(name)
+        found.append([share["index"] for share in record_of(seen.pod(name))])
+        if found[-1] == [index]:
+            return
+        await seen.delete(name)
+        await seen.pods.until(lambda: f"default/{name}" not in seen.pods.items, f"{name} is gone")
+    pytest.fail(f"{name} came to GPUs {found}, not to {index}")
 
 
 async def waits(seen: World, name: str, units: int, words: str) -> None:
@@ -61,7 +72,11 @@ async def test_by_fragmentation_a_gpu_is_left_in_a_size_that_comes(seen: World) 
     comes = [f"comes-{number}" for number in range(8)]
     await seen.create(*(gpu_pod(name, 8) for name in comes))
     await seen.pods.until(
-        lambda: sum(is_running(seen.pod(name)) for name in comes) == 4, "as many run as there are GPUs"
+        lambda: (
+            sum(is_running(seen.pod(name)) for name in comes) == 4
+            and sum(bool(waits_because(seen.pod(name))) for name in comes) == 4
+        ),
+        "as many run as there are GPUs, and the others were asked about",
     )
     await seen.delete_all()
     await runs_on(seen, "five", 5, 0)
