@@ -68,13 +68,21 @@ class World:
             await self.ready()
 
     async def ready(self) -> None:
-        """Until the kubelet has the list of every resource of the node's mode."""
+        """Until the kubelet has the list of every resource of the node's mode, and the agent knows it.
+
+        The kubelet asks for the list while it still answers the agent's registration.
+        """
         label = self.api.objects["nodes", objects.NODE]["metadata"]["labels"][names.LABEL_MODE]
         wanted = resources_of(NodeMode(label))
-        await self.changes.until(
-            lambda: self._died() or all(self.kubelet.is_served(one) for one in wanted),
-            "the agent is ready",
-        )
+        agent = self.agent
+        assert agent is not None
+
+        def served() -> bool:
+            return all(self.kubelet.is_served(one) for one in wanted) and not any(
+                "not registered" in one for one in agent.missing()
+            )
+
+        await self.changes.until(lambda: self._died() or served(), "the agent is ready", every_s=0.02)
 
     def _died(self) -> bool:
         assert self._running is not None
