@@ -53,20 +53,18 @@ async def told(seen: World, node: str, *reasons: str) -> None:
     await until(reached, f"{node} has just these events: {reasons}", tell=lambda: seen.events_of(node))
 
 
-async def killed(seen: World, *parts: str, offers: int) -> None:
-    """All of these by SIGKILL; they start again, and what they say of the node stands."""
-    for part in parts:
-        seen.cluster.kill(part)
-    if "extender" in parts:
-        await seen.cluster.extender_ready()
-    if "node-agent four" in parts:
-        await seen.offers("four", 0)
-        await seen.offers("four", offers)
+async def killed(seen: World, node: str, offers: int) -> None:
+    """The node's agent and the scheduler by SIGKILL; both start again."""
+    seen.cluster.kill(f"node-agent {node}")
+    await seen.offers(node, 0)
+    await seen.offers(node, offers)
+    seen.cluster.kill("extender")
+    await seen.cluster.extender_ready()
 
 
 async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_killed(seen: World) -> None:
     seen.cluster.parts["node-agent four"].arguments += ["--health-period", "0.2"]
-    await killed(seen, "node-agent four", offers=60)
+    await killed(seen, "four", 60)
     file = seen.cluster.gpu_file("four")
     good = gpus.read(file)
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
@@ -75,7 +73,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     await seen.offers("four", 45)
 
     for _ in range(2):
-        await killed(seen, "node-agent four", "extender", offers=45)
+        await killed(seen, "four", 45)
         assert "GPU is lost" in annotations_of(seen.nodes.items["four"])[names.ANN_DEVICES], (
             "it stays described"
         )
@@ -100,9 +98,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
 
 async def test_the_only_gpu_of_a_node_is_lost_and_that_is_one_event(seen: World) -> None:
     seen.cluster.parts["node-agent single"].arguments += ["--health-period", "0.2"]
-    seen.cluster.kill("node-agent single")
-    await seen.offers("single", 0)
-    await seen.offers("single", 16)
+    await killed(seen, "single", 16)
     file = seen.cluster.gpu_file("single")
     good = gpus.read(file)
     gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"),)))
