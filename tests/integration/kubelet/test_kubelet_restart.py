@@ -116,7 +116,7 @@ async def test_a_running_pod_keeps_its_devices_through_a_restart_without_its_plu
     await plugin.die()
     await cluster.stop_kubelet()
     await cluster.start_kubelet(plugin_grace_s=0.0)
-    await until(lambda: "default/p" in _here(cluster), "the pod is found")
+    await until(lambda: _adopted(cluster, "p"), "the pod and its container are found")
     assert "running" in container_of(await cluster.pod("p"))["state"]
     assert len(cluster.checkpoint()["PodDeviceEntries"]) == 1
 
@@ -163,7 +163,7 @@ async def test_without_a_checkpoint_devices_are_forgotten_and_given_anew_at_the_
     cluster.folders.checkpoint.unlink()
     await plugin.die()
     await cluster.start_kubelet(plugin_grace_s=0.0)
-    await until(lambda: "default/p" in _here(cluster), "the pod is found")
+    await until(lambda: _adopted(cluster, "p"), "the pod and its container are found")
     assert "running" in container_of(await cluster.pod("p"))["state"]
     assert cluster.kubelet.book.grants() == []
     await plugin.start()
