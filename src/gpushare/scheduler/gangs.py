@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from gpushare.ledger import Ledger, Verdict
 from gpushare.model.gang import Gang
 from gpushare.model.request import Request
+from gpushare.scheduler.counted import are, have, pods
 from gpushare.scheduler.records import PodRecord
 
 type_of_told = Callable[[str], None]
@@ -174,13 +175,16 @@ class Gangs:
         there = len(group.pods)
         if there < gang.least:
             self._give_up(group)
-            return _refused(nodes, f"gang {gang.key} needs {gang.least} pods together: there are {there}")
+            return _refused(
+                nodes, f"gang {gang.key} needs {pods(gang.least)} together: there {are(there)} {there}"
+            )
         _remember(group, uid, nodes)
         if group.planned and self._is_kept(group):
             node = group.planned.get(uid)
             if node is None:
                 return _refused(
-                    nodes, f"gang {gang.key}: its first {gang.least} pods are bound before others"
+                    nodes,
+                    f"gang {gang.key}: its first {pods(gang.least)} {are(gang.least)} bound before others",
                 )
             if node in nodes:
                 if self.monotonic() < group.since_s + KEPT_S:
@@ -201,7 +205,7 @@ class Gangs:
         if len(chosen) < need:
             wrong = [one for one in group.pods.values() if one.problem]
             why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else "the others cannot be placed"
-            return _refused(nodes, f"gang {gang.key} needs {gang.least} pods together: {why}")
+            return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {why}")
         # Room that others make by their end is its own.
         lifted = self._ledger.lift(group.pods)
         for other, key, asked in _largest_first(chosen):
@@ -214,7 +218,7 @@ class Gangs:
             if node is None:
                 found = len(group.planned)
                 self._give_up(group)
-                head = f"gang {gang.key} needs room for {need} pods at once and there is room for {found}"
+                head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {found}"
                 refused = self._ledger.filter(asked, offered)
                 self._ledger.keep_again(lifted)
                 if refusal:
@@ -321,7 +325,7 @@ class Gangs:
         except TimeoutError:
             come = len(group.running("") | group.here)
             raise NotTogether(
-                f"gang {gang.key}: {come} of {gang.least} pods have come to be bound, room is kept for the others"
+                f"gang {gang.key}: {come} of {pods(gang.least)} {have(come)} come to be bound, room is kept for the others"
             ) from None
         finally:
             group.here.discard(uid)

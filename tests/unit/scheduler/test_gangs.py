@@ -88,7 +88,7 @@ async def test_no_pod_is_bound_before_the_last_has_come(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
-    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods have come to be bound"):
+    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods has come to be bound"):
         await two.binder.bind(args("a", nodes["a"]))
     assert not two.api.bindings
     assert used(two) == 3 * 8192  # kept for the next try
@@ -149,7 +149,7 @@ async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: 
     first = asyncio.create_task(two.binder.bind(args("a", nodes["a"])))
     await asyncio.sleep(0)
     two.view.gangs._patience_s = 60
-    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods have come to be bound"):
+    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods has come to be bound"):
         await first
     assert not two.api.bindings
 
