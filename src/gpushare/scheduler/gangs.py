@@ -3,7 +3,8 @@
 kube-scheduler asks pod by pod. The first pod that it asks about decides for its whole gang: as many pods as must
 run together are given their shares in the ledger at one stroke, or none is. From then on each is offered its own
 node alone, and nobody else gets the room. So two gangs never hold half of what the other needs. At ``bind`` the
-pods wait for each other, for a few seconds, longer as long as more of them come; who waits in vain is tried again by kube-scheduler, and keeps its room.
+pods wait for each other, for a few seconds, longer as long as more of them come; who waits in vain is tried again by kube-scheduler, keeps
+its room, and counts as come: with a gang of hundreds the first have given up long before the last come.
 When they have not all come after a minute, or one of them is gone, the room of the whole gang is given up, never
 that of a part, and for some seconds others may have it.
 
@@ -29,7 +30,7 @@ type_of_told_many = Callable[[Iterable[str]], None]
 type_of_refusal = Callable[[str], str]
 
 #: How long a bind waits after the last of its gang that came, and in all, in seconds; less than kube-scheduler waits for an
-#: answer. It goes through 20 to 100 pods a second, so of a gang of hundreds the first have to wait for long.
+#: answer. It goes through 20 to 100 pods a second: of a gang of hundreds the first come again when the last have come.
 PATIENCE_S: Final = 3.0
 MOST_PATIENCE_S: Final = 8.0
 #: How long room is kept for a gang whose pods do not all come, and how long others may have it then, in seconds.
@@ -55,6 +56,7 @@ class _Group:
 
     __slots__ = (
         "came_s",
+        "come",
         "here",
         "offered",
         "opened",
@@ -70,6 +72,9 @@ class _Group:
         self.offered: dict[str, list[str]] = {}
         self.planned: dict[str, str] = {}
         self.here: set[str] = set()
+        self.come: set[str] = (
+            set()
+        )  # who has come to be bound since the plan was made: those that are here, and those that gave up
         self.came_s = 0.0  # when the last of those came, in the event loop's time
         self.placed: set[str] = set()
         self.opened = asyncio.Event()
@@ -97,6 +102,8 @@ class Gangs:
         """Called for each UID whose room is not kept any longer: it releases the share, if nothing is under way."""
         self.on_planned: type_of_told_many = lambda uids: None
         """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
+        self.on_asked: type_of_told = lambda uid: None
+        """Called for each pod that was asked about and has its room: it need not be asked about soon any more."""
         self.monotonic = time.monotonic
         self.refusal: type_of_refusal = lambda uid: ""
         """Why the pod of a UID may have no room, whatever there is; empty where it may."""
@@ -189,6 +196,7 @@ class Gangs:
             if node in nodes:
                 if self.monotonic() < group.since_s + KEPT_S:
                     self._keep(group)
+                self.on_asked(uid)
                 return _there_alone(node)
         self._give_up(group)
         if self.monotonic() < group.rests_until_s:
@@ -287,6 +295,7 @@ class Gangs:
         planned = [uid for uid in group.planned if uid not in group.placed]
         group.planned.clear()
         group.here.clear()
+        group.come.clear()
         for uid in planned:
             self.on_given_up(uid)
 
@@ -301,15 +310,23 @@ class Gangs:
             if self.monotonic() < group.since_s + KEPT_S:
                 self._keep(group)
             group.here.add(uid)
+            group.come.add(uid)
             group.came_s = asyncio.get_running_loop().time()
-            if len(group.running("") | group.here) >= gang.least:
-                group.placed |= group.here
-                group.here = set()
-                group.opened.set()
-                group.opened = asyncio.Event()
+            if len(group.running("") | group.come) >= gang.least:
+                self._open(group)
             else:
                 await self._wait(group, uid, gang)
         group.placed.add(uid)
+
+    def _open(self, group: _Group) -> None:
+        """Let all go that have come: who is here now, and who gave up meanwhile as soon as it comes again."""
+        gave_up = group.come - group.here
+        group.placed |= group.come
+        group.here, group.come = set(), set()
+        group.opened.set()
+        group.opened = asyncio.Event()
+        if gave_up:
+            self.on_planned(sorted(gave_up))
 
     async def _wait(self, group: _Group, uid: str, gang: Gang) -> None:
         opened, loop = group.opened, asyncio.get_running_loop()
@@ -323,7 +340,7 @@ class Gangs:
                     async with asyncio.timeout(timeout_s):
                         await opened.wait()
         except TimeoutError:
-            come = len(group.running("") | group.here)
+            come = len(group.running("") | group.come)
             raise NotTogether(
                 f"gang {gang.key}: {come} of {pods(gang.least)} {have(come)} come to be bound, room is kept for the others"
             ) from None
