@@ -142,6 +142,7 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
         assert len(told) == 100
         assert told[-1].startswith(f"gang default/g: {first + 100} of 300 pods have come to be bound, ")
     assert not two.api.bindings
+    two.view.gangs._patience_s = 60.0
     assert await come(pods[200:]) == []
     assert len(two.api.bindings) == 100
     assert sorted(hurried) == sorted(f"uid-{name}" for name in pods[:200])
