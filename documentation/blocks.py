@@ -7,6 +7,7 @@ block, which the site does not show, say how it is to be taken:
 ``<!-- real cluster: STAGE -->``  typed on a cluster with helm and kubelets instead, when it is at that stage (``STAGES``)
 ``<!-- needs: PROGRAM -->``    typed where that program is installed
 ``<!-- sample: NAME -->``      typed beside a kubectl that tells of a sample cluster, whatever the playground has
+``<!-- typed by: PATH, HOW -->``  another test types it: ``PATH`` asks for it by ``tests.docs.assigned``; HOW, for people, may be left out
 ``<!-- step of CI: WHAT -->``  make targets that take minutes: CI runs them, a test holds that it does; WHAT says more
 ``<!-- ends with: 2 -->``      the exit code of the block's last command
 ``<!-- goes on until: TEXT -->``  its last command ends by Ctrl-C only: it is interrupted when TEXT has come out
@@ -26,7 +27,7 @@ from typing import Final
 #: What is said before blocks; the site does not show it.
 MARKS: Final = (
     *("not run", "real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
-    *("first", "file", "with", "playground"),
+    *("typed by", "first", "file", "with", "playground"),
 )
 #: Of a real cluster, in their order: nothing is installed; charts are; they are taken away; nodes have forgotten them.
 STAGES: Final = ("install", "installed", "remove", "removed")
@@ -72,6 +73,10 @@ class Block:
     """What the mark ``step of CI`` says."""
     code: int | None = None
     until: str = ""
+    typed_by: str = ""
+    """The path, from the checkout's root, of the test that types it; empty where none is named."""
+    how: str = ""
+    """What the mark says of how that is done."""
 
     @property
     def is_typed(self) -> bool:
@@ -81,7 +86,7 @@ class Block:
     @property
     def is_for_playground(self) -> bool:
         """Whether its commands are typed into a playground."""
-        return self.is_typed and not (self.not_run or self.stage or self.step)
+        return self.is_typed and not (self.not_run or self.stage or self.step or self.typed_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +148,10 @@ def _block(
         raise BadPage(f"{page}:{line}: '{stage}' is no stage of a cluster: {', '.join(STAGES)}")
     if code is not None and not code.isdigit():
         raise BadPage(f"{page}:{line}: '{code}' is no exit code")
-    places = [one for one in ("not run", "real cluster", "step of CI") if one in marks]
+    places = [one for one in ("not run", "real cluster", "step of CI", "typed by") if one in marks]
     if len(places) > 1:
         raise BadPage(f"{page}:{line}: a block has one place, not {' and '.join(places)}")
+    typed_by, _, how = marks.get("typed by", "").partition(", ")
     return Block(
         line,
         language,
@@ -160,6 +166,8 @@ def _block(
         marks.get("step of CI", ""),
         int(code) if code is not None else None,
         marks.get("goes on until", ""),
+        typed_by,
+        how,
     )
 
 
