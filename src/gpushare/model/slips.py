@@ -56,14 +56,12 @@ def slips_of(pod: Pod, unit: MemoryUnit) -> list[str]:
 
     ``unit`` is the one in which the cluster counts memory.
     """
-    told = (
-        _unknown_resources(pod),
-        _too_large(pod, unit),
-        _unread(pod),
-        _admission(pod),
-        _defragmentation(pod),
-    )
-    return [text for text in told if text]
+    return [text for text in (_unknown_resources(pod), _too_large(pod, unit)) if text] + unheeded(pod)
+
+
+def unheeded(pod: Pod) -> list[str]:
+    """Of ``slips_of`` those in labels and annotations."""
+    return [text for text in (_unread(pod), _admission(pod), _defragmentation(pod)) if text]
 
 
 def _unknown_resources(pod: Pod) -> str:
