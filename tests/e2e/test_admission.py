@@ -19,6 +19,7 @@ from gpushare.kube.access import load_access
 from gpushare.model import names
 from gpushare.playground.apiserver.errors import ApiError
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_slips import unknown_words
 from tests.admission_users import ADMIN, SCHEDULER, agent_on
 from tests.admission_words import COUNTING, RECORDS, PodCase, box, carried_words, core_words, counted
 from tests.admission_writes import OBJECTS, WRITES, Write, changed_words
@@ -388,6 +389,17 @@ def test_the_api_server_finds_no_fault_with_the_types(api: Api, commands: Comman
 def test_a_pod_of_many_containers_costs_less_than_the_limit(api: Api, wrong: bool) -> None:
     many = tuple(box(f"c{n}", mem="1", core="7" if wrong and n == 199 else "5") for n in range(200))
     case = PodCase("many", many, says=core_words(("c199", "7")) if wrong else "")
+    assert not problem(case, api.create(pod(case, "many"), dry=True))
+    assert not problem(case, api.create(workload("CronJob", case, "many"), dry=True))
+
+
+def test_a_slip_among_many_names_is_told_within_the_limits_of_cost(api: Api) -> None:
+    many = tuple(box(f"c{n}", mem="1") for n in range(199))
+    unread = {f"example.com/{n:063}": "x" for n in range(250)}
+    words = unknown_words(("slip", "aliyun.com/gpu-core", names.GPU_CORE))
+    case = PodCase(
+        "many", (*many, box("slip", **{"aliyun.com/gpu-core": "5"})), annotations=unread, warns=(words,)
+    )
     assert not problem(case, api.create(pod(case, "many"), dry=True))
     assert not problem(case, api.create(workload("CronJob", case, "many"), dry=True))
 
