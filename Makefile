@@ -102,8 +102,8 @@ bench-cluster: $(STAMPS)/test proto ## Pods per second on a real control plane, 
 bench-placement: $(STAMPS)/test ## GPU allocation per placement policy on the openb traces, beside the paper's; writes build/figures/placement.json (TRACES=DIR: every pod list there; ARGS="default --seeds 1")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.placement $(if $(TRACES),--traces "$(TRACES)") $(ARGS)
 
-gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; ARGS="--section memory --out DIR")
-	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(ARGS)
+gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; SECTION=memory: that alone; ARGS="--out DIR")
+	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(if $(SECTION),--section $(SECTION)) $(ARGS)
 
 docs: $(STAMPS)/docs proto ## Build the documentation as a site into build/site, with every link checked
 	@PYTHONPATH="src:." $(BIN)/python -m documentation

@@ -1,6 +1,6 @@
 """Holds what isolation promises against the driver of this machine, and writes a report.
 
-Usage: ``make gpu-check`` (``ARGS="--section memory --out DIR"``), or ``python3 -m benchmarks.gpu_check``. Needs Python 3.11, gcc, make
+Usage: ``make gpu-check`` (``SECTION=memory ARGS="--out DIR"``), or ``python3 -m benchmarks.gpu_check``. Needs Python 3.11, gcc, make
 and a driver; no network. ``DRIVER=fakegpu`` tries the check itself on the stand-in driver; its report goes into ``build/gpu-check``.
 Ends with 1 when a promise did not hold, with 2 when nothing could be checked.
 """

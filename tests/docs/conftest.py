@@ -1,16 +1,19 @@
-"""What was not run is listed at the end, with the reason: nothing is passed over in silence."""
+"""Blocks that were not typed here are listed at the end, each with its place or the reason, and all are counted: nothing is passed over in silence."""
 
 import pytest
 
-from tests.docs.test_commands import NOT_RUN
+from tests.docs.places import counted
+from tests.docs.test_commands import BLOCK
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
-    listed = sorted(
-        {str(value) for report in reports for name, value in report.user_properties if name == NOT_RUN}
-    )
-    if listed:
-        terminalreporter.section("commands of the documentation that need another place")
-        for line in listed:
-            terminalreporter.write_line(line)
+    # By what a block is told by: its place in the docs, its place of typing, what by, and what is to be said.
+    blocks = {tuple(value) for one in reports for name, value in one.user_properties if name == BLOCK}
+    if not blocks:
+        return
+    terminalreporter.section("commands of the documentation that need another place")
+    for where, _, _, said in sorted(blocks):
+        if said:
+            terminalreporter.write_line(f"{where}: {said}")
+    terminalreporter.write_line(counted((place, path) for _, place, path, _ in blocks))

@@ -11,12 +11,15 @@ import pytest_asyncio
 
 from documentation.blocks import Block, Page, read_page
 from documentation.navigation import in_order
+from tests.docs.places import Place, Told, place_of
 from tests.docs.playgrounds import Playground, Wanted, playground, wanted
 from tests.docs.typist import PROJECT
 
 _PAGE_S: Final = 120
 _ENOUGH: Final = 5
-NOT_RUN: Final = "not run"
+BROUGHT: Final = "scripts/install-system-packages brings on Debian"
+#: The property that tells of a block: where it stands, and what ``place_of`` tells.
+BLOCK: Final = "block"
 
 
 def _pages() -> list[Page]:
@@ -32,13 +35,6 @@ PAGES: Final = _pages()
 
 def _runs(page: Page) -> bool:
     return any(block.is_for_playground for block in page.blocks)
-
-
-def _elsewhere(block: Block) -> str:
-    """Where a block is typed, if not in a playground; or why it is not."""
-    if block.stage:
-        return "on a real cluster: tests/e2e/product/test_departure.py (make e2e)"
-    return f"a step of CI: {block.step}" if block.step else block.not_run
 
 
 class Playgrounds:
@@ -81,12 +77,12 @@ async def playgrounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 async def test_what_a_page_types_does_what_it_shows(
     page: Page, playgrounds: Playgrounds, record_property: Callable[[str, object], None]
 ) -> None:
-    def not_run(block: Block, why: str) -> None:
-        record_property(NOT_RUN, f"{page.name}:{block.line}: {why}")
+    def tell(block: Block, told: Told) -> None:
+        record_property(BLOCK, (f"{page.name}:{block.line}", *map(str, told)))
 
     for block in page.blocks:
-        if block.is_typed and (why := _elsewhere(block)):
-            not_run(block, why)
+        if block.is_typed and not block.is_for_playground:
+            tell(block, place_of(block))
     if not _runs(page):
         return
     async with asyncio.timeout(_PAGE_S):
@@ -94,7 +90,7 @@ async def test_what_a_page_types_does_what_it_shows(
         wrong: list[str] = []
         try:
             for block in page.blocks:
-                wrong += await _follow(page, block, there, not_run)
+                wrong += await _follow(page, block, there, tell)
                 if len(wrong) >= _ENOUGH:
                     break
         finally:
@@ -103,7 +99,7 @@ async def test_what_a_page_types_does_what_it_shows(
 
 
 async def _follow(
-    page: Page, block: Block, there: Playground, not_run: Callable[[Block, str], None]
+    page: Page, block: Block, there: Playground, tell: Callable[[Block, Told], None]
 ) -> list[str]:
     if block.file:
         assert "/" not in block.file, (
@@ -113,6 +109,8 @@ async def _follow(
     if not block.is_for_playground:
         return []
     if block.needs and there.lacks(block.needs):
-        not_run(block, f"needs {block.needs}, which scripts/install-system-packages brings on Debian")
+        brought = "is no part of the project" if "/" in block.needs else BROUGHT
+        tell(block, (Place.NOWHERE, "", f"typed nowhere: needs {block.needs}, which {brought}"))
         return []
+    tell(block, place_of(block))
     return await there.follow(page, block)

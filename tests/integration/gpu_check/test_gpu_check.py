@@ -1,6 +1,7 @@
 """``make gpu-check`` from end to end, on the stand-in driver: it finds that limits hold, and it finds that they do not."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,10 +13,16 @@ from pathlib import Path
 import pytest
 
 from tests.building import ROOT
+from tests.docs.assigned import commands_typed_by
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation import building as isolation
 
 pytestmark = pytest.mark.timeout(300)
+
+#: What the page has a reader type; here the stand-in is in the driver's place, and what is bounded is so by ``SECTION``.
+WHOLE, SOME, LENT, TRIAL = (
+    command.text for command in commands_typed_by(__file__, "docs/guide/gpu-check.md")
+)
 WARNING = "**The stand-in driver. No figure here was made on a real GPU.**"
 
 
@@ -48,6 +55,30 @@ def check(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def typed(text: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command of the page, as it stands there."""
+    return subprocess.run(
+        ["bash", "-c", text],
+        cwd=ROOT,
+        env=os.environ | {"PYTHON": sys.executable} | more,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+def written(done: subprocess.CompletedProcess[str]) -> str:
+    """The report that it names; it is removed where it lies among those of the checkout."""
+    told = re.search(r"^Report: (\S+)$", done.stdout, re.MULTILINE)
+    assert told, done.stdout + done.stderr
+    path = ROOT / told[1]
+    text = path.read_text()
+    if path.parent == ROOT / "build" / "gpu-check":
+        path.unlink()
+    return text
+
+
 def only_report(folder: Path) -> str:
     (path,) = folder.iterdir()
     assert path.name.endswith("-stand-in.md")
@@ -55,27 +86,40 @@ def only_report(folder: Path) -> str:
 
 
 def test_limits_that_hold_are_found_to_hold(tmp_path: Path) -> None:
-    done = check(
-        "--driver", "fakegpu", "--out", tmp_path, "--section", "facts,memory", "--section", "symbols,clients"
-    )
+    done = typed(SOME, DRIVER="fakegpu", HOME=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    text = only_report(tmp_path)
+    text = only_report(tmp_path / "gpu-check")
     assert text.splitlines()[2] == WARNING
-    for part in (
-        "The machine",
-        "What the driver takes, and what is charged",
-        "Memory",
-        "Functions of the driver",
-    ):
+    for part in ("The machine", "What the driver takes, and what is charged", "Memory"):
         assert f"## {part}\n" in text
     assert "| GPU |  | Tesla V100" in text
     assert "FAILED" not in text
     assert " 0 failed" in text
     assert "Ended in order" in text
     assert "| the last MiB |" in text
-    assert "libcuda.so.1 exports" in text
     # What the screen showed is what the report has.
     assert "0 failed" in done.stdout
+
+
+def test_each_function_of_the_driver_is_looked_at_and_the_report_is_where_it_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    done = typed(LENT, DRIVER="fakegpu", SECTION="symbols", OUT=str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = only_report(out)
+    assert "## Functions of the driver\n" in text
+    assert "libcuda.so.1 exports" in text
+    assert " 0 failed" in text
+
+
+def test_without_a_word_more_the_report_of_a_stand_in_is_among_what_was_built() -> None:
+    done = typed(WHOLE, DRIVER="fakegpu", SECTION="clients")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^Report: \S*build/gpu-check/\S+-stand-in(-\d+)?\.md$", done.stdout, re.MULTILINE)
+    text = written(done)
+    assert text.splitlines()[2] == WARNING
+    assert " 0 failed" in text
 
 
 def test_limits_that_do_not_hold_are_found_out(tmp_path: Path) -> None:
@@ -105,13 +149,12 @@ def test_limits_that_do_not_hold_are_found_out(tmp_path: Path) -> None:
         assert f"* Memory: {name}: " in failed
 
 
-def test_every_other_section_comes_to_its_end(tmp_path: Path) -> None:
+def test_every_other_section_comes_to_its_end() -> None:
     """Shares and costs are timed: whether they hold on a busy machine is not for a test to say."""
-    done = check(
-        "--driver", "fakegpu", "--out", tmp_path, "--quick", "--section", "races,costs,compute,pytorch"
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    text = only_report(tmp_path)
+    done = typed(TRIAL, SECTION="races,costs,compute,pytorch")
+    ended = re.search(r"Error (\d+)$", done.stderr)
+    assert done.returncode == 0 or (ended and ended[1] == "1"), done.stdout + done.stderr
+    text = written(done)
     assert "Ended in order" in text
     assert "Traceback" not in done.stderr
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}

@@ -47,8 +47,10 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
 
         told = await until(all_told, "the whole way is logged", tell=lambda: lines_of(seen, made["uid"]))
         assert len(told) == len(wanted), told
-        for line, words in zip(told, wanted, strict=True):
-            assert words in line, (words, told)
+        # The API server binds before its answer is here: a quick agent may be done before the bind is told.
+        at = [next((i for i, line in enumerate(told) if words in line), -1) for words in wanted]
+        assert sorted(at) == list(range(len(wanted))), (at, told)
+        assert [at[:-2], at[-2:]] == [sorted(at[:-2]), sorted(at[-2:])], (at, told)
         # Nobody else's lines carry it.
         assert all(key in line for line in told)
         await seen.delete_all()

@@ -1,0 +1,55 @@
+"""Where blocks of the pages are typed: each one is told of, and at the end they are counted."""
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+from documentation.blocks import Block
+
+ON_A_CLUSTER: Final = "tests/e2e/product/test_departure.py"
+STEPS: Final = ".ci/run"
+
+
+class Place(StrEnum):
+    """Where."""
+
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    NOWHERE = "nowhere"
+
+
+#: Where, by what (a path; empty for here and nowhere), and what there is to say of it to people.
+Told = tuple[str, str, str]
+
+
+def place_of(block: Block) -> Told:
+    """Where a block is typed, as its marks say."""
+    if block.stage:
+        return Place.ELSEWHERE, ON_A_CLUSTER, f"on a real cluster: {ON_A_CLUSTER} (make e2e)"
+    if block.step:
+        return Place.ELSEWHERE, STEPS, f"a step of CI: {block.step}"
+    if block.typed_by:
+        how = f", {block.how}" if block.how else ""
+        return Place.ELSEWHERE, block.typed_by, f"typed by {block.typed_by}{how}"
+    if block.not_run:
+        return Place.NOWHERE, "", f"typed nowhere: {block.not_run}"
+    if block.shortened:
+        return Place.HERE, "", f"typed with {block.shortened} behind it, as it takes minutes without"
+    return Place.HERE, "", ""
+
+
+def counted(blocks: Iterable[tuple[str, str]]) -> str:
+    """A line for people: how many blocks there are, and where they are typed, of their ``(Place, by what)``."""
+    places = Counter(blocks)
+    of = {place: sum(count for (one, _), count in places.items() if one == place) for place in Place}
+    where = [
+        f"{path}: {count}"
+        for (place, path), count in sorted(places.items(), key=lambda item: (-item[1], item[0]))
+        if place == Place.ELSEWHERE
+    ]
+    listed = f" ({', '.join(where)})" if where else ""
+    return (
+        f"{places.total()} blocks: {of[Place.HERE]} typed here, {of[Place.ELSEWHERE]} elsewhere{listed}, "
+        f"{of[Place.NOWHERE]} nowhere"
+    )
