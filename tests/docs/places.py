@@ -37,6 +37,8 @@ def place_of(block: Block) -> Told:
         return place, block.typed_by, f"typed by {block.typed_by}{how}"
     if block.not_run:
         return Place.NOWHERE, "", f"typed nowhere: {block.not_run}"
+    if block.shortened:
+        return Place.HERE, "", f"typed with {block.shortened} behind it, as it takes minutes without"
     return Place.HERE, "", ""
 
 
