@@ -32,8 +32,10 @@ def test_only_blocks_of_commands_are_said_to_be_typed_elsewhere() -> None:
     ] == []
 
 
-def test_the_places_that_are_named_are_there() -> None:
-    assert all((PROJECT / path).is_file() for path in (ON_A_CLUSTER, STEPS))
+def test_the_places_that_are_named_are_there_and_type_each_stage() -> None:
+    assert (PROJECT / STEPS).is_file()
+    for stage, path in ON_A_CLUSTER.items():
+        assert f'pages.type("{stage}")' in (PROJECT / path).read_text()
 
 
 PAGE = """\
