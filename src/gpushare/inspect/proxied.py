@@ -58,7 +58,7 @@ class Proxied:
 
     def __enter__(self) -> "Proxied":
         deadline_s = time.monotonic() + _START_S
-        while not os.path.exists(self._socket):
+        while not self._listens():
             if self._process.poll() is not None or time.monotonic() > deadline_s:
                 said = b""
                 if self._process.poll() is not None and self._process.stderr is not None:
@@ -67,6 +67,16 @@ class Proxied:
                 raise KubectlFailed("proxy", said.decode(errors="replace").strip() or "it does not listen")
             time.sleep(_LOOK_S)
         return self
+
+    def _listens(self) -> bool:
+        # The socket has its name a moment before anybody listens at it.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
+            tried.settimeout(_ANSWER_S)
+            try:
+                tried.connect(self._socket)
+            except OSError:
+                return False
+        return True
 
     def __exit__(self, *_: object) -> None:
         self.end()

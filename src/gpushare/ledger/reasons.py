@@ -100,10 +100,12 @@ def only_unhealthy(asked_mib: int, note: str) -> str:
 
 def mixed(request: Request, others: int) -> str:
     """The node holds pods of the other kind."""
-    there = "1 pod" if others == 1 else f"{others} pods"
+    there, them = ("1 pod", "it") if others == 1 else (f"{others} pods", "them")
     if request.wants_core:
-        return f"node has {there} with GPU memory alone; a pod that asks for compute too cannot join them"
-    return f"node has {there} with GPU memory and compute; a pod that asks for memory alone cannot join them"
+        return f"node has {there} with GPU memory alone; a pod that asks for compute too cannot join {them}"
+    return (
+        f"node has {there} with GPU memory and compute; a pod that asks for memory alone cannot join {them}"
+    )
 
 
 def node_at_cap(pods: int) -> str:
@@ -144,7 +146,7 @@ ONE_GPU_EACH: Final = f"node gives a pod one GPU: in mode {NodeMode.MPS.value} e
 
 def too_few_gpus(count: int, there: int) -> str:
     """The node has not as many GPUs as are asked for."""
-    return f"asks for {count} GPUs, the node has {there}"
+    return f"asks for {count} GPU{'' if count == 1 else 's'}, the node has {there}"
 
 
 def too_few_large(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:

@@ -3,7 +3,8 @@
 kube-scheduler asks pod by pod. The first pod that it asks about decides for its whole gang: as many pods as must
 run together are given their shares in the ledger at one stroke, or none is. From then on each is offered its own
 node alone, and nobody else gets the room. So two gangs never hold half of what the other needs. At ``bind`` the
-pods wait for each other, for a few seconds, longer as long as more of them come; who waits in vain is tried again by kube-scheduler, and keeps its room.
+pods wait for each other, for a few seconds, longer as long as more of them come; who waits in vain is tried again by kube-scheduler, keeps
+its room, and counts as come: with a gang of hundreds the first have given up long before the last come.
 When they have not all come after a minute, or one of them is gone, the room of the whole gang is given up, never
 that of a part, and for some seconds others may have it.
 
@@ -20,6 +21,7 @@ from typing import Final, NamedTuple
 from gpushare.ledger import Ledger, Verdict
 from gpushare.model.gang import Gang
 from gpushare.model.request import Request
+from gpushare.scheduler.counted import are, have, pods
 from gpushare.scheduler.records import PodRecord
 
 type_of_told = Callable[[str], None]
@@ -28,7 +30,7 @@ type_of_told_many = Callable[[Iterable[str]], None]
 type_of_refusal = Callable[[str], str]
 
 #: How long a bind waits after the last of its gang that came, and in all, in seconds; less than kube-scheduler waits for an
-#: answer. It goes through 20 to 100 pods a second, so of a gang of hundreds the first have to wait for long.
+#: answer. It goes through 20 to 100 pods a second: of a gang of hundreds the first come again when the last have come.
 PATIENCE_S: Final = 3.0
 MOST_PATIENCE_S: Final = 8.0
 #: How long room is kept for a gang whose pods do not all come, and how long others may have it then, in seconds.
@@ -54,6 +56,7 @@ class _Group:
 
     __slots__ = (
         "came_s",
+        "come",
         "here",
         "offered",
         "opened",
@@ -69,6 +72,9 @@ class _Group:
         self.offered: dict[str, list[str]] = {}
         self.planned: dict[str, str] = {}
         self.here: set[str] = set()
+        self.come: set[str] = (
+            set()
+        )  # who has come to be bound since the plan was made: those that are here, and those that gave up
         self.came_s = 0.0  # when the last of those came, in the event loop's time
         self.placed: set[str] = set()
         self.opened = asyncio.Event()
@@ -96,6 +102,8 @@ class Gangs:
         """Called for each UID whose room is not kept any longer: it releases the share, if nothing is under way."""
         self.on_planned: type_of_told_many = lambda uids: None
         """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
+        self.on_asked: type_of_told = lambda uid: None
+        """Called for each pod that was asked about and has its room: it need not be asked about soon any more."""
         self.monotonic = time.monotonic
         self.refusal: type_of_refusal = lambda uid: ""
         """Why the pod of a UID may have no room, whatever there is; empty where it may."""
@@ -174,17 +182,21 @@ class Gangs:
         there = len(group.pods)
         if there < gang.least:
             self._give_up(group)
-            return _refused(nodes, f"gang {gang.key} needs {gang.least} pods together: there are {there}")
+            return _refused(
+                nodes, f"gang {gang.key} needs {pods(gang.least)} together: there {are(there)} {there}"
+            )
         _remember(group, uid, nodes)
         if group.planned and self._is_kept(group):
             node = group.planned.get(uid)
             if node is None:
                 return _refused(
-                    nodes, f"gang {gang.key}: its first {gang.least} pods are bound before others"
+                    nodes,
+                    f"gang {gang.key}: its first {pods(gang.least)} {are(gang.least)} bound before others",
                 )
             if node in nodes:
                 if self.monotonic() < group.since_s + KEPT_S:
                     self._keep(group)
+                self.on_asked(uid)
                 return _there_alone(node)
         self._give_up(group)
         if self.monotonic() < group.rests_until_s:
@@ -201,7 +213,7 @@ class Gangs:
         if len(chosen) < need:
             wrong = [one for one in group.pods.values() if one.problem]
             why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else "the others cannot be placed"
-            return _refused(nodes, f"gang {gang.key} needs {gang.least} pods together: {why}")
+            return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {why}")
         # Room that others make by their end is its own.
         lifted = self._ledger.lift(group.pods)
         for other, key, asked in _largest_first(chosen):
@@ -214,7 +226,7 @@ class Gangs:
             if node is None:
                 found = len(group.planned)
                 self._give_up(group)
-                head = f"gang {gang.key} needs room for {need} pods at once and there is room for {found}"
+                head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {found}"
                 refused = self._ledger.filter(asked, offered)
                 self._ledger.keep_again(lifted)
                 if refusal:
@@ -283,6 +295,7 @@ class Gangs:
         planned = [uid for uid in group.planned if uid not in group.placed]
         group.planned.clear()
         group.here.clear()
+        group.come.clear()
         for uid in planned:
             self.on_given_up(uid)
 
@@ -297,15 +310,23 @@ class Gangs:
             if self.monotonic() < group.since_s + KEPT_S:
                 self._keep(group)
             group.here.add(uid)
+            group.come.add(uid)
             group.came_s = asyncio.get_running_loop().time()
-            if len(group.running("") | group.here) >= gang.least:
-                group.placed |= group.here
-                group.here = set()
-                group.opened.set()
-                group.opened = asyncio.Event()
+            if len(group.running("") | group.come) >= gang.least:
+                self._open(group)
             else:
                 await self._wait(group, uid, gang)
         group.placed.add(uid)
+
+    def _open(self, group: _Group) -> None:
+        """Let all go that have come: who is here now, and who gave up meanwhile as soon as it comes again."""
+        gave_up = group.come - group.here
+        group.placed |= group.come
+        group.here, group.come = set(), set()
+        group.opened.set()
+        group.opened = asyncio.Event()
+        if gave_up:
+            self.on_planned(sorted(gave_up))
 
     async def _wait(self, group: _Group, uid: str, gang: Gang) -> None:
         opened, loop = group.opened, asyncio.get_running_loop()
@@ -319,9 +340,9 @@ class Gangs:
                     async with asyncio.timeout(timeout_s):
                         await opened.wait()
         except TimeoutError:
-            come = len(group.running("") | group.here)
+            come = len(group.running("") | group.come)
             raise NotTogether(
-                f"gang {gang.key}: {come} of {gang.least} pods have come to be bound, room is kept for the others"
+                f"gang {gang.key}: {come} of {pods(gang.least)} {have(come)} come to be bound, room is kept for the others"
             ) from None
         finally:
             group.here.discard(uid)

@@ -11,10 +11,12 @@ from typing import Final
 
 from gpushare.model import names
 from gpushare.scheduler.categories import Category, category_of
-from gpushare.scheduler.unplaced import Unplaced
+from gpushare.scheduler.unplaced import LONGEST_SAID, Unplaced
 
 #: What follows in the message is of preemption, and says the same once more.
 _AFTERMATH: Final = re.compile(r"\s*(?:no new claims to deallocate, )?preemption: .*", re.DOTALL)
+#: How kube-scheduler begins where a cycle ended before a node was chosen.
+_NO_NODE: Final = re.compile(r"0/\d+ nodes are available: |no nodes available")
 _PART: Final = re.compile(r"(?:: |, )\d+ ")
 _OF_GPUS: Final = re.compile(r"Insufficient (?:aliyun\.com|gpushare\.dev)/")
 #: Our reasons that no kind is read from.
@@ -75,6 +77,12 @@ def says(unplaced: Unplaced) -> str:
     """What the pod's scheduler says of its own rules; empty where it says nothing, or repeats what we have told it."""
     text = _own(unplaced.says)
     return "" if not text or _is_ours(text) else f"{unplaced.scheduler} says: {text}"
+
+
+def refuse_all(unplaced: Unplaced) -> bool:
+    """Whether what its scheduler wrote last is that its own rules refuse every node: all of it is there, and nothing of it is ours."""
+    whole = len(unplaced.says) <= LONGEST_SAID
+    return whole and _NO_NODE.match(unplaced.says) is not None and bool(says(unplaced))
 
 
 def of_gpus(unplaced: Unplaced) -> bool:

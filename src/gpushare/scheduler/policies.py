@@ -90,6 +90,7 @@ class Policies:
         if self.census.set_policy(policy):
             if new:
                 self.unread.add(policy.namespace)
+            self._renew_promises(policy.namespace)
             logger.info("ResourcePolicy %s: %d units", policy.key, len(policy.units))
             self.refresh(policy.namespace)
 
@@ -275,6 +276,13 @@ class Policies:
         self.end_promise(pod.uid)
         book.book(pod, unit, node)
         self.promises[pod.uid] = Promise(book, pod, self._clock.monotonic() + PROMISED_S)
+
+    def _renew_promises(self, namespace: str) -> None:
+        """A policy has a new book, to which what is being bound was carried over: there the promises end, too."""
+        for promise in self.promises.values():
+            if promise.pod.namespace == namespace:
+                book = self.census.book_for(namespace, promise.pod.labels)
+                promise.book = promise.book if book is None else book
 
     def prolong(self, uid: str) -> None:
         """What became of the pod is not known yet."""

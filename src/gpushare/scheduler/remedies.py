@@ -12,8 +12,10 @@ from gpushare.ledger.reasons import memory_text
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
-from gpushare.scheduler import own_rules
+from gpushare.scheduler import mode_remedies, own_rules
 from gpushare.scheduler.categories import Category, category_of
+from gpushare.scheduler.counted import are, for_others, of_each, on_nodes, pods
+from gpushare.scheduler.counted import nodes as counted_nodes
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.verdicts import Summary
 from gpushare.scheduler.view import ClusterView
@@ -85,6 +87,8 @@ class Remedies:
             return f"room is being made for it on node {node}: it waits for pods that end there"
         if category in _OF_ROOM:
             return self._for_room(record, category, asked)
+        if category is Category.NODE:
+            return self._for_node(record, asked)
         special = self._special.get(category)
         return _GENERAL[category] if special is None else special(record, summary, reason)
 
@@ -95,6 +99,18 @@ class Remedies:
         found = self._room.get(key)
         if found is None:
             found = self._room[key] = self._room_for(record.request, category, within)
+        return found
+
+    def _for_node(self, record: PodRecord, asked: Sequence[str] | None) -> str:
+        assert record.request is not None
+        if asked is None:
+            return _GENERAL[Category.NODE]
+        within = self._set_of(asked)
+        key = (Category.NODE, record.request, within)
+        found = self._room.get(key)
+        if found is None:
+            found = mode_remedies.would_help(self._view.ledger, record.request, within)
+            found = self._room[key] = found or _GENERAL[Category.NODE]
         return found
 
     def _set_of(self, asked: Sequence[str]) -> frozenset[str] | None:
@@ -147,8 +163,10 @@ class Remedies:
         there = len(self._view.gangs.together_with(record.uid))
         if there < gang.least:
             lack = gang.least - there
-            return f"{lack} more {'pod' if lack == 1 else 'pods'} of gang {gang.key}: {there} of {gang.least} are there"
-        return f"room for {gang.least} pods of gang {gang.key} at once, or a smaller {names.LABEL_GANG_LEAST}"
+            return f"{lack} more {'pod' if lack == 1 else 'pods'} of gang {gang.key}: {there} of {gang.least} {are(there)} there"
+        return (
+            f"room for {pods(gang.least)} of gang {gang.key} at once, or a smaller {names.LABEL_GANG_LEAST}"
+        )
 
     def _for_quota(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
         found = _QUOTA.search(reason)
@@ -229,15 +247,16 @@ def reason_text(summary: Summary) -> str:
         return "kube-scheduler offered no node"
     if len(summary.groups) == 1 and summary.groups[0].nodes in (summary.nodes, summary.sampled):
         group = summary.groups[0]
-        return (
-            group.examples[0].reason
-            if summary.nodes == 1 or len(group.examples) == 1
-            else (f"{_nodes(summary.nodes)}: {group.reason}")
-        )
-    told = "; ".join(f"{group.nodes} {group.reason}" for group in summary.groups[:MOST_TOLD])
+        told = group.examples[0].reason if len(group.examples) == 1 else group.reason
+        if summary.nodes == 1:
+            return group.examples[0].reason
+        # A text that speaks of the node would seem to speak of one alone.
+        spoken = of_each(told)
+        return told if spoken == told and len(group.examples) == 1 else f"{_nodes(summary.nodes)}: {spoken}"
+    told = "; ".join(on_nodes(group.nodes, group.reason) for group in summary.groups[:MOST_TOLD])
     more = sum(group.nodes for group in summary.groups[MOST_TOLD:])
     looked = "" if summary.sampled + summary.left_out >= summary.nodes else f" (of {summary.sampled} of them)"
-    return f"{_nodes(summary.nodes)}{looked}: {told}" + (f"; {more} others" if more else "")
+    return f"{_nodes(summary.nodes)}{looked}; {told}" + (f"; {for_others(more)}" if more else "")
 
 
 MOST_TOLD: Final = 4
@@ -250,4 +269,4 @@ def _nodes(count: int) -> str:
 def fitting_text(nodes: Sequence[str], count: int) -> str:
     """Which nodes took a pod that is not bound."""
     some = ", ".join(nodes)
-    return f"there is room on {count} {'node' if count == 1 else 'nodes'} ({some}{', …' if count > len(nodes) else ''})"
+    return f"there is room on {counted_nodes(count)} ({some}{', …' if count > len(nodes) else ''})"

@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 #: Seconds: how long before the room a refusal may lie, and how long the pod is given to be tried by itself.
 CLOSE_S: Final = 5.0
 SETTLE_S: Final = 1.0
-#: Refusals remembered, and pods touched for one room; the oldest give way.
+#: Refusals remembered, and pods touched for one room, and at once; the oldest give way. Of pods that are to be hurried, whose room
+#: there is already, none is left out.
 _REMEMBERED: Final = 4096
 _TOUCHED_AT_ONCE: Final = 64
 
@@ -38,6 +39,7 @@ class Retries:
         self._pods = pods
         self._clock = clock
         self._refused: OrderedDict[str, float] = OrderedDict()
+        self._hurried: set[str] = set()
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=SETTLE_S)
 
@@ -45,14 +47,24 @@ class Retries:
         """No node took the pod."""
         self._refused[uid] = self._clock.monotonic()
         self._refused.move_to_end(uid)
+        self._hurried.discard(uid)
         if len(self._refused) > _REMEMBERED:
-            self._refused.popitem(last=False)
+            self._forget(next(iter(self._refused)))
 
     def hurry(self, uids: Iterable[str]) -> None:
         """Have these pods tried soon, whenever they were refused."""
         for uid in uids:
             self.refused(uid)
+            self._hurried.add(uid)
         self._woken.set()
+
+    def asked(self, uid: str) -> None:
+        """The pod was asked about, and has its room: it needs nothing more."""
+        self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        self._refused.pop(uid, None)
+        self._hurried.discard(uid)
 
     def freed(self) -> None:
         """Room came free, or a node changed."""
@@ -67,12 +79,10 @@ class Retries:
             self._woken.clear()
             freed_s = self._clock.monotonic()
             await self._clock.sleep(SETTLE_S)
+            failed: list[str] = []
             left = self._left_behind(freed_s)
-            touched = await asyncio.gather(*map(self._touch, left))
-            failed = [record.uid for record, done in zip(left, touched, strict=True) if not done]
-            for uid in (record.uid for record in left):
-                if uid not in failed and self._refused.get(uid, freed_s + 1) <= freed_s:
-                    del self._refused[uid]  # else it was tried, and refused, meanwhile
+            for start in range(0, len(left), _TOUCHED_AT_ONCE):
+                failed += await self._touch_all(left[start : start + _TOUCHED_AT_ONCE], freed_s)
             if failed:
                 # Nothing else may come to wake them for minutes.
                 await self._clock.sleep(self._backoff.next_s())
@@ -80,12 +90,23 @@ class Retries:
             else:
                 self._backoff.reset()
 
+    async def _touch_all(self, left: list[PodRecord], freed_s: float) -> list[str]:
+        """UIDs of those for which it failed."""
+        touched = await asyncio.gather(*map(self._touch, left))
+        for record, done in zip(left, touched, strict=True):
+            if done and self._refused.get(record.uid, freed_s + 1) <= freed_s:
+                self._forget(record.uid)  # else it was tried, and refused, meanwhile
+        return [record.uid for record, done in zip(left, touched, strict=True) if not done]
+
     def _left_behind(self, freed_s: float) -> list[PodRecord]:
         found: list[PodRecord] = []
+        others = 0
         for uid, refused_s in list(self._refused.items()):
-            if refused_s < freed_s - CLOSE_S or uid not in self._waiting:
-                del self._refused[uid]
-            elif refused_s <= freed_s and len(found) < _TOUCHED_AT_ONCE:
+            hurried = uid in self._hurried
+            if uid not in self._waiting or (refused_s < freed_s - CLOSE_S and not hurried):
+                self._forget(uid)
+            elif refused_s <= freed_s and (hurried or others < _TOUCHED_AT_ONCE):
+                others += not hurried
                 found.append(self._waiting[uid])
         return found
 

@@ -9,6 +9,7 @@ import msgspec
 
 from gpushare.ledger import Verdict
 from gpushare.scheduler.categories import Category, category_of, nearest
+from gpushare.scheduler.counted import OTHER_REASONS
 from gpushare.scheduler.decisions import Cut
 
 #: Kinds of reasons that are told apart for one pod; the rarest of more are told together.
@@ -150,7 +151,7 @@ def _groups(told: list[_Told]) -> tuple[Group, ...]:
     kept = [_group(head, its) for (head, final), its in groups[:MOST_GROUPS]]
     rest = [one for _, its in groups[MOST_GROUPS:] for one in its]
     if rest:
-        kept.append(_group("other reasons", rest))
+        kept.append(_group(OTHER_REASONS, rest))
     return tuple(kept)
 
 

@@ -16,6 +16,8 @@ from gpushare.scheduler.verdicts import Summary, sampled, summarized
 _UNDER_WAY_S: Final = 30.0
 #: Seconds after which a pod on which no scheduler has written anything is said to have none.
 _NOBODY_S: Final = 10.0
+#: Seconds after a question in which its outcome is not on the pod yet: what stands there may be of an earlier cycle.
+_WRITTEN_S: Final = 2.0
 #: Seconds for which holds what the ledger said of a request, and how many requests that is looked up for in that time.
 _HOLDS_S: Final = 10.0
 _MOST_REQUESTS: Final = 8
@@ -85,6 +87,8 @@ def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple
     if one is not None and one.raw is not None:
         # Not all of it is summed up: what stands for the pod is needed alone.
         summary = sampled(one.raw if isinstance(one.raw, Cut) else cut(one.raw))
+    if one is not None and _refused_later(decisions, record, one, summary):
+        return _unasked(decisions, record)
     if one is not None and one.bind is not None:
         return _of_bind(one.bind)
     if one is None or summary is None:
@@ -98,6 +102,19 @@ def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple
         return Category.SCHEDULER, f"{fitting_text(summary.fitting, summary.fits)}: {then}"
     category = summary.category if summary.nodes else Category.NODE
     return category, reason_text(summary)
+
+
+def _refused_later(decisions: Decisions, record: PodRecord, one: Decision, summary: Summary | None) -> bool:
+    """Whether kube-scheduler has looked at the pod since, and its own rules left no node to ask about.
+
+    After a cycle in which we refused nodes it writes our reasons on the pod: where none of them is there any more, a later cycle ended
+    without us. (When that was it does not write.) Of a pod that had room what stands there may be of the cycle before.
+    """
+    if one.bind is not None:
+        last_s, refused = one.bind.at_s, bool(one.bind.error)
+    else:
+        last_s, refused = one.asked_s, summary is not None and not summary.fits
+    return refused and decisions.now_s - last_s >= _WRITTEN_S and own_rules.refuse_all(record.unplaced)
 
 
 def _unasked(decisions: Decisions, record: PodRecord) -> tuple[Category, str]:

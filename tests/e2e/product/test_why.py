@@ -33,7 +33,7 @@ def test_the_leader_says_where_a_pod_went_and_why_another_waits(product: Product
     wait_for(
         "it was asked about", lambda: waiting(product)["default/stays"]["category"] == "gang", timeout=60
     )
-    assert stays["remedy"] == "1 more pod of gang default/g: 1 of 2 are there"
+    assert stays["remedy"] == "1 more pod of gang default/g: 1 of 2 is there"
     product.delete_all()
 
 

@@ -22,7 +22,7 @@ from tests.unit.inspect.clusters import device, node, placed, pod
 
 #: Answers GETs on a socket with the files of its folder, named after the paths.
 _PROXY = """
-import http.server, pathlib, socketserver, sys, urllib.parse
+import http.server, pathlib, socketserver, sys, threading, urllib.parse
 folder, path = pathlib.Path(sys.argv[1]), sys.argv[2].partition("=")[2]
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -36,7 +36,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def address_string(self): return ""
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
-Server(path, Handler).serve_forever()
+server = Server(path, Handler, bind_and_activate=False)
+server.server_bind()
+slow = threading.Timer(float(sys.argv[3]), server.server_activate)
+slow.start()
+slow.join()
+server.serve_forever()
 """
 AGENTS = "/api/v1/pods?labelSelector=app.kubernetes.io/name%3Dgpushare-device-plugin"
 METRICS = """\
@@ -84,8 +89,11 @@ def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
     return two_nodes(kubectl, tmp_path)
 
 
-def two_nodes(kubectl: ScriptedKubectl, folder: Path) -> Agents:
-    """Two nodes with pods; on one of them an agent runs, which tells what they use. The guide's sample, too."""
+def two_nodes(kubectl: ScriptedKubectl, folder: Path, *, listens_after_s: float = 0.0) -> Agents:
+    """Two nodes with pods; on one of them an agent runs, which tells what they use. The guide's sample, too.
+
+    ``listens_after_s``: how long the proxy's socket has its name before anybody listens at it.
+    """
     gpus = [device(0), device(1)]
     kubectl.answer(
         "/api/v1/nodes", listed([node("n1", "10.0.0.1", gpus), node("n2", "10.0.0.2", [device(2)])])
@@ -100,7 +108,7 @@ def two_nodes(kubectl: ScriptedKubectl, folder: Path) -> Agents:
     made = Agents(folder / "agents")
     program = folder / "proxy.py"
     program.write_text(_PROXY)
-    kubectl.act("''", f"exec '{sys.executable}' '{program}' '{made.folder}' \"$2\"")
+    kubectl.act("''", f"exec '{sys.executable}' '{program}' '{made.folder}' \"$2\" {listens_after_s}")
     made.run_on("n1")
     made.tell("n1", 500)
     return made
@@ -117,6 +125,13 @@ def test_what_is_used_stands_beside_what_was_given(agents: Agents, inspect_cgpu:
     ]
     assert "what pods really use is not known of n2: it has no running node agent" in done.stderr
     assert "\x1b" not in done.stdout
+
+
+def test_a_proxy_is_asked_once_it_listens(
+    kubectl: ScriptedKubectl, inspect_cgpu: Run, tmp_path: Path
+) -> None:
+    two_nodes(kubectl, tmp_path, listens_after_s=0.3)
+    assert "1500" in inspect_cgpu("--pods").stdout
 
 
 def test_programs_get_the_same_and_null_where_nobody_knows(agents: Agents, inspect_cgpu: Run) -> None:

@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
+from gpushare.playground.kubelet.errors import NotRunning, Waiting
 from gpushare.playground.kubelet.leftovers import stop_leftovers
 from gpushare.playground.kubelet.shim import start_ticks
 from tests.integration.kubelet.small_cluster import (
@@ -31,7 +33,7 @@ async def test_a_restarted_kubelet_adopts_what_runs(cluster):
     pid = process_of(cluster, "p")
     await cluster.stop_kubelet()
     await cluster.start_kubelet()
-    await until(lambda: "default/p" in _here(cluster), "the pod is found")
+    await until(lambda: _adopted(cluster, "p"), "the pod and its container are found")
     assert process_of(cluster, "p") == pid
     await cluster.delete("p")
     await cluster.is_gone("p")
@@ -114,7 +116,7 @@ async def test_a_running_pod_keeps_its_devices_through_a_restart_without_its_plu
     await plugin.die()
     await cluster.stop_kubelet()
     await cluster.start_kubelet(plugin_grace_s=0.0)
-    await until(lambda: "default/p" in _here(cluster), "the pod is found")
+    await until(lambda: _adopted(cluster, "p"), "the pod and its container are found")
     assert "running" in container_of(await cluster.pod("p"))["state"]
     assert len(cluster.checkpoint()["PodDeviceEntries"]) == 1
 
@@ -161,7 +163,7 @@ async def test_without_a_checkpoint_devices_are_forgotten_and_given_anew_at_the_
     cluster.folders.checkpoint.unlink()
     await plugin.die()
     await cluster.start_kubelet(plugin_grace_s=0.0)
-    await until(lambda: "default/p" in _here(cluster), "the pod is found")
+    await until(lambda: _adopted(cluster, "p"), "the pod and its container are found")
     assert "running" in container_of(await cluster.pod("p"))["state"]
     assert cluster.kubelet.book.grants() == []
     await plugin.start()
@@ -204,6 +206,13 @@ async def test_a_label_that_was_changed_survives_a_restart(cluster):
     await cluster.stop_kubelet()
     await cluster.start_kubelet()
     assert (await cluster.node())["metadata"]["labels"]["colour"] == "red"
+
+
+def _adopted(cluster, name):
+    # The pod is known from the API server a moment before what runs of it is found.
+    with suppress(Waiting, NotRunning):
+        return process_of(cluster, name)
+    return None
 
 
 def _here(cluster):

@@ -72,13 +72,13 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
         assert "gang default/g needs 3 pods together" in listed["default/gang"]["reason"]
         return
     assert listed["default/large"]["category"] == "size"
-    assert listed["default/large"]["reason"].startswith("none of 2 nodes takes it: 1 asks for 99 GiB")
+    assert listed["default/large"]["reason"].startswith("none of 2 nodes takes it; 1 node: asks for 99 GiB")
     assert listed["default/waits"]["category"] == "memory"
     reason = listed["default/waits"]["reason"]
     assert reason.startswith("none of 2 nodes takes it: ")
     assert "no single GPU has 9 GiB free" in reason
     assert "node four has as much in all, on several GPUs" in listed["default/waits"]["remedy"]
-    assert listed["default/gang"]["remedy"] == "2 more pods of gang default/g: 1 of 3 are there"
+    assert listed["default/gang"]["remedy"] == "2 more pods of gang default/g: 1 of 3 is there"
     told = await why(seen, "waits")
     assert told["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
     assert (told["record"]["answer"]["nodes"], told["record"]["answer"]["fits"]) == (2, 0)
@@ -86,6 +86,54 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
     await seen.delete(there[0], there[1])
     await seen.run_all("waits")
     assert (await why(seen, "waits"))["record"]["holds"]["node"] == node_of(seen.pod("waits"))
+
+
+async def waiting(seen: World, name: str) -> Json:
+    return dict((await why(seen, name))["record"]["waiting"])
+
+
+async def test_the_reason_follows_the_node_that_the_pods_own_rules_leave(seen: World) -> None:
+    """A node in the wrong mode is named with what to do; rules that refuse it later are told in place of what its GPUs lacked."""
+    if not isinstance(seen.cluster.control, EmbeddedControl):
+        return  # the scheduler's record is read through the API server's proxy
+    await seen.label("four", {names.LABEL_MODE: "core_mem"})
+    await seen.label("single", {"disk": "fast"})
+    asks = gpu_pod("asks", 2, limits={names.GPU_CORE: 10})
+    large = gpu_pod("large", 99)
+    for pod in (asks, large):
+        pod["spec"]["nodeSelector"] = {"disk": "fast"}
+    await seen.create(asks, large)
+    await refused(seen, "asks")
+    await refused(seen, "large")
+
+    told = await waiting(seen, "asks")
+    assert told["category"] == "node"
+    assert told["reason"].startswith("node gives out no compute (it is in mode share; ")
+    assert told["remedy"] == (
+        "the pod's node selector, affinity or tolerations leave node single alone, which is in mode share: kubectl label node "
+        "single ack.node.gpu.schedule=core_mem --overwrite; or other rules: node four has room"
+    )
+    assert (await waiting(seen, "large"))["category"] == "size"
+
+    # Since then no node has what its selector wants: kube-scheduler asks about none.
+    await seen.label("single", {"disk": None})
+    await seen.pods.until(
+        lambda: "affinity/selector" in waits_because(seen.pod("large")), "its own rules refuse the pod"
+    )
+    told = await waiting(seen, "large")
+    while told["category"] == "size":  # what stood there may be older than the question, for two seconds
+        told = await waiting(seen, "large")
+    assert told["category"] == "rules"
+    assert "didn't match Pod's node affinity/selector" in told["reason"]
+    assert told["remedy"].startswith("a node with the labels that its nodeSelector or node affinity wants")
+
+    # What was said to help does.
+    await seen.label("single", {"disk": "fast", names.LABEL_MODE: "core_mem"})
+    await seen.run_all("asks")
+    assert node_of(seen.pod("asks")) == "single"
+    await seen.delete("asks", "large")
+    await seen.label("four", {names.LABEL_MODE: "share"})
+    await seen.label("single", {names.LABEL_MODE: "share", "disk": None})
 
 
 async def test_a_pod_that_is_not_there_is_an_error(seen: World) -> None:

@@ -92,7 +92,7 @@ CASES: dict[str, type_of_case] = {
     "pods with compute keep out one with memory alone": case(
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         asks(1),
-        "node has 1 pod with GPU memory and compute; a pod that asks for memory alone cannot join them",
+        "node has 1 pod with GPU memory and compute; a pod that asks for memory alone cannot join it",
         asks(1, 5),
     ),
     "pods with memory alone keep out one with compute": case(

@@ -8,7 +8,7 @@ import pytest
 
 from gpushare.ledger import Verdict
 from gpushare.model.device import NodeMode
-from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
+from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME, LABEL_POD_GPU_COUNT
 from gpushare.scheduler import decisions as room
 from gpushare.scheduler.categories import Category
 from gpushare.scheduler.records import record_of
@@ -64,7 +64,7 @@ async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(
 
     assert (one.key, one.asks, one.category) == ("default/waits", "aliyun.com/gpu-mem: 8", "memory")
     assert one.reason == (
-        "none of 2 nodes takes it: 1 no single GPU has 8 GiB free; 1 asks for 8 GiB, the largest GPU has 2 GiB"
+        "none of 2 nodes takes it; 1 node: no single GPU has 8 GiB free; 1 node: asks for 8 GiB, the largest GPU has 2 GiB"
     )
     assert (
         one.remedy == "a GPU with 8 of aliyun.com/gpu-mem free: the nearest has 4 GiB free, GPU 0 of node n1"
@@ -121,7 +121,7 @@ async def test_a_pod_that_only_scattered_room_would_hold_is_pointed_to_moves(
     ("settings", "category", "remedy"),
     [
         ({"mem": 99}, "size", "a node with larger GPUs"),
-        ({"mem": 2, "core": 20}, "node", "a node with the label ack.node.gpu.schedule=share (core_mem for"),
+        ({"mem": 2, "core": 20}, "node", "node n1 is in mode share: kubectl label node n1 "),
         ({"mem": "x"}, "request", "another request: change the pod's template"),
     ],
 )
@@ -139,6 +139,103 @@ async def test_each_kind_of_refusal_has_its_own_remedy(
     assert sum(world.decisions.categories().values()) == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        (
+            {"mem": 2, "core": 20},
+            "the pod's node selector, affinity or tolerations leave node asked alone, which is in mode cgpu: kubectl label "
+            "node asked ack.node.gpu.schedule=core_mem --overwrite; or other rules: node both has room",
+        ),
+        (
+            {"mem": 99, "core": 20},
+            "the pod's node selector, affinity or tolerations leave node asked alone, which is in mode cgpu: kubectl label "
+            "node asked ack.node.gpu.schedule=core_mem --overwrite; or rules that let it go to a node in mode core_mem",
+        ),
+    ],
+)
+async def test_a_pod_whose_rules_leave_a_node_in_the_wrong_mode_is_told_which_and_what_to_do(
+    browser: Browser, world: World, settings: dict[str, Any], remedy: str
+) -> None:
+    world.add_node(gpu_node("asked", 8 * GIB, mode=NodeMode.CGPU))
+    world.add_node(gpu_node("both", 8 * GIB, mode=NodeMode.CORE_MEM))
+    await ask(browser, world, "waits", "asked", **settings)
+
+    (one,) = world.decisions.waiting()
+
+    assert one.category == "node"
+    assert one.remedy == remedy
+
+
+async def test_a_node_whose_mode_would_be_changed_for_a_pod_may_have_to_be_emptied_first(
+    browser: Browser, world: World
+) -> None:
+    for name, mode in (("a", NodeMode.CGPU), ("b", NodeMode.SHARE), ("c", NodeMode.TOPOLOGY)):
+        world.add_node(gpu_node(name, 8 * GIB, 8 * GIB, mode=mode))
+    world.add_node(gpu_node("d", 8 * GIB, mode=NodeMode.CORE_MEM))
+    await give(browser, world, "there", "a", 2)
+    await ask(browser, world, "first", "a", mem=2, core=20)
+    world.decisions.waiting()  # of many answers at once some are let go of before they are summed up
+    await give(browser, world, "beside", "b", 8)
+    await give(browser, world, "beside-too", "b", 2)
+    await ask(browser, world, "second", "a", "b", mem=2, core=30)
+    await ask(browser, world, "third", "a", "c", mem=2, core=40)
+
+    told = {one.key.partition("/")[2]: one.remedy for one in world.decisions.waiting()}
+
+    once = "--overwrite, which is of use once its 1 pod with GPU memory alone has ended; or other rules: node d has room"
+    assert told["first"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
+    assert "leave 2 nodes (1 in mode cgpu, 1 in mode share): " in told["second"]
+    assert told["second"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
+    assert told["third"].endswith(
+        "label node c ack.node.gpu.schedule=core_mem --overwrite; or other rules: node d has room"
+    )
+
+
+async def test_where_the_nodes_that_were_asked_about_are_not_kept_none_is_named(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB, mode=NodeMode.CGPU))
+    for name in ("first", "a", "b", "c", "d"):
+        await ask(browser, world, name, "n1", mem=2, core=20)
+    told = {one.key.partition("/")[2]: one.remedy for one in world.decisions.waiting()}
+    assert told["first"].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
+    assert told["d"].startswith(
+        "node n1 is in mode cgpu: kubectl label node n1 ack.node.gpu.schedule=core_mem"
+    )
+
+
+async def test_a_mode_that_is_of_no_help_is_not_blamed(browser: Browser, world: World) -> None:
+    mps = gpu_node("mps", 8 * GIB, 8 * GIB, mode=NodeMode.MPS)
+    world.add_node(mps)
+    world.add_node(gpu_node("bare"))
+    world.add_node(gpu_node("whole", 8 * GIB, mode=NodeMode.TOPOLOGY))
+    await ask(browser, world, "several", "mps", mem=4, labels={LABEL_POD_GPU_COUNT: "2"})
+    await ask(browser, world, "none", "bare", "nobody", mem=2)
+    whole = pod_object("gpus")
+    whole["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu": 1}
+    world.api.create(whole)
+    world.see("gpus")
+    await browser.post("filter", filter_body(whole, "mps", "whole"))
+    assert not await bind(browser, "gpus", "whole")
+    world.see("gpus")
+    whole["metadata"] |= {"name": "more", "uid": "uid-more"}
+    whole["spec"]["nodeName"] = ""
+    world.api.create(whole)
+    world.see("more")
+    await browser.post("filter", filter_body(whole, "mps", "bare"))
+
+    told = {one.key.partition("/")[2]: (one.category, one.remedy) for one in world.decisions.waiting()}
+
+    assert (
+        "leave node mps alone, which is in mode mps: kubectl label node mps ack.node.gpu.schedule=share "
+        in (told["several"][1])
+    )
+    assert told["none"] == ("node", told["none"][1])
+    assert told["none"][1].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
+    assert "kubectl label node mps ack.node.gpu.schedule=topology --overwrite" in told["more"][1]
+
+
 async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     labels = {LABEL_GANG_NAME: "g", LABEL_GANG_LEAST: "3"}
@@ -147,7 +244,7 @@ async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: W
     (one,) = world.decisions.waiting()
 
     assert one.category == "gang"
-    assert one.remedy == "2 more pods of gang default/g: 1 of 3 are there"
+    assert one.remedy == "2 more pods of gang default/g: 1 of 3 is there"
 
     for name in ("two", "three"):
         world.create(name, 4, labels=labels)

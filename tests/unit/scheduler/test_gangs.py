@@ -88,7 +88,7 @@ async def test_no_pod_is_bound_before_the_last_has_come(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
-    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods have come to be bound"):
+    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods has come to be bound"):
         await two.binder.bind(args("a", nodes["a"]))
     assert not two.api.bindings
     assert used(two) == 3 * 8192  # kept for the next try
@@ -113,6 +113,79 @@ async def test_who_has_come_waits_for_longer_as_long_as_others_come(two: World) 
     assert not first.done()
     await two.binder.bind(args("c", nodes["c"]))
     await asyncio.gather(first, second)
+    assert len(two.api.bindings) == 3
+
+
+async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_come(two: World) -> None:
+    """A gang of more pods than kube-scheduler goes through while the first of them waits."""
+    pods = [f"p{number}" for number in range(300)]
+    nodes = [f"m{number}" for number in range(10)]
+    for node in nodes:
+        two.add_node(gpu_node(node, *[16384] * 8))
+    for name in pods:
+        two.create(name, 4, labels=gang("g", len(pods)))
+    hurried: list[str] = []
+    two.view.gangs.on_planned = hurried.extend
+    where = {name: ask(two, name, *nodes)[0][0] for name in pods}
+    hurried.clear()
+    two.view.gangs._patience_s = 0.01
+
+    async def come(names: list[str]) -> list[str]:
+        """As kube-scheduler goes through them; why those were not bound that were not."""
+        done = await asyncio.gather(
+            *(two.binder.bind(args(name, where[name])) for name in names), return_exceptions=True
+        )
+        return [str(one) for one in done if one is not None]
+
+    for first in (0, 100):
+        told = await come(pods[first : first + 100])
+        assert len(told) == 100
+        assert told[-1].startswith(f"gang default/g: {first + 100} of 300 pods have come to be bound, ")
+    assert not two.api.bindings
+    two.view.gangs._patience_s = 60.0
+    assert await come(pods[200:]) == []
+    assert len(two.api.bindings) == 100
+    assert sorted(hurried) == sorted(f"uid-{name}" for name in pods[:200])
+    # Their room is theirs still: they are asked about again, and bound without waiting.
+    for name in pods[:200]:
+        assert ask(two, name, *nodes)[0] == [where[name]]
+    assert await come(pods[:200]) == []
+    assert len(two.api.bindings) == 300
+
+
+async def test_who_has_come_does_not_count_for_a_plan_that_was_made_since(two: World) -> None:
+    two.view.gangs._patience_s = 0.01
+    for name in "abc":
+        two.create(name, 8, labels=gang("g", 3))
+    nodes = {name: ask(two, name)[0][0] for name in "abc"}
+    for name in "ab":
+        with pytest.raises(BindRefused, match=r"have come|has come"):
+            await two.binder.bind(args(name, nodes[name]))
+    other = "n2" if nodes["a"] == "n1" else "n1"
+    nodes["a"] = ask(two, "a", other)[0][0]  # its node is not its own any more: all is planned anew
+    with pytest.raises(BindRefused, match="1 of 3 pods has come"):
+        await two.binder.bind(args("a", nodes["a"]))
+    assert not two.api.bindings
+
+
+async def test_who_gave_up_and_does_not_come_again_is_placed_anew_when_it_does(two: World) -> None:
+    two.view.gangs._patience_s = 0.01
+    for name in "abc":
+        two.create(name, 4, labels=gang("g", 3))
+    nodes = {name: ask(two, name)[0][0] for name in "abc"}
+    with pytest.raises(BindRefused):
+        await two.binder.bind(args("a", nodes["a"]))
+    await asyncio.gather(*(two.binder.bind(args(name, nodes[name])) for name in "bc"))
+    assert len(two.api.bindings) == 2
+    for name in "bc":
+        two.see(name)
+    await two.clock.turn(KEPT_S + 20)
+    for uid, key in two.reservations.due(two.clock.monotonic()):
+        await two.binder.settle(uid, key)
+    assert used(two) == 2 * 4096, "room is kept for nobody who does not come"
+    two.view.gangs._groups["default/g"].rests_until_s = 0.0
+    (node,), _ = ask(two, "a")
+    await two.binder.bind(args("a", node))
     assert len(two.api.bindings) == 3
 
 
@@ -149,7 +222,7 @@ async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: 
     first = asyncio.create_task(two.binder.bind(args("a", nodes["a"])))
     await asyncio.sleep(0)
     two.view.gangs._patience_s = 60
-    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods have come to be bound"):
+    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods has come to be bound"):
         await first
     assert not two.api.bindings
 

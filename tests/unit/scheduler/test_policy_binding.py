@@ -185,3 +185,58 @@ def _lost() -> None:
 )
 def test_only_what_surely_did_not_happen_gives_a_place_back_at_once(error: KubeError, sure: bool) -> None:
     assert surely_not_done(error) is sure
+
+
+async def test_a_binding_that_fails_after_its_policy_has_changed_gives_the_place_back_in_the_new_one(
+    rules: PolicyWorld,
+) -> None:
+    def changed_and_refused() -> None:
+        rules.rules({"max": 1, "nodeSelector": {"pool": "a"}}, generation=2)
+        raise ApiError(403, "Forbidden", "not here", "")
+
+    rules.rules({"max": 1})
+    for name in "pq":
+        rules.make(name)
+    rules.api.before = [changed_and_refused]
+    with pytest.raises(BindRefused, match="not here"):
+        await rules.bind("p", "a1")
+    assert rules.ask("q")[0] == ["a1", "a2"]
+
+
+async def test_a_binding_of_which_nobody_knows_is_settled_in_the_policy_as_it_has_become(
+    rules: PolicyWorld,
+) -> None:
+    def changed_and_lost() -> None:
+        rules.rules({"max": 1, "nodeSelector": {"pool": "a"}}, generation=2)
+        raise Unreachable("POST", "no answer", sent=None)
+
+    rules.rules({"max": 1})
+    for name in "pq":
+        rules.make(name)
+    rules.api.before = [changed_and_lost]
+    with pytest.raises(BindRefused):
+        await rules.bind("p", "a1")
+    assert rules.ask("q")[0] == []
+    await rules.clock.turn(PROMISED_S)
+    [promise] = rules.policies.overdue()
+    await rules.binding._settle(promise)
+    assert rules.ask("q")[0] == ["a1", "a2"]
+
+
+async def test_a_place_that_its_changed_policy_does_not_have_any_more_is_not_looked_after(
+    rules: PolicyWorld,
+) -> None:
+    def changed_and_lost() -> None:
+        rules.rules({"max": 1, "nodeSelector": {"pool": "b"}}, generation=2)
+        raise Unreachable("POST", "no answer", sent=None)
+
+    rules.rules({"max": 1})
+    for name in "pq":
+        rules.make(name)
+    rules.api.before = [changed_and_lost]
+    with pytest.raises(BindRefused):
+        await rules.bind("p", "a1")
+    assert rules.ask("q")[0] == ["b1"]
+    await rules.clock.turn(PROMISED_S)
+    assert not rules.policies.overdue()
+    assert not rules.policies.promises.get("uid-p")

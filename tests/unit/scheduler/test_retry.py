@@ -147,3 +147,38 @@ def test_refusals_are_remembered_within_a_bound(world: World) -> None:
     for number in range(5000):
         world.retries.refused(f"uid-{number}")
     assert len(world.retries._refused) == 4096
+
+
+async def test_all_of_a_gang_are_hurried_however_many_they_are(retrying: World) -> None:
+    """They were refused one by one while the last was not there yet, and have nothing else to be tried for."""
+    pods = [f"p{number}" for number in range(200)]
+    for name in pods:
+        retrying.create(name, 4)
+    retrying.retries.refused("uid-p0")
+    retrying.retries.hurry([f"uid-{name}" for name in pods])
+    retrying.retries.asked("uid-p7")  # it came meanwhile, and has its room
+    assert await turns(retrying, lambda: len(retrying.api.annotated) == 199)
+    assert not await turns(retrying, lambda: len(retrying.api.annotated) > 199)
+    assert {name for name, _ in retrying.api.annotated} == {*pods} - {"p7"}
+
+
+async def test_who_was_hurried_and_refused_since_is_left_alone(retrying: World) -> None:
+    retrying.create("late", 4)
+    retrying.retries.hurry(["uid-late"])
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await retrying.clock.turn(0.5)
+    retrying.retries.refused("uid-late")
+    assert not await turns(retrying, lambda: bool(retrying.api.annotated))
+    await retrying.clock.turn(60)
+    retrying.retries.freed()
+    assert not await turns(retrying, lambda: bool(retrying.api.annotated))
+
+
+async def test_of_those_that_one_room_could_help_some_are_tried(retrying: World) -> None:
+    for number in range(100):
+        retrying.create(f"p{number}", 4)
+        retrying.retries.refused(f"uid-p{number}")
+    end(retrying, "full")
+    assert await turns(retrying, lambda: len(retrying.api.annotated) == 64)
+    assert not await turns(retrying, lambda: len(retrying.api.annotated) > 64)

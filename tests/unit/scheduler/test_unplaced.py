@@ -9,7 +9,7 @@ from gpushare.scheduler.own_rules import says, would_help
 from gpushare.scheduler.unplaced import LONGEST_SAID, Unplaced, unplaced_of
 from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
 from tests.unit.scheduler.test_app import Browser, filter_body
-from tests.unit.scheduler.test_decisions import GIB, ask
+from tests.unit.scheduler.test_decisions import GIB, ask, bind, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 OURS = "ack-co-scheduler"
@@ -207,6 +207,72 @@ async def test_a_pod_with_room_that_its_scheduler_does_not_bind_says_why_it_does
     assert one.reason.startswith(
         'there is room on 1 node (n1), but ack-co-scheduler says: running PreBind plugin "Vol'
     )
+
+
+async def test_a_pod_that_was_refused_here_says_so_when_later_its_schedulers_own_rules_refuse_it(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    # What an earlier cycle said may still be on the pod while this one's outcome is on its way.
+    see(world, "pod", 9, says=SELECTOR)
+    await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
+    assert only(world).category == "size"
+
+    see(world, "pod", 9, says="0/1 nodes are available: 1 asks for 9 GiB, the largest GPU has 8 GiB.")
+    await world.clock.turn(3)
+    assert only(world).category == "size"
+
+    see(world, "pod", 9, says=SELECTOR)
+    one = only(world)
+
+    assert one.category == "rules"
+    assert one.reason == (
+        "ack-co-scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector; "
+        "and of their GPUs asks for 9 GiB, the largest GPU has 8 GiB"
+    )
+    assert one.remedy.startswith("a node with the labels that its nodeSelector or node affinity wants")
+
+    # It is asked about again: that counts.
+    await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
+    assert only(world).category == "size"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Post "http://127.0.0.1/gpushare/filter": context deadline exceeded',
+        "0/900 nodes are available: "
+        + ", ".join(f"1 node(s) had untolerated taint {{a: {at}}}" for at in range(99)),
+    ],
+)
+async def test_what_says_not_for_sure_that_all_nodes_were_refused_by_rules_changes_no_reason(
+    browser: Browser, world: World, text: str
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await ask(browser, world, "pod", "n1", mem=9)
+    see(world, "pod", 9, says=text)
+    await world.clock.turn(3)
+    assert only(world).category == "size"
+
+
+async def test_a_pod_whose_binding_failed_says_so_until_its_schedulers_own_rules_refuse_it(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await ask(browser, world, "pod", "n1", mem=6)
+    await give(browser, world, "quicker", "n1", 6)
+    assert await bind(browser, "pod", "n1")
+    see(
+        world,
+        "pod",
+        6,
+        says="binding rejected: node n1: no single GPU has 6 GiB free (largest free: 2 GiB on GPU 0)",
+    )
+    await world.clock.turn(3)
+    assert only(world).category == "memory"
+
+    see(world, "pod", 6, says=SELECTOR)
+    assert only(world).category == "rules"
 
 
 async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: World) -> None:

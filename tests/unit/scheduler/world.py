@@ -204,6 +204,7 @@ class World:
         self.retries = Retries(self.view.waiting, self.api, self.clock)
         self.view.on_freed = self.retries.freed
         self.view.gangs.on_planned = self.retries.hurry
+        self.view.gangs.on_asked = self.retries.asked
         self.preemptor = Preemptor(self.view, self.api, self.events, self.clock)
         self.preemptor.told = self.decisions.preempted
 

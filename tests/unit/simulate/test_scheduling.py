@@ -79,7 +79,7 @@ def test_a_gang_whose_pods_kube_scheduler_keeps_apart_waits_and_costs_no_time() 
     made["spec"]["containers"][0]["resources"]["limits"] = limits
     result = ran(state, workload("Job", "gang", 2, made))
     assert set(placed(result).values()) == {""}
-    assert any("1 of 2 pods have come to be bound" in why for why in whys(result).values())
+    assert any("1 of 2 pods has come to be bound" in why for why in whys(result).values())
 
 
 def test_several_gpus_whole_ones_and_compute_are_understood() -> None:
