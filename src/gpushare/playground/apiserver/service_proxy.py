@@ -14,7 +14,6 @@ from gpushare.playground.apiserver import errors
 from gpushare.playground.apiserver.errors import ApiError, Object
 from gpushare.playground.apiserver.store import Store
 
-
 _TIMEOUT_S: Final = 30.0
 _RELAYED: Final = ("Content-Type",)
 
