@@ -231,17 +231,16 @@ class Screen:
         termios.tcsetwinsize(self.terminal, (lines, columns))
 
     def ended(self) -> int:
+        """The command's exit status; all that it wrote is in ``seen``."""
         deadline_s = time.monotonic() + DEADLINE_S
         while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
-            assert time.monotonic() < deadline_s
+            assert time.monotonic() < deadline_s, self.seen[-2000:]
             if select.select([self.terminal], [], [], 0.05)[0]:
                 try:
                     self.seen += os.read(self.terminal, 1 << 16).decode(errors="replace")
                 except OSError:
-                    continue
+                    # Nobody has the terminal open any more.
+                    return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 @pytest.fixture
