@@ -30,14 +30,16 @@ class Nominated:
         uid, node = record.uid, record.unplaced.nominated
         if not node or record.node or record.finished:
             self._forget(uid)
-        elif self._known.get(uid) != node:
+            if not record.leaving and not record.finished:
+                return  # most events: nobody has left anything
+        elif self._known.get(uid) == node:
+            return
+        else:
             self._forget(uid)
             self._known[uid] = node
             self._wanted[uid] = None
             while len(self._known) > _REMEMBERED:
                 self._forget(next(iter(self._known)))
-        elif not record.leaving:
-            return
         if self._wanted:
             self._keep()
 
