@@ -217,6 +217,11 @@ def preempt_pods(
                 vain[node] = False
                 continue
             more = tuple(one for one in plan.victims if one not in forced)
+            if request.whole_device and not view.quotas.whole_is_let_in(
+                args.pod, request, node, (*uids, *more)
+            ):
+                vain[node] = True
+                continue
             found[node] = wire.Victims((*uids, *more), violations)
     if found:
         on_found(uid)
