@@ -5,13 +5,17 @@ block, which the site does not show, say how it is to be taken:
 
 ``<!-- not run: REASON -->``   the block needs what no test has
 ``<!-- real cluster: STAGE -->``  typed on a cluster with helm and kubelets instead, when it is at that stage (``STAGES``)
-``<!-- needs: PROGRAM -->``    typed where that program is installed
+``<!-- needs: PROGRAM -->``    typed where that program is installed, or (a path from the checkout's root) that folder is there
 ``<!-- sample: NAME -->``      typed beside a kubectl that tells of a sample cluster, whatever the playground has
 ``<!-- typed by: PATH, HOW -->``  another test types it: ``PATH`` asks for it by ``tests.docs.assigned``; HOW, for people, may be left out
 ``<!-- step of CI: WHAT -->``  make targets that take minutes: CI runs them, a test holds that it does; WHAT says more
+``<!-- agents: --isolation driver -->``  node agents are started with this before the block, as the chart's value would
 ``<!-- ends with: 2 -->``      the exit code of the block's last command
 ``<!-- goes on until: TEXT -->``  its last command ends by Ctrl-C only: it is interrupted when TEXT has come out
+``<!-- beside: COMMAND -->``     runs unseen from before the block to the page's end (a server that the reader has)
 ``<!-- first: COMMAND -->``      typed before the block, unseen (several are typed in order)
+``<!-- varies: TEXT | TEXT -->``  words of what comes out that are an example only: other ones may stand there
+``<!-- shortened by: WORDS -->``  added behind each of its commands, which take minutes without; told of at the end
 ``<!-- file: NAME -->``        the block is a file of that name, beside which the commands run
 ``<!-- with: NODE=cgpu-t4 -->``  what stands for a word in capitals, from here to the page's end
 
@@ -24,13 +28,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from documentation.expecting import ANYTHING
+
 #: What is said before blocks; the site does not show it.
 MARKS: Final = (
     *("not run", "real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
-    *("typed by", "first", "file", "with", "playground"),
+    *("typed by", "agents", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
 )
 #: Of a real cluster, in their order: nothing is installed; charts are; they are taken away; nodes have forgotten them.
 STAGES: Final = ("install", "installed", "remove", "removed")
+#: Marks of blocks that are typed into a playground.
+_HERE: Final = ("needs", "sample", "beside", "shortened by")
 _MARK: Final = re.compile(rf"^\s*<!--\s*({'|'.join(MARKS)}):\s*(.*?)\s*-->\s*$")
 _FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,})\s*([\w-]*)\s*$")
 PROMPT: Final = "$ "
@@ -77,6 +85,13 @@ class Block:
     """The path, from the checkout's root, of the test that types it; empty where none is named."""
     how: str = ""
     """What the mark says of how that is done."""
+    agents: str = ""
+    """What node agents are to be started with."""
+    beside: str = ""
+    varies: tuple[str, ...] = ()
+    """Words of what comes out for which others may stand."""
+    shortened: str = ""
+    """What is typed behind each command."""
 
     @property
     def is_typed(self) -> bool:
@@ -151,7 +166,12 @@ def _block(
     places = [one for one in ("not run", "real cluster", "step of CI", "typed by") if one in marks]
     if len(places) > 1:
         raise BadPage(f"{page}:{line}: a block has one place, not {' and '.join(places)}")
+    if places and (here := [one for one in _HERE if one in marks]):
+        raise BadPage(f"{page}:{line}: '{here[0]}' is for what is typed into a playground, not '{places[0]}'")
     typed_by, _, how = marks.get("typed by", "").partition(", ")
+    varies = tuple(text for part in marks.get("varies", "").split("|") if (text := part.strip()))
+    if stale := [text for text in varies if not any(ANYTHING in _example(one, (text,)) for one in content)]:
+        raise BadPage(f"{page}:{line}: '{stale[0]}' is said to vary, and does not stand in the block")
     return Block(
         line,
         language,
@@ -168,6 +188,10 @@ def _block(
         marks.get("goes on until", ""),
         typed_by,
         how,
+        marks.get("agents", ""),
+        marks.get("beside", ""),
+        varies,
+        marks.get("shortened by", ""),
     )
 
 
@@ -190,15 +214,16 @@ def _until_closed(
 
 def _commands(page: str, block: Block) -> Iterator[Command]:
     typed, line, expected = "", 0, list[str]()
+    behind = f" {block.shortened}" if block.shortened else ""
     for number, text in enumerate(block.content, block.line + 1):
         if typed and not _is_whole(typed):
             typed += "\n" + text
         elif text.startswith(PROMPT):
             if typed:
-                yield Command(line, typed, tuple(expected))
+                yield Command(line, typed + behind, tuple(expected))
             typed, line, expected = text.removeprefix(PROMPT), number, []
         elif typed:
-            expected.append(text)
+            expected.append(_example(text, block.varies))
         else:
             raise BadPage(f"{page}:{number}: a console block begins with a line '$ …'")
     if not typed:
@@ -206,7 +231,14 @@ def _commands(page: str, block: Block) -> Iterator[Command]:
     if not _is_whole(typed):
         raise BadPage(f"{page}:{line}: the command does not end")
     # What is said of a block's end is about its last command.
-    yield Command(line, typed, tuple(expected), block.code, block.until)
+    yield Command(line, typed + behind, tuple(expected), block.code, block.until)
+
+
+def _example(line: str, varies: tuple[str, ...]) -> str:
+    """A line of what comes out, with ``…`` for words that are an example only."""
+    for text in varies:
+        line = re.sub(rf"(?<!\w){re.escape(text)}(?!\w)", ANYTHING, line)
+    return line
 
 
 def _is_whole(typed: str) -> bool:

@@ -3,7 +3,7 @@
 ``PODS`` are pods, also put into templates by ``workloads``; ``admission_writes`` goes on with writes of different
 users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the API server puts words before it), or,
 where ``by`` is ``kubernetes``, a piece of what the API server itself answers before anybody of ours is asked.
-``units`` is what a pod of them asks for once it is stored, where it asked in people's units, counted as ``COUNTING`` says.
+``warns`` are sentences that go with what is taken or refused. ``units`` is what a pod of them asks for once it is stored, where it asked in people's units, counted as ``COUNTING`` says.
 Where several rules are broken the first of this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
 beside share, count as resource, the label for several GPUs (value, compute, parts), placement, volumes, annotations.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from gpushare.model import names
 from tests.admission_peoples_units import PEOPLES
+from tests.admission_slips import SLIPS, large_words
 from tests.admission_words import (
     COUNT,
     MEM,
@@ -39,12 +40,13 @@ from tests.admission_words import (
 
 PODS: tuple[PodCase, ...] = (
     *PEOPLES,
+    *SLIPS,
     # --- what is taken
     PodCase("nothing-of-ours", (box(cpu="1"),)),
     PodCase("no-resources", ({"name": "c", "image": "busybox"},)),
     PodCase("memory", (box(mem="3"),), scheduler=OURS),
-    PodCase("memory-in-another-notation", (box(mem="2k"),), scheduler=OURS),
-    PodCase("memory-beyond-all", (box(mem="1e30"),), scheduler=OURS),
+    PodCase("memory-in-another-notation", (box(mem="1k"),), scheduler=OURS),
+    PodCase("memory-beyond-all", (box(mem="1e30"),), scheduler=OURS, warns=(large_words(("c", "1e30")),)),
     PodCase("memory-and-compute", (box(mem="2", core="30"),), scheduler=OURS),
     PodCase("compute-5", (box(mem="1", core="5"),), scheduler=OURS),
     PodCase("compute-100", (box(mem="1", core="100"),), scheduler=OURS),
@@ -67,7 +69,6 @@ PODS: tuple[PodCase, ...] = (
     PodCase("names-another-scheduler", (box(mem="3"),), spec={"schedulerName": "other"}, scheduler="other"),
     PodCase("opted-out-pod", (box(mem="3"),), labels={names.LABEL_ADMISSION: "disabled"}),
     PodCase("opted-out-namespace", (box(mem="3"),), namespace_labels={names.LABEL_ADMISSION: "disabled"}),
-    PodCase("opt-out-misspelt", (box(mem="3"),), labels={names.LABEL_ADMISSION: "off"}, scheduler=OURS),
     PodCase("has-a-node-already", (box(mem="3"),), spec={"nodeName": "n1"}),
     PodCase("gpu-count-1", (box(mem="3"),), labels={COUNT: "1"}, scheduler=OURS),
     PodCase("gpu-count-1-with-compute", (box(mem="3", core="5"),), labels={COUNT: "1"}, scheduler=OURS),

@@ -35,6 +35,8 @@ class PodCase:
     units: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     """What ``gpushare.dev/requested`` says of containers then."""
+    warns: tuple[str, ...] = ()
+    """The sentences of ours that go with it all the same, in this order."""
 
     @property
     def refused(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from documentation.blocks import Block, Page
+from documentation.blocks import Block, Page, fill
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
 from gpushare.playground.cluster import DEFAULT_NODES, Cluster, NodeDescription
@@ -26,6 +26,8 @@ _UNPACKED: Final = (
     PROJECT / "build" / "system" / "usr" / "bin",
     PROJECT / "build" / "system" / "usr" / "lib" / "nvidia" / "current",
 )
+#: What agents of a playground are asked for when it begins.
+_ISOLATION: Final = "auto"
 _KINDS: Final = "deployments,statefulsets,jobs,replicasets,pods,resourcequotas,poddisruptionbudgets,resourcepolicies,elasticquotatrees"
 
 
@@ -64,6 +66,9 @@ class Playground:
     folder: Path
     _typist: Typist = field(init=False)
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    _asked: str = _ISOLATION
+    _beside: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    """What runs until the page has been typed."""
 
     async def begin(self) -> None:
         """Set the table: the checkout's examples and charts, kubectl on PATH, the nodes' labels as they are now."""
@@ -76,6 +81,7 @@ class Playground:
             "PATH": os.pathsep.join(path),
             "PYTHONPATH": str(PROJECT / "src"),
             "PLAYGROUND": str(self.cluster.state),
+            "CHECKOUT": str(PROJECT),
             "NO_COLOR": "1",
         }
         self._typist = Typist(environment, self.folder)
@@ -83,15 +89,27 @@ class Playground:
 
     async def follow(self, page: Page, block: Block) -> list[str]:
         """Type a block; what is wrong, a text each."""
+        if block.agents:
+            option, backend = block.agents.split()
+            assert option == "--isolation", (
+                f"{page.name}:{block.line}: agents are asked for --isolation alone"
+            )
+            self._asked = backend
+            await self.cluster.set_isolation(backend)
         more = {"KUBECTL": str(samples.kubectl(block.sample, self.folder))} if block.sample else {}
+        if block.beside:
+            await self._beside.enter_async_context(self._typist.beside(fill(block.beside, block.words)))
         return await self._typist.follow(page, block, more=more)
 
-    def lacks(self, program: str) -> bool:
-        """Whether a program that a block needs is not on PATH."""
-        return not shutil.which(program, path=self._typist.environment["PATH"])
+    def lacks(self, needed: str) -> bool:
+        """Whether a program that a block needs is not on PATH, or a folder that it names is not there."""
+        if "/" in needed:
+            return not (PROJECT / needed).is_dir()
+        return not shutil.which(needed, path=self._typist.environment["PATH"])
 
     async def tidy(self) -> None:
         """Give back everything that a page has made, and wait until nothing of it is left."""
+        await self._beside.aclose()
         spaces = json.loads(await self._told("kubectl get namespaces -o json"))["items"]
         made = [one["metadata"]["name"] for one in spaces if one["metadata"]["name"] not in _OWN]
         for space in ("default", "kube-system", *made):
@@ -102,6 +120,9 @@ class Playground:
         for name in (one["metadata"]["name"] for one in classes):
             if not name.startswith("system-"):
                 await self._told(f"kubectl delete priorityclass {name}")
+        if self._asked != _ISOLATION:
+            self._asked = _ISOLATION
+            await self.cluster.set_isolation(_ISOLATION)
         await self._restore_nodes()
         for node in self.cluster.nodes:
             gpus.write(self.cluster.gpu_file(node.name), gpus.preset(node.preset, node.name))

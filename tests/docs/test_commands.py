@@ -17,6 +17,7 @@ from tests.docs.typist import PROJECT
 
 _PAGE_S: Final = 120
 _ENOUGH: Final = 5
+BROUGHT: Final = "scripts/install-system-packages brings on Debian"
 #: The property that tells of a block: where it stands, and what ``place_of`` tells.
 BLOCK: Final = "block"
 
@@ -108,8 +109,8 @@ async def _follow(
     if not block.is_for_playground:
         return []
     if block.needs and there.lacks(block.needs):
-        why = f"typed nowhere: needs {block.needs}, which scripts/install-system-packages brings on Debian"
-        tell(block, (Place.NOWHERE, "", why))
+        brought = "is no part of the project" if "/" in block.needs else BROUGHT
+        tell(block, (Place.NOWHERE, "", f"typed nowhere: needs {block.needs}, which {brought}"))
         return []
     tell(block, place_of(block))
     return await there.follow(page, block)

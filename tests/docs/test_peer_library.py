@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.docs.assigned import commands_typed_by
 from tests.docs.typist import Typist
 
@@ -27,13 +29,19 @@ __attribute__((constructor)) static void loaded(void)
 ENOUGH = "by cuMemAllocPitch"
 
 
-async def test_another_library_is_loaded_into_each_container_with_that_containers_limits(
-    tmp_path: Path,
-) -> None:
-    hami = tmp_path / "hami"
-    hami.mkdir()
+@pytest.fixture
+def hami(tmp_path: Path) -> Path:
+    """The folder of that library."""
+    folder = tmp_path / "hami"
+    folder.mkdir()
     compiler = [os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-x", "c", "-"]
-    subprocess.run([*compiler, "-o", hami / "libvgpu.so"], input=LIBRARY, text=True, check=True, timeout=60)
+    subprocess.run([*compiler, "-o", folder / "libvgpu.so"], input=LIBRARY, text=True, check=True, timeout=60)
+    return folder
+
+
+async def test_another_library_is_loaded_into_each_container_with_that_containers_limits(
+    tmp_path: Path, hami: Path
+) -> None:
     said = tmp_path / "said"
     here = {"HAMI": str(hami), "SAID": str(said), "ARGS": "memory --quick"}
 

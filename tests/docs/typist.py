@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -71,6 +71,28 @@ class Typist:
             f"{page.name}:{command.line}: $ {text}\n--- the page shows {said}\n{shown}\n--- came out\n{out}"
         )
         return "" if good else wrong
+
+    @contextlib.asynccontextmanager
+    async def beside(self, text: str) -> AsyncIterator[None]:
+        """Has a command run as long as the context lasts, as a reader's own server does; it may have ended by itself."""
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-o", "pipefail", "-c", text),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(self.environment),
+            cwd=self.folder,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            for sign in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, sign)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _INTERRUPTED_S)
+                    break
 
     async def run(self, text: str, more: Mapping[str, str] | None = None, until: str = "") -> tuple[int, str]:
         """Exit code, and stdout and stderr as a terminal shows them. One that goes on is interrupted at the text ``until``, and ends with 0 then."""

@@ -19,6 +19,7 @@ from gpushare.kube.access import load_access
 from gpushare.model import names
 from gpushare.playground.apiserver.errors import ApiError
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_slips import unknown_words
 from tests.admission_users import ADMIN, SCHEDULER, agent_on
 from tests.admission_words import COUNTING, RECORDS, PodCase, box, carried_words, core_words, counted
 from tests.admission_writes import OBJECTS, WRITES, Write, changed_words
@@ -39,6 +40,9 @@ CHART = CHECKOUT / "charts" / "ack-ai-installer"
 NAMESPACE = "kube-system"
 VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
 CASES = {case.id: case for case in PODS}
+_OF_POLICY = re.compile(
+    "Validation failed for ValidatingAdmissionPolicy '(gpushare-slips[a-z-]*)' with binding '\\1': "
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +92,10 @@ def _has(api: Api, kind: str) -> bool:
 
 def _asleep(api: Api, mutating: bool) -> list[str]:
     """What is not refused or changed yet, of one case a policy."""
-    wrong, carried = CASES["compute-7"], CASES["exported-from-a-cluster"]
+    cases = [CASES[one] for one in ("compute-7", "exported-from-a-cluster", "slips-of-all-kinds")]
     kinds = ("Deployment", "CronJob", "PodTemplate")
-    bodies = [(case, workload(kind, case, "probe")) for case in (wrong, carried) for kind in kinds]
-    bodies += [(case, pod(case, "probe")) for case in (wrong, carried)]
+    bodies = [(case, workload(kind, case, "probe")) for case in cases for kind in kinds]
+    bodies += [(case, pod(case, "probe")) for case in cases]
     found = [
         f"{body['kind']} {case.id}" for case, body in bodies if problem(case, api.create(body, dry=True))
     ]
@@ -119,15 +123,16 @@ def _asleep(api: Api, mutating: bool) -> list[str]:
 
 def problem(case: PodCase, answer: Answer, *, pointed: str | None = None) -> str:
     """What ``answer`` has against ``case``; empty when it is as the table says. ``pointed``: the scheduler got."""
+    ours = [told for told in answer.warnings if "gpushare" in told]
+    ends = [told.partition("': ")[2] if _OF_POLICY.match(told) else told for told in ours]
     if case.refused:
         if answer.taken or case.says not in answer.message:
             return f"wanted {case.says!r}, got {answer.status} {answer.message!r}"
         return ""
     if not answer.taken:
         return f"refused: {answer.message}"
-    ours = [told for told in answer.warnings if "gpushare" in told]
-    if ours:
-        return f"warned: {ours}"
+    if ends != list(case.warns):
+        return f"warned: {ours}, not {case.warns}"
     if pointed is not None and pointed != case.scheduler:
         return f"scheduler {pointed}, not {case.scheduler}"
     return ""
@@ -384,6 +389,17 @@ def test_the_api_server_finds_no_fault_with_the_types(api: Api, commands: Comman
 def test_a_pod_of_many_containers_costs_less_than_the_limit(api: Api, wrong: bool) -> None:
     many = tuple(box(f"c{n}", mem="1", core="7" if wrong and n == 199 else "5") for n in range(200))
     case = PodCase("many", many, says=core_words(("c199", "7")) if wrong else "")
+    assert not problem(case, api.create(pod(case, "many"), dry=True))
+    assert not problem(case, api.create(workload("CronJob", case, "many"), dry=True))
+
+
+def test_a_slip_among_many_names_is_told_within_the_limits_of_cost(api: Api) -> None:
+    many = tuple(box(f"c{n}", mem="1") for n in range(199))
+    unread = {f"example.com/{n:063}": "x" for n in range(250)}
+    words = unknown_words(("slip", "aliyun.com/gpu-core", names.GPU_CORE))
+    case = PodCase(
+        "many", (*many, box("slip", **{"aliyun.com/gpu-core": "5"})), annotations=unread, warns=(words,)
+    )
     assert not problem(case, api.create(pod(case, "many"), dry=True))
     assert not problem(case, api.create(workload("CronJob", case, "many"), dry=True))
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.docs.assigned import commands_typed_by
 from tests.e2e import traces
 from tests.e2e.cluster import (
-    THREE_NODES,
     Cluster,
     NodeRecord,
     NotReached,
@@ -30,6 +31,48 @@ from tests.e2e.cluster.kwok import add_kwok_nodes, remove_kwok_nodes
 IMAGE = "e2e.local/busybox:1"
 UP_SECONDS = 60.0
 CHECKOUT = Path(__file__).parents[2]
+#: What the page has a reader type.
+ONE, TWO, BUILD, UP, DOWN = (
+    command.text for command in commands_typed_by(__file__, "docs/guide/test-cluster.md")
+)
+STAYS_UP = "Ctrl-C ends it"
+
+
+def typing(states: Path, k8s: str) -> dict[str, str]:
+    """The environment of what is typed: as it is, but clusters of that name which somebody has up here are not meant."""
+    return {**os.environ, "GPUSHARE_E2E_STATES": str(states), "GPUSHARE_E2E_K8S": k8s, "K8S": k8s}
+
+
+def typed(text: str, environment: dict[str, str]) -> str:
+    """What a command prints that ends by itself, and well."""
+    done = subprocess.run(
+        ["bash", "-c", text],
+        cwd=CHECKOUT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@contextlib.contextmanager
+def staying_up(text: str, environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that ends by Ctrl-C; what it prints goes into ``log``."""
+    with log.open("wb") as out:
+        # Whoever started the tests in the background may have had interrupts ignored, and that is inherited.
+        typing_it = ["env", "--default-signal=INT", "bash", "-c", text]
+        started = subprocess.Popen(
+            typing_it, cwd=CHECKOUT, env=environment, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        yield started
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGINT)
+        started.wait(timeout=60)
 
 
 def pod(
@@ -198,12 +241,14 @@ def test_simulated_nodes_run_pods(cluster: Cluster) -> None:
 def test_a_second_cluster_beside_it_goes_without_a_trace(
     cluster: Cluster, binaries: Path, k8s: str, states: Path
 ) -> None:
-    state = states / "second"
+    state, environment = states / "mine", typing(states, k8s)
     before, there = traces.look(), traces.other_clusters(None, state)
     start = time.monotonic()
-    second = up(state, binaries, k8s=k8s, nodes=THREE_NODES[:1])
+    said = typed(UP, environment)
     took = time.monotonic() - start
+    second = Cluster(state)
     try:
+        assert said == f"export KUBECONFIG={second.kubeconfig}\nexport PATH={second.bin}:$PATH\n"
         spaces = traces.Spaces.of(second)
         others = there | traces.other_clusters(second.plan.slot, state)
         assert second.plan != cluster.plan
@@ -212,7 +257,7 @@ def test_a_second_cluster_beside_it_goes_without_a_trace(
         assert "alone" not in cluster.kubectl("get", "pods", "-o", "name").stdout
         assert traces.look().since(before, of_others=others), "a cluster that leaves no trace while it is up"
     finally:
-        assert down(state)
+        typed(DOWN, environment)
     assert took < UP_SECONDS
     after = traces.look()
     others |= traces.other_clusters(second.plan.slot, state)
@@ -221,6 +266,31 @@ def test_a_second_cluster_beside_it_goes_without_a_trace(
     gone_from(spaces)
     assert not down(state)
     cluster.wait_ready(timeout=10)
+
+
+def test_the_programs_are_built_and_their_folder_is_printed(k8s: str, states: Path, binaries: Path) -> None:
+    assert typed(BUILD, typing(states, k8s)).strip() == str(binaries)
+
+
+def test_clusters_stay_up_side_by_side_until_they_are_interrupted(
+    k8s: str, states: Path, binaries: Path, tmp_path: Path
+) -> None:
+    environment, logs = typing(states, k8s), (tmp_path / "one", tmp_path / "two")
+    with staying_up(ONE, environment, logs[0]) as one, staying_up(TWO, environment, logs[1]) as two:
+
+        def are_up() -> bool:
+            assert {one.poll(), two.poll()} == {None}, [log.read_text() for log in logs]
+            return all(STAYS_UP in log.read_text() for log in logs)
+
+        wait_for("both to be up", are_up, timeout=3 * UP_SECONDS)
+        nodes = {name: Cluster(states / name).get("/api/v1/nodes")["items"] for name in ("default", "two")}
+        modes = {
+            name: [node["metadata"]["labels"].get("ack.node.gpu.schedule") for node in of]
+            for name, of in nodes.items()
+        }
+        assert modes["default"] == [None]
+        assert sorted(modes["two"]) == ["cgpu", "share"]
+    assert not [name for name in ("default", "two") if (states / name).exists()]
 
 
 def test_what_a_killed_supervisor_left_is_taken_down(k8s: str, states: Path, binaries: Path) -> None:

@@ -1,8 +1,10 @@
-"""The Containerfile, built by buildah on a Debian that mmdebstrap makes, without any registry."""
+"""The Containerfile, built by buildah as the page has it typed, on a Debian that mmdebstrap makes, without any registry."""
 
 import fcntl
 import json
 import os
+import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +13,15 @@ import pytest
 
 from gpushare import __version__
 from images import debian, native, product
+from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster.binaries import cache
 from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
 
 PROJECT = product.PROJECT
 BASE = "localhost/usual-base:1"
 COMPILER = "localhost/usual-compiler:1"
+#: What the page has a reader type. It makes an image of the name that the charts ask for.
+[TYPED] = commands_typed_by(__file__, "docs/guide/images.md")
 # It makes a Debian and installs into it twice: two minutes, and many times that beside other work.
 pytestmark = pytest.mark.timeout(1500)
 
@@ -39,16 +44,27 @@ class Buildah:
         ]
 
     def __call__(self, *arguments: object, timeout: float = 1200) -> str:
-        done = subprocess.run(
-            ["buildah", *map(str, self._options), *map(str, arguments)],
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
+        return _done(["buildah", *map(str, self._options), *map(str, arguments)], timeout)
+
+    def typed(self, text: str, folder: Path, options: list[str]) -> str:
+        """A command as a reader types it; ``options`` are what ``buildah build`` needs besides where there is no registry. ``folder`` is new."""
+        program = shutil.which("buildah")
+        assert program, "buildah is not here: scripts/install-e2e-packages"
+        there = shlex.join([program, *map(str, self._options)])
+        folder.mkdir()
+        (folder / "buildah").write_text(
+            f'#!/bin/sh\n[ "$1" = build ] || exit 64\nshift\nexec {there} build {shlex.join(options)} "$@"\n'
         )
-        assert done.returncode == 0, f"buildah {arguments[0]}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        return done.stdout.strip()
+        (folder / "buildah").chmod(0o755)
+        return _done(["env", f"PATH={folder}:{os.environ['PATH']}", "bash", "-c", text], 1200)
+
+
+def _done(command: list[str], timeout: float) -> str:
+    """What it printed; it must end well."""
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=timeout, check=False)
+    said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"{shlex.join(command)}: {said}"
+    return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -100,25 +116,11 @@ def _debian(buildah: Buildah, name: str, packages: list[str], folder: Path) -> s
 @pytest.fixture(scope="module")
 def built(buildah: Buildah, base: str, compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
     folder = tmp_path_factory.mktemp("containerfile")
-    buildah(
-        *(
-            "build",
-            "--layers",
-            "--isolation",
-            "chroot",
-            "--network",
-            "host",
-            "--pull-never",
-            "--build-arg",
-            f"BASE={base}",
-            "--build-arg",
-            f"COMPILER={compiler}",
-        ),
-        *_machines_own_pip(folder),
-        *("--file", "images/Containerfile", "--tag", "localhost/gpushare:test", "."),
-    )
+    options = ["--layers", "--isolation", "chroot", "--network", "host", "--pull-never"]
+    options += ["--build-arg", f"BASE={base}", "--build-arg", f"COMPILER={compiler}"]
+    buildah.typed(TYPED.text, folder / "programs", options + _machines_own_pip(folder))
     archive = folder / "built.tar"
-    buildah("push", "--quiet", "localhost/gpushare:test", f"oci-archive:{archive}:test")
+    buildah("push", "--quiet", product.REF, f"oci-archive:{archive}:test")
     root = folder / "root"
     root.mkdir()
     for path in (root, *root.parents[:2]):
@@ -181,5 +183,5 @@ def test_the_isolation_libraries_are_those_of_the_image_that_is_made_here(built:
 
 def test_the_archive_that_is_made_here_is_one_that_buildah_takes(buildah: Buildah) -> None:
     archive = PROJECT / "build" / "images" / "gpushare.tar"
-    buildah("pull", "--quiet", f"oci-archive:{archive}")
-    assert product.REF in buildah("images", "--format", "{{.Name}}:{{.Tag}}").splitlines()
+    taken = buildah("pull", "--quiet", f"oci-archive:{archive}")
+    assert buildah("inspect", "--type", "image", "--format", "{{.FromImageID}}", product.REF) == taken

@@ -185,14 +185,14 @@ def api(administrator: Api, webhook: Webhook) -> Api:
 
 
 def refused(api: Api) -> bool:
-    answers = [api.create(pod(CASES["compute-7"], "probe"), dry=True)]
-    answers += [
-        api.create(workload(kind, CASES["compute-7"], "probe"), dry=True)
-        for kind in ("Deployment", "CronJob", "PodTemplate")
-    ]
-    pointed = api.create(pod(CASES["memory"], "probe"), dry=True)
+    def answers(case: PodCase) -> list[Answer]:
+        carrying = [workload(kind, case, "probe") for kind in ("Deployment", "CronJob", "PodTemplate")]
+        return [api.create(one, dry=True) for one in (pod(case, "probe"), *carrying)]
+
+    (pointed, *_) = answers(CASES["memory"])
     return (
-        all("multiple of 5" in answer.message for answer in answers)
+        all("multiple of 5" in answer.message for answer in answers(CASES["compute-7"]))
+        and all(answer.warnings for answer in answers(CASES["slips-of-all-kinds"]))
         and pointed.taken
         and bool(pointed.body["spec"]["schedulerName"] == names.SCHEDULER_NAME)
     )
@@ -237,7 +237,7 @@ def test_pods(api: Api, case: PodCase) -> None:
     assert answer.taken, answer.message
     assert answer.body["spec"]["schedulerName"] == case.scheduler
     assert not counted(case, answer.body)
-    assert not answer.warnings
+    assert answer.warnings == case.warns
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
@@ -254,7 +254,7 @@ def test_templates(api: Api, kind: str) -> None:
             assert case.says in answer.message, case.id
         else:
             assert answer.taken, (case.id, answer.message)
-            assert not answer.warnings, case.id
+            assert answer.warnings == case.warns, case.id
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.id)

@@ -18,10 +18,15 @@ REVIEW_S: Final = 15.0
 
 
 class ReviewApp:
-    """``POST /units``, ``POST /mutate`` and ``POST /validate``, each an AdmissionReview in and out."""
+    """``POST /units``, ``/mutate``, ``/validate`` and ``/slips``, each an AdmissionReview in and out."""
 
     def __init__(self, reviewer: Reviewer, metrics: Metrics, *, within_s: float = REVIEW_S) -> None:
-        self._reviews = {"/units": reviewer.count, "/mutate": reviewer.mutate, "/validate": reviewer.validate}
+        self._reviews = {
+            "/units": reviewer.count,
+            "/mutate": reviewer.mutate,
+            "/validate": reviewer.validate,
+            "/slips": reviewer.warn,
+        }
         self._metrics = metrics
         self._within_s = within_s
 
@@ -51,7 +56,7 @@ class ReviewApp:
         path, method = scope["path"], scope["method"]
         review = self._reviews.get(path)
         if review is None:
-            raise Refusal(404, f"nothing at {path}; there are /units, /mutate and /validate")
+            raise Refusal(404, f"nothing at {path}; there are /units, /mutate, /validate and /slips")
         if method != "POST":
             raise Refusal(405, f"{path} takes POST, not {method}")
         return await review(await read_body(receive, MAX_BODY_BYTES))

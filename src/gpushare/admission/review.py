@@ -74,10 +74,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to answer: taken where ``refusals`` is empty. ``patch`` is a JSON patch."""
+    """What to answer: taken where ``refusals`` is empty. ``patch`` is a JSON patch, ``warnings`` are for who submits."""
 
     refusals: Sequence[Refusal] = ()
     patch: Sequence[dict[str, Any]] = ()
+    warnings: Sequence[str] = ()
 
 
 class Template(msgspec.Struct):
@@ -169,4 +170,6 @@ def write_review(uid: str, verdict: Verdict) -> bytes:
     elif verdict.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
+    if verdict.warnings:
+        response["warnings"] = list(verdict.warnings)
     return msgspec.json.encode({"apiVersion": _VERSION, "kind": "AdmissionReview", "response": response})

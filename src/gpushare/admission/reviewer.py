@@ -21,6 +21,7 @@ from gpushare.admission.writes import Writers, called
 from gpushare.logs import about
 from gpushare.model.objects import Pod
 from gpushare.model.requested import Counting
+from gpushare.model.slips import slips_of
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,10 @@ class Reviewer:
         """The answer of ``/validate``; raises ``UnreadableReview``."""
         return await self._answer(body, self._validated)
 
+    async def warn(self, body: bytes) -> bytes:
+        """The answer of ``/slips``, which takes everything; raises ``UnreadableReview``."""
+        return await self._answer(body, self._warned)
+
     async def _answer(self, body: bytes, judge: Callable[[Request], Awaitable[Verdict]]) -> bytes:
         request = read_review(body)
         try:
@@ -92,6 +97,16 @@ class Reviewer:
     async def _counted(self, request: Request) -> Verdict:
         pod = _created(request)
         return Verdict(patch=peoples_units.conversion(pod, self.counting)) if pod else Verdict()
+
+    async def _warned(self, request: Request) -> Verdict:
+        if request.operation not in _WRITES or request.sub_resource:
+            return Verdict()
+        try:
+            pod = pod_of(request.resource, request.object)
+        except UNREADABLE:
+            # A slip is no reason to refuse, nor is what cannot be read: others say that.
+            return Verdict()
+        return Verdict(warnings=slips_of(pod, self.counting.unit)) if pod else Verdict()
 
     async def _validated(self, request: Request) -> Verdict:
         if request.user_info.username == self.writers.agent:

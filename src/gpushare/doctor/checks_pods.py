@@ -12,6 +12,7 @@ from gpushare.model.device import NodeDevices, node_devices
 from gpushare.model.errors import InvalidRequest, ModelError
 from gpushare.model.objects import Pod
 from gpushare.model.request import request_of
+from gpushare.model.slips import unheeded
 from gpushare.model.wire import read_allocation
 
 #: What containers may ask for, whether a node offers it now or not.
@@ -87,6 +88,8 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
             )
             continue
         yield from _nobodys(pod, offered)
+        for text in unheeded(pod):
+            yield warning(f"pod {pod.key}", text, "correct the manifest, and make the pod anew")
         if asks and pod.spec.scheduler_name != names.SCHEDULER_NAME:
             yield warning(
                 f"pod {pod.key}",

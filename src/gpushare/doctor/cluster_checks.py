@@ -36,5 +36,5 @@ CHECKS: Final = (
     Check("node-capacity", "every kubelet offers what the agent says that there is", "the agent does not run or is not registered", node_capacity),
     Check("node-health", "nodes and their GPUs are in service", "kubectl describe node; nvidia-smi on it", node_health),
     Check("pod-records", "every pod on a GPU has a record that is true, and no GPU is given twice", "delete the pod that is named", pod_records),
-    Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, can be served, and asks for nothing by a name like ours that no node offers", "name the scheduler; correct the request", waiting_pods),
+    Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, can be served, and has no name like ours that nobody offers or reads", "name the scheduler; correct the name or the request", waiting_pods),
 )  # fmt: skip

@@ -8,10 +8,13 @@ from typing import Final
 from gpushare.model.errors import InvalidQuantity
 from gpushare.model.objects import Container, Pod
 from gpushare.model.quantity import parse_quantity, type_of_quantity
-from gpushare.model.request import ContainerKind, effective_amount
+from gpushare.model.request import ContainerKind, effective_amount, listed_containers
 
 type_of_amounts = Mapping[str, int]
 """Resource → thousandths: 3 of ``aliyun.com/gpu-mem`` are 3000, half a processor 500, 1 KiB of memory 1024000."""
+
+type_of_asked = tuple[tuple[str, type_of_quantity], ...]
+"""Resource and quantity, as they are written."""
 
 NOTHING: Final[type_of_amounts] = {}
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
@@ -19,20 +22,17 @@ _IN_BYTES: Final = ("memory", "ephemeral-storage")
 
 
 def amounts_of(pod: Pod) -> type_of_amounts:
-    """What the pod's containers request together, as Kubernetes counts it (init containers, sidecars, apps).
+    """What the pod requests, as Kubernetes counts it: init containers, sidecars, apps, and its runtime's overhead on top.
 
     A container counts with its request, and with its limit where it names no request. What is no quantity counts as
     nothing: the API server takes no such pod. Equal pods share one value, which nobody may change.
     """
-    listed: list[tuple[ContainerKind, Container]] = []
-    for container in pod.spec.init_containers or ():
-        sidecar = container.restart_policy == "Always"
-        listed.append((ContainerKind.SIDECAR if sidecar else ContainerKind.INIT, container))
-    listed += [(ContainerKind.APP, container) for container in pod.spec.containers]
-    return _summed(tuple((kind, _asked(container)) for kind, container in listed))
+    listed = listed_containers(pod)
+    overhead = tuple((pod.spec.overhead or {}).items())
+    return _summed(tuple((kind, _asked(container)) for _, container, kind in listed), overhead)
 
 
-def _asked(container: Container) -> tuple[tuple[str, type_of_quantity], ...]:
+def _asked(container: Container) -> type_of_asked:
     resources = container.resources
     if resources is None:
         return ()
@@ -41,13 +41,21 @@ def _asked(container: Container) -> tuple[tuple[str, type_of_quantity], ...]:
 
 @lru_cache(maxsize=4096)
 def _summed(
-    asked: tuple[tuple[ContainerKind, tuple[tuple[str, type_of_quantity], ...]], ...],
+    asked: tuple[tuple[ContainerKind, type_of_asked], ...], overhead: type_of_asked
 ) -> type_of_amounts:
-    resources = dict.fromkeys(name for _, amounts in asked for name, _ in amounts)
-    read = [(kind, {name: _thousandths(amount) for name, amount in amounts}) for kind, amounts in asked]
+    read = [(kind, _read(amounts)) for kind, amounts in asked]
+    more = _read(overhead)
+    resources = dict.fromkeys(
+        name for amounts in (*(amounts for _, amounts in read), more) for name in amounts
+    )
     return {
-        name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read]) for name in resources
+        name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read]) + more.get(name, 0)
+        for name in resources
     }
+
+
+def _read(amounts: type_of_asked) -> dict[str, int]:
+    return {name: _thousandths(amount) for name, amount in amounts}
 
 
 def _thousandths(amount: type_of_quantity) -> int:

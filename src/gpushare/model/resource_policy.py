@@ -7,19 +7,16 @@ schema. Amounts are thousandths, rounded up, so that processors and bytes are co
 import re
 from datetime import datetime
 from enum import Enum
-from math import ceil
 from typing import Any, Final
 
 import msgspec
 
 from gpushare.model import names
+from gpushare.model.amounts import NOTHING, amounts_of, thousandths_of, type_of_amounts
 from gpushare.model.errors import InvalidQuantity, ModelError
-from gpushare.model.objects import Container, ObjectMeta, ObjectReference, Pod
-from gpushare.model.quantity import parse_quantity, type_of_quantity
-from gpushare.model.request import effective_amount, listed_containers, milli_of
+from gpushare.model.objects import ObjectMeta, ObjectReference, Pod
+from gpushare.model.quantity import type_of_quantity
 
-type_of_amounts = dict[str, int]
-"""Thousandths of each resource."""
 type_of_labels = dict[str, str]
 
 #: Seconds that a pod waits in a unit where nothing else is said.
@@ -142,7 +139,7 @@ class PolicyPod(msgspec.Struct, frozen=True, gc=False):
     annotations: type_of_labels
     created: float = 0.0
     scheduled: float = 0.0
-    amounts: type_of_amounts = {}
+    amounts: type_of_amounts = NOTHING
     leaving: bool = False
     nominated: str = ""
 
@@ -250,7 +247,7 @@ def _amounts(written: dict[str, type_of_quantity], subject: str) -> type_of_amou
     found = {}
     for name, text in written.items():
         try:
-            found[name] = ceil(1000 * parse_quantity(text, f"{subject}: maxResources {name}"))
+            found[name] = thousandths_of(text, f"{subject}: maxResources {name}")
         except InvalidQuantity as error:
             raise MalformedPolicy(error.subject, error.problem) from None
     return found
@@ -276,26 +273,6 @@ def policy_pod_of(pod: Pod) -> PolicyPod:
         leaving=meta.deletion_timestamp is not None,
         nominated=pod.status.nominated_node_name,
     )
-
-
-def amounts_of(pod: Pod) -> type_of_amounts:
-    """What the pod asks of its node, thousandths by resource, as Kubernetes counts it: overhead on top."""
-    asked = [(kind, _asked(container)) for _, container, kind in listed_containers(pod)]
-    overhead = {name: milli_of(text) for name, text in (pod.spec.overhead or {}).items()}
-    wanted = {name for _, amounts in asked for name in amounts} | overhead.keys()
-    return {
-        name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in asked])
-        + overhead.get(name, 0)
-        for name in wanted
-    }
-
-
-def _asked(container: Container) -> type_of_amounts:
-    resources = container.resources
-    if resources is None:
-        return {}
-    both = {**(resources.limits or {}), **(resources.requests or {})}
-    return {name: milli_of(text) for name, text in both.items()}
 
 
 def duration_s(text: str, subject: str) -> float:

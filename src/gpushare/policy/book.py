@@ -12,13 +12,8 @@ import numpy as np
 
 from gpushare.arrays import Mask, Places
 from gpushare.model import names
-from gpushare.model.resource_policy import (
-    PolicyPod,
-    ResourcePolicy,
-    Unit,
-    type_of_amounts,
-    type_of_labels,
-)
+from gpushare.model.amounts import type_of_amounts
+from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, Unit, type_of_labels
 from gpushare.policy.choosing import Standing
 from gpushare.policy.nodes import Nodes
 
@@ -52,7 +47,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.pods = 0
-        self.amounts: type_of_amounts = {}
+        self.amounts: dict[str, int] = {}
 
 
 _NOTHING: Final = _Tally()

@@ -1,6 +1,7 @@
 """``python -m tests.e2e.cluster build|up|down``: see ``docs/guide/test-cluster.md``."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -115,9 +116,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
 
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--k8s", choices=KUBERNETES, default=KUBERNETES[0], help="version of Kubernetes")
+    version, ready = os.environ.get("GPUSHARE_E2E_K8S"), os.environ.get("GPUSHARE_E2E_BINARIES")
     shared.add_argument(
-        "--binaries", type=Path, metavar="DIR", help="take the programs from here that it has"
+        "--k8s",
+        choices=KUBERNETES,
+        default=version or KUBERNETES[0],
+        help="version of Kubernetes; else $GPUSHARE_E2E_K8S, or the newest",
+    )
+    shared.add_argument(
+        "--binaries",
+        type=Path,
+        metavar="DIR",
+        default=Path(ready) if ready else None,
+        help="take the programs from here that it has; else from $GPUSHARE_E2E_BINARIES",
     )
 
     where = argparse.ArgumentParser(add_help=False)

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,8 +11,8 @@ from typing import Any, Final
 from gpushare.playground.authority import write_private
 from tests.e2e.cluster.machine import Machine, Process
 
-STATES: Final = Path("/var/tmp/gpushare-e2e")
-"""Where the states of clusters lie that are known by name only; on disk, for images lie there."""
+STATES: Final = Path(os.environ.get("GPUSHARE_E2E_STATES") or "/var/tmp/gpushare-e2e")
+"""Where the states of clusters lie that are known by name only (``$GPUSHARE_E2E_STATES`` says otherwise); on disk, for images lie there."""
 
 CONTROL: Final = "control"
 

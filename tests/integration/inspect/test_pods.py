@@ -22,7 +22,7 @@ from tests.unit.inspect.clusters import device, node, placed, pod
 
 #: Answers GETs on a socket with the files of its folder, named after the paths.
 _PROXY = """
-import http.server, pathlib, socketserver, sys, time, urllib.parse
+import http.server, pathlib, socketserver, sys, threading, urllib.parse
 folder, path = pathlib.Path(sys.argv[1]), sys.argv[2].partition("=")[2]
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -38,8 +38,9 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 server = Server(path, Handler, bind_and_activate=False)
 server.server_bind()
-time.sleep(float(sys.argv[3]))
-server.server_activate()
+slow = threading.Timer(float(sys.argv[3]), server.server_activate)
+slow.start()
+slow.join()
 server.serve_forever()
 """
 AGENTS = "/api/v1/pods?labelSelector=app.kubernetes.io/name%3Dgpushare-device-plugin"
@@ -230,17 +231,16 @@ class Screen:
         termios.tcsetwinsize(self.terminal, (lines, columns))
 
     def ended(self) -> int:
+        """The command's exit status; all that it wrote is in ``seen``."""
         deadline_s = time.monotonic() + DEADLINE_S
         while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
-            assert time.monotonic() < deadline_s
+            assert time.monotonic() < deadline_s, self.seen[-2000:]
             if select.select([self.terminal], [], [], 0.05)[0]:
                 try:
                     self.seen += os.read(self.terminal, 1 << 16).decode(errors="replace")
                 except OSError:
-                    continue
+                    # Nobody has the terminal open any more.
+                    return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 @pytest.fixture

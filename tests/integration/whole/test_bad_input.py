@@ -65,6 +65,9 @@ async def test_an_amount_that_is_none_cannot_be_submitted(seen: World, units: st
 async def test_a_huge_amount_waits_with_a_reason(seen: World, number: int, units: str, reason: str) -> None:
     ran = await seen.apply(gpu_pod(f"huge-{number}", units))
     assert ran.code == 0, ran.err
+    assert (
+        f"{names.GPU_MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has as many" in ran.err
+    )
     await seen.event(f"huge-{number}", reason)
     why = await seen.pods.until(lambda: waits_because(seen.pod(f"huge-{number}")), "it says why it waits")
     assert reason in why
@@ -77,6 +80,29 @@ async def test_a_pod_that_asks_for_nothing_runs_and_holds_nothing(seen: World) -
         lambda: is_running(seen.pod("nothing")), "it runs", tell=lambda: waits_because(seen.pod("nothing"))
     )
     assert (await seen.metrics())["holding_pods"] == 0
+
+
+async def test_a_slip_is_told_by_kubectl_at_once_and_holds_nothing_up(seen: World) -> None:
+    slip = gpu_pod("slip", None, limits={"aliyun.com/gpu-memory": 3})
+    slip["metadata"]["labels"] = {**slip["metadata"].get("labels", {}), names.LABEL_MODE: "share"}
+    template = {
+        "metadata": {"labels": {"app": "slip", names.LABEL_MODE: "share"}},
+        "spec": dict(slip["spec"]),
+    }
+    template["spec"]["restartPolicy"] = "Always"
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "slip"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "slip"}, "spec": spec}
+    for manifest in (slip, deployment):
+        ran = await seen.apply(manifest)
+        assert ran.code == 0, ran.err
+        assert (
+            "container main asks for aliyun.com/gpu-memory (write aliyun.com/gpu-mem in units, or" in ran.err
+        )
+        assert "nobody reads these of a pod: label ack.node.gpu.schedule (labels of nodes begin so" in ran.err
+    await seen.event("slip", "Insufficient aliyun.com/gpu-memory")
+    ran = await seen.apply(gpu_pod("no-slip", 2))
+    assert (ran.code, ran.err) == (0, "")
+    await seen.kubectl("delete", "deployment", "slip")
 
 
 async def test_compute_without_memory_cannot_be_submitted(seen: World) -> None:

@@ -95,8 +95,11 @@ async def ended(seen: World, part: str) -> AsyncIterator[None]:
 
 
 async def test_a_playground_is_well_and_the_doctor_says_of_all_checks_so(seen: World) -> None:
-    await seen.create(gpu_pod("a", 3), gpu_pod("b", 2, limits={names.GPU_CORE: 30}))
-    await seen.run_all("a", "b")
+    # In this order: memory alone may go to either node, and would keep compute from the only one that has it.
+    await seen.create(gpu_pod("b", 2, limits={names.GPU_CORE: 30}))
+    await seen.run_all("b")
+    await seen.create(gpu_pod("a", 3))
+    await seen.run_all("a")
     await is_well(seen)
     ran = await run(
         sys.executable, "-m", "gpushare", "doctor", env={"KUBECONFIG": str(seen.cluster.kubeconfig)}

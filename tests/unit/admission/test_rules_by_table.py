@@ -6,9 +6,11 @@ import pytest
 
 from gpushare.admission import rules
 from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
-from tests.admission_words import RECORDS, PodCase, counted
+from tests.admission_slips import large_words
+from tests.admission_words import RECORDS, PodCase, box, counted
 from tests.admission_writes import WRITES, Write
 from tests.unit.admission.reviews import answered, patched, review, reviewer
 
@@ -122,6 +124,42 @@ async def test_a_template(kind: str, case: PodCase) -> None:
     empty = workload(kind, PODS[0], "x")
     changed = review(resource, sent, empty, operation="UPDATE", group=group)
     assert said(answered(await reviewer().validate(changed))) == case.says
+
+
+@pytest.mark.parametrize("case", OURS, ids=lambda case: case.id)
+async def test_slips_are_taken_with_a_warning(case: PodCase) -> None:
+    for kind, (version, resource) in {"Pod": ("v1", "pods"), **WORKLOADS}.items():
+        sent = pod(case, "x") if kind == "Pod" else workload(kind, case, "x")
+        body = review(resource, sent, group=version.rpartition("/")[0])
+        response = answered(await reviewer().warn(body))
+        assert response.pop("warnings", []) == list(case.warns)
+        assert response == {"uid": "u-1", "allowed": True}
+
+
+async def test_what_admission_counted_itself_is_no_slip() -> None:
+    case = PodCase("counted", (box(mem="8192"),), annotations={names.ANN_REQUESTED: "{}"})
+    assert "warnings" not in answered(await reviewer().warn(review("pods", pod(case, "x"))))
+
+
+async def test_units_of_128_mib_are_eight_times_as_many() -> None:
+    case = next(case for case in PODS if case.id == "asks-mib-as-units")
+    small = reviewer(counting=Counting(MemoryUnit.MIB_128))
+    assert "warnings" not in answered(await small.warn(review("pods", pod(case, "x"))))
+    more = PodCase("more", (box(mem="8193"),))
+    [told] = answered(await small.warn(review("pods", pod(more, "x"))))["warnings"]
+    assert told == large_words(("c", "8193")).replace("1GiB", "128MiB")
+
+
+async def test_nothing_is_warned_about_that_is_not_written() -> None:
+    case = next(case for case in PODS if case.id == "asks-4Gi")
+    for body in (
+        review("pods", None, pod(case, "x"), operation="DELETE"),
+        review("pods/status", pod(case, "x"), operation="UPDATE"),
+        review("pods", {"spec": 7}),
+        review("services", {}),
+        review("pods", pod(PodCase("no-number", (box(mem="four"),)), "x")),
+    ):
+        assert answered(await reviewer().warn(body)) == {"uid": "u-1", "allowed": True}
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.id)

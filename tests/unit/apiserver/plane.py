@@ -48,6 +48,10 @@ class Plane:
         resource = self.resource(obj["apiVersion"], plural)
         return self.writer.create(resource, obj["metadata"].get("namespace", ""), obj, WriteOptions(user))
 
+    def replace(self, plural: str, obj: Object) -> Outcome:
+        resource, metadata = self.resource(obj["apiVersion"], plural), obj["metadata"]
+        return self.writer.replace(resource, metadata["namespace"], metadata["name"], obj, WriteOptions())
+
     def fill(self) -> None:
         """Put the objects of the table there."""
         for (plural, _), obj in OBJECTS.items():

@@ -1,5 +1,6 @@
 """The embedded API server's admission against the one table of what admission takes and refuses."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -29,7 +30,9 @@ def agrees(case: PodCase, act: Any, ending: str) -> Outcome | None:
             assert str(caught.value).endswith(told)
         return None
     outcome: Outcome = act()
-    assert not outcome.warnings
+    policy = f"gpushare-slips{ending}"
+    told = f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': "
+    assert outcome.warnings == [told + text for text in case.warns]
     return outcome
 
 
@@ -48,6 +51,21 @@ def test_a_pod(plane: Plane, case: PodCase) -> None:
 def test_a_template(plane: Plane, kind: str, case: PodCase) -> None:
     ending = {"CronJob": "-cronjobs", "PodTemplate": "-podtemplates"}.get(kind, "-templates")
     agrees(case, lambda: plane.create(WORKLOADS[kind][1], workload(kind, case, "w")), ending)
+
+
+def test_slips_of_a_template_are_told_again_when_it_changes_and_those_of_a_pod_once(plane: Plane) -> None:
+    case = next(case for case in PODS if case.id == "asks-4Gi")
+    made = plane.create("deployments", workload("Deployment", case, "w")).record.obj
+    scaled = {**made, "spec": {**made["spec"], "replicas": 2}}
+    assert plane.replace("deployments", scaled).warnings == []
+    scaled = copy.deepcopy(scaled)
+    scaled["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+    scaled["metadata"].pop("resourceVersion")
+    [told] = plane.replace("deployments", scaled).warnings
+    assert told.endswith(case.warns[0])
+    one = plane.create("pods", pod(case, "p")).record.obj
+    labelled = {**one, "metadata": {**one["metadata"], "labels": {"a": "b"}}}
+    assert plane.replace("pods", labelled).warnings == []
 
 
 @pytest.mark.parametrize("write", HERE, ids=lambda write: write.id)

@@ -140,10 +140,10 @@ def established(value: str) -> list[Json]:
     return found
 
 
-def waiting(scheduler: str, **limits: str) -> Any:
+def waiting(scheduler: str, labelled: dict[str, str] | None = None, **limits: str) -> Any:
     return decode_pod(
         {
-            "metadata": {"name": "w", "namespace": "default", "uid": "u-w"},
+            "metadata": {"name": "w", "namespace": "default", "uid": "u-w", "labels": labelled or {}},
             "spec": {
                 "schedulerName": scheduler,
                 "containers": [{"name": "c", "resources": {"limits": limits or {names.GPU_MEM: "3"}}}],
@@ -238,6 +238,7 @@ FAULTS: list[Any] = [
     ("a pod that can never be", {"pods": [waiting("ack-co-scheduler", **{names.GPU_CORE: "7"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a resource that nobody offers", {"pods": [waiting("x", **{"aliyun.com/gpu-memory": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a resource like no other", {"pods": [waiting("x", **{"gpushare.dev/x": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("a label that nobody reads", {"pods": [waiting("ack-co-scheduler", {names.LABEL_MODE: "share"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("pods that wait well, or ask for nothing", {"pods": [waiting("ack-co-scheduler"), waiting("x", cpu="1"), gpu_pod("f", node="elsewhere", annotations=held())]}),
 ]  # fmt: skip
 

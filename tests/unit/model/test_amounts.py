@@ -34,6 +34,16 @@ def test_apps_add_up_and_the_largest_init_container_counts_beside_sidecars() -> 
     assert amounts(app, app, init=(sidecar, large)) == {"aliyun.com/gpu-mem": 8000, "memory": 1024_000}
 
 
+def test_what_the_runtime_takes_for_itself_comes_on_top() -> None:
+    large = container({"cpu": 7})
+    spec = {
+        "containers": [container({"cpu": 2})],
+        "initContainers": [large],
+        "overhead": {"cpu": "250m", "memory": "1Ki"},
+    }
+    assert amounts_of(decode_pod({"spec": spec})) == {"cpu": 7250, "memory": 1024_000}
+
+
 def test_who_asks_for_nothing_or_nonsense_counts_as_nothing() -> None:
     assert amounts({"name": "c"}) == {}
     assert amounts(container({"cpu": "much", "memory": "-5"})) == {"cpu": 0, "memory": 0}

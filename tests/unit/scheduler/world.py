@@ -140,7 +140,15 @@ class Recorded:
         self.notes: list[tuple[str, str, str]] = []
 
     def record(
-        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+        telling: str = "each",
     ) -> None:
         assert kind in ("Warning", "Normal")
         assert action

@@ -22,6 +22,7 @@ from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.objects import Pod
 from gpushare.model.requested import Counting
+from gpushare.model.slips import slips_of
 from gpushare.playground.apiserver.errors import ApiError, Object, qualified
 from gpushare.playground.apiserver.patching import json_patch
 from gpushare.playground.apiserver.resources import Resource
@@ -72,19 +73,23 @@ type_of_counting = Callable[[], Counting]
 
 def _pod_in(resource: Resource, obj: Object) -> Pod | None:
     """The pod that ``obj`` is, or whose template it carries."""
-    place = _PLACES.get(resource.storage)
-    if place is None:
-        return None
-    found: Any = obj
-    for step in place[0]:
-        found = found.get(step) if isinstance(found, dict) else None
-    if not isinstance(found, dict):
+    found = _template_in(resource, obj)
+    if found is None:
         return None
     try:
         template = msgspec.convert(found, Template)
     except msgspec.ValidationError as error:
         raise _refused(resource, obj, Refusal("gpushare", f"cannot be read: {error}", invalid=True)) from None
     return Pod(metadata=template.metadata, spec=template.spec)
+
+
+def _template_in(resource: Resource, obj: Object) -> Object | None:
+    """``obj`` itself where it is a pod, or the template of one that it carries, as written."""
+    place = _PLACES.get(resource.storage)
+    found: Any = None if place is None else obj
+    for step in place[0] if place else ():
+        found = found.get(step) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def _refused(resource: Resource, obj: Object, refusal: Refusal) -> ApiError:
@@ -151,6 +156,30 @@ def check_requests(counting: type_of_counting) -> Validating:
     return check
 
 
+def warn_of_slips(counting: type_of_counting) -> Validating:
+    """A function that refuses nothing, and warns whoever submits what can only be a slip."""
+
+    def warn(review: Review) -> None:
+        if review.subresource or _excluded(review):
+            return
+        pod = _pod_in(review.resource, review.obj)
+        if pod is None:
+            return
+        ending = _PLACES[review.resource.storage][1]
+        if review.old is not None:
+            # Pods are looked at when they are made, templates when they change, too.
+            now, before = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
+            if not ending or now == before:
+                return
+        named = f"gpushare-slips{ending}"
+        for text in slips_of(pod, counting().unit):
+            review.warnings.append(
+                f"Validation failed for ValidatingAdmissionPolicy '{named}' with binding '{named}': {text}"
+            )
+
+    return warn
+
+
 def tell_admitted(review: Review) -> None:
     """Log that a pod that asks for a GPU is taken, as the product's webhook does."""
     if review.resource.storage != "pods" or review.subresource or review.old is not None or _excluded(review):
@@ -208,14 +237,14 @@ class Admission:
     """The functions asked about every write: first all that change what is created, then all that judge."""
 
     mutating: Sequence[Mutating] = field(default=(count_in_units(Counting), name_scheduler))
-    validating: Sequence[Validating] = field(default=(check_requests(Counting),))
+    validating: Sequence[Validating] = field(default=(check_requests(Counting), warn_of_slips(Counting)))
 
     @classmethod
     def guarded(cls, writers: Collection[str], counting: type_of_counting = Counting) -> "Admission":
         """All rules of the product; ``writers`` are the users that may write records of who holds what."""
         return cls(
             (count_in_units(counting), name_scheduler),
-            (check_requests(counting), guard_records(writers), tell_admitted),
+            (check_requests(counting), guard_records(writers), warn_of_slips(counting), tell_admitted),
         )
 
     def mutate(self, review: Review) -> None:

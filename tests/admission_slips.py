@@ -1,0 +1,201 @@
+"""What of the table of admission is taken with a warning: slips, and names beside them that are none."""
+
+from gpushare.model import names
+from tests.admission_words import CORE, COUNT, MEM, MEMORY, OURS, PERCENT, WHOLE, PodCase, box
+
+LABEL, ANNOTATION = names.LABEL_ADMISSION, names.ANN_DEFRAGMENTATION
+_MEMORY = f"{MEM} in units, or {MEMORY} such as 6Gi"
+_OURS = f"there are label {LABEL} and annotation {ANNOTATION}"
+_IS_LABEL = "it is a label: write it under labels"
+_IN_LIMITS = "it is a resource: write it in the limits of a container"
+_OF_NODES = "labels of nodes begin so: to choose nodes by one, write it under nodeSelector"
+
+
+def unknown_words(*asked: tuple[str, str, str]) -> str:
+    """The sentence on resources that are none, of ``(container, resource, what is meant)``."""
+    told = ", ".join(
+        f"container {name} asks for {resource} (write {meant})" for name, resource, meant in asked
+    )
+    return f"gpushare knows no such resource, and a pod waits for ever for what no node offers: {told}"
+
+
+def large_words(*asked: tuple[str, str]) -> str:
+    """The sentence on more units than a GPU can have, of ``(container, amount)``."""
+    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    return (
+        f"{MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has as many: {told}; "
+        f"write the number of units, or {MEMORY} such as 6144Mi or 6Gi"
+    )
+
+
+def unread_words(*keys: tuple[str, str]) -> str:
+    """The sentence on labels and annotations that nobody reads, of ``(label KEY, what to do)``."""
+    return f"nobody reads these of a pod: {', '.join(f'{key} ({told})' for key, told in keys)}"
+
+
+def opting_words(value: str) -> str:
+    return (
+        f"label {LABEL} keeps a pod's scheduler where it is disabled, and does nothing where it is '{value}'; "
+        "write disabled, or remove the label"
+    )
+
+
+WISH_WORDS = (
+    f"annotation {ANNOTATION} is neither 'true' nor 'false', and so keeps the pod from being moved; "
+    "write one of them, or remove it"
+)
+
+
+def _labelled(key: str, told: str) -> PodCase:
+    return PodCase(f"label-{key}", (box(),), labels={key: "x"}, warns=(unread_words((f"label {key}", told)),))
+
+
+def _annotated(key: str, told: str) -> PodCase:
+    warns = (unread_words((f"annotation {key}", told)),)
+    return PodCase(f"annotation-{key}", (box(),), annotations={key: "x"}, warns=warns)
+
+
+SLIPS: tuple[PodCase, ...] = (
+    # --- resources that are none
+    *(
+        PodCase(f"asks-{name}", (box(**{name: "3"}),), warns=(unknown_words(("c", name, meant)),))
+        for name, meant in (
+            ("aliyun.com/gpu-memory", _MEMORY),
+            ("aliyun.com/gpumem", _MEMORY),
+            ("aliyun.com/gpu_mem", _MEMORY),
+            ("aliyun.com/GPU-mem", _MEMORY),
+            ("aliyun.com/cgpu-mem", _MEMORY),
+            ("aliyun.com/gpu-mem.percentage", PERCENT),
+            ("alyun.com/gpu-mem", _MEMORY),
+            ("aliyun.cn/gpu-mem", _MEMORY),
+            ("aliyun/gpu-mem", _MEMORY),
+            ("gpushare.dev/gpu-mem", _MEMORY),
+            ("gpushare.dev/memory", _MEMORY),
+            ("gpu-share.dev/gpu-memory", _MEMORY),
+            ("gpushare.dev/gpu-memory-percentage", PERCENT),
+            ("aliyun.com/gpu-core", CORE),
+            ("aliyun.com/gpu-core-percentage", CORE),
+            ("gpushare.dev/gpu-core.percentage", CORE),
+            ("aliyun.com/gpu.count", f"{WHOLE}, or the pod's label {COUNT}"),
+            ("aliyun.com/gpus", f"{MEM} for a share, or {WHOLE} for a whole one"),
+            ("aliyun.com/pgu", f"{MEM} for a share, or {WHOLE} for a whole one"),
+        )
+    ),
+    PodCase(
+        "asks-wrongly-in-several-containers",
+        (box("a", mem="1"), box("b", **{"aliyun.com/gpu-core": "30"})),
+        (box("i", **{"aliyun.com/gpu-memory": "3"}),),
+        scheduler=OURS,
+        warns=(unknown_words(("b", "aliyun.com/gpu-core", CORE), ("i", "aliyun.com/gpu-memory", _MEMORY)),),
+    ),
+    *(
+        PodCase(f"asks-others-{name}", (box(**{name: "3"}),))
+        for name in (
+            "nvidia.com/gpu",
+            "nvidia.com/gpumem",
+            "aliyun.com/ppu",
+            "aliyun.com/rdma",
+            "alibabacloud.com/gpu-core",
+            "koordinator.sh/gpu-memory",
+            "volcano.sh/gpu-memory",
+            "tencent.com/vcuda-memory",
+            "elasticgpu.io/gpu-memory",
+        )
+    ),
+    # --- amounts
+    PodCase("asks-4Gi", (box(mem="4Gi"),), scheduler=OURS, warns=(large_words(("c", "4Gi")),)),
+    PodCase("asks-mib-as-units", (box(mem="8192"),), scheduler=OURS, warns=(large_words(("c", "8192")),)),
+    PodCase("asks-1-TiB", (box(mem="1024"),), scheduler=OURS),
+    PodCase("asks-1-TiB-and-a-unit", (box(mem="1025"),), scheduler=OURS, warns=(large_words(("c", "1025")),)),
+    PodCase("asks-4-TiB-of-four", (box(mem="4096"),), labels={COUNT: "4"}, scheduler=OURS),
+    PodCase(
+        "asks-8-TiB-of-four",
+        (box(mem="8192"),),
+        labels={COUNT: "4"},
+        scheduler=OURS,
+        warns=(large_words(("c", "8192")),),
+    ),
+    PodCase(
+        "asks-mib-as-units-in-init",
+        (box("a", mem="3"), box("b", mem="4Ki")),
+        (box("i", mem="6144"),),
+        scheduler=OURS,
+        warns=(large_words(("b", "4Ki"), ("i", "6144")),),
+    ),
+    # --- labels and annotations
+    _labelled("gpushare.dev/admision", _OURS),
+    _labelled("gpu-share.dev/admission", _OURS),
+    _labelled("gpushare.io/admission", _OURS),
+    _labelled("gpushare.dev/max-pods-per-node", "it belongs on nodes"),
+    _labelled(ANNOTATION, "it is an annotation: write it under annotations"),
+    _labelled(MEM, _IN_LIMITS),
+    _labelled(MEMORY, _IN_LIMITS),
+    _labelled("ack.node.gpu.schedule", _OF_NODES),
+    _labelled("ack.gpushare.placment", "write label ack.gpushare.placement"),
+    _labelled("ack.gpu-share.placement", "write label ack.gpushare.placement"),
+    _labelled("aliyun.com/gpu_count", "write label aliyun.com/gpu-count"),
+    _labelled("aliyun.com/gpu-num", "write label aliyun.com/gpu-count"),
+    _annotated("gpushare.dev/defragmentaton", _OURS),
+    _annotated("gpushare.dev/cordoned-gpus", "it belongs on nodes"),
+    _annotated(LABEL, _IS_LABEL),
+    _annotated(COUNT, _IS_LABEL),
+    _annotated(names.LABEL_POD_PLACEMENT, _IS_LABEL),
+    _annotated("ack.node.gpu.placement", _OF_NODES),
+    _annotated(CORE, _IN_LIMITS),
+    PodCase(
+        "label-and-annotation-that-nobody-reads",
+        (box(mem="3"),),
+        labels={"ack.node.gpu.schedule": "share"},
+        annotations={COUNT: "2"},
+        scheduler=OURS,
+        warns=(unread_words(("label ack.node.gpu.schedule", _OF_NODES), (f"annotation {COUNT}", _IS_LABEL)),),
+    ),
+    PodCase(
+        "keys-of-others",
+        (box(mem="3"),),
+        labels={
+            "aliyun.com/gpu-type": "x",
+            "aliyun.accelerator/nvidia_name": "x",
+            "gpushare": "true",
+            "gpushare.com/team": "x",
+            "gpushare.dev/owner": "x",
+            "gputopology.alibabacloud.com/group": "x",
+            "ack.aliyun.com": "x",
+            "pod-group.scheduling.sigs.k8s.io/name": "x",
+            "pod-group.scheduling.sigs.k8s.io/min-available": "1",
+        },
+        annotations={"k8s.aliyun.com/eci-ntp-server": "x", "gpushare.alibabacloud.com/x": "x"},
+        scheduler=OURS,
+    ),
+    PodCase(
+        "opt-out-misspelt",
+        (box(mem="3"),),
+        labels={LABEL: "off"},
+        scheduler=OURS,
+        warns=(opting_words("off"),),
+    ),
+    PodCase("opted-in", (box(mem="3"),), labels={LABEL: "enabled"}, scheduler=OURS),
+    PodCase("may-be-moved", (box(mem="3"),), annotations={ANNOTATION: "true"}, scheduler=OURS),
+    PodCase("may-not-be-moved", (box(mem="3"),), annotations={ANNOTATION: "false"}, scheduler=OURS),
+    PodCase(
+        "may-be-moved-perhaps",
+        (box(mem="3"),),
+        annotations={ANNOTATION: "no\nway"},
+        scheduler=OURS,
+        warns=(WISH_WORDS,),
+    ),
+    PodCase(
+        "slips-of-all-kinds",
+        (box("a", mem="4Gi"), box("b", **{"aliyun.com/gpu-memory": "3"})),
+        labels={LABEL: "no", "ack.node.gpu.schedule": "share"},
+        annotations={ANNOTATION: "maybe"},
+        scheduler=OURS,
+        warns=(
+            unknown_words(("b", "aliyun.com/gpu-memory", _MEMORY)),
+            large_words(("a", "4Gi")),
+            unread_words(("label ack.node.gpu.schedule", _OF_NODES)),
+            opting_words("no"),
+            WISH_WORDS,
+        ),
+    ),
+)
