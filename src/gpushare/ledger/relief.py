@@ -11,6 +11,8 @@ from gpushare.ledger.quota_claim import Claim
 
 #: Who would have more pods ended than this for its sum has none: one that asks for so much was meant otherwise.
 MOST_ENDED: Final = 64
+#: Pods of the quotas that are full, of which some could end, that are looked at one by one: some ten milliseconds.
+MOST_LOOKED_AT: Final = 8192
 
 
 def relief(claim: Claim, rank: type_of_rank, ended: Collection[str] = ()) -> tuple[str, ...] | None:
@@ -20,9 +22,12 @@ def relief(claim: Claim, rank: type_of_rank, ended: Collection[str] = ()) -> tup
     """
     gone: dict[str, Rank] = {}
     while (place := claim.passed((*ended, *gone))) is not None:
+        relieving = claim.relieving(place)
+        if len(relieving) > MOST_LOOKED_AT:
+            return None
         found = {
             uid: one
-            for uid in claim.relieving(place)
+            for uid in relieving
             if uid not in gone and uid not in ended and (one := rank(uid)) is not None and not one.leaving
         }
         before = len(gone)

@@ -2,6 +2,7 @@
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,12 @@ def test_more_than_are_meant_for_one_pod_do_not_end() -> None:
     ranks = ranked(**dict.fromkeys(few, 0))
     assert relief(claim_of(books, "x", len(few)), ranks.get) is None
     assert len(relief(claim_of(books, "x", 3), ranks.get) or ()) == 3
+
+
+def test_of_very_many_nobody_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    books = books_of(two(), p=mem("x", 4), q=mem("z", 4), r=mem("z", 4), s=mem("z", 4))
+    monkeypatch.setattr(room, "MOST_LOOKED_AT", 3)
+    assert relief(claim_of(books, "x", 4), ranked(q=2, r=1).get) is None
 
 
 PODS = st.lists(st.tuples(st.sampled_from(("x", "y", "z")), st.integers(1, 5), st.integers(0, 3)), max_size=7)
