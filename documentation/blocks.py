@@ -9,6 +9,7 @@ block, which the site does not show, say how it is to be taken:
 ``<!-- sample: NAME -->``      typed beside a kubectl that tells of a sample cluster, whatever the playground has
 ``<!-- typed by: PATH, HOW -->``  another test types it: ``PATH`` asks for it by ``tests.docs.assigned``; HOW, for people, may be left out
 ``<!-- step of CI: WHAT -->``  make targets that take minutes: CI runs them, a test holds that it does; WHAT says more
+``<!-- agents: --isolation driver -->``  node agents are started with this before the block, as the chart's value would
 ``<!-- ends with: 2 -->``      the exit code of the block's last command
 ``<!-- goes on until: TEXT -->``  its last command ends by Ctrl-C only: it is interrupted when TEXT has come out
 ``<!-- beside: COMMAND -->``     runs unseen from before the block to the page's end (a server that the reader has)
@@ -32,7 +33,7 @@ from documentation.expecting import ANYTHING
 #: What is said before blocks; the site does not show it.
 MARKS: Final = (
     *("not run", "real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
-    *("typed by", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
+    *("typed by", "agents", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
 )
 #: Of a real cluster, in their order: nothing is installed; charts are; they are taken away; nodes have forgotten them.
 STAGES: Final = ("install", "installed", "remove", "removed")
@@ -84,6 +85,8 @@ class Block:
     """The path, from the checkout's root, of the test that types it; empty where none is named."""
     how: str = ""
     """What the mark says of how that is done."""
+    agents: str = ""
+    """What node agents are to be started with."""
     beside: str = ""
     varies: tuple[str, ...] = ()
     """Words of what comes out for which others may stand."""
@@ -185,6 +188,7 @@ def _block(
         marks.get("goes on until", ""),
         typed_by,
         how,
+        marks.get("agents", ""),
         marks.get("beside", ""),
         varies,
         marks.get("shortened by", ""),

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* statx */
 #include "cgroups.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,8 @@ static const char *told_path(const char *proc, char text[LONGEST])
     else
         snprintf(path, sizeof path, "%s/%d/cgroup", proc, (int)getpid());
     int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 && errno == ENOTDIR)
+        file = open(proc, O_RDONLY | O_CLOEXEC);
     ssize_t size = file < 0 ? -1 : read(file, text, LONGEST - 1);
     if (file >= 0)
         close(file);

@@ -15,7 +15,7 @@ uint64_t cgroup_id(const char *path);
 
 /* The cgroups that this process is in: its own, the one above it, up to `root`, which shows all that the process can see of
  * them; 0 after the last one. `proc` is where the kernel tells of processes: PROC/self/cgroup, or where it is not the kernel's
- * own, PROC/<pid>/cgroup. None, where it tells of no cgroup of version 2, or of one that lies outside of `root`. */
+ * own, PROC/<pid>/cgroup; or a file that says it of all that read it. None, where it tells of no cgroup of version 2, or of one that lies outside of `root`. */
 void cgroups_of_process(const char *root, const char *proc, uint64_t ids[CGROUPS_DEEP]);
 
 #endif

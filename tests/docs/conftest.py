@@ -8,12 +8,17 @@ from tests.docs.test_commands import BLOCK
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
-    # By what a block is told by: its place in the docs, its place of typing, what by, and what is to be said.
+    # Of each block the page and line, and what ``place_of`` tells.
     blocks = {tuple(value) for one in reports for name, value in one.user_properties if name == BLOCK}
     if not blocks:
         return
     terminalreporter.section("commands of the documentation that need another place")
-    for where, _, _, said in sorted(blocks):
+    for where, _, _, said in sorted(blocks, key=_by_line):
         if said:
             terminalreporter.write_line(f"{where}: {said}")
     terminalreporter.write_line(counted((place, path) for _, place, path, _ in blocks))
+
+
+def _by_line(block: tuple[str, ...]) -> tuple[str, int]:
+    page, _, line = block[0].rpartition(":")
+    return page, int(line)

@@ -9,6 +9,8 @@ from documentation.blocks import Block
 
 ON_A_CLUSTER: Final = "tests/e2e/product/test_departure.py"
 STEPS: Final = ".ci/run"
+#: Tests that run together with the one that types pages.
+OURS: Final = "tests/docs/"
 
 
 class Place(StrEnum):
@@ -19,7 +21,7 @@ class Place(StrEnum):
     NOWHERE = "nowhere"
 
 
-#: Where, by what (a path; empty for here and nowhere), and what there is to say of it to people.
+#: Where, by what (a path; empty where a playground is it, or nothing), and what there is to say of it to people.
 Told = tuple[str, str, str]
 
 
@@ -31,7 +33,8 @@ def place_of(block: Block) -> Told:
         return Place.ELSEWHERE, STEPS, f"a step of CI: {block.step}"
     if block.typed_by:
         how = f", {block.how}" if block.how else ""
-        return Place.ELSEWHERE, block.typed_by, f"typed by {block.typed_by}{how}"
+        place = Place.HERE if block.typed_by.startswith(OURS) else Place.ELSEWHERE
+        return place, block.typed_by, f"typed by {block.typed_by}{how}"
     if block.not_run:
         return Place.NOWHERE, "", f"typed nowhere: {block.not_run}"
     if block.shortened:

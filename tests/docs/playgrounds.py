@@ -26,6 +26,8 @@ _UNPACKED: Final = (
     PROJECT / "build" / "system" / "usr" / "bin",
     PROJECT / "build" / "system" / "usr" / "lib" / "nvidia" / "current",
 )
+#: What agents of a playground are asked for when it begins.
+_ISOLATION: Final = "auto"
 _KINDS: Final = "deployments,statefulsets,jobs,replicasets,pods,resourcequotas,poddisruptionbudgets,resourcepolicies,elasticquotatrees"
 
 
@@ -64,6 +66,7 @@ class Playground:
     folder: Path
     _typist: Typist = field(init=False)
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    _asked: str = _ISOLATION
     _beside: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     """What runs until the page has been typed."""
 
@@ -86,6 +89,13 @@ class Playground:
 
     async def follow(self, page: Page, block: Block) -> list[str]:
         """Type a block; what is wrong, a text each."""
+        if block.agents:
+            option, backend = block.agents.split()
+            assert option == "--isolation", (
+                f"{page.name}:{block.line}: agents are asked for --isolation alone"
+            )
+            self._asked = backend
+            await self.cluster.set_isolation(backend)
         more = {"KUBECTL": str(samples.kubectl(block.sample, self.folder))} if block.sample else {}
         if block.beside:
             await self._beside.enter_async_context(self._typist.beside(fill(block.beside, block.words)))
@@ -110,6 +120,9 @@ class Playground:
         for name in (one["metadata"]["name"] for one in classes):
             if not name.startswith("system-"):
                 await self._told(f"kubectl delete priorityclass {name}")
+        if self._asked != _ISOLATION:
+            self._asked = _ISOLATION
+            await self.cluster.set_isolation(_ISOLATION)
         await self._restore_nodes()
         for node in self.cluster.nodes:
             gpus.write(self.cluster.gpu_file(node.name), gpus.preset(node.preset, node.name))

@@ -29,6 +29,7 @@ class _Untold:
         action: str,
         note: str,
         cause: str = "",
+        telling: str = "each",
     ) -> None:
         """Nothing."""
 

@@ -140,9 +140,9 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
                     "nvidia-smi on the node; a GPU that answers again is put in service by itself",
                 )
         for condition in node.details.status.conditions or ():
-            if condition.type == _CONDITION and condition.status == "False":
+            if condition.type == _CONDITION and condition.status != "True":
                 yield fault(
                     node.subject,
-                    f"{_CONDITION} is False: {condition.message}",
+                    f"{_CONDITION} is {condition.status}: {condition.message}",
                     "do what it says; the log of its agent says more",
                 )

@@ -19,7 +19,7 @@ def main(root: str) -> int:
         told = {
             "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
             "nvml": _text(pynvml.nvmlSystemGetNVMLVersion()),
-            "unreadable": list(found.unreadable),
+            "unreadable": [str(one) for one in found.unreadable],
             "gpus": [
                 {
                     "index": gpu.index,

@@ -4,9 +4,13 @@
 ``series`` counts, and so is news of one ``cause`` whose words differ (its figures do): a written Event's note cannot be changed, so
 the first one stays. The count is written at growing distances, so that a pod that is refused every
 second costs a few writes a minute. All is bounded: what waits, what is remembered, how long a note is.
+
+What lasts (a fault, a reason to wait) is one Event for all who see it, and whoever of them starts anew: its name follows from
+what it is about, so the server takes the first and refuses the others; then the Event that is there is left as it is.
 """
 
 import asyncio
+import hashlib
 import logging
 import os
 from collections import OrderedDict
@@ -34,13 +38,39 @@ _NAME_LIMIT = 253
 _WORD_LIMIT = 128
 _TURN_S = 1.0
 """How long, at most, news wait behind counts that are not yet due."""
+JUST_TOLD_S = 60.0
+"""An Event that was told this shortly ago by another is of the same coming of the fault; an older one is of an earlier."""
+COMINGS = 3
+"""Events of a fault that comes and goes; as long as it does not stay away for ``SERIES_END_S`` the last of them counts on."""
+_MOST_NAMES = 64
 
 type_of_kind = Literal["Normal", "Warning"]
+type_of_telling = Literal["each", "standing", "come"]
+"""``each``: it has happened, and is news whenever it happens. ``standing``: it is so, maybe since before this process and seen
+by others: told unless an Event tells it. ``come``: it has come to be so just now: told anew, unless another just told it."""
 type_of_news = tuple[ObjectReference, str, str, str, str]
 
 
+class _Series(msgspec.Struct):
+    """How often an Event was told, and when last."""
+
+    count: int = 1
+    last: str = msgspec.field(name="lastObservedTime", default="")
+
+
+class _There(msgspec.Struct, rename="camel"):
+    """An Event of our name that is there already."""
+
+    event_time: str | None = None
+    reporting_instance: str = ""
+    series: _Series | None = None
+
+
 class _Known(msgspec.Struct):
-    """An Event that we wrote or shall write. ``written`` is the count that the server knows; 0 before it exists."""
+    """An Event that we wrote or shall write. ``written`` is the count that the server knows; 0 before it exists.
+
+    ``number`` tells the comings of one fault apart, ``comings`` is how many of them had an Event since it stayed away long.
+    """
 
     news: type_of_news
     note: str
@@ -53,6 +83,14 @@ class _Known(msgspec.Struct):
     written: int = 0
     due_s: float = 0.0
     pause_s: float = _SERIES_FIRST_S
+    telling: type_of_telling = "each"
+    number: int = 0
+    comings: int = 1
+
+    def rename(self) -> None:
+        """Another name: of the next coming, or one that nobody else has."""
+        self.number += 1
+        self.name = _name(self.news, self.telling, self.number)
 
 
 class Recorder(Protocol):
@@ -67,6 +105,7 @@ class Recorder(Protocol):
         action: str,
         note: str,
         cause: str = "",
+        telling: type_of_telling = "each",
     ) -> None:
         """Say ``note`` about ``regarding``; never blocks. News of the same ``cause`` are the same, whatever their words."""
 
@@ -114,23 +153,30 @@ class EventRecorder:
         action: str,
         note: str,
         cause: str = "",
+        telling: type_of_telling = "each",
     ) -> None:
         """Note the news; never blocks, never raises. ``note`` is cut to 1024 bytes of UTF-8.
 
-        ``cause`` tells news of one reason apart, where given; else ``note`` does.
+        ``cause`` tells news of one reason apart, where given; else ``note`` does. Who tells of what lasts says each change once.
 
         ``reason`` (``FailedBinding``) and ``action`` (``Binding``) are words for programs, at most 128 characters.
         """
         now_ns, now_s = self._clock.time_ns(), self._clock.monotonic()
         note = _cut(note)
         news = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], cause or note)
-        known = self._known.pop(news, None)
-        if known is not None and (known.written == 0 or now_s - known.last_s < SERIES_END_S):
+        before = self._known.pop(news, None)
+        if before is not None and (before.written == 0 or _goes_on(before, telling, now_s)):
+            known = before
             known.count += 1
             known.last_ns, known.last_s = now_ns, now_s
         else:
-            name = f"{regarding.name[: _NAME_LIMIT - 17]}.{os.urandom(8).hex()}"
-            known = _Known(news, note, regarding.namespace or "default", name, now_ns, now_ns, now_s)
+            known = _Known(
+                news, note, regarding.namespace or "default", "", now_ns, now_ns, now_s, telling=telling
+            )
+            if before is not None:
+                known.number = before.number + 1
+                known.comings = before.comings + 1 if now_s - before.last_s < SERIES_END_S else 1
+            known.name = _name(news, telling, known.number)
         self._known[news] = known
         if len(self._known) > self._known_limit:
             self._known.popitem(last=False)
@@ -166,17 +212,17 @@ class EventRecorder:
 
     async def _try(self, known: _Known) -> float:
         """Write one Event; the wait in seconds before the next write."""
-        count = known.count
         try:
             if known.written == 0:
                 await self._create(known)
+            count = known.count
             if count > known.written:
                 await self._count(known, count)
         except ApiError as error:
             if error.not_found and known.written:
                 # The Event has outlived its time in the server; it is told again as a new one.
                 known.written = 0
-                known.name = f"{known.news[0].name[: _NAME_LIMIT - 17]}.{os.urandom(8).hex()}"
+                known.rename()
                 known.first_ns, known.count = known.last_ns, 1
                 return 0.0
             if not error.passing and error.status != 401:
@@ -198,27 +244,68 @@ class EventRecorder:
         return 0.0
 
     async def _create(self, known: _Known) -> None:
-        regarding, kind, reason, action, _ = known.news
-        event = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": known.name, "namespace": known.namespace},
-            "eventTime": _micro_time(known.first_ns),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance,
-            "type": kind,
-            "reason": reason,
-            "action": action,
-            "note": known.note,
-            "regarding": _as_object(regarding),
-        }
+        """Write it as a new one, or find that it is told."""
+        for _ in range(_MOST_NAMES):
+            try:
+                await self._session.request("POST", _path(known.namespace), body=self._event(known))
+            except ApiError as error:
+                if not error.conflict:
+                    raise
+                # A random name is ours alone: an earlier try, whose answer was lost, has written it.
+                if known.telling != "each" and not await self._is_told(known):
+                    continue
+            break
+        known.written = max(known.written, 1)
+
+    async def _is_told(self, known: _Known) -> bool:
+        """Whether the Event that has this name tells these news: then we go on with it. Else there is another name."""
+        # A patch of nothing is answered with the object, and needs no right to read.
         try:
-            await self._session.request("POST", _path(known.namespace), body=msgspec.json.encode(event))
+            raw = await self._session.request(
+                "PATCH",
+                f"{_path(known.namespace)}/{segment(known.name)}",
+                body=b"{}",
+                content_type=MERGE_PATCH,
+                idempotent=True,
+            )
+            there = msgspec.json.decode(raw, type=_There)
         except ApiError as error:
-            # The random name is ours alone: an earlier try, whose answer was lost, has written it.
-            if not error.conflict:
+            if not error.not_found:
                 raise
-        known.written = 1
+            return False  # it has just expired: the name is free
+        except msgspec.MsgspecError:
+            known.rename()
+            return False
+        series = there.series or _Series()
+        is_ours = there.reporting_instance == self._instance and there.event_time == _micro_time(
+            known.first_ns
+        )
+        if known.telling == "come" and not is_ours:
+            last = series.last or there.event_time or ""
+            if abs(self._clock.time_ns() / 1e9 - _epoch_s(last)) >= JUST_TOLD_S:
+                known.rename()
+                return False
+        known.written = series.count
+        known.count += series.count - 1
+        return True
+
+    def _event(self, known: _Known) -> bytes:
+        regarding, kind, reason, action, _ = known.news
+        return msgspec.json.encode(
+            {
+                "apiVersion": "events.k8s.io/v1",
+                "kind": "Event",
+                "metadata": {"name": known.name, "namespace": known.namespace},
+                "eventTime": _micro_time(known.first_ns),
+                "reportingController": self._controller,
+                "reportingInstance": self._instance,
+                "type": kind,
+                "reason": reason,
+                "action": action,
+                "note": known.note,
+                "regarding": _as_object(regarding),
+            }
+        )
 
     async def _count(self, known: _Known, count: int) -> None:
         series = {"count": count, "lastObservedTime": _micro_time(known.last_ns)}
@@ -248,6 +335,40 @@ class EventRecorder:
             del self._waiting[known.news]
         if not self._waiting:
             self._woken.clear()
+
+
+def _goes_on(before: _Known, telling: type_of_telling, now_s: float) -> bool:
+    """Whether these news are counted on the Event of before."""
+    if telling == "standing":
+        return True
+    return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.comings >= COMINGS)
+
+
+def _name(news: type_of_news, telling: type_of_telling, number: int) -> str:
+    """The Event's name: of what lasts the same from whoever tells it, and as often as the process starts."""
+    regarding, _, reason, _, cause = news
+    if telling == "each":
+        ending = os.urandom(8).hex()
+    else:
+        said = (
+            regarding.kind,
+            regarding.namespace,
+            regarding.name,
+            regarding.uid,
+            reason,
+            cause,
+            str(number),
+        )
+        ending = hashlib.sha256("\0".join(said).encode(errors="backslashreplace")).hexdigest()[:16]
+    return f"{regarding.name[: _NAME_LIMIT - 17]}.{ending}"
+
+
+def _epoch_s(moment: str) -> float:
+    """Seconds since 1970; 0 for what is no time."""
+    try:
+        return datetime.fromisoformat(moment).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _as_object(reference: ObjectReference) -> dict[str, str]:

@@ -131,24 +131,31 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Follow until cancelled; raises only what the handler raises."""
-        while True:
-            tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._again.wait())]
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if tasks[0].done():
-                    await tasks[0]
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            self._again.clear()
+        try:
+            while True:
+                await self._until_asked_anew()
+                self._to_tell += self._waiting
+                self._waiting = []
+        finally:
             self._to_tell += self._waiting
-            self._waiting = []
+            self._tell_read()
+
+    async def _until_asked_anew(self) -> None:
+        tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._again.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                await tasks[0]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._again.clear()
 
     async def read_anew(self) -> None:
         """Return once a list that was begun after the call is complete: from it on all is known that was true then.
 
-        It ends whatever is under way. While the server does not answer it takes as long as that.
+        It ends whatever is under way. While the server does not answer it takes as long as that, or until nobody follows any more.
         """
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(told)
@@ -231,13 +238,16 @@ class Informer(Generic[T]):
             for name, found in fresh.items():
                 self._put(name, self._held.get(name), found)
         self._lists += 1
+        self._tell_read()
+        if not self.synced.is_set():
+            self._handler.synced()
+            self.synced.set()
+
+    def _tell_read(self) -> None:
         for told in self._to_tell:
             if not told.done():
                 told.set_result(None)
         self._to_tell.clear()
-        if not self.synced.is_set():
-            self._handler.synced()
-            self.synced.set()
 
     def _read(self, name: str, head: Head, raw: msgspec.Raw, held: _Held | None) -> _Held | None:
         try:

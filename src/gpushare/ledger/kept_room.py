@@ -6,9 +6,12 @@ It is counted on the GPUs themselves, beside what pods hold; here is for whom.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from msgspec import structs
+
 from gpushare.ledger.occupancy import NodeBook
 from gpushare.ledger.preemption import Plan
 from gpushare.model.allocation import GpuShare, allocate_over
+from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
 
 type_of_lifted = dict[str, tuple[str, tuple[GpuShare, ...]]]
@@ -48,10 +51,15 @@ class KeptRoom:
             self._count(*kept, -1)
             self._told(uid)
 
-    def unkeep_all(self, node: str) -> None:
-        """Keep nothing more on ``node``, for nobody."""
-        for uid in [uid for uid, kept in self._kept.items() if kept[0] == node]:
-            self.unkeep(uid)
+    def unkeep_changed(self, node: str, before: NodeDevices | None, after: NodeDevices | None) -> None:
+        """Keep nothing more on GPUs of ``node`` that are gone or others than before, nor where it may have come to have more room."""
+        same: set[str] = set()
+        if before is not None and after is not None and not _may_have_more(before, after):
+            same = {device.uuid for device in after.devices if device in before.devices}
+        on_node = [(uid, shares) for uid, (name, shares) in self._kept.items() if name == node]
+        for uid, shares in on_node:
+            if any(share.uuid not in same for share in shares):
+                self.unkeep(uid)
 
     def lift(self, uids: Iterable[str]) -> type_of_lifted:
         """Keep nothing for these pods; gives what ``keep_again`` takes."""
@@ -93,3 +101,18 @@ class KeptRoom:
             gpu.kept_core += step * share.core_percent
             gpu.kept_pods += step
             self._changed(book, share.uuid)
+
+
+def _may_have_more(before: NodeDevices, after: NodeDevices) -> bool:
+    """Whether somebody might end there in vain now, or whether the node is used for something else."""
+    alike = structs.replace(after, devices=before.devices, placement=before.placement, near=before.near)
+    if alike != before:
+        return True
+    known = {device.uuid: device for device in before.devices}
+    return any(
+        (old := known.get(new.uuid)) is None
+        or new.in_service > old.in_service
+        or new.total_mib > old.total_mib
+        or new.foreign_mib < old.foreign_mib
+        for new in after.devices
+    )

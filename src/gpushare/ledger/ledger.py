@@ -72,7 +72,7 @@ class Ledger:
         book = self._book(node.name)
         if book.devices == node:
             return
-        self._kept.unkeep_all(node.name)
+        self._kept.unkeep_changed(node.name, book.devices, node)
         moving = [] if same_gpus(book.devices, node) else self._lift(book)
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
@@ -99,7 +99,7 @@ class Ledger:
         book = self._nodes.get(name)
         if book is None or book.devices is None:
             return
-        self._kept.unkeep_all(name)
+        self._kept.unkeep_changed(name, book.devices, None)
         moving = self._lift(book)
         self._columns.give_back(self._column_of.pop(name))
         self._found = None

@@ -271,16 +271,26 @@ def node_devices(
     )
 
 
+def label_problems(node: Node) -> tuple[str, ...]:
+    """What is wrong with the node's labels of ours, and with the annotation that people set, one by one."""
+    return _Labels.of(node, Placement.BINPACK).problems
+
+
 class _Labels(msgspec.Struct, frozen=True):
-    """A node's labels of ours, and the annotation that people set; what cannot be understood counts as absent and is the
-    ``problem``."""
+    """A node's labels of ours, and the annotation that people set; what cannot be understood counts as absent and is among
+    the ``problems``."""
 
     mode: NodeMode
     placement: Placement
     max_pods: int | None
     max_node_pods: int | None
     cordoned: frozenset[str]
-    problem: str
+    problems: tuple[str, ...]
+
+    @property
+    def problem(self) -> str:
+        """All of them as one text."""
+        return "; ".join(self.problems)
 
     @classmethod
     def of(cls, node: Node, unlabelled: Placement) -> "_Labels":
@@ -313,7 +323,7 @@ class _Labels(msgspec.Struct, frozen=True):
             problems.append(
                 f"annotation {names.ANN_CORDONED} names no GPU with {wrong[0][:80]!r}: write indices or UUIDs, with commas"
             )
-        return cls(mode, placement, max_pods, max_node_pods, cordoned, "; ".join(problems))
+        return cls(mode, placement, max_pods, max_node_pods, cordoned, tuple(problems))
 
 
 def _with_cordon(device: Device, cordoned: frozenset[str]) -> Device:

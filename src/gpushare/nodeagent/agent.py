@@ -22,6 +22,7 @@ from gpushare.model.errors import InvalidQuantity, MalformedDevices
 from gpushare.model.objects import Pod
 from gpushare.model.quantity import parse_amount
 from gpushare.nodeagent.allocator import Allocator
+from gpushare.nodeagent.before import Before
 from gpushare.nodeagent.bound_pods import BoundPod, decode_bound_pod
 from gpushare.nodeagent.cdi.access import GpuAccess
 from gpushare.nodeagent.cdi.folders import CdiFolders
@@ -45,7 +46,7 @@ from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.pod_resources import KubeletPodResources, Listing
 from gpushare.nodeagent.pods_on_node import PodsOnNode
 from gpushare.nodeagent.probes import Probes
-from gpushare.nodeagent.readiness import condition_of
+from gpushare.nodeagent.readiness import condition_of, mislabelled
 from gpushare.nodeagent.reconcile import Reconciler
 from gpushare.nodeagent.registration import ResourceServer
 from gpushare.nodeagent.settings import SOCKETS, Settings
@@ -57,7 +58,6 @@ from gpushare.nodeagent.whole_gpus import WholeGpus
 logger = logging.getLogger(__name__)
 
 CONTROLLER: Final = "gpushare.dev/node-agent"
-REASON_UNKNOWN_MODE: Final = "UnknownGPUMode"
 
 _FLUSH_S: Final = 1.0
 _WRITE_S: Final = 5.0
@@ -78,6 +78,8 @@ class Agent:
         self._mode = NodeMode.DEFAULT
         self._node: ReportingNode | None = None
         self._inventory: Inventory | None = None
+        self._before = Before()
+        self._mislabelled = ""
         self._news = NodeNews(settings.node, self._events, self.metrics, acts=lambda: self._succession.newest)
         self._started = False
         self._looked = asyncio.Event()
@@ -238,6 +240,8 @@ class Agent:
             if there and await rights_are_gone(self._list_pods, self._clock):
                 await self._access.remove()
                 await self._isolation.clear()
+            else:
+                await self._status.end()
             return False
         return await handed_over(self._succession, list(self._servers.values()), self._clock)
 
@@ -277,21 +281,22 @@ class Agent:
 
     def on_node(self, node: ReportingNode | None) -> None:
         """The watch shows the node so; ``None``: there is none."""
-        self._node = node
+        first, self._node = self._node is None, node
         self._status.seen(node)
         if node is None:
             logger.error("there is no node %s; waiting for it", self._settings.node)
             return
+        if first:
+            self._before = Before.of(node)
+            self._news.stood(self._before.reasons, self._before.out)
+            if self._inventory is not None:
+                self._on_inventory(self._inventory)
+        mode, problem = NodeMode.DEFAULT, ""
         try:
             mode = mode_of(node)
-            self._news.forget(REASON_UNKNOWN_MODE)
         except MalformedDevices as error:
-            mode = NodeMode.DEFAULT
-            self._news.tell(
-                REASON_UNKNOWN_MODE,
-                f"{error.problem}; until then the node shares no GPU",
-                once=REASON_UNKNOWN_MODE,
-            )
+            problem = error.problem
+        self._mislabelled = self._news.mode(problem)
         if mode is not self._mode:
             logger.info("mode of node %s: %s → %s", node.metadata.name, self._mode.value, mode.value)
             self._mode = mode
@@ -304,25 +309,15 @@ class Agent:
         """How containers get their GPU, or what is wrong with it, is otherwise than before."""
         choice = self._access.choice
         if choice is not None:
-            if self._news.is_new("way", (choice.way, choice.why)):
-                logger.info(
-                    "containers get their GPU by %s: %s",
-                    "CDI" if choice.way == "cdi" else "NVIDIA's runtime",
-                    choice.why,
-                )
-            for way in ("nvidia", "cdi"):
-                self.metrics.runtime.set(
-                    way, self._settings.container_runtime.value, value=float(way == choice.way)
-                )
+            self._news.way(choice.way, choice.why, self._settings.container_runtime.value)
         self._converge()
 
     def _on_inventory(self, inventory: Inventory) -> None:
-        before = {device.uuid: device for device in self._inventory.devices} if self._inventory else {}
-        self._inventory = inventory
+        before, self._inventory = self._inventory, self._before.complete(inventory)
         self._looked.set()
-        self._access.take_gpus(inventory.devices, dict(inventory.minors))
-        for device in inventory.devices:
-            self._news.health(device, before.get(device.uuid), self._settings.xid_quiet_s)
+        self._access.take_gpus(self._inventory.devices, dict(inventory.minors))
+        if self._node is not None:  # else it is not known yet what was told before
+            self._news.gpus(self._inventory, before, self._settings.xid_quiet_s)
         self._converge()
 
     def _on_succession(self, unsettled: bool) -> None:  # noqa: FBT001 - a callback's only argument
@@ -438,7 +433,9 @@ class Agent:
                 devices_annotation(node.mode, node.unit, node.devices, node.near) if described else None,
                 str(len(node.devices)) if shares else None,
                 self._isolation.active if described and wanted else None,
-                condition_of(node, inventory, active=self._isolation.active, **wrong) if wanted else None,
+                condition_of(node, inventory, active=self._isolation.active, **wrong)
+                if wanted
+                else mislabelled(self._mislabelled),
             )
         )
 

@@ -19,7 +19,7 @@ from gpushare.model.nearness import UNKNOWN, matrix, type_of_near
 from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 from gpushare.nodeagent.health import HealthBook
 from gpushare.nodeagent.nearness import pair_of
-from gpushare.nodeagent.nvml import NOT_FOUND, FoundGpu, Nvml
+from gpushare.nodeagent.nvml import IN_MIG_MODE, NOT_FOUND, FoundGpu, Nvml, Unreadable
 from gpushare.nodeagent.settings import Pace
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,13 @@ class Inventory:
     """UUID and the number in the device node's name, of each GPU whose driver tells it."""
     near: type_of_near = ()
     """How near each two of ``devices`` are to each other."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """Those of ``left_out`` that NVML counts and that never answered."""
+
+    @property
+    def is_gpus_own(self) -> bool:
+        """Whether what is wrong is told of each of ``devices``, and is not the driver's."""
+        return self.trouble is None or (self.trouble.reason == "NoGPU" and bool(self.devices))
 
 
 class GpuWatch:
@@ -82,6 +89,7 @@ class GpuWatch:
         self._known: dict[str, FoundGpu] = {}
         self._near: dict[tuple[str, str], int] = {}
         self._left_out: tuple[str, ...] = ()
+        self._unreadable: tuple[Unreadable, ...] = ()
         self._missing: dict[str, str] = {}
         self._told: Inventory | None = None
         self._stop = threading.Event()
@@ -153,19 +161,26 @@ class GpuWatch:
             for gpu in listed.gpus
             if gpu.mig
         )
-        self._left_out = mig + listed.unreadable
         whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
+        gone = {gpu.index: uuid for uuid, gpu in self._known.items() if uuid not in whole}
         self._missing = dict.fromkeys(self._known.keys() - whole.keys(), NOT_FOUND)
+        self._missing |= {gone[one.index]: one.why for one in listed.unreadable if one.index in gone}
+        self._missing |= {
+            gpu.uuid: IN_MIG_MODE for gpu in listed.gpus if gpu.mig and gpu.uuid in self._missing
+        }
+        self._unreadable = tuple(one for one in listed.unreadable if one.index not in gone)
+        self._left_out = mig + tuple(map(str, self._unreadable))
         self._known |= whole
         # A GPU that does not answer stays where it was.
         self._near |= listed.near
         if whole:
             return None
         self._nvml.close()
-        if self._left_out:
+        there = mig + tuple(map(str, listed.unreadable))
+        if there:
             # It has GPUs: to take the label away would hide what is wrong with them.
-            dead = "; nvidia-smi and dmesg on the node say more" if listed.unreadable else ""
-            return Trouble("NoGPU", f"no GPU of the node can be shared: {'; '.join(self._left_out)}{dead}")
+            more = "; nvidia-smi and dmesg on the node say more" if listed.unreadable else ""
+            return Trouble("NoGPU", f"no GPU of the node can be shared: {'; '.join(there)}{more}")
         return Trouble(
             "NoGPU",
             "the NVIDIA driver runs but finds no GPU. Remove the label from nodes without a GPU, or check the hardware",
@@ -203,7 +218,8 @@ class GpuWatch:
             elif self._between is not None:
                 self._between(self._nvml)
             self._tell(None)
-            if (self._missing or self._health.failing) and now_s - opened_s >= self._pace.reopen_s:
+            wanting = bool(self._missing or self._unreadable) or self._health.failing
+            if wanting and now_s - opened_s >= self._pace.reopen_s:
                 return
             wait_s = min(self._pace.wait_s, max(0.0, probe_at_s - self._clock.monotonic()))
             events = self._nvml.wait_xids(wait_s)
@@ -230,6 +246,7 @@ class GpuWatch:
             self._left_out,
             tuple((uuid, minor) for uuid, minor in minors if minor >= 0),
             matrix(len(uuids), lambda a, b: self._near.get(pair_of(uuids[a], uuids[b]), UNKNOWN)),
+            self._unreadable,
         )
         if inventory != self._told:
             self._told = inventory

@@ -9,7 +9,7 @@ what the watch shows, and written again whenever they differ.
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,12 +21,14 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
 from gpushare.model import names
 from gpushare.nodeagent.nodes import ReportingNode
-from gpushare.nodeagent.readiness import Condition
+from gpushare.nodeagent.readiness import Condition, stopped
 
 logger = logging.getLogger(__name__)
 
 #: How long a write is given to show up in the watch before it is made again, in seconds.
 SHOW_UP_S: Final = 10.0
+#: How long the last write may take, in seconds.
+END_S: Final = 1.0
 _YES: Final = "true"
 
 
@@ -55,6 +57,7 @@ class NodeStatus:
         self._wanted: Advertised | None = None
         self._seen: Advertised | None = None
         self._labelled = False
+        self._ended = False
         self._woken = asyncio.Event()
 
     @property
@@ -64,9 +67,20 @@ class NodeStatus:
 
     def want(self, wanted: Advertised | None) -> None:
         """Say this from now on; ``None``: leave it to another agent."""
-        if wanted != self._wanted:
+        if wanted != self._wanted and not self._ended:
             self._wanted = wanted
             self._woken.set()
+
+    async def end(self) -> None:
+        """Say that the node's agent has ended, where no other says anything; tried once, within ``END_S``."""
+        wanted, self._wanted, self._ended = self._wanted, None, True
+        if wanted is None or wanted.condition is None or self._seen is None:
+            return
+        try:
+            async with asyncio.timeout(END_S):
+                await self._write_condition(replace(wanted, condition=stopped(wanted.condition)), self._seen)
+        except (KubeError, TimeoutError) as error:
+            logger.warning("node %s does not say that its agent has ended: %s", self._name, error)
 
     def seen(self, node: ReportingNode | None) -> None:
         """The watch shows the node so; ``None``: there is no such node."""

@@ -28,6 +28,7 @@ _SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
 _MOST_EVENTS: Final = 64
 #: Why a GPU that was found before is not healthy.
 NOT_FOUND: Final = "NVML does not find it any more"
+IN_MIG_MODE: Final = "it is in MIG mode now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,22 @@ class FoundGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A GPU that NVML counts and does not answer for."""
+
+    index: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} cannot be read ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
 class Enumeration:
-    """All that NVML found: the GPUs, one text for each that could not be read, and how near two are to each other."""
+    """All that NVML found: the GPUs, those that could not be read, and how near two are to each other."""
 
     gpus: tuple[FoundGpu, ...]
-    unreadable: tuple[str, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
     near: type_of_pairs = field(default_factory=dict)
 
 
@@ -139,7 +151,8 @@ class DriverNvml:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise _failed("NVML", error) from None
-        found, unreadable = [], []
+        found: list[FoundGpu] = []
+        unreadable: list[Unreadable] = []
         self._handles.clear()
         self._uuids.clear()
         for index in range(count):
@@ -147,7 +160,7 @@ class DriverNvml:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 gpu = self._read(index, handle)
             except pynvml.NVMLError as error:
-                unreadable.append(f"GPU {index} cannot be read ({_text(error)})")
+                unreadable.append(Unreadable(index, _text(error)))
                 continue
             self._handles[gpu.uuid] = handle
             self._uuids[_address(handle)] = gpu.uuid

@@ -2,21 +2,19 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import Final
 
 import msgspec
 
 from gpushare.kube.events import Recorder
 from gpushare.logs import about
 from gpushare.model.errors import MalformedAllocation
+from gpushare.model.faults import REASON_MALFORMED_ALLOCATION
 from gpushare.model.objects import Pod
 from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
 from gpushare.nodeagent.claims import ClaimBook, amount_of
 from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
-
-REASON_MALFORMED: Final = "MalformedGPUAllocation"
 
 
 class PodsOnNode:
@@ -109,9 +107,12 @@ class PodsOnNode:
                 self._events.record(
                     pod.reference,
                     kind="Warning",
-                    reason=REASON_MALFORMED,
+                    reason=REASON_MALFORMED_ALLOCATION,
                     action="Reading",
                     note=f"{error.problem}; its containers get no GPU until the annotations are right",
+                    # The scheduler reads it too: one of us tells.
+                    cause=error.problem,
+                    telling="standing",
                 )
         if claim is None:
             self._book.remove(pod.uid)

@@ -5,18 +5,20 @@ from typing import Final
 import msgspec
 
 from gpushare.model.device import NodeDevices
+from gpushare.model.faults import REASON_UNKNOWN_MODE
 from gpushare.nodeagent.discovery import Inventory
 from gpushare.nodeagent.news import REASON_NO_CDI, REASON_NO_ISOLATION, REASON_UNHEALTHY
 
 REASON_SHARING: Final = "Sharing"
 REASON_PARTLY: Final = "SomeGPUsOutOfService"
 REASON_NOT_HELD: Final = "NotIsolated"
+REASON_STOPPED: Final = "AgentStopped"
 #: As long as the API server takes any text of a condition, and longer than anyone reads.
 _MOST_CHARACTERS: Final = 2048
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """What a condition says; ``status`` is True or False."""
+    """What a condition says; ``status`` is True, False or Unknown."""
 
     status: str = ""
     reason: str = ""
@@ -30,7 +32,8 @@ def condition_of(
     well = [device for device in node.devices if device.healthy]
     mode = f"mode {node.mode.value}, unit {node.unit.setting}, {len(well)} of {len(node.devices)} GPUs in service"
     faults = "".join(f"; GPU {one.index}: {one.reason}" for one in node.devices if not one.healthy)
-    if inventory.trouble is not None:
+    # Where no GPU is found any more of those that were there, it is they that are out of service.
+    if inventory.trouble is not None and not inventory.is_gpus_own:
         return _condition("False", inventory.trouble.reason, f"{mode}: {inventory.trouble.note}")
     if access:
         return _condition("False", REASON_NO_CDI, f"{mode}: {access}")
@@ -42,6 +45,20 @@ def condition_of(
     if faults:
         return _condition("True", REASON_PARTLY, whole)
     return _condition("True", REASON_NOT_HELD if fallen else REASON_SHARING, whole)
+
+
+def mislabelled(note: str) -> Condition | None:
+    """Of a node whose mode is unknown; ``note`` is the event's, empty where it is known: then nothing is said."""
+    return _condition("False", REASON_UNKNOWN_MODE, note) if note else None
+
+
+def stopped(condition: Condition) -> Condition:
+    """What is left of ``condition`` when the agent ends and no other follows: a node that is not ready stays so."""
+    if condition.status != "True":
+        return condition
+    # What is told of isolation stays known to the agent that comes.
+    reason = REASON_NOT_HELD if condition.reason == REASON_NOT_HELD else REASON_STOPPED
+    return _condition("Unknown", reason, f"the node agent has ended; before that: {condition.message}")
 
 
 def _condition(status: str, reason: str, message: str) -> Condition:

@@ -469,4 +469,11 @@ class Defragmenter:
     def _tell(
         self, record: PodRecord, reason: str, note: str, *, kind: Literal["Normal", "Warning"] = "Normal"
     ) -> None:
-        self._events.record(record.reference(), kind=kind, reason=reason, action="Defragmenting", note=note)
+        self._events.record(
+            record.reference(),
+            kind=kind,
+            reason=reason,
+            action="Defragmenting",
+            note=note,
+            telling="standing" if reason == REASON_REFUSED else "each",
+        )

@@ -101,6 +101,7 @@ class Policies:
         if namespace not in self.census.namespaces:
             self.unread.discard(namespace)
             self.strays.add(namespace)
+        self._renew_promises(namespace)
         self.refresh(namespace)
         logger.info("ResourcePolicy %s is gone", key)
 
@@ -278,11 +279,23 @@ class Policies:
         self.promises[pod.uid] = Promise(book, pod, self._clock.monotonic() + PROMISED_S)
 
     def _renew_promises(self, namespace: str) -> None:
-        """A policy has a new book, to which what is being bound was carried over: there the promises end, too."""
-        for promise in self.promises.values():
-            if promise.pod.namespace == namespace:
-                book = self.census.book_for(namespace, promise.pod.labels)
-                promise.book = promise.book if book is None else book
+        """Other policies decide: what is being bound counts in the book that it is in now, and the promise ends there.
+
+        The census has carried over what it knows of; the watch of these pods may not have told of one that is being bound already.
+        """
+        for uid, promise in self.promises.items():
+            if promise.pod.namespace != namespace:
+                continue
+            book = self.census.book_for(namespace, promise.pod.labels)
+            if book is None or book is promise.book:
+                continue
+            booking = promise.book.booked.get(uid)
+            promise.book.unbook(uid)
+            promise.book = book
+            if booking is not None and booking.node and uid not in book.booked and uid not in book.counted:
+                unit = book.unit_for(promise.pod, booking.node)
+                if unit is not None:
+                    book.book(promise.pod, unit, booking.node)
 
     def prolong(self, uid: str) -> None:
         """What became of the pod is not known yet."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +27,7 @@ from gpushare.model.resource_policy import (
     type_of_labels,
 )
 from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.takeover import read_or_go_on
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +131,7 @@ class PolicyWatches:
         self._clock = clock
         self._changed = asyncio.Event()
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._informers: dict[str, Informer[Any]] = {}
         self._read: set[str] = set()
         self._left: set[str] = set()
 
@@ -168,6 +170,10 @@ class PolicyWatches:
                 self._policies.refresh(namespace)
         self._changed.set()
 
+    async def read_anew(self) -> None:
+        """Return once all that is followed was listed anew, or cannot be."""
+        await read_or_go_on("ResourcePolicies", *self._informers.values())
+
     # --- following --------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -201,7 +207,8 @@ class PolicyWatches:
         """Follow policies, and what they need, until the kind is gone."""
         self._read.clear()
         policies = Informer(self._session, PATH, decode_keyed_policy, self)
-        self._running = {_POLICIES: asyncio.create_task(policies.run())}
+        self._running, self._informers = {}, {}
+        self._start(_POLICIES, policies)
         gone = asyncio.create_task(self._until_gone())
         async with AsyncExitStack() as stack:
             session: Session | None = None
@@ -219,6 +226,7 @@ class PolicyWatches:
                         self.ready.set()
                     await self._until_changed(gone)
             finally:
+                self._informers.clear()
                 await _end(gone, *self._running.values())
 
     async def _until_changed(self, gone: asyncio.Task[None]) -> None:
@@ -238,6 +246,7 @@ class PolicyWatches:
         for name in [
             one for one in self._running if one in self._left or (one[:1] != "*" and one not in wanted)
         ]:
+            del self._informers[name]
             self._running.pop(name).cancel()
             self._read.discard(name)
         self._left.clear()
@@ -248,12 +257,15 @@ class PolicyWatches:
                 decode_labels,
                 _Nodes(self._policies, partial(self._note_read, _NODES)),
             )
-            self._running[_NODES] = asyncio.create_task(nodes.run())
+            self._start(_NODES, nodes)
         for namespace in wanted - self._running.keys():
             path = f"/api/v1/namespaces/{segment(namespace)}/pods"
             pods = _Pods(self._policies, partial(self._note_read, namespace))
-            informer = Informer(session, path, decode_policy_pod, pods)
-            self._running[namespace] = asyncio.create_task(informer.run())
+            self._start(namespace, Informer(session, path, decode_policy_pod, pods))
+
+    def _start(self, name: str, informer: Informer[Any]) -> None:
+        self._informers[name] = informer
+        self._running[name] = asyncio.create_task(informer.run())
 
     async def _until_gone(self) -> None:
         """Wait until the API server knows the kind no more."""

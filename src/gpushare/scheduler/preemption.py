@@ -162,6 +162,7 @@ class Preemptor:
                 reason=REASON_NO_BUDGET,
                 action="Preempting",
                 note=_GUARDED,
+                telling="standing",
             )
             names = sorted(one.pod for uid in guarded if (one := self._view.bound.get(uid)) is not None)
             self._tell_vain(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")

@@ -221,7 +221,7 @@ async def serve(access: Access, settings: Settings) -> None:
         )
         pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
-        takeover = Takeover(tuple(watches.values()), leading)
+        takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
         _export(metrics, view, reservations, watches)
         observing.export(watches, news)
 

@@ -18,6 +18,7 @@ from gpushare.model import names
 from gpushare.model.amounts import type_of_amounts, written
 from gpushare.model.quota_tree import QuotaTreeRecord, decode_quota_tree
 from gpushare.scheduler.quotas import Quotas
+from gpushare.scheduler.takeover import read_or_go_on
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +129,10 @@ class QuotaWatch:
     def synced(self) -> bool:
         """Whether it is known which trees there are."""
         return self._informer.synced.is_set()
+
+    async def read_anew(self) -> None:
+        """Return once the trees were listed anew, or cannot be."""
+        await read_or_go_on("elastic quotas", self._informer)
 
     async def run(self) -> None:
         """Follow and report for ever."""

@@ -109,7 +109,9 @@ class Quotas:
         if chosen is not None and record is not chosen:
             note = f"not in force: tree {chosen.name} is older, and there is one tree; remove one of the two"
             reason = REASON_NOT_IN_FORCE
-        if self._told.get(record.uid, "") == note:
+        before = self._told.get(record.uid)
+        if (before or "") == note:
+            self._told.setdefault(record.uid, note)
             return
         self._told[record.uid] = note
         if not note:
@@ -118,7 +120,14 @@ class Quotas:
         subject = ObjectReference(
             names.QUOTA_KIND, record.name, names.QUOTA_NAMESPACE, record.uid, names.QUOTA_GROUP
         )
-        self._events.record(subject, kind="Warning", reason=reason, action="Counting", note=note[:1000])
+        self._events.record(
+            subject,
+            kind="Warning",
+            reason=reason,
+            action="Counting",
+            note=note[:1000],
+            telling="standing" if before is None else "come",
+        )
 
     def _count_by(self, in_force: tuple[str, str, QuotaTree] | None) -> None:
         before, self._in_force = self._in_force, in_force

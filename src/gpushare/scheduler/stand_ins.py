@@ -378,4 +378,11 @@ class StandIns:
             self._tell(record, REASON_NONE, note, kind="Warning")
 
     def _tell(self, record: PodRecord, reason: str, note: str, *, kind: Literal["Normal", "Warning"]) -> None:
-        self._events.record(record.reference(), kind=kind, reason=reason, action="Autoscaling", note=note)
+        self._events.record(
+            record.reference(),
+            kind=kind,
+            reason=reason,
+            action="Autoscaling",
+            note=note,
+            telling="standing" if reason == REASON_NONE else "each",
+        )

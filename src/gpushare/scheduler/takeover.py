@@ -1,4 +1,4 @@
-"""Before a replica that begins to lead answers its first question, it reads pods and nodes anew.
+"""Before a replica that begins to lead answers its first question, it reads pods and nodes anew, and what policies and quotas say.
 
 What its watches have told it may be late, by milliseconds as a rule, by minutes where one hangs; what the API server says
 in a list is true. The kube-scheduler beside us asks as soon as it leads, so its first question begins the reading, and waits
@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 #: Seconds that the first questions wait; less than kube-scheduler does.
 PATIENCE_S: Final = 8.0
 _RETRY_S: Final = 0.5
+#: Seconds that a list may take without which questions are answered all the same: it may not be ours to read any more.
+_MOST_S: Final = 30.0
 
 
 class Read(Protocol):
@@ -25,6 +27,18 @@ class Read(Protocol):
 
     async def read_anew(self) -> None:
         """Return once a list that was begun after the call is complete."""
+
+
+async def read_or_go_on(what: str, *watches: Read) -> None:
+    """Return once ``watches`` were read anew; what cannot be read within half a minute stays as it is known."""
+    reads = [asyncio.create_task(one.read_anew()) for one in watches]
+    try:
+        late = (await asyncio.wait(reads, timeout=_MOST_S))[1] if reads else set()
+    finally:
+        for one in reads:
+            one.cancel()
+    if late:
+        logger.warning("%s are not read anew: what is known of them may be late", what)
 
 
 class Takeover:

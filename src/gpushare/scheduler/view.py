@@ -19,8 +19,14 @@ from gpushare.ledger.preemption import Rank, type_of_rank
 from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.ledger.quota_claim import Claim
 from gpushare.model.allocation import Allocation
-from gpushare.model.device import NodeDevices, NodeMode, Placement, node_devices
+from gpushare.model.device import NodeDevices, NodeMode, Placement, label_problems, node_devices
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
+from gpushare.model.faults import (
+    REASON_MALFORMED_ALLOCATION,
+    REASON_UNKNOWN_MODE,
+    is_of_mode,
+    unknown_mode_note,
+)
 from gpushare.model.objects import Node, node_reference
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request, milli_of
@@ -34,7 +40,6 @@ from gpushare.scheduler.records import PodRecord
 logger = logging.getLogger(__name__)
 
 REASON_INVALID_REQUEST: Final = "InvalidGPURequest"
-REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
 REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
 #: Pods that are looked at one by one to know on which nodes a quota may take something back: some ten milliseconds.
 _MOST_REACHED: Final = 8192
@@ -50,6 +55,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     problem: str
     cpu_milli: int | None = None
     offered: Sums | None = None
+    problems: tuple[str, ...] = ()
+    """What ``problem`` is made of, one by one."""
 
 
 class _Foreign(NamedTuple):
@@ -84,12 +91,13 @@ class NodeReader:
             )
         except MalformedDevices as error:
             bare = NodeDevices(name, NodeMode.DEFAULT, self._unit, (), refusal=error.problem)
-            return NodeRecord(bare, error.problem)
+            return NodeRecord(bare, error.problem, problems=(error.problem,))
         offered = offered_by(node)
         if devices is None:
             devices = NodeDevices(name, NodeMode.DEFAULT, self._unit, ())
         cpu = (node.status.allocatable or {}).get("cpu") if self._by_fragments else None
-        return NodeRecord(devices, devices.problem, None if cpu is None else milli_of(cpu), offered)
+        problems = label_problems(node) if devices.problem else ()
+        return NodeRecord(devices, devices.problem, None if cpu is None else milli_of(cpu), offered, problems)
 
 
 class ClusterView:
@@ -114,6 +122,7 @@ class ClusterView:
         self.gangs.refusal, self.gangs.passed = self.quotas.refusal, self.quotas.passed
         self._events = events
         self._on_confirmed = on_confirmed
+        self._problems: dict[str, tuple[str, ...]] = {}
         self._foreign: dict[str, dict[str, _Foreign]] = {}
         self._processors = Processors(ledger.set_free_cpu)
 
@@ -238,7 +247,9 @@ class ClusterView:
             return
         self.malformed[subject] = problem
         logger.warning("pod %s cannot be %s: %s", record.pod, "counted" if record.node else "placed", problem)
-        self._events.record(record.reference(), kind="Warning", reason=reason, action=action, note=problem)
+        self._events.record(
+            record.reference(), kind="Warning", reason=reason, action=action, note=problem, telling="standing"
+        )
 
     def lesser(
         self, priority: int, guarded: Collection[str] = (), claim: Claim | None = None
@@ -287,17 +298,11 @@ class ClusterView:
         devices, problem = record.devices, record.problem
         subject = f"node {devices.name}"
         if not problem:
-            self.malformed.pop(subject, None)
+            self._forget_problems(devices.name)
         elif self.malformed.get(subject) != problem:
             self.malformed[subject] = problem
             logger.warning("node %s cannot be used: %s", devices.name, problem)
-            self._events.record(
-                node_reference(devices.name),
-                kind="Warning",
-                reason=REASON_MALFORMED_DEVICES,
-                action="Reading",
-                note=problem,
-            )
+            self._complain_of_node(record)
         if devices == self.ledger.node(devices.name):
             self._count_processors(record)
             if self.offers.set_node(devices.name, record.offered):
@@ -312,10 +317,33 @@ class ClusterView:
 
     def remove_node(self, name: str) -> None:
         """A node is gone. Its pods' holdings stay known until they are gone too."""
-        self.malformed.pop(f"node {name}", None)
+        self._forget_problems(name)
         self._processors.remove_node(name)
         self.offers.remove_node(name)
         self.ledger.remove_node(name)
+
+    def _complain_of_node(self, record: NodeRecord) -> None:
+        """What is wrong with it and was not told yet, an event each."""
+        name = record.devices.name
+        before, self._problems[name] = self._problems.get(name, ()), record.problems
+        for problem in record.problems:
+            if problem in before:
+                continue
+            of_mode = is_of_mode(problem)
+            self._events.record(
+                node_reference(name),
+                kind="Warning",
+                reason=REASON_UNKNOWN_MODE if of_mode else REASON_MALFORMED_DEVICES,
+                action="Reading",
+                note=unknown_mode_note(problem) if of_mode else problem,
+                # The node's agent sees it too, and so does every replica: one of us tells.
+                cause=problem,
+                telling="standing" if self.ledger.node(name) is None else "come",
+            )
+
+    def _forget_problems(self, name: str) -> None:
+        self.malformed.pop(f"node {name}", None)
+        self._problems.pop(name, None)
 
     def _count_processors(self, record: NodeRecord) -> None:
         if record.cpu_milli is not None:

@@ -256,6 +256,7 @@ class _Notes:
         action: str,
         note: str,
         cause: str = "",
+        telling: str = "each",
     ) -> None:
         """An event about ``regarding``."""
         if reason == REASON_NO_BUDGET:

@@ -79,6 +79,7 @@ class _Nobody:
         action: str,
         note: str,
         cause: str = "",
+        telling: str = "each",
     ) -> None:
         """Nothing."""
 

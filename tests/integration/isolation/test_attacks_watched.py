@@ -146,7 +146,15 @@ class Events:
         self.told: list[tuple[str, str, str]] = []
 
     def record(
-        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+        telling: str = "each",
     ) -> None:
         self.told.append((regarding.name, reason, note))
 

@@ -148,10 +148,18 @@ class ScriptedApi:
 
     async def _take_event(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        if request.method == "POST":
-            self.events.append(body)
-            self.changes.tell()
-        return web.json_response(body)
+        there = {event["metadata"]["name"]: event for event in self.events}
+        name = body["metadata"]["name"] if request.method == "POST" else request.path.rpartition("/")[2]
+        if request.method != "POST":
+            if name not in there:
+                return _status(404, "NotFound", f'events "{name}" not found')
+            there[name] |= body
+        elif name in there:
+            return _status(409, "AlreadyExists", f'events "{name}" already exists')
+        else:
+            self.events.append(there.setdefault(name, body))
+        self.changes.tell()
+        return web.json_response(there[name])
 
     async def _object(self, request: web.Request, kind: str, name: str) -> web.StreamResponse:
         item = self.objects.get((kind, name))

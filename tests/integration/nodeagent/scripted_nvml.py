@@ -9,7 +9,7 @@ from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 from gpushare.nodeagent.gpu_readings import GpuReading
 from gpushare.nodeagent.isolation.judging import GpuProcess
 from gpushare.nodeagent.memory_limits import NO_LIMIT
-from gpushare.nodeagent.nvml import Enumeration, FoundGpu, XidEvent
+from gpushare.nodeagent.nvml import Enumeration, FoundGpu, Unreadable, XidEvent
 
 
 def gpu(index: int, total_mib: int = 15360, **known: object) -> FoundGpu:
@@ -43,7 +43,7 @@ class ScriptedNvml:
     on_limits: Callable[[str], object] = lambda cgroup: None
     set_limits: list[tuple[str, str, int]] = field(default_factory=list)
     rounds_to: int = 1
-    unreadable: tuple[str, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
     opened: int = 0
     threads: set[int] = field(default_factory=set)
     _xids: "queue.Queue[XidEvent]" = field(default_factory=queue.Queue)

@@ -3,6 +3,7 @@
 from gpushare.model import names
 from gpushare.model.device import Device, described_devices
 from gpushare.model.objects import decode_node
+from gpushare.nodeagent.nvml import Unreadable
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
@@ -90,7 +91,7 @@ async def test_a_share_node_without_a_gpu_is_told_so(world: World) -> None:
 
 
 async def test_a_node_whose_only_gpu_is_lost_is_not_told_to_drop_its_label(world: World) -> None:
-    world.nvml.gpus, world.nvml.unreadable = [], ("GPU 0 cannot be read (GPU is lost)",)
+    world.nvml.gpus, world.nvml.unreadable = [], (Unreadable(0, "GPU is lost"),)
     await world.start(ready=False)
     await world.changes.until(lambda: world.api.told("NoGPU"))
     note = world.api.told("NoGPU")[0]["note"]

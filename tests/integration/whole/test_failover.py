@@ -19,7 +19,7 @@ from gpushare.kube.errors import ApiError
 from gpushare.model import names
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.real import RealControl
-from tests.integration.whole.seen import held_mib, node_of, record_of, waits_because
+from tests.integration.whole.seen import Json, held_mib, node_of, record_of, waits_because
 from tests.integration.whole.test_gangs import member
 from tests.integration.whole.test_killed_parts import never_above_capacity
 from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
@@ -31,6 +31,8 @@ GANG = 8
 STREAM, LET_THROUGH = 100, 40
 #: Pods of 3 units each that are all that there is.
 EVERYTHING, SOME = 40, 15
+#: Pods that a unit of a policy may hold, and those of them that the first leader puts there.
+MOST_ON_FOUR, LET_ON_FOUR = 10, 6
 #: 15 GiB on each of eight GPUs.
 NODES = (shared_node("four", "core-mem-4"), shared_node("more", "core-mem-4"))
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{names.SCHEDULER_NAME}"
@@ -278,6 +280,40 @@ async def test_the_next_leader_reads_what_its_watches_have_not_told_before_it_de
                 key: waits_because(pod) for key, pod in seen.pods.items.items() if not node_of(pod)
             },
         )
+
+
+async def test_the_next_leader_reads_what_pods_hold_of_a_policys_units_before_it_decides() -> None:
+    async with leaderless() as seen:
+        units = [{**_only("four"), "max": MOST_ON_FOUR}, _only("more")]
+        applied = await seen.apply(
+            {
+                "apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}",
+                "kind": "ResourcePolicy",
+                "metadata": {"name": "ordered", "namespace": "default"},
+                "spec": {"strategy": "prefer", "units": units},
+            }
+        )
+        assert applied.code == 0, applied.text
+        async with leading_and_waiting(seen) as (first, second):
+            second.way.hang_watches()
+            first.way.most = LET_ON_FOUR
+            wanted = 2 * MOST_ON_FOUR
+            await seen.create(*(gpu_pod(f"s-{number}", 1) for number in range(wanted)))
+            await killed_with(seen, first, LET_ON_FOUR)
+            await seen.pods.until(
+                lambda: len(bound(seen)) == wanted,
+                "all are bound",
+                120,
+                tell=lambda: {
+                    key: waits_because(pod) for key, pod in seen.pods.items.items() if not node_of(pod)
+                },
+            )
+            on_four = [key for key, pod in seen.pods.items.items() if node_of(pod) == "four"]
+            assert len(on_four) == MOST_ON_FOUR
+
+
+def _only(node: str) -> Json:
+    return {"resource": "ecs", "nodeSelector": {"kubernetes.io/hostname": node}}
 
 
 async def test_a_stream_of_bindings_whose_leader_dies_goes_on_under_the_next_one() -> None:

@@ -199,7 +199,15 @@ class Events:
         self.seen: list[tuple[str, str, str]] = []
 
     def record(
-        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+        telling: str = "each",
     ) -> None:
         self.seen.append((kind, reason, note))
 

@@ -57,11 +57,12 @@ def test_a_block_says_where_it_is_typed_and_how_it_ends() -> None:
         "p.md",
         "<!-- real cluster: remove -->\n```console\n$ a\n```\n"
         "<!-- step of CI: make test -->\n```console\n$ make test\n```\n"
-        "<!-- needs: nvidia-smi -->\n<!-- sample: one -->\n<!-- ends with: 2 -->\n```console\n$ b\n$ c\n```\n"
+        "<!-- needs: nvidia-smi -->\n<!-- sample: one -->\n<!-- agents: --isolation driver -->\n<!-- ends with: 2 -->\n```console\n$ b\n$ c\n```\n"
         "<!-- goes on until: up -->\n```console\n$ d\n$ e\n```\n```yaml\na: 1\n```\n",
     )
     there, step, here, goes_on, manifest = page.blocks
     assert (there.stage, step.step, here.needs, here.sample) == ("remove", "make test", "nvidia-smi", "one")
+    assert here.agents == "--isolation driver"
     assert [block.is_for_playground for block in page.blocks] == [False, False, True, True, False]
     assert [(one.text, one.code) for one in page.commands(here)] == [("b", None), ("c", 2)]
     assert [(one.text, one.until) for one in page.commands(goes_on)] == [("d", ""), ("e", "up")]

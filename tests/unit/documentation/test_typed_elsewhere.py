@@ -42,7 +42,7 @@ PAGE = """\
 $ a
 $ b
 ```
-<!-- typed by: tests/b.py -->
+<!-- typed by: tests/docs/b.py -->
 ```console
 $ c
 ```
@@ -93,7 +93,7 @@ def test_each_block_is_told_of_and_all_are_counted() -> None:
     told = [place_of(block) for block in read_page("docs/p.md", PAGE).blocks]
     assert [said for _, _, said in told] == [
         "typed by tests/a.py, on a stand-in, in part",
-        "typed by tests/b.py",
+        "typed by tests/docs/b.py",
         "typed by tests/a.py",
         "",
         "typed nowhere: needs the moon",
@@ -102,7 +102,7 @@ def test_each_block_is_told_of_and_all_are_counted() -> None:
     ]
     assert told[3][0] is Place.HERE
     assert counted((place, path) for place, path, _ in told) == (
-        "7 blocks: 1 typed here, 5 elsewhere (tests/a.py: 2, .ci/run: 1, tests/b.py: 1, "
+        "7 blocks: 2 typed here, 4 elsewhere (tests/a.py: 2, .ci/run: 1, "
         "tests/e2e/product/test_departure.py: 1), 1 nowhere"
     )
     assert counted([("here", "")]) == "1 blocks: 1 typed here, 0 elsewhere, 0 nowhere"

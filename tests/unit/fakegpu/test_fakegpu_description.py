@@ -318,6 +318,7 @@ def test_presets_have_the_memory_that_nvml_tells_of_the_models() -> None:
         "h200-141gb": [143771],
         "mixed": [15360, 15360, 81920, 81920],
         "core-mem-4": [16160] * 4,
+        "t4-r615": [15360],
         "dgx-h200": [143771] * 8,
         "two-islands": [81920] * 8,
     }

@@ -6,10 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+import pytest
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.errors import ApiError, KubeError, Unreachable
-from gpushare.kube.events import SERIES_END_S, EventRecorder
+from gpushare.kube.events import COMINGS, JUST_TOLD_S, SERIES_END_S, EventRecorder, type_of_telling
 from gpushare.model.objects import ObjectReference, node_reference
 from tests.unit.kube.scripted import ScriptedClock, until
 
@@ -288,3 +289,194 @@ async def test_flush_writes_what_is_left_trying_each_once() -> None:
     await talk.recorder.flush()
     assert talk.names == ["one", "two", "three"]
     assert talk.recorder.waiting == 1
+
+
+# --- what lasts: one Event for all who see it -----------------------------------------------------
+
+
+class Store(Ears):
+    """An API server's store of Events, for several recorders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there: dict[str, Any] = {}
+
+    async def request(self, method: str, path: str, *, body: bytes, **options: object) -> bytes:
+        await super().request(method, path, body=body, **options)
+        told = msgspec.json.decode(body)
+        name = told["metadata"]["name"] if method == "POST" else path.rpartition("/")[2]
+        if method == "POST":
+            if name in self.there:
+                raise refusal(409)
+            self.there[name] = told
+        elif name not in self.there:
+            raise refusal(404)
+        else:
+            self.there[name] |= told
+        return msgspec.json.encode(self.there[name])
+
+    @property
+    def counts(self) -> list[int]:
+        """How often each was told, in the order in which they came."""
+        return [one.get("series", {}).get("count", 1) for one in self.there.values()]
+
+
+NODE = node_reference("n1")
+
+
+class Teller(Talk):
+    """One of several processes that tell of what they see."""
+
+    def __init__(self, store: Store, clock: ScriptedClock, instance: str = "agent") -> None:
+        super().__init__()
+        self.ears, self.clock = store, clock
+        self.recorder = EventRecorder(
+            store,  # type: ignore[arg-type]
+            controller=f"gpushare.dev/{instance}",
+            instance=instance,
+            clock=clock,
+            backoff=Backoff(chance=lambda: 0.0),
+        )
+
+    async def tell(self, telling: type_of_telling, note: str = "GPU 0 is lost", cause: str = "gpu") -> None:
+        self.recorder.record(
+            NODE, kind="Warning", reason="Lost", action="Watching", note=note, cause=cause, telling=telling
+        )
+        await self.settle()
+
+
+async def test_a_fault_that_still_stands_when_its_teller_starts_anew_is_not_told_again() -> None:
+    store, clock = Store(), ScriptedClock()
+    await Teller(store, clock).tell("come")
+    for _ in range(3):
+        clock.now_s += 600.0
+        await Teller(store, clock).tell("standing")
+    assert store.counts == [1]
+
+
+async def test_a_standing_fault_that_nobody_has_told_is_told() -> None:
+    store = Store()
+    await Teller(store, ScriptedClock()).tell("standing")
+    assert store.counts == [1]
+
+
+@pytest.mark.parametrize("telling", ["standing", "come"])
+async def test_what_several_see_at_once_is_one_event(telling: type_of_telling) -> None:
+    store, clock = Store(), ScriptedClock()
+    for instance in ("agent", "extender-0", "extender-1"):
+        await Teller(store, clock, instance).tell(telling, note=f"as {instance} says it")
+        clock.now_s += 5.0
+    assert [one["note"] for one in store.there.values()] == ["as agent says it"]
+    assert store.counts == [1]
+
+
+async def test_a_fault_that_came_back_is_a_new_event_and_so_it_is_to_a_new_teller() -> None:
+    store, clock = Store(), ScriptedClock()
+    first = Teller(store, clock)
+    await first.tell("come")
+    clock.now_s += 20.0
+    await first.tell("come")
+    assert store.counts == [1, 1]
+    clock.now_s += JUST_TOLD_S
+    await Teller(store, clock).tell("come")
+    assert store.counts == [1, 1, 1]
+
+
+async def test_one_who_dies_just_after_telling_is_followed_by_one_who_tells_nothing_new() -> None:
+    store, clock = Store(), ScriptedClock()
+    await Teller(store, clock).tell("come")
+    clock.now_s += JUST_TOLD_S - 1.0
+    await Teller(store, clock).tell("come")
+    assert store.counts == [1]
+
+
+async def test_a_fault_that_comes_and_goes_is_three_events_of_which_the_last_counts() -> None:
+    store, clock = Store(), ScriptedClock()
+    one = Teller(store, clock)
+    for _ in range(30):
+        await one.tell("come")
+        clock.now_s += 90.0
+    await one.recorder.flush()
+    assert len(store.there) == COMINGS
+    assert store.counts == [1, 1, 28]
+    clock.now_s += SERIES_END_S
+    await one.tell("come")
+    assert store.counts == [1, 1, 28, 1], "it had stayed away"
+
+
+async def test_what_stands_and_is_told_again_and_again_is_counted_on_the_event_of_before() -> None:
+    store, clock = Store(), ScriptedClock()
+    await Teller(store, clock).tell("standing")
+    clock.now_s += 1000.0
+    later = Teller(store, clock)
+    for _ in range(3):
+        await later.tell("standing")
+        clock.now_s += 1000.0
+    assert store.counts == [3], "the first after the start is left"
+
+
+async def test_other_causes_and_other_objects_have_events_of_their_own() -> None:
+    store, clock = Store(), ScriptedClock()
+    one = Teller(store, clock)
+    await one.tell("standing", cause="GPU 0")
+    await one.tell("standing", cause="GPU 1")
+    await one.tell("standing", cause="", note="\ud800")
+    assert store.counts == [1, 1, 1]
+
+
+async def test_a_fault_whose_first_answer_was_lost_is_written_once() -> None:
+    store, clock = Store(), ScriptedClock()
+    store.faults.append(None)
+    lost = Teller(store, clock)
+    lost.recorder.record(NODE, kind="Warning", reason="Lost", action="W", note="n", telling="come")
+    (known,) = lost.recorder._waiting.values()
+    store.there[known.name] = msgspec.json.decode(lost.recorder._event(known))
+    clock.now_s += 1000.0
+    await lost.settle()
+    assert store.counts == [1]
+
+
+async def test_an_event_that_expires_while_it_is_looked_at_is_told() -> None:
+    store, clock = Store(), ScriptedClock()
+    store.faults += [refusal(409), refusal(404), None]
+    await Teller(store, clock).tell("standing")
+    assert store.counts == [1]
+
+
+async def test_a_server_that_fails_while_it_is_looked_at_is_waited_out() -> None:
+    store, clock = Store(), ScriptedClock()
+    store.faults += [refusal(409), Unreachable(PATH, "away", sent=False)]
+    await Teller(store, clock).tell("standing")
+    assert store.counts == [1]
+
+
+async def test_what_has_our_name_and_cannot_be_read_keeps_nothing_from_being_told() -> None:
+    store, clock = Store(), ScriptedClock()
+    await Teller(store, clock).tell("standing")
+    (there,) = store.there.values()
+    there["series"] = "?"
+    await Teller(store, clock).tell("standing")
+    assert len(store.there) == 2
+    there |= {"series": None, "eventTime": "?"}
+    await Teller(store, clock).tell("come")
+    assert len(store.there) == 2, "the other one was told just now"
+
+
+async def test_there_is_an_end_to_looking_for_a_name() -> None:
+    talk = Talk(*[refusal(409), None] * 100)
+    talk.recorder.record(NODE, kind="Warning", reason="Lost", action="W", note="n", telling="come")
+    await talk.settle()
+    assert len(talk.ears.heard) == 2 * 64
+    assert len({body["metadata"]["name"] for method, _, body in talk.ears.heard if method == "POST"}) == 64
+
+
+async def test_what_stands_longer_than_its_event_is_told_anew_under_another_name() -> None:
+    store, clock = Store(), ScriptedClock()
+    one = Teller(store, clock)
+    await one.tell("standing")
+    (old,) = store.there
+    del store.there[old]
+    clock.now_s += 1000.0
+    await one.tell("standing")
+    (new,) = store.there
+    assert new != old

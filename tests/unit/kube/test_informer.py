@@ -139,6 +139,9 @@ async def test_a_list_is_read_anew_when_somebody_wants_to_be_sure() -> None:
         gives_up.cancel()
         await informer.read_anew()
         assert informer.figures.relists == 2
+        waits = asyncio.create_task(informer.read_anew())
+        await asyncio.sleep(0)
+    await waits  # nobody follows any more, so nobody is to wait
 
 
 async def test_a_place_that_was_compacted_during_a_cut_is_given_up_for_a_list() -> None:

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from gpushare.nodeagent.isolation.cgroups import Owner, owner
-from gpushare.playground.kubelet.belonging import Told, belonging, cgroup_of, parents
+from gpushare.playground.kubelet.belonging import Told, belonging, parents
+from gpushare.playground.kubelet.cgroups import told as cgroup_of
 from gpushare.playground.kubelet.containers import Attempt
 
 UID = "0b1e7c52-93c4-4ff6-8a0d-2f6f4f1f9f10"

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from gpushare.ledger import Ledger, Refused
 from gpushare.ledger.preemption import Plan, Rank
-from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.ledger.ledger_samples import asks
 
@@ -141,21 +141,73 @@ def test_room_that_is_kept_goes_to_nobody_else_until_it_is_given_up() -> None:
     assert ledger.reserve("new", "default/new", asks(16), "n").mib == 16 * 1024
 
 
-def test_what_is_kept_on_a_node_that_changes_or_goes_is_forgotten() -> None:
-    cluster = Cluster(node("n", 16))
+def test_what_is_kept_on_a_gpu_that_changes_or_goes_or_beside_more_room_is_forgotten() -> None:
+    before = structs.replace(node("n", 16, 12), max_pods=2)
+    cluster = Cluster(before)
     cluster.put("a", 16, 1, "n")
     plan = cluster.plan(16, 5)
     assert plan is not None
-    cluster.ledger.keep("new", asks(16), plan)
-    cluster.ledger.set_node(node("n", 16, 16))
-    assert cluster.ledger.kept_on("new") == ""
-    assert cluster.ledger.reserve("x", "default/x", asks(16), "n").gpus[0].index == 1
-    cluster.ledger.release("x")
+    first, second = before.devices
+    sick = structs.replace(second, healthy=False)
+    foreign = structs.replace(second, foreign_mib=1024)
+    for start, after in (
+        (before, structs.replace(before, devices=(structs.replace(first, total_mib=8192), second))),
+        (before, structs.replace(before, devices=(structs.replace(first, cordoned=True), second))),
+        (before, structs.replace(before, devices=(structs.replace(first, foreign_mib=1024), second))),
+        (before, structs.replace(before, devices=(second,))),
+        (before, structs.replace(before, refusal="its mode changes")),
+        (before, structs.replace(before, unit=MemoryUnit.MIB_128)),
+        (before, structs.replace(before, max_pods=None)),
+        (before, structs.replace(before, devices=(*before.devices, Device(2, "GPU-n-2", 1024)))),
+        (before, structs.replace(before, devices=(first, structs.replace(second, total_mib=16384)))),
+        (structs.replace(before, devices=(first, sick)), before),
+        (structs.replace(before, devices=(first, foreign)), before),
+    ):
+        cluster.ledger.set_node(start)
+        cluster.ledger.keep("new", asks(16), plan)
+        cluster.ledger.set_node(after)
+        assert cluster.ledger.kept_on("new") == "", after
+    cluster.ledger.set_node(before)
     cluster.ledger.keep("new", asks(16), plan)
     cluster.ledger.remove_node("n")
     assert cluster.ledger.kept_on("new") == ""
     cluster.ledger.release("a")
     assert cluster.ledger.totals() == Ledger().totals()
+
+
+@pytest.mark.parametrize("change", ["others hold more", "a GPU less", "a GPU that is sick", "placement"])
+def test_what_is_kept_on_a_gpu_stays_kept_whatever_is_lost_beside_it(change: str) -> None:
+    before = node("n", 16, 12)
+    cluster = Cluster(before)
+    cluster.put("a", 16, 1, "n")
+    plan = cluster.plan(16, 5)
+    assert plan is not None
+    ledger = cluster.ledger
+    ledger.keep("new", asks(16), plan)
+    first, second = before.devices
+    after = {
+        "others hold more": structs.replace(
+            before, devices=(first, structs.replace(second, foreign_mib=2048))
+        ),
+        "a GPU less": structs.replace(before, devices=(first,)),
+        "a GPU that is sick": structs.replace(
+            before, devices=(first, structs.replace(second, healthy=False, reason="XID 79"))
+        ),
+        "placement": structs.replace(before, placement=Placement.SPREAD),
+    }[change]
+    ledger.set_node(after)
+    assert ledger.kept_on("new") == "n"
+    ledger.release("a")
+    assert ledger.filter(asks(13), ["n"]).fits == [], "nobody else gets it"
+    assert ledger.filter_for("new", asks(16), ["n"]).fits == ["n"]
+    ledger.unkeep("new")
+    assert ledger.reserve("x", "default/x", asks(16), "n").gpus[0].index == 0
+    ledger.release("x")
+    fresh = Ledger()
+    fresh.set_node(after)
+    assert ledger.totals() == fresh.totals()
+    for units in (1, 8, 12, 13, 16):
+        assert ledger.filter(asks(units), ["n"]) == fresh.filter(asks(units), ["n"])
 
 
 PODS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3), st.booleans()), max_size=6)

@@ -142,7 +142,7 @@ def test_a_gpu_that_cannot_be_read_is_named_and_the_others_are_found(driver: Dri
     nvml.open()
     found = nvml.enumerate()
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-1"]
-    assert found.unreadable == ("GPU 0 cannot be read (GPU is lost)",)
+    assert [str(one) for one in found.unreadable] == ["GPU 0 cannot be read (GPU is lost)"]
 
 
 def test_mig_mode_is_seen(driver: Driver) -> None:

@@ -1,49 +1,192 @@
-"""One fault of a GPU is one event, however its signs follow each other."""
+"""One fault of a node is one event, however its signs follow each other, and however often its agent starts."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from gpushare.model.device import Device
+from gpushare.nodeagent.discovery import Inventory, Trouble, type_of_trouble
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.news import NodeNews
-from gpushare.nodeagent.nvml import NOT_FOUND
+from gpushare.nodeagent.nvml import IN_MIG_MODE, NOT_FOUND
 
-SOUND = Device(0, "GPU-a", 16384)
+SOUND, OTHER = Device(0, "GPU-a", 16384), Device(1, "GPU-b", 16384)
+WELL: dict[str, Any] = {"access": "", "faults": (), "isolation": "", "fallen": "", "mode": "cgpu"}
+
+
+class Told(NamedTuple):
+    reason: str
+    note: str
+    cause: str
+    telling: str
 
 
 class Recorder:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.told: list[Told] = []
 
-    def record(self, regarding: Any, *, reason: str, note: str, **_: Any) -> None:
-        self.told.append(f"{reason}: {note}")
+    def record(self, regarding: Any, *, reason: str, note: str, cause: str, telling: str, **_: Any) -> None:
+        self.told.append(Told(reason, note, cause, telling))
+
+    def take(self) -> list[tuple[str, str]]:
+        """Reason and telling of what is new."""
+        told, self.told = self.told, []
+        return [(one.reason, one.telling) for one in told]
 
 
-def sick(reason: str) -> Device:
-    return msgspec.structs.replace(SOUND, healthy=False, reason=reason)
+class Agent:
+    """The news of one node's agent."""
+
+    def __init__(self, *, acts: bool = True) -> None:
+        self.recorder = Recorder()
+        self.news = NodeNews("n", self.recorder, Metrics(), acts=lambda: acts)
+        self._before: Inventory | None = None
+
+    def finds(
+        self,
+        *devices: Device,
+        trouble: type_of_trouble | None = None,
+        left_out: Sequence[str] = (),
+        **wrong: Any,
+    ) -> list[tuple[str, str]]:
+        """What is told once the node is so."""
+        inventory = Inventory(devices, trouble and Trouble(trouble, f"note of {trouble}"), tuple(left_out))
+        self.news.gpus(inventory, self._before, 300.0)
+        self._before = inventory
+        self.news.troubles(inventory, **WELL | wrong)
+        return self.recorder.take()
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent()
+
+
+def sick(reason: str, device: Device = SOUND) -> Device:
+    return msgspec.structs.replace(device, healthy=False, reason=reason)
+
+
+CAME, GONE = ("GPUUnhealthy", "come"), ("GPURecovered", "come")
+#: It is counted on the event that is there.
+GOES_ON = ("GPUUnhealthy", "standing")
 
 
 @pytest.mark.parametrize(
     ("states", "events"),
     [
-        (["GPU is lost"], ["GPU is lost"]),
-        (["GPU is lost", "GPU is lost"], ["GPU is lost"]),
-        (["GPU is lost", NOT_FOUND], ["GPU is lost"]),
-        ([NOT_FOUND, NOT_FOUND], [NOT_FOUND]),
-        (["GPU is lost", NOT_FOUND, "", NOT_FOUND], ["GPU is lost", "", NOT_FOUND]),
-        (["XID 79", "GPU is lost"], ["XID 79", "GPU is lost"]),
+        (["GPU is lost"], [CAME]),
+        (["GPU is lost", "GPU is lost"], [CAME]),
+        (["GPU is lost", NOT_FOUND], [CAME]),
+        ([NOT_FOUND, NOT_FOUND], [CAME]),
+        (["GPU is lost", NOT_FOUND, "", NOT_FOUND], [CAME, GONE, CAME]),
+        (["critical error XID 79", "GPU is lost"], [CAME, GOES_ON]),
+        (["", ""], []),
     ],
 )
-def test_a_lost_gpu_that_is_then_not_found_is_told_once(states: list[str], events: list[str]) -> None:
-    recorder = Recorder()
-    news = NodeNews("n", recorder, Metrics(), acts=lambda: True)
-    before = SOUND
-    for state in states:
-        now = sick(state) if state else SOUND
-        news.health(now, before, 60.0)
-        before = now
-    assert [one.rpartition(": ")[2] if "Unhealthy" in one else "" for one in recorder.told] == events
+def test_a_gpu_is_out_of_service_once_until_it_comes_back(
+    agent: Agent, states: list[str], events: list[tuple[str, str]]
+) -> None:
+    told = [one for state in states for one in agent.finds(sick(state) if state else SOUND)]
+    assert told == events
+
+
+def test_an_xid_is_told_with_how_long_it_must_be_quiet(agent: Agent) -> None:
+    agent.news.health(sick("critical error XID 48"), 300.0)
+    assert agent.recorder.told[0].note.endswith("; trusted again 300 s after its last error, if it answers")
+
+
+def test_of_a_driver_that_fails_the_gpus_are_not_told_as_well(agent: Agent) -> None:
+    assert agent.finds(SOUND, OTHER) == []
+    failed = [sick("Driver Not Loaded", one) for one in (SOUND, OTHER)]
+    assert agent.finds(*failed, trouble="DriverNotFound") == [("DriverNotFound", "come")]
+    assert agent.finds(*failed, trouble="DriverNotFound") == []
+    assert agent.finds(*failed, trouble="DriverFailed") == [("DriverFailed", "come")]
+    assert agent.finds(SOUND, OTHER) == [("DriverWorks", "come")]
+
+
+def test_when_the_last_gpu_is_lost_it_is_that_which_is_told(agent: Agent) -> None:
+    agent.finds(SOUND)
+    assert agent.finds(sick("GPU is lost")) == [CAME]
+    assert agent.finds(sick("GPU is lost"), trouble="NoGPU") == []
+    assert agent.finds(SOUND) == [GONE]
+
+
+def test_a_node_on_which_no_gpu_can_be_shared_is_told_of_once_and_not_gpu_by_gpu(agent: Agent) -> None:
+    left = ["GPU 0 cannot be read (GPU is lost)", "GPU 1 (GPU-b) is in MIG mode"]
+    assert agent.finds(trouble="NoGPU", left_out=left) == [("NoGPU", "come")]
+    assert agent.finds(SOUND, left_out=left[1:]) == [("DriverWorks", "come")]
+    assert agent.finds(SOUND, left_out=left) == [("GPULeftOut", "come")], "it was read in between"
+
+
+def test_a_gpu_that_is_left_out_is_told_again_when_it_came_back_between(agent: Agent) -> None:
+    left = ["GPU 1 (GPU-b) is in MIG mode"]
+    assert agent.finds(SOUND, left_out=left) == [("GPULeftOut", "standing")]
+    assert agent.finds(SOUND, left_out=left) == []
+    assert agent.finds(SOUND, OTHER) == []
+    assert agent.finds(SOUND, sick(IN_MIG_MODE, OTHER), left_out=left) == [("GPULeftOut", "come")]
+
+
+def test_what_the_node_said_as_the_agent_started_is_known_to_have_been_told(agent: Agent) -> None:
+    agent.news.stood(["GPUUnhealthy"], {SOUND.uuid: "GPU is lost"})
+    assert agent.finds(sick("GPU is lost")) == [GOES_ON]
+    assert agent.finds(sick("GPU is lost")) == []
+    assert agent.finds(SOUND) == [GONE]
+    assert agent.finds(sick("GPU is lost")) == [CAME]
+
+
+def test_what_has_ended_while_no_agent_was_there_is_told_to_have_ended(agent: Agent) -> None:
+    agent.news.stood(["DriverFailed"], {})
+    assert agent.finds(SOUND) == [("DriverWorks", "come")]
+    other = Agent()
+    other.news.stood([""], {SOUND.uuid: "GPU is lost"})
+    assert other.finds(SOUND) == [GONE]
+
+
+@pytest.mark.parametrize(
+    ("reason", "ended", "wrong"),
+    [
+        ("CDIUnavailable", "CDIAvailable", {"access": "no description"}),
+        ("IsolationUnavailable", "IsolationAvailable", {"isolation": "no library"}),
+        ("IsolationUnavailable", "IsolationAvailable", {"fallen": "the driver is too old"}),
+        ("DriverFailed", "DriverWorks", {"trouble": "DriverFailed"}),
+    ],
+)
+def test_what_stood_is_left_as_it_was_told_and_is_new_once_it_has_ended(
+    agent: Agent, reason: str, ended: str, wrong: dict[str, Any]
+) -> None:
+    agent.news.stood([reason], {})
+    assert agent.finds(SOUND, **wrong) == [(reason, "standing")]
+    assert agent.finds(SOUND, **wrong) == []
+    assert agent.finds(SOUND) == [(ended, "come")]
+    assert agent.finds(SOUND, **wrong) == [(reason, "come")]
+
+
+def test_words_that_change_do_not_make_another_fault_of_it(agent: Agent) -> None:
+    agent.finds(SOUND, isolation="one library is missing")
+    before = agent.recorder
+    agent.news.troubles(Inventory((SOUND,)), **WELL | {"isolation": "two libraries are missing"})
+    assert [one.cause for one in before.told] == ["isolation"]
+
+
+def test_a_label_that_was_wrong_before_the_agent_came_may_have_been_told_by_the_scheduler(
+    agent: Agent,
+) -> None:
+    note = agent.news.mode("label x=y is unknown")
+    assert note == "label x=y is unknown; until then the node shares no GPU"
+    assert agent.news.mode("label x=y is unknown") == note
+    assert agent.news.mode("") == ""
+    agent.news.mode("label x=y is unknown")
+    assert agent.recorder.take() == [("UnknownGPUMode", "standing"), ("UnknownGPUMode", "come")]
+
+
+def test_a_file_that_cannot_be_used_is_told_once(agent: Agent) -> None:
+    assert agent.finds(SOUND, faults=("x.json is empty",)) == [("CDIFileUnusable", "standing")]
+    assert agent.finds(SOUND, faults=("x.json is empty", "y.json is empty")) == [("CDIFileUnusable", "come")]
+
+
+def test_while_a_newer_agent_is_there_it_tells() -> None:
+    assert Agent(acts=False).finds(sick("GPU is lost")) == []

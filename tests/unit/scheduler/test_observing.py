@@ -67,7 +67,15 @@ class Recorded:
         self.told: list[Told] = []
 
     def record(
-        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+        telling: str = "each",
     ) -> None:
         self.told.append(Told(regarding, reason, note, cause))
 

@@ -32,6 +32,30 @@ async def test_two_bindings_in_a_row_do_not_exceed_a_max_whatever_was_offered(ru
     assert rules.ask("q")[0] == []
 
 
+async def test_what_is_being_bound_counts_when_another_policy_decides_though_its_watch_has_told_of_nobody(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 1})
+    rules.api.create(pod_object("p", labels={"app": "x"}))
+    rules.make("q")
+    await rules.bind("p", "a1")  # told by no watch, neither before nor after
+    rules.rules({"max": 1}, generation=2)
+    with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
+        await rules.bind("q", "a1")
+    rules.rules({"max": 1}, name="older", made="2025-01-01T00:00:00Z")
+    with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
+        await rules.bind("q", "a1")
+    books = {book.policy.name: book.booked for book in rules.policies.census.books()}
+    assert {name: set(booked) for name, booked in books.items()} == {"older": {"uid-p"}, "p": set()}
+    rules.policies.remove_policy("default/older")
+    with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
+        await rules.bind("q", "a1")
+    # Where the new one has no room for it there is nothing to count; nor where no policy decides any more.
+    rules.rules({"max": 0}, generation=3)
+    rules.policies.remove_policy("default/p")
+    await rules.bind("q", "a1")
+
+
 async def test_the_unit_s_labels_and_annotations_are_on_the_pod_when_it_is_bound(rules: PolicyWorld) -> None:
     rules.rules(
         {"max": 1, "podLabels": {"tier": "1"}, "podAnnotations": {"note": "first"}}, {"podLabels": {"t": "2"}}

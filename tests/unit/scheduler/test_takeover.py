@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gpushare.kube.errors import ApiError, KubeError, Unreachable
+from gpushare.scheduler import takeover as takeover_module
 from gpushare.scheduler.app import ExtenderApp
 from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.takeover import Takeover
+from gpushare.scheduler.takeover import Takeover, read_or_go_on
 from gpushare.serving.exchange import Refusal
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -125,6 +126,19 @@ async def test_without_a_lease_everything_was_read(watched: Watched) -> None:
     await leading.look()
     assert takeover.done
     assert await takeover.wait()
+
+
+async def test_what_cannot_be_read_of_policies_and_quotas_holds_nothing_up_for_ever(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await read_or_go_on("elastic quotas")
+    await read_or_go_on("elastic quotas", watched, watched)
+    assert (watched.reads, caplog.text) == (2, "")
+    monkeypatch.setattr(takeover_module, "_MOST_S", 0.01)
+    never = Watched()
+    never.may.clear()
+    await read_or_go_on("ResourcePolicies", watched, never)
+    assert "ResourcePolicies are not read anew: what is known of them may be late" in caplog.text
 
 
 def app_of(world: World, takeover: Takeover) -> ExtenderApp:

@@ -90,7 +90,7 @@ def test_a_node_that_cannot_be_read_takes_nothing_and_says_why(world: World) -> 
     bad = reader.read(node_object({names.LABEL_MODE: "shared"}))
     for _ in range(2):
         world.view.upsert_node(bad)
-    assert [(name, reason) for name, reason, _ in world.events.notes] == [("n9", "MalformedGPUDevices")]
+    assert [(name, reason) for name, reason, _ in world.events.notes] == [("n9", "UnknownGPUMode")]
     good = reader.read(
         node_object(
             {names.LABEL_MODE: "cgpu"},

@@ -25,6 +25,8 @@ from msgspec import structs
 from gpushare.model import names
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
+from tests.unit.scheduler.policy_truth import POLICIES, PolicyTruth, some_policy
+from tests.unit.scheduler.quota_truth import TREES, QuotaTruth, some_tree
 from tests.unit.scheduler.watched import Cluster, given
 from tests.unit.scheduler.world import pod_object
 
@@ -33,6 +35,10 @@ NODES = ("n0", "n1", "n2")
 SIZES = {"n0": (8192, 8192), "n1": (4096, 8080, 8192, 8192), "n2": (16384,)}
 #: Gangs and how many of each must run together.
 GANGS = {"g2": 2, "g3": 3, "g5": 5}
+#: The namespaces of their pods: two have elastic quotas, one a ResourcePolicy.
+SPACE_OF = {"g2": "x", "g3": "z", "g5": "default"}
+#: By which units choose nodes.
+POOLS = {"n0": "a", "n1": "b", "n2": "c"}
 MODES = (
     *(NodeMode.CORE_MEM,) * 4,
     *(NodeMode.TOPOLOGY,) * 2,
@@ -73,6 +79,7 @@ def _asked(draw: st.DrawFn) -> dict[str, Any]:
         )
     )
     labels: dict[str, str] = {}
+    namespace = draw(st.sampled_from(("default", "default", "x", "z")))
     mem: int | None = draw(st.sampled_from((1, 2, 3, 4, 4, 7, 8, 16)))
     core = draw(st.sampled_from((None, None, 30, 50, 100)))
     if kind == "several":
@@ -89,6 +96,7 @@ def _asked(draw: st.DrawFn) -> dict[str, Any]:
         labels[names.LABEL_GANG_LEAST] = str(GANGS[gang])
         mem = draw(st.sampled_from((2, 4, 7, None)))
         core = None
+        namespace = SPACE_OF[gang]
     beside: list[tuple[str, int]] = []
     if kind == "pipeline":
         mem = draw(st.sampled_from((1, 2, 3)))
@@ -101,6 +109,7 @@ def _asked(draw: st.DrawFn) -> dict[str, Any]:
         "beside": beside,
         "gpus": draw(st.integers(1, 4)) if kind == "gpus" else None,
         "labels": labels,
+        "namespace": namespace,
         "priority": draw(st.sampled_from((0, 0, 10, 1000))),
         "never": draw(st.integers(0, 5)) == 0,
     }
@@ -116,6 +125,11 @@ class WholeMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.cluster = self.do(self._begin())
+        self.truth = QuotaTruth(self.cluster)
+        self.of_policies = PolicyTruth(self.cluster)
+        self.cluster.api.on_bound = self._was_bound
+        self.cluster.pools |= POOLS
+        self.written = 0
         self.made = 0
         self.generation = dict.fromkeys(NODES, 0)
         self.size_of = {gpu.uuid: gpu.total_mib for name in NODES for gpu in node(name).devices}
@@ -124,6 +138,10 @@ class WholeMachine(RuleBasedStateMachine):
 
     async def _begin(self) -> Cluster:
         return Cluster()
+
+    def _was_bound(self, name: str) -> None:
+        self.truth.check_binding(name)
+        self.of_policies.check_binding(name)
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.runner.run(work)
@@ -166,8 +184,8 @@ class WholeMachine(RuleBasedStateMachine):
             return
         name = data.draw(st.sampled_from(sorted(self.cluster.api.pods))).partition("/")[2]
         self._befell(name)
-        if phase and self.cluster.api.pods[f"default/{name}"]["spec"]["nodeName"]:
-            self.cluster.api.pods[f"default/{name}"]["status"]["phase"] = phase
+        if phase and self.cluster.api.pods[self.cluster.api.key(name)]["spec"]["nodeName"]:
+            self.cluster.api.pods[self.cluster.api.key(name)]["status"]["phase"] = phase
             self.cluster.api.changed(name)
         else:
             self.cluster.api.remove(name)
@@ -181,7 +199,7 @@ class WholeMachine(RuleBasedStateMachine):
                 self.cluster.api.remove(key.partition("/")[2])
 
     def _befell(self, name: str) -> None:
-        gang = self._gang_of(self.cluster.api.pods[f"default/{name}"])
+        gang = self._gang_of(self.cluster.api.pods[self.cluster.api.key(name)])
         if gang:
             self.disturbed.add(gang)
 
@@ -242,16 +260,32 @@ class WholeMachine(RuleBasedStateMachine):
         self.size_of |= {gpu.uuid: gpu.total_mib for gpu in devices.devices}
         self.cluster.set_node(devices)
 
+    # --- quotas and policies ----------------------------------------------------------------------
+
+    @rule(number=st.integers(-1, len(TREES) - 1))
+    def the_quotas_change_or_go(self, number: int) -> None:
+        self.written += 1
+        self.cluster.set_tree(None if number < 0 else some_tree(number, self.written))
+
+    @rule(number=st.integers(-2, len(POLICIES) - 1))
+    def the_policy_changes_or_goes(self, number: int) -> None:
+        self.written += 1
+        self.cluster.set_policy(None if number < 0 else some_policy(number, self.written))
+
     # --- the scheduler ----------------------------------------------------------------------------
 
-    @rule(pods=st.integers(0, 12), nodes=st.integers(0, 3))
-    def the_watches_tell(self, pods: int, nodes: int) -> None:
+    @rule(pods=st.integers(0, 12), nodes=st.integers(0, 3), policies=st.integers(0, 12))
+    def the_watches_tell(self, pods: int, nodes: int, policies: int) -> None:
         self.cluster.tell_nodes(nodes)
+        self.cluster.tell_trees(nodes)
+        self.cluster.tell_policies(policies)
         self.cluster.tell_pods(pods)
 
     @rule()
     def the_watches_tell_all(self) -> None:
         self.cluster.tell_nodes(1000)
+        self.cluster.tell_trees(1000)
+        self.cluster.tell_policies(1000)
         self.cluster.tell_pods(1000)
 
     @rule(
@@ -272,7 +306,7 @@ class WholeMachine(RuleBasedStateMachine):
         if not running or not waiting or not self.cluster.nodes:
             return
         name = data.draw(st.sampled_from(sorted(waiting)))
-        priority = self.cluster.api.pods[f"default/{name}"]["spec"]["priority"]
+        priority = self.cluster.api.pods[self.cluster.api.key(name)]["spec"]["priority"]
         where = data.draw(st.sampled_from(sorted(self.cluster.nodes)))
         lesser = sorted(
             other
@@ -280,13 +314,16 @@ class WholeMachine(RuleBasedStateMachine):
             if pod["spec"]["nodeName"] == where and pod["spec"]["priority"] < priority
         )
         chosen = data.draw(st.lists(st.sampled_from(lesser), unique=True)) if lesser else []
-        for victim in self.cluster.preempt(name, where, chosen):
-            assert self.cluster.api.pods[f"default/{victim}"]["spec"]["priority"] < priority
+        informed = not self.cluster.api.told
+        victims = self.cluster.preempt(name, where, chosen)
+        for victim in victims:
+            assert self.cluster.api.pods[self.cluster.api.key(victim)]["spec"]["priority"] < priority
             self._befell(victim)
-            self.cluster.api.pods[f"default/{victim}"]["metadata"]["deletionTimestamp"] = (
+            self.cluster.api.pods[self.cluster.api.key(victim)]["metadata"]["deletionTimestamp"] = (
                 "2026-11-22T10:00:00Z"
             )
             self.cluster.api.changed(victim)
+        self.truth.ended_for(name, victims, informed=informed)
 
     @rule(seconds=st.sampled_from((1, 2, 5, 20, 70, 200)))
     def time_passes(self, seconds: int) -> None:
@@ -344,17 +381,24 @@ class WholeMachine(RuleBasedStateMachine):
     def a_new_ledger_is_equal_to_the_running_one(self) -> None:
         if not self.cluster.caught_up():
             return
-        rebuilt = self.cluster.rebuilt().ledger
+        again = self.cluster.rebuilt()
+        assert again.view.quotas.books.usage() == self.cluster.world.view.quotas.books.usage()
+        rebuilt = again.ledger
         for name in NODES:
             assert rebuilt.usage(name) == self.cluster.world.ledger.usage(name)
         assert rebuilt.totals() == self.cluster.world.ledger.totals()
+        self.truth.books_agree()
+        self.of_policies.books_agree()
 
     @rule()
     def once_all_is_calm_no_gang_runs_in_part(self) -> None:
         """Everything is told, and everybody who could not be bound is asked about again, for longer than room is kept."""
         self.cluster.tell_nodes(1000)
+        self.cluster.tell_trees(1000)
+        self.cluster.tell_policies(1000)
         for _ in range(3):
             self.cluster.tell_pods(1000)
+            self.cluster.tell_policies(1000)
             self.do(self.cluster.schedule(self.cluster.waiting()))
             self.do(self.cluster.turn(20))
         self.cluster.tell_pods(1000)
@@ -369,6 +413,7 @@ class WholeMachine(RuleBasedStateMachine):
             self.time_passes(70)
         self.the_watches_tell_all()
         assert self.cluster.world.ledger.totals().reserved == 0
+        assert not self.cluster.world.policies.promises
 
     def _half_placed(self, gang: str) -> bool:
         """Whether pods with a GPU run without the others; who asks for none is bound without a question to us."""

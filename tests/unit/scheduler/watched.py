@@ -2,18 +2,23 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from gpushare.kube.errors import ApiError, Unreachable
+from gpushare.model import names
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices
 from gpushare.model.objects import decode_pod
+from gpushare.model.quota_tree import QuotaTreeRecord
+from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
 from gpushare.model.wire import read_allocation
-from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.bind import Binder, BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods, prioritize_nodes
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.policy_binding import PolicyBinding
 from gpushare.scheduler.records import PodRecord, record_of
 from gpushare.scheduler.view import NodeRecord
 from gpushare.scheduler.wire import BindingArgs, read_preemption
@@ -29,22 +34,31 @@ class WatchedApi(Api):
         super().__init__()
         self.told: deque[tuple[PodRecord, bool]] = deque()
         """What the watch of pods has still to tell: a record, and whether it is the last of its pod."""
+        self.told_policies: deque[tuple[PolicyPod, bool]] = deque()
+        """What the watch of the pods of namespaces with ResourcePolicies has still to tell."""
         self.answers: deque[str] = deque()
         """What becomes of the next Bindings: ``lost before`` and ``lost after`` they were written, ``failed``."""
+        self.on_bound: Callable[[str], None] = lambda name: None
+        self.on_evicted: Callable[[str], None] = lambda name: None
+        self.informed = False
+        """Whether the scheduler knew of everything when it last had pods ended for another."""
 
     def record(self, name: str) -> PodRecord | None:
-        return record_of(decode_pod(self.pods[f"default/{name}"]))
+        return record_of(decode_pod(self.pods[self.key(name)]))
 
     def changed(self, name: str) -> None:
+        self._tell(name, last=False)
+
+    def _tell(self, name: str, *, last: bool) -> None:
         record = self.record(name)
         if record is not None:
-            self.told.append((record, False))
+            self.told.append((record, last))
+        pod = decode_pod(self.pods[self.key(name)])
+        self.told_policies.append((policy_pod_of(pod), last or pod.finished))
 
     def remove(self, name: str) -> None:
-        record = self.record(name)
-        if record is not None:
-            self.told.append((record, True))
-        del self.pods[f"default/{name}"]
+        self._tell(name, last=True)
+        del self.pods[self.key(name)]
 
     async def bind(
         self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
@@ -57,6 +71,7 @@ class WatchedApi(Api):
             raise ApiError(500, "InternalError", "etcdserver: request timed out", "")
         await super().bind(namespace=namespace, name=name, uid=uid, node=node, annotations=annotations)
         self.changed(name)
+        self.on_bound(name)
         if fate == "lost after":
             raise Unreachable("API server", "connection reset", sent=None)
 
@@ -70,6 +85,22 @@ class WatchedApi(Api):
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
         await super().evict_pod(namespace, name, uid=uid)
         self.changed(name)
+        self.on_evicted(name)
+
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
+        self.informed = not self.told
+        await super().nominate(namespace, name, node, uid=uid)
+
+
+class Governed(World):
+    """A scheduler with ResourcePolicies."""
+
+    def __init__(self, api: Api, clock: TurnedClock) -> None:
+        super().__init__(api, clock)
+        self.policies = Policies(clock)
+        self.policies.kept_on = self.ledger.kept_on
+        self.binding = PolicyBinding(api, self.policies, clock)
+        self.binder = Binder(self.view, self.binding, self.reservations, clock)
 
 
 class Cluster:
@@ -81,33 +112,62 @@ class Cluster:
         self.nodes: dict[str, NodeDevices] = {}
         self.told: deque[tuple[str, NodeDevices | None]] = deque()
         """What the watch of nodes has still to tell."""
-        self.world = World(self.api, self.clock)
+        self.tree: QuotaTreeRecord | None = None
+        self.told_trees: deque[tuple[str, QuotaTreeRecord, bool]] = deque()
+        """What the watch of ElasticQuotaTrees has still to tell: key, tree, and whether it is gone."""
+        self.on_tree: Callable[[], None] = lambda: None
+        """Called when the scheduler counts by another tree."""
+        self.policy: ResourcePolicy | None = None
+        self.told_policies: deque[tuple[ResourcePolicy, bool]] = deque()
+        """What the watch of ResourcePolicies has still to tell, and whether it is gone."""
+        self.pools: dict[str, str] = {}
+        """The label ``pool`` of each node, by which units choose."""
+        self.world = Governed(self.api, self.clock)
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- the scheduler's life -------------------------------------------------------------------
 
-    def rebuilt(self) -> World:
+    def rebuilt(self) -> Governed:
         """A scheduler that has read the API server just now, and does nothing yet."""
-        world = World(self.api, self.clock)
+        world = Governed(self.api, self.clock)
         world.view.gangs._patience_s = PATIENCE_S
+        if self.tree is not None:
+            world.view.quotas.upsert(self.tree)
         for devices in self.nodes.values():
             world.add_node(devices)
         for key in self.api.pods:
             world.see(key.partition("/")[2])
+        for node, pool in self.pools.items():
+            world.policies.census.set_node(node, {"pool": pool})
+        if self.policy is not None:
+            world.policies.upsert_policy(self.policy)
+            self._list_pods(world.policies)
         return world
+
+    def _list_pods(self, policies: Policies) -> None:
+        """The first list of the pods of a namespace with policies."""
+        for pod in map(decode_pod, self.api.pods.values()):
+            if not pod.finished:
+                policies.upsert_pod(policy_pod_of(pod))
+        policies.unread.clear()
 
     async def start(self) -> None:
         """Kill the one that leads; another begins."""
         await self.stop()
         self.api.told.clear()
         self.told.clear()
+        self.told_trees.clear()
+        self.told_policies.clear()
+        self.api.told_policies.clear()
         self.world = self.rebuilt()
+        self.on_tree()
         self._tasks = [
             asyncio.create_task(coroutine)
             for coroutine in (
                 self.world.binder.sweep(),
                 self.world.retries.run(),
                 self.world.preemptor.run(),
+                self.world.binding.run(),
             )
         ]
         await self.settle()
@@ -149,6 +209,49 @@ class Cluster:
             else:
                 self.world.view.upsert_node(NodeRecord(devices, ""))
 
+    def tell_policies(self, most: int) -> None:
+        """Of policies, and of the pods that they may govern."""
+        policies = self.world.policies
+        for _ in range(min(most, len(self.api.told_policies))):
+            pod, last = self.api.told_policies.popleft()
+            if last:
+                policies.remove_pod(pod)
+            else:
+                policies.upsert_pod(pod)
+        for _ in range(min(most, len(self.told_policies))):
+            policy, gone = self.told_policies.popleft()
+            if gone:
+                policies.remove_policy(policy.key)
+                continue
+            policies.upsert_policy(policy)
+            if policies.unread:
+                # Its pods are listed anew, and watched from there.
+                self.api.told_policies.clear()
+                self._list_pods(policies)
+
+    def set_policy(self, policy: ResourcePolicy | None) -> None:
+        """Another policy, or with ``None`` none any more."""
+        told = policy or self.policy
+        if told is not None:
+            self.told_policies.append((told, policy is None))
+        self.policy = policy
+
+    def tell_trees(self, most: int) -> None:
+        for _ in range(min(most, len(self.told_trees))):
+            key, tree, gone = self.told_trees.popleft()
+            if gone:
+                self.world.view.quotas.remove(key, tree)
+            else:
+                self.world.view.quotas.upsert(tree)
+            self.on_tree()
+
+    def set_tree(self, tree: QuotaTreeRecord | None) -> None:
+        """Another tree, or with ``None`` none any more."""
+        told = tree or self.tree
+        if told is not None:
+            self.told_trees.append((f"{names.QUOTA_NAMESPACE}/{told.name}", told, tree is None))
+        self.tree = tree
+
     def set_node(self, devices: NodeDevices) -> None:
         self.nodes[devices.name] = devices
         self.told.append((devices.name, devices))
@@ -161,14 +264,14 @@ class Cluster:
 
     def ask(self, name: str, nodes: list[str]) -> str:
         """The node that kube-scheduler would choose for the pod, empty where there is none."""
-        body = msgspec.json.encode({"Pod": self.api.pods[f"default/{name}"], "NodeNames": nodes})
+        body = msgspec.json.encode({"Pod": self.api.pods[self.api.key(name)], "NodeNames": nodes})
         bodies = Bodies()
-        fits = msgspec.json.decode(filter_nodes(self.world.view, bodies.read(body), self.world.refused))[
-            "NodeNames"
-        ]
+        fits = msgspec.json.decode(
+            filter_nodes(self.world.view, bodies.read(body), self.world.refused, self.world.policies)
+        )["NodeNames"]
         if not fits:
             return ""
-        scored = msgspec.json.encode({"Pod": self.api.pods[f"default/{name}"], "NodeNames": fits})
+        scored = msgspec.json.encode({"Pod": self.api.pods[self.api.key(name)], "NodeNames": fits})
         points = {
             one["Host"]: one["Score"]
             for one in msgspec.json.decode(prioritize_nodes(self.world.view, bodies.read(scored)))
@@ -177,39 +280,40 @@ class Cluster:
 
     async def bind(self, name: str, node: str) -> bool:
         """Whether the extender said that the pod is bound."""
-        uid = self.api.pods[f"default/{name}"]["metadata"]["uid"]
+        uid = self.api.pods[self.api.key(name)]["metadata"]["uid"]
         try:
-            await self.world.binder.bind(BindingArgs("default", name, uid, node))
+            await self.world.binder.bind(BindingArgs(self.api.key(name).partition("/")[0], name, uid, node))
         except BindRefused:
             return False
         return True
 
-    async def schedule(self, names: list[str]) -> None:
+    async def schedule(self, pods: list[str]) -> None:
         """A cycle for each of the pods: all are asked about, then bound side by side."""
-        chosen = {name: node for name in names if (node := self.ask(name, sorted(self.nodes)))}
+        chosen = {name: node for name in pods if (node := self.ask(name, sorted(self.nodes)))}
         await asyncio.gather(*(self.bind(name, node) for name, node in chosen.items()))
         await self.settle()
 
     def preempt(self, name: str, node: str, victims: list[str]) -> list[str]:
         """Whom kube-scheduler ends on ``node`` for the pod, having asked; nobody where that is of no use."""
         pods = self.api.pods
-        uids = {pods[f"default/{victim}"]["metadata"]["uid"]: victim for victim in victims}
+        uids = {pods[self.api.key(victim)]["metadata"]["uid"]: victim for victim in victims}
         body = {
-            "Pod": pods[f"default/{name}"],
+            "Pod": pods[self.api.key(name)],
             "NodeNameToMetaVictims": {node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}},
         }
         answer = preempt_pods(
             self.world.view,
             read_preemption(msgspec.json.encode(body)),
             self.world.preemptor.left_to_scheduler,
+            self.world.policies,
         )
-        names = {pod["metadata"]["uid"]: key.partition("/")[2] for key, pod in pods.items()}
+        name_of = {pod["metadata"]["uid"]: key.partition("/")[2] for key, pod in pods.items()}
         told = msgspec.json.decode(answer)["NodeNameToMetaVictims"].get(node)
         if told is None:
             return []
         found = [one["UID"] for one in told["Pods"]]
         assert set(uids) <= set(found), "whom kube-scheduler chose it ends"
-        return [names[uid] for uid in found if uid in names]
+        return [name_of[uid] for uid in found if uid in name_of]
 
     # --- what is true ---------------------------------------------------------------------------
 
@@ -231,7 +335,8 @@ class Cluster:
 
     def caught_up(self) -> bool:
         """Whether the scheduler knows everything, and nothing is under way."""
-        return not self.api.told and not self.told and not self.world.reservations.deadlines
+        late = (self.api.told, self.api.told_policies, self.told, self.told_trees, self.told_policies)
+        return not any(late) and not self.world.reservations.deadlines
 
 
 def given(pod: dict[str, Any]) -> Allocation:

@@ -49,6 +49,8 @@ class Api:
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {}
+        self.spaces: dict[str, str] = {}
+        """Namespaces of pods by their names, other than ``default``."""
         self.bindings: list[tuple[str, str]] = []
         self.annotated: list[tuple[str, dict[str, str | None]]] = []
         self.evicted: list[str] = []
@@ -62,7 +64,13 @@ class Api:
     def create(self, pod: dict[str, Any]) -> Pod:
         made = decode_pod(pod)
         self.pods[made.key] = pod
+        if made.metadata.namespace != "default":
+            self.spaces[made.metadata.name] = made.metadata.namespace
         return made
+
+    def key(self, name: str) -> str:
+        """``namespace/name`` of the pod of that name; of tests in which names are unique in all namespaces."""
+        return f"{self.spaces.get(name, 'default')}/{name}"
 
     async def annotate_pod(
         self,
@@ -132,7 +140,15 @@ class Recorded:
         self.notes: list[tuple[str, str, str]] = []
 
     def record(
-        self, regarding: ObjectReference, *, kind: str, reason: str, action: str, note: str, cause: str = ""
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+        telling: str = "each",
     ) -> None:
         assert kind in ("Warning", "Normal")
         assert action
@@ -151,12 +167,13 @@ def pod_object(
     labels: dict[str, str] | None = None,
     priority: int = 0,
     never: bool = False,
+    namespace: str = "default",
 ) -> dict[str, Any]:
     limits = {"aliyun.com/gpu-mem": mem, "aliyun.com/gpu-core.percentage": core}
     return {
         "metadata": {
             "name": name,
-            "namespace": "default",
+            "namespace": namespace,
             "uid": uid or f"uid-{name}",
             "annotations": annotations or {},
             "labels": labels or {},
@@ -224,7 +241,7 @@ class World:
 
     def see(self, name: str) -> None:
         """Let the informer see a pod's present state."""
-        record = record_of(decode_pod(self.api.pods[f"default/{name}"]))
+        record = record_of(decode_pod(self.api.pods[self.api.key(name)]))
         if record is not None:
             self.view.upsert_pod(record)
 

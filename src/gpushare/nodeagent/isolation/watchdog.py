@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from gpushare.kube.clock import Clock
-from gpushare.kube.events import Recorder
+from gpushare.kube.events import JUST_TOLD_S, Recorder, type_of_telling
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.objects import ObjectReference
 from gpushare.nodeagent.claims import ClaimBook
@@ -42,6 +42,11 @@ REASON_NO_FOREIGN: Final = "GPUForeignUseEnded"
 _MOST_NAMED: Final = 5
 
 
+def foreign_cause(index: int) -> str:
+    """By which ``GPUForeignUse`` of one GPU is told from that of another."""
+    return f"GPU {index}"
+
+
 class AsksNvml(Protocol):
     """What is asked of NVML."""
 
@@ -52,7 +57,15 @@ class AsksNvml(Protocol):
 class Teller(Protocol):
     """Who tells news of the node."""
 
-    def __call__(self, reason: str, note: str, kind: str = "Warning", *, cause: str = "") -> None:
+    def __call__(
+        self,
+        reason: str,
+        note: str,
+        kind: str = "Warning",
+        *,
+        cause: str = "",
+        telling: type_of_telling = "come",
+    ) -> None:
         """Say ``note`` about the node; news of one ``cause`` are one event that counts."""
 
 
@@ -86,10 +99,13 @@ class Watchdog:
         self._last: tuple[Sequence[GpuProcess], Mapping[int, Owner]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._judging = False
+        self._began_s = 0.0
+        self._overused_s: dict[tuple[str, ...], float] = {}
 
     def start(self) -> None:
         """The node's pods are known: judge from now on, beginning with what was seen last."""
         self._judging = True
+        self._began_s = self._clock.monotonic()
         self._judge()
 
     def attend(self) -> None:
@@ -175,17 +191,16 @@ class Watchdog:
                 REASON_COMPUTE,
                 f"{who} uses {use.sm_percent}% of {gpu} for {self._watch.grace_s:g} s and more, its share is "
                 f"{holder.core_percent}% ({processes})",
-                "goes on",
             )
             return
         above = f"{who} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
         if not finding.due:
             then = f"; it is ended if that goes on for {self._watch.grace_s:g} s" if self._kills else ""
-            self._report(holder, REASON_MEMORY, above + then, "begins")
+            self._report(holder, REASON_MEMORY, above + then)
         elif not self._kills:
-            self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more", "goes on")
+            self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
         else:
-            self._report(holder, REASON_KILLED, f"{above}; {self._kill(use.pids)}", "ended")
+            self._report(holder, REASON_KILLED, f"{above}; {self._kill(use.pids)}", happens=True)
 
     @property
     def _kills(self) -> bool:
@@ -206,9 +221,19 @@ class Watchdog:
         texts += [f"could not be ended: {', '.join(failed)}"] if failed else []
         return "; ".join(texts)
 
-    def _report(self, holder: Holder, reason: str, note: str, how: str) -> None:
+    def _telling(self, key: tuple[str, ...]) -> type_of_telling:
+        """Of overuse that is found now: whether it has begun, or goes on, maybe since before this agent."""
+        now_s, patience_s = self._clock.monotonic(), 2 * self._watch.grace_s + JUST_TOLD_S
+        self._overused_s = {one: at_s for one, at_s in self._overused_s.items() if now_s - at_s < patience_s}
+        goes_on = key in self._overused_s or now_s - self._began_s < JUST_TOLD_S
+        self._overused_s[key] = now_s
+        return "standing" if goes_on else "come"
+
+    def _report(self, holder: Holder, reason: str, note: str, *, happens: bool = False) -> None:
         namespace, _, name = holder.pod.partition("/")
         logger.warning("pod %s: %s: %s", holder.pod, reason, note)
+        # What was told before it was known which container it is goes on as that.
+        container = "" if (holder.uid, "", holder.gpu, reason) in self._overused_s else holder.container
         self._events.record(
             ObjectReference("Pod", name, namespace, holder.uid),
             kind="Warning",
@@ -216,7 +241,8 @@ class Watchdog:
             action="Watching",
             note=note,
             # Amounts and processes differ from look to look: whose it is does not.
-            cause=f"{holder.container} {holder.gpu} {how}",
+            cause=f"{container} {holder.gpu}",
+            telling="each" if happens else self._telling((holder.uid, container, holder.gpu, reason)),
         )
 
     def _note_foreign(self, node: NodeDevices, foreign: Mapping[str, Foreign]) -> None:
@@ -236,13 +262,15 @@ class Watchdog:
                     f"GPU {device.index}: {others.mib} MiB are held by processes that were given none of it: "
                     f"{_some(map(self._named, others.pids, others.pids.values()))}. {told_mib} MiB are kept out of "
                     "what is given to pods",
-                    cause=f"GPU {device.index}",
+                    cause=foreign_cause(device.index),
+                    telling="standing" if before[device.uuid] else "come",
                 )
             elif before[device.uuid] and not told_mib:
                 self._tell(
                     REASON_NO_FOREIGN,
                     f"GPU {device.index}: nobody else holds memory of it any more",
                     "Normal",
+                    cause=foreign_cause(device.index),
                 )
         self._on_change()
 

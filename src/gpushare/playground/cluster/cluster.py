@@ -187,7 +187,8 @@ class Cluster:
     def _add_node(self, node: NodeDescription, figures_at: str) -> None:
         gpu_file, root = self.gpu_file(node.name), self.state / "nodes" / node.name
         gpus.write(gpu_file, gpus.preset(node.preset, node.name))
-        root.mkdir()
+        (root / "cgroup").mkdir(parents=True)
+        (root / "cgroup" / "cgroup.controllers").touch()
         told = (*node.labels, (names.LABEL_AGENT_PORT, figures_at.rpartition(":")[2]))
         labels = [option for key, value in told for option in ("--label", f"{key}={value}")]
         images = ["--images", str(self._images)] if self._images else []
@@ -201,7 +202,7 @@ class Cluster:
         agent += ["--kubelet-dir", str(root / "device-plugins")]
         agent += ["--pod-resources", str(root / "pod-resources" / "kubelet.sock")]
         # The processes of this node's pods are this machine's, in no cgroup of a kubelet: the kubelet tells of them here.
-        agent += ["--proc", str(root / "proc")]
+        agent += ["--proc", str(root / "proc"), "--cgroups", str(root / "cgroup")]
         agent += ["--metrics-listen", figures_at]
         with (self.state / "agents").open("a") as agents:
             agents.write(f"{node.name} {figures_at}\n")
@@ -212,7 +213,11 @@ class Cluster:
         self._add(
             f"node-agent {node.name}",
             [*agent, "--unit", self.unit.setting],
-            {"LD_LIBRARY_PATH": str(self._driver), "FAKEGPU_NODE": str(gpu_file)},
+            {
+                "LD_LIBRARY_PATH": str(self._driver),
+                "FAKEGPU_NODE": str(gpu_file),
+                "FAKEGPU_CGROUPS": str(root / "cgroup"),
+            },
         )
 
     # --- changing it ------------------------------------------------------------------------------
@@ -221,10 +226,17 @@ class Cluster:
         """Admission counts in another memory unit, and every node agent starts again with it, as by a changed chart value."""
         self.unit = unit
         await self.control.count(self.counting)
+        await self._set_agents("--unit", unit.setting)
+
+    async def set_isolation(self, backend: str) -> None:
+        """Every node agent starts again with this as ``--isolation``, as by the chart's value; every node must be able to."""
+        await self._set_agents("--isolation", backend)
+
+    async def _set_agents(self, option: str, value: str) -> None:
         agents = [part for name, part in self.parts.items() if name.startswith("node-agent ")]
         await asyncio.gather(*(agent.stop() for agent in agents))
         for agent in agents:
-            agent.arguments[agent.arguments.index("--unit") + 1] = unit.setting
+            agent.arguments[agent.arguments.index(option) + 1] = value
             agent.start()
         await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
 

@@ -11,6 +11,8 @@ from gpushare.playground.gpus.description import Gpu, GpuNode, UnknownPreset
 
 DRIVER: Final = "580.95.05"
 CUDA: Final = "13.0"
+#: The first one that holds cgroups to a GPU's memory.
+DRIVER_WITH_LIMITS: Final = ("615.71.05", "13.4")
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "gpushare.dev")
 
 
@@ -113,6 +115,12 @@ def _core_mem_4(node: str) -> GpuNode:
     return GpuNode(driver=DRIVER, cuda=CUDA, gpus=gpus, paths=dict.fromkeys(links, "phb"), nvlinks=links)
 
 
+def _t4_r615(node: str) -> GpuNode:
+    """One T4, under a driver that holds cgroups to limits by itself."""
+    driver, cuda = DRIVER_WITH_LIMITS
+    return GpuNode(driver=driver, cuda=cuda, gpus=_row(node, ["t4"]))
+
+
 def _dgx_h200(node: str) -> GpuNode:
     """Eight H200 behind NVSwitch, four on each of two NUMA nodes."""
     buses = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
@@ -142,6 +150,7 @@ def _two_islands(node: str) -> GpuNode:
 _NODES: Final[dict[str, Callable[[str], GpuNode]]] = {
     "mixed": _mixed,
     "core-mem-4": _core_mem_4,
+    "t4-r615": _t4_r615,
     "dgx-h200": _dgx_h200,
     "two-islands": _two_islands,
 }

@@ -21,7 +21,8 @@ from gpushare.kube.events import EventRecorder
 from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
 from gpushare.playground.kubelet.allocate import Allocator
-from gpushare.playground.kubelet.belonging import Told, cgroup_of
+from gpushare.playground.kubelet.belonging import Told
+from gpushare.playground.kubelet.cgroups import Cgroups, told
 from gpushare.playground.kubelet.containers import Attempt, Containers
 from gpushare.playground.kubelet.devices import DeviceBook
 from gpushare.playground.kubelet.errors import NotRunning, Waiting
@@ -63,7 +64,8 @@ class Kubelet:
         self.book = DeviceBook()
         self.plugins = Plugins(settings.folders, self.book, self._devices_changed, clock.monotonic)
         self.allocator = Allocator(settings.folders, self.book, self.plugins)
-        self.containers = Containers(settings.folders.pods, settings.lifeline)
+        self._cgroups = Cgroups(settings.folders.cgroups)
+        self.containers = Containers(settings.folders.pods, settings.lifeline, self._cgroups)
         self.preparer = Preparer(settings, session, self.allocator)
         self.events = EventRecorder(session, controller="kubelet", instance=settings.node, clock=clock)
         self._workers: dict[str, PodWorker] = {}
@@ -168,7 +170,11 @@ class Kubelet:
             if worker.done:
                 self._workers.pop(uid, None)
                 self._tasks.pop(uid, None)
-        await asyncio.to_thread(shutil.rmtree, self.settings.folders.pods / uid, ignore_errors=True)
+        await asyncio.to_thread(self._remove, uid)
+
+    def _remove(self, uid: str) -> None:
+        shutil.rmtree(self.settings.folders.pods / uid, ignore_errors=True)
+        self._cgroups.forget(uid)
 
     async def _clear_away(self) -> None:
         """Stop and remove what lies here of pods that are no more."""
@@ -177,7 +183,7 @@ class Kubelet:
             if folder.name not in self._workers:
                 _log.info("clearing away a pod that is no more (uid %s)", folder.name)
                 await asyncio.to_thread(stop_recorded, folder, _ORPHAN_GRACE_S)
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                await asyncio.to_thread(self._remove, folder.name)
 
     # --- admission -------------------------------------------------------------------------------
     async def admit(self, pod: Pod, running: Collection[str]) -> None:
@@ -253,17 +259,17 @@ class Kubelet:
 
     async def _keep_belonging(self) -> None:
         """Tell whose the processes here are, for the node agent's watchdog."""
-        told = Told(self.settings.folders.proc)
+        files = Told(self.settings.folders.proc)
         while True:
             attempts = [one.attempt for worker in self._workers.values() for one in worker.states.values()]
             running = [one for one in attempts if one is not None and one.ended is None]
             of_containers = ((one.shim, one) for one in running)
             roots = {
-                pid: cgroup_of(attempt.pod_uid, attempt.container_id)
+                pid: told(attempt.pod_uid, attempt.container_id)
                 for pid, attempt in (*of_containers, *self._server.commands())
             }
             try:
-                await asyncio.to_thread(told.tell, roots)
+                await asyncio.to_thread(files.tell, roots)
             except OSError as error:
                 _log.warning("whose processes are is not told (node %s, fault %s)", self.settings.node, error)
             await asyncio.sleep(_BELONGING_S)

@@ -1,6 +1,6 @@
 """Tells whose a process is: ``ROOT/proc/PID/cgroup``, in the kernel's words for a container's processes; ``comm`` beside it is its name.
 
-Containers here are in no cgroup of their own, so what a node agent reads in ``/proc`` on a real node is written here.
+Containers here are in no cgroup of the kernel's, so what a node agent reads in ``/proc`` on a real node is written here.
 Whose a process is follows from its ancestors: a container's shim inherits whatever its program leaves behind, and a
 command of ``kubectl exec`` is known by its first process. A process that has just begun is told of a moment later.
 """
@@ -12,11 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc")
-
-
-def cgroup_of(pod_uid: str, container_id: str) -> str:
-    """What the kernel would say of a container's processes (cgroup version 2, the kubelet's driver ``cgroupfs``)."""
-    return f"0::/kubepods/besteffort/pod{pod_uid}/{container_id}\n"
 
 
 def belonging(roots: Mapping[int, str], parents: Mapping[int, int]) -> dict[int, str]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpushare.playground.kubelet import shim
+from gpushare.playground.kubelet.cgroups import Cgroups
 from gpushare.playground.kubelet.folders import read_json, write_whole
 
 START_TIMEOUT_S: Final = 30.0
@@ -92,8 +93,9 @@ class Containers:
     ``lifeline`` is the process (or 0) with which every container ends.
     """
 
-    def __init__(self, pods: Path, lifeline: int = 0) -> None:
+    def __init__(self, pods: Path, lifeline: int = 0, cgroups: Cgroups | None = None) -> None:
         self._pods = pods
+        self._cgroups = cgroups or Cgroups(pods.parent / "cgroup")
         self._watched: dict[int, int] = {}
         self._lifeline = {"pid": lifeline, "start_ticks": shim.start_ticks(lifeline)} if lifeline else None
 
@@ -114,7 +116,7 @@ class Containers:
         attempt = Attempt(folder, number)
         spec = {
             "argv": list(launch.argv),
-            "env": dict(launch.env),
+            "env": {**launch.env, **self._cgroups.enter(attempt)},
             "cwd": str(launch.cwd),
             "log": str(attempt.log),
             "lifeline": self._lifeline,
@@ -122,6 +124,7 @@ class Containers:
         write_whole(folder / "spec.json", json.dumps(spec))
         report = await self._run_shim(folder)
         if "error" in report:
+            self._cgroups.leave(attempt)
             _note_failure(
                 attempt,
                 f"failed to create containerd task: failed to create shim task: unable to start container process: "
@@ -188,6 +191,7 @@ class Containers:
         _note(attempt, state)
         if (attempt.folder / "exit.json").exists() or not _alive(attempt.shim, attempt.shim_ticks):
             attempt.ended = _how_it_ended(attempt)
+            self._cgroups.leave(attempt)
         return attempt
 
     def signal(self, attempt: Attempt, number: signal.Signals) -> None:
@@ -222,6 +226,7 @@ class Containers:
         with suppress(ChildProcessError):
             os.waitpid(attempt.shim, os.WNOHANG)
         attempt.ended = _how_it_ended(attempt)
+        self._cgroups.leave(attempt)
         ended(attempt)
 
     def _forget_older(self, attempt: Attempt) -> None:

@@ -9,6 +9,7 @@
     ROOT/pods/UID/CONTAINER/rootfs               the container's own folder
     ROOT/pods/UID/CONTAINER/ATTEMPT/             record and log of one start
     ROOT/proc/PID/cgroup                         whose a process is
+    ROOT/cgroup/                                 what stands for the node's cgroups
 """
 
 import json
@@ -59,6 +60,11 @@ class Folders:
     def proc(self) -> Path:
         """What the kernel's ``/proc`` would say of processes of containers."""
         return self.root / "proc"
+
+    @property
+    def cgroups(self) -> Path:
+        """The root of what stands for the node's cgroups."""
+        return self.root / "cgroup"
 
     def make(self) -> None:
         """Make the folders; raises ``BadSettings`` when they cannot be made or the sockets' paths are too long."""

@@ -1,0 +1,75 @@
+"""Folders that stand for cgroups of version 2: what the stand-in driver holds a container to is set on its own.
+
+::
+
+    ROOT/cgroup/cgroup.controllers
+    ROOT/cgroup/kubepods/besteffort/podUID/ID    while the container runs
+    ROOT/pods/UID/CONTAINER/ATTEMPT/cgroup       which one is its own, in the kernel's words
+
+Containers here are processes of this machine, whose kernel has them in no such cgroup. A program is in its container's from its
+first instruction, as on a real node, so it is told by its environment; the node agent reads it in ``belonging``'s files.
+"""
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+#: What the root of all cgroups of version 2 is known by.
+_CONTROLLERS: Final = "cgroup.controllers"
+_BELOW: Final = "kubepods/besteffort"
+
+
+class Start(Protocol):
+    """One start of a container."""
+
+    @property
+    def folder(self) -> Path:
+        """What is kept of it."""
+
+    @property
+    def container_id(self) -> str:
+        """Its name."""
+
+    @property
+    def pod_uid(self) -> str:
+        """The UID of its pod."""
+
+
+def told(pod_uid: str, container_id: str) -> str:
+    """What the kernel would say of a container's processes (cgroup version 2, the kubelet's driver ``cgroupfs``)."""
+    return f"0::/{_BELOW}/pod{pod_uid}/{container_id}\n"
+
+
+class Cgroups:
+    """Those of one node, below ``root``. Nothing here raises: without its cgroup a container is held by everything else."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def enter(self, start: Start) -> Mapping[str, str]:
+        """Make a container's, before its program is there; what the stand-in driver learns of it by the environment."""
+        mine = start.folder / "cgroup"
+        try:
+            self._of(start).mkdir(parents=True, exist_ok=True)
+            (self._root / _CONTROLLERS).touch()
+            mine.write_text(told(start.pod_uid, start.container_id))
+        except OSError:
+            return {}
+        return {"FAKEGPU_CGROUPS": str(self._root), "FAKEGPU_PROC": str(mine)}
+
+    def leave(self, start: Start) -> None:
+        """The container has ended."""
+        with suppress(OSError):
+            self._of(start).rmdir()
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod is no more."""
+        shutil.rmtree(self._pod(pod_uid), ignore_errors=True)
+
+    def _pod(self, uid: str) -> Path:
+        return self._root / _BELOW / f"pod{uid}"
+
+    def _of(self, start: Start) -> Path:
+        return self._pod(start.pod_uid) / start.container_id

@@ -1,0 +1,156 @@
+"""One fault of a node is one event: also when its agent starts anew, and when the fault comes back."""
+
+import msgspec
+
+from gpushare.model import names
+from gpushare.model.device import described_devices
+from gpushare.model.objects import decode_node
+from gpushare.nodeagent.nvml import Unreadable
+from tests.integration.nodeagent.cluster_objects import NODE
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_nvml import gpu
+from tests.integration.nodeagent.test_condition import conditions, ready
+
+
+def told(world: World) -> list[str]:
+    """The reasons of all events of the node, in the order in which they came."""
+    return [one["reason"] for one in world.api.events if one["regarding"]["name"] == NODE]
+
+
+def reasons(world: World) -> list[str]:
+    """Why each GPU that is described is out of service; empty where it is not."""
+    found = described_devices(decode_node(world.api.objects["nodes", NODE]))
+    return [] if found is None else [device.reason for device in found[2]]
+
+
+def lose(world: World, *indices: int) -> None:
+    """These fall off the bus: NVML counts them and does not answer."""
+    world.nvml.faults = {gpu(index).uuid: "GPU is lost" for index in indices}
+    world.nvml.unreadable = tuple(Unreadable(index, "GPU is lost") for index in indices)
+    world.nvml.gpus = [one for one in world.nvml.gpus if one.index not in indices]
+
+
+def mend(world: World) -> None:
+    world.nvml.faults, world.nvml.unreadable = {}, ()
+    world.nvml.gpus = [gpu(0), gpu(1)]
+
+
+async def again(world: World) -> None:
+    """The agent ends without a word, and another starts; what it finds has been told, if anything is."""
+    await world.stop()
+    await world.start(ready=False)
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(lambda: not agent.missing(), "the agent is ready", every_s=0.02)
+    await world.changes.until(
+        lambda: agent._status.settled and not agent._recorder.waiting, "all is written", every_s=0.02
+    )
+
+
+async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_anew(world: World) -> None:
+    await world.start()
+    lose(world, 1)
+    await world.changes.until(lambda: told(world), "told")
+    opened = world.nvml.opened
+    await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened anew", every_s=0.02)
+    assert reasons(world) == ["", "GPU is lost"]
+    for _ in range(2):
+        await again(world)
+        assert reasons(world) == ["", "GPU is lost"], "it stays described"
+        assert world.kubelet.capacity(names.GPU_MEM) == 30
+        assert ready(world)[1] == "SomeGPUsOutOfService"
+    assert told(world) == ["GPUUnhealthy"]
+    mend(world)
+    await world.changes.until(lambda: len(told(world)) == 2, "told that it is back")
+    lose(world, 1)
+    await world.changes.until(lambda: len(told(world)) == 3, "it went and came back")
+    assert told(world) == ["GPUUnhealthy", "GPURecovered", "GPUUnhealthy"]
+
+
+async def test_the_only_gpu_is_lost_and_that_is_one_event_and_the_conditions_reason(world: World) -> None:
+    world.nvml.gpus = [gpu(0)]
+    await world.start()
+    lose(world, 0)
+    await world.changes.until(lambda: ready(world)[:2] == ("False", "GPUUnhealthy"), "said")
+    await again(world)
+    assert ready(world)[:2] == ("False", "GPUUnhealthy")
+    assert ready(world)[2].endswith("; GPU 0: GPU is lost")
+    assert told(world) == ["GPUUnhealthy"]
+    world.nvml.faults, world.nvml.unreadable, world.nvml.gpus = {}, (), [gpu(0)]
+    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "well again")
+    await world.changes.until(lambda: len(told(world)) == 2, "told")
+    assert told(world) == ["GPUUnhealthy", "GPURecovered"]
+
+
+async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(world: World) -> None:
+    await world.start()
+    world.nvml.refuses, world.nvml.exchanged = "Driver/library version mismatch", True
+    await world.changes.until(lambda: ready(world)[1] == "DriverFailed", "said")
+    for _ in range(2):
+        await again(world)
+    assert told(world) == ["DriverFailed"]
+    world.nvml.refuses = ""
+    await world.changes.until(lambda: len(told(world)) == 2, "told")
+    assert told(world) == ["DriverFailed", "DriverWorks"]
+
+
+async def test_a_gpu_that_was_mended_while_no_agent_was_there_is_told_to_be_back(world: World) -> None:
+    await world.start()
+    lose(world, 1)
+    await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
+    await world.stop()
+    mend(world)
+    await world.start()
+    await world.changes.until(lambda: len(told(world)) == 2, "told")
+    assert told(world) == ["GPUUnhealthy", "GPURecovered"]
+
+
+async def test_what_an_agent_found_and_died_before_telling_is_told_by_the_next(world: World) -> None:
+    await world.start()
+    lose(world, 1)
+    await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
+    await world.stop()
+    world.api.events.clear()
+    await world.start(ready=False)
+    await world.changes.until(lambda: told(world) == ["GPUUnhealthy"], "told by the next")
+
+
+async def test_an_unknown_mode_is_said_by_the_condition_and_told_once(world: World) -> None:
+    await world.start()
+    node = msgspec.json.decode(msgspec.json.encode(world.api.objects["nodes", NODE]))
+    node["metadata"]["labels"][names.LABEL_MODE] = "shrae"
+    world.api.put("nodes", NODE, node)
+    await world.changes.until(lambda: ready(world)[:2] == ("False", "UnknownGPUMode"), "said")
+    assert "=shrae is unknown; use one of default, share" in ready(world)[2]
+    await again(world)
+    assert told(world) == ["UnknownGPUMode"]
+    node = msgspec.json.decode(msgspec.json.encode(world.api.objects["nodes", NODE]))
+    node["metadata"]["labels"][names.LABEL_MODE] = "share"
+    world.api.put("nodes", NODE, node)
+    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares")
+
+
+async def test_an_agent_that_ends_alone_says_that_nobody_looks_after_the_node(world: World) -> None:
+    await world.start()
+    await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
+    agent = world.agent
+    assert agent is not None
+    assert not await agent.leave()
+    assert ready(world)[:2] == ("Unknown", "AgentStopped")
+    assert ready(world)[2].startswith(
+        "the node agent has ended; before that: mode share, unit 1GiB, 2 of 2 GPUs"
+    )
+    await again(world)
+    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares again")
+    assert told(world) == []
+
+
+async def test_a_node_that_was_not_ready_stays_so_when_its_agent_ends(world: World) -> None:
+    world.nvml.driver = False
+    await world.start(ready=False)
+    await world.changes.until(lambda: ready(world)[1] == "DriverNotFound", "no driver")
+    agent = world.agent
+    assert agent is not None
+    await agent.leave()
+    assert ready(world)[:2] == ("False", "DriverNotFound")
+    assert conditions(world)[names.CONDITION_READY]["message"].startswith("mode share")

@@ -1,0 +1,98 @@
+"""The driver's own limits in a whole playground: a node whose driver has them holds who gets past our libraries."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.whole.seen import Json
+from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
+
+NODE: Final = "t4-r615"
+CUDA: Final = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
+#: What a context takes on the stand-in's T4, and the last piece that may be too large.
+_SLACK_MIB: Final = 256 + 512
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_world() -> AsyncIterator[World]:
+    """One node, whose driver has limits."""
+    async with world(shared_node(NODE, "t4-r615", "cgpu"), isolated=True) as made:
+        yield made
+
+
+def cuda_pod(name: str, units: int) -> Json:
+    """A pod of the CUDA sample's image, which waits for commands."""
+    made = gpu_pod(name, units, "sleep", "3600")
+    made["spec"]["containers"][0]["image"] = CUDA
+    return made
+
+
+async def annotated(seen: World, *words: str) -> None:
+    async def said() -> bool:
+        node = await seen.session.request("GET", f"/api/v1/nodes/{NODE}")
+        return all(word.encode() in node for word in words)
+
+    await until(said, f"node {NODE} says {words}")
+
+
+async def taken_mib(seen: World, name: str, *before: str) -> int:
+    """What a program gets that calls for all that it can."""
+    ran = await seen.kubectl("exec", name, "--", *before, "take-memory", "--most_mib=8192")
+    found = re.search(r"taken: (\d+) MiB", ran.text)
+    assert found, ran.text
+    return int(found[1])
+
+
+async def limited(seen: World, name: str, mib: int) -> None:
+    """Until the agent has told the driver."""
+    wanted = f'gpushare_nodeagent_driver_limit_mebibytes{{pod="default/{name}"'
+
+    async def said() -> bool:
+        shown = await figures(seen)
+        return any(line.startswith(wanted) and line.endswith(f" {mib}") for line in shown.splitlines())
+
+    await until(said, f"the driver holds {name} to {mib} MiB")
+
+
+async def figures(seen: World) -> str:
+    """The agent's metrics; empty while it is away."""
+    host, _, port = (seen.cluster.state / "agents").read_text().split()[1].rpartition(":")
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return ""
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    return text
+
+
+async def test_who_gets_past_the_libraries_is_held_by_the_driver(seen: World) -> None:
+    await annotated(seen, "preload (", "behind it the driver's own limits): mode cgpu")
+    await seen.create(cuda_pod("past", 3))
+    await seen.run_all("past")
+    await limited(seen, "past", 3072)
+    mib = await taken_mib(seen, "past", "env", "-u", "LD_PRELOAD")
+    assert 3072 - _SLACK_MIB <= mib < 3072
+
+
+async def test_the_driver_alone_holds_containers_and_neighbours_have_theirs(seen: World) -> None:
+    await seen.cluster.set_isolation("driver")
+    try:
+        await annotated(
+            seen, "driver (memory alone, by cgroup): mode cgpu, and --isolation driver was asked for"
+        )
+        await seen.create(cuda_pod("three", 3), cuda_pod("twelve", 12))
+        await seen.run_all("three", "twelve")
+        await limited(seen, "three", 3072)
+        await limited(seen, "twelve", 12288)
+        assert 3072 - _SLACK_MIB <= await taken_mib(seen, "three") < 3072
+        assert await taken_mib(seen, "twelve") == 8192
+    finally:
+        await seen.cluster.set_isolation("auto")

@@ -1,0 +1,161 @@
+"""One fault is one event, whoever sees it and however often it starts anew, as ``kubectl get events`` shows them."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpushare.model import names
+from gpushare.playground import gpus
+from tests.integration.whole.seen import Json, annotations_of
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
+
+
+async def of_node(seen: World, node: str) -> list[str]:
+    """The reasons of the node's events that are ours, as kubectl shows them."""
+    ran = await seen.kubectl(
+        "get",
+        "events",
+        f"--field-selector=involvedObject.kind=Node,involvedObject.name={node}",
+        "--sort-by=.metadata.creationTimestamp",
+        "-o=custom-columns=R:.reason,C:.reportingComponent",
+        "--no-headers",
+    )
+    assert ran.code == 0, ran.err
+    rows = [line.split() for line in ran.out.splitlines() if "gpushare.dev/" in line]
+    return [reason for reason, _ in rows]
+
+
+def condition(seen: World, node: str) -> Json:
+    found = seen.nodes.items[node]["status"].get("conditions") or []
+    return next((one for one in found if one["type"] == names.CONDITION_READY), {})
+
+
+async def says(seen: World, node: str, status: str, reason: str) -> str:
+    """Wait for the node's condition; its message."""
+    await seen.nodes.until(
+        lambda: (
+            (condition(seen, node).get("status"), condition(seen, node).get("reason")) == (status, reason)
+        ),
+        f"{node} says {status} {reason}",
+        tell=lambda: condition(seen, node),
+    )
+    return str(condition(seen, node)["message"])
+
+
+async def told(seen: World, node: str, *reasons: str) -> None:
+    async def reached() -> bool:
+        return await of_node(seen, node) == list(reasons)
+
+    await until(reached, f"{node} has just these events: {reasons}", tell=lambda: seen.events_of(node))
+
+
+async def killed(seen: World, node: str, offers: int) -> None:
+    """The node's agent and the scheduler by SIGKILL; both start again."""
+    seen.cluster.kill(f"node-agent {node}")
+    await seen.offers(node, 0)
+    await seen.offers(node, offers)
+    seen.cluster.kill("extender")
+    await seen.cluster.extender_ready()
+
+
+async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_killed(seen: World) -> None:
+    seen.cluster.parts["node-agent four"].arguments += ["--health-period", "0.2"]
+    await killed(seen, "four", 60)
+    file = seen.cluster.gpu_file("four")
+    good = gpus.read(file)
+    gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
+    await told(seen, "four", "GPUUnhealthy")
+    assert (await says(seen, "four", "True", "SomeGPUsOutOfService")).endswith("; GPU 1: GPU is lost")
+    await seen.offers("four", 45)
+
+    for _ in range(2):
+        await killed(seen, "four", 45)
+        assert "GPU is lost" in annotations_of(seen.nodes.items["four"])[names.ANN_DEVICES], (
+            "it stays described"
+        )
+        await says(seen, "four", "True", "SomeGPUsOutOfService")
+    # A pod that waits for it is told so at the pod, and nothing more of the node.
+    await seen.create(*(gpu_pod(f"fills-{number}", 15, node="four") for number in range(4)))
+    await seen.events.until(
+        lambda: any("GPUShareWaiting" in one for n in range(4) for one in seen.events_of(f"fills-{n}")),
+        "the one that finds no place is told",
+    )
+    await told(seen, "four", "GPUUnhealthy")
+
+    gpus.write(file, good)
+    await seen.offers("four", 60)
+    await told(seen, "four", "GPUUnhealthy", "GPURecovered")
+    await seen.delete_all()
+    gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
+    await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy")
+    gpus.write(file, good)
+    await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy", "GPURecovered")
+
+
+async def test_the_only_gpu_of_a_node_is_lost_and_that_is_one_event(seen: World) -> None:
+    seen.cluster.parts["node-agent single"].arguments += ["--health-period", "0.2"]
+    await killed(seen, "single", 16)
+    file = seen.cluster.gpu_file("single")
+    good = gpus.read(file)
+    gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"),)))
+    await told(seen, "single", "GPUUnhealthy")
+    await says(seen, "single", "False", "GPUUnhealthy")
+    described = await seen.kubectl("describe", "node", "single")
+    assert "GPUShareReady" in described.out
+    seen.cluster.kill("node-agent single")
+    seen.cluster.kill("extender")
+    await seen.cluster.extender_ready()
+    await seen.create(gpu_pod("waits", 1, node="single"))
+    await seen.event("waits", "GPUShareWaiting")
+    await told(seen, "single", "GPUUnhealthy")
+    gpus.write(file, good)
+    await seen.run_all("waits")
+    await told(seen, "single", "GPUUnhealthy", "GPURecovered")
+    await says(seen, "single", "True", "Sharing")
+    await seen.delete_all()
+
+
+async def test_a_slip_in_a_label_is_one_event_of_whoever_sees_it_first(seen: World) -> None:
+    before = await of_node(seen, "single")
+    await seen.label("single", {names.LABEL_MODE: "shrae", names.LABEL_PLACEMENT: "sprad"})
+    await told(seen, "single", *before, *await _both(seen, before))
+    note = await says(seen, "single", "False", "UnknownGPUMode")
+    assert note.endswith("; until then the node shares no GPU")
+    assert f"UnknownGPUMode: {note}" in seen.events_of("single")
+    for part in ("node-agent single", "extender"):
+        seen.cluster.kill(part)
+    await seen.cluster.extender_ready()
+    await seen.label("single", {names.LABEL_MODE: "share", names.LABEL_PLACEMENT: None})
+    await seen.offers("single", 16)
+    await says(seen, "single", "True", "Sharing")
+    assert sorted((await of_node(seen, "single"))[len(before) :]) == ["MalformedGPUDevices", "UnknownGPUMode"]
+
+
+async def _both(seen: World, before: list[str]) -> list[str]:
+    """The two slips in the order in which they were told."""
+
+    async def reached() -> list[str]:
+        new = (await of_node(seen, "single"))[len(before) :]
+        return new if len(new) >= 2 else []
+
+    new = await until(reached, "both slips are told", tell=lambda: seen.events_of("single"))
+    assert sorted(new) == ["MalformedGPUDevices", "UnknownGPUMode"]
+    return new
+
+
+async def test_an_agent_that_ends_says_so_and_one_that_starts_takes_it_back(seen: World) -> None:
+    part = seen.cluster.parts["node-agent single"]
+    await part.stop()
+    assert (await says(seen, "single", "Unknown", "AgentStopped")).startswith(
+        "the node agent has ended; before"
+    )
+    part.start()
+    await says(seen, "single", "True", "Sharing")
+
+
+async def test_what_went_on_left_no_trace_of_a_fault(seen: World) -> None:
+    seen.assert_sound()

@@ -1,0 +1,94 @@
+"""What a node says as its agent starts."""
+
+import msgspec
+import pytest
+
+from gpushare.model import names
+from gpushare.model.device import Device, NodeMode, devices_annotation
+from gpushare.model.quantity import MemoryUnit
+from gpushare.nodeagent.before import Before
+from gpushare.nodeagent.discovery import Inventory
+from gpushare.nodeagent.nodes import ReportingNode, decode_reporting_node
+from gpushare.nodeagent.nvml import Unreadable
+
+GPUS = tuple(Device(index, f"GPU-{index}", 16384) for index in range(3))
+NEAR = ((0, 5, 1), (5, 0, 2), (1, 2, 0))
+LOST = Unreadable(1, "GPU is lost")
+
+
+def node(*devices: Device, reason: str = "Sharing", text: str = "") -> ReportingNode:
+    told = text or devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, devices)
+    condition = {"type": names.CONDITION_READY, "status": "True", "reason": reason}
+    _, made = decode_reporting_node(
+        msgspec.json.encode(
+            {
+                "metadata": {"name": "n1", "annotations": {names.ANN_DEVICES: told}},
+                "status": {"conditions": [condition]},
+            }
+        )
+    )
+    return made
+
+
+def sick(device: Device, reason: str = "GPU is lost") -> Device:
+    return msgspec.structs.replace(device, healthy=False, reason=reason)
+
+
+def test_gpus_that_were_out_of_service_are_known_with_the_reason() -> None:
+    before = Before.of(node(GPUS[0], sick(GPUS[1]), reason="SomeGPUsOutOfService"))
+    assert before.out == {"GPU-1": "GPU is lost"}
+    assert before.reasons == ["SomeGPUsOutOfService"]
+
+
+@pytest.mark.parametrize(("reason", "out"), [("DriverFailed", set()), ("NoGPU", {"GPU-0"})])
+def test_where_the_driver_was_at_fault_its_gpus_were_not(reason: str, out: set[str]) -> None:
+    assert Before.of(node(sick(GPUS[0]), reason=reason)).out.keys() == out
+
+
+def test_what_was_told_beside_the_condition_is_known_too() -> None:
+    used = msgspec.structs.replace(GPUS[2], foreign_mib=512)
+    assert Before.of(node(used, reason="NotIsolated")).reasons == [
+        "IsolationUnavailable",
+        "GPUForeignUse GPU 2",
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 9}'])
+def test_a_description_that_cannot_be_read_says_nothing(text: str) -> None:
+    before = Before.of(node(text=text))
+    assert (before.devices, before.reasons) == ({}, ["Sharing"])
+
+
+def test_a_lost_gpu_stays_described_when_the_agent_starts_anew() -> None:
+    used = msgspec.structs.replace(GPUS[1], foreign_mib=512)
+    found = Inventory(
+        (GPUS[0], GPUS[2]),
+        left_out=(str(LOST), "GPU 3 (GPU-3) is in MIG mode"),
+        near=((0, 1), (1, 0)),
+        unreadable=(LOST,),
+    )
+    whole = Before.of(node(GPUS[0], used, GPUS[2])).complete(found)
+    assert whole.devices == (GPUS[0], sick(GPUS[1]), GPUS[2])
+    assert whole.left_out == ("GPU 3 (GPU-3) is in MIG mode",)
+    assert whole.near == ((0, 0, 1), (0, 0, 0), (1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(Inventory(GPUS), id="all are there"),
+        pytest.param(Inventory(GPUS[:1]), id="NVML does not count it: it was taken out"),
+        pytest.param(
+            Inventory((GPUS[0], Device(1, "GPU-new", 81920)), unreadable=(LOST,)),
+            id="another is in its place",
+        ),
+        pytest.param(Inventory(GPUS[:1], unreadable=(Unreadable(7, "?"),)), id="one that nobody knew"),
+    ],
+)
+def test_nothing_else_is_remembered(found: Inventory) -> None:
+    assert Before.of(node(*GPUS)).complete(found) == found
+
+
+def test_without_a_description_there_is_nothing_to_remember() -> None:
+    assert Before().complete(Inventory(unreadable=(LOST,))) == Inventory(unreadable=(LOST,))
+    assert (Before().out, Before().reasons) == ({}, [""])
