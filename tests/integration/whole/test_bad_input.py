@@ -138,6 +138,7 @@ async def test_a_record_that_is_broken_under_a_running_pod_is_told_on_the_pod(se
         return (figures["malformed_objects"], figures["memory_given_mebibytes"]) == (0, 2048)
 
     await until(counted, "it is counted again")
+    assert sum("MalformedGPUAllocation" in one for one in seen.events_of("scribbled")) == 1, "both saw it"
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,8 @@ async def test_a_pod_bound_with_a_record_that_cannot_be_read_gets_no_gpu_and_an_
     await seen.event(f"bound-{number}", "MalformedGPUAllocation", says)
     await seen.pods.until(lambda: phase_of(seen.pod(f"bound-{number}")) == "Failed", "its admission fails")
     assert seen.pod(f"bound-{number}")["status"]["reason"] == "UnexpectedAdmissionError"
+    told = [one for one in seen.events_of(f"bound-{number}") if one.startswith("MalformedGPUAllocation")]
+    assert len(told) == 1, "agent and scheduler both saw it"
     assert await seen.devices("single") == {}
 
 
