@@ -220,6 +220,11 @@ def preempt_pods(
                     vain[node] = False
                     continue
                 more = tuple(one for one in plan.victims if one not in forced)
+                if request.whole_device and not view.quotas.whole_is_let_in(
+                    args.pod, request, node, (*uids, *more)
+                ):
+                    vain[node] = True
+                    continue
                 found[node] = wire.Victims((*uids, *more), violations)
     finally:
         view.ledger.keep_again(lifted)

@@ -139,6 +139,8 @@ class Recorded:
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, str, str]] = []
+        self.told: list[tuple[str, str, str]] = []
+        """Reason, cause and way of telling of each."""
 
     def record(
         self,
@@ -154,6 +156,7 @@ class Recorded:
         assert kind in ("Warning", "Normal")
         assert action
         self.notes.append((regarding.name, reason, note))
+        self.told.append((reason, cause, telling))
 
 
 def pod_object(
