@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
@@ -77,6 +78,7 @@ class Preemptor:
         self._asked: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
         self._kept_since: dict[str, float] = {}
         self._turn = 0
+        self._backoff = Backoff(first_s=SETTLE_S)
         self._woken = asyncio.Event()
         self.hurry: Callable[[Iterable[str]], None] = lambda uids: None
         """Called with the UIDs of pods that are to be tried soon."""
@@ -123,6 +125,13 @@ class Preemptor:
                     self._ledger.unkeep(uid)
                     logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
                     self._tell_vain(record, nodes[uid], f"the API server did not let it be made: {error}")
+                    self._look_again(uid, nodes[uid], self._backoff.next_s())
+                else:
+                    self._backoff.reset()
+
+    def _look_again(self, uid: str, nodes: list[str], in_s: float = 0.0) -> None:
+        """kube-scheduler may have no reason to ask about the pod again for minutes."""
+        self._asked.setdefault(uid, (self._clock.monotonic() + in_s, nodes))
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
         record = self._view.waiting.get(uid)
@@ -154,6 +163,8 @@ class Preemptor:
                 if self._plan(record, [plan.node], guarded) == plan:
                     self._tell_room(record, len(nodes), plan)
                     await self._end(record, plan)
+                else:
+                    self._look_again(record.uid, nodes)
                 return
             guarded |= protected
         self._tell_in_vain(record, nodes, guarded)
@@ -208,6 +219,7 @@ class Preemptor:
                         await self._end_together(plans)
                     else:
                         self._unkeep(plans)
+                        self._look_again(record.uid, nodes)
                     return
             except KubeError:
                 self._unkeep(plans)
