@@ -404,6 +404,7 @@ class Agent:
             self._status.want(None)
             return
         node = self._present()
+        self._news.present(node.devices)
         if node != self._book.node:
             self._book.set_node(node)
             self._pods.rebuild()

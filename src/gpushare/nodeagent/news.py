@@ -139,7 +139,7 @@ class NodeNews:
         named = f"GPU {device.index} ({device.uuid})"
         reason, before = device.reason, self._out.get(device.uuid)
         if device.healthy:
-            if self._out.pop(device.uuid, None) is not None:
+            if device.uuid not in self._to_confirm and self._out.pop(device.uuid, None) is not None:
                 self.tell(REASON_RECOVERED, f"{named} is in service again", "Normal", cause=device.uuid)
             return
         # Of a GPU in MIG mode it is told that it is left out. A lost one is not found any more a moment later.
@@ -153,6 +153,16 @@ class NodeNews:
             note += f"; trusted again {xid_quiet_s:g} s after its last error, if it answers"
         telling: type_of_telling = "come" if before is None else "standing"
         self.tell(REASON_UNHEALTHY, note, cause=device.uuid, telling=telling)
+
+    def present(self, devices: Iterable[Device]) -> None:
+        """GPUs as they are described first: of those that were out before, some are well and kept back for another reason."""
+        for device in devices if self._to_confirm else ():
+            if device.uuid in self._to_confirm:
+                self._to_confirm.discard(device.uuid)
+                if device.healthy:
+                    self.health(device, 0.0)
+                else:
+                    del self._out[device.uuid]
 
     def troubles(
         self,

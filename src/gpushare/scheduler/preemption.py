@@ -96,6 +96,11 @@ class Preemptor:
         """kube-scheduler makes room for the pod itself."""
         self._asked.pop(uid, None)
 
+    def kept(self, uid: str) -> None:
+        """Room is kept for the pod without anybody being asked to end: it is given up in time, too."""
+        self._kept_since[uid] = self._clock.monotonic()
+        self._woken.set()
+
     async def run(self) -> None:
         """Look after refused pods for ever, the most important first."""
         while True:

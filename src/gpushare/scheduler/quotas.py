@@ -109,9 +109,7 @@ class Quotas:
         if chosen is not None and record is not chosen:
             note = f"not in force: tree {chosen.name} is older, and there is one tree; remove one of the two"
             reason = REASON_NOT_IN_FORCE
-        before = self._told.get(record.uid)
-        if (before or "") == note:
-            self._told.setdefault(record.uid, note)
+        if self._told.get(record.uid, "") == note:
             return
         self._told[record.uid] = note
         if not note:
@@ -126,7 +124,7 @@ class Quotas:
             reason=reason,
             action="Counting",
             note=note[:1000],
-            telling="standing" if before is None else "come",
+            telling="standing",
         )
 
     def _count_by(self, in_force: tuple[str, str, QuotaTree] | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gpushare.kube.clock import Clock
-from gpushare.kube.events import Recorder, type_of_telling
+from gpushare.kube.events import Recorder
 from gpushare.model.objects import ObjectReference
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ class WaitingNews:
             new = category != told.category and category not in _NO_NEWS
             if left and new and told.since_s <= before_s:
                 self._told[uid] = told._replace(category=category)
-                # Whoever led before may have told why it waits; why it waits now instead nobody has.
-                left -= self._tell(uid, "come" if told.category else "standing")
+                left -= self._tell(uid)
                 # To say what would help may take a look at every node.
                 await asyncio.sleep(0)
         self.by_reason, self.oldest_s = counts, oldest_s
@@ -147,7 +146,7 @@ class WaitingNews:
         """How long the pod has waited that waits longest, in seconds."""
         return max(0.0, self._clock.time_ns() / 1e9 - self.oldest_s) if self.oldest_s else 0.0
 
-    def _tell(self, uid: str, telling: type_of_telling) -> bool:
+    def _tell(self, uid: str) -> bool:
         one = self._known.waiting(uid)
         if one is None:
             return False
@@ -162,6 +161,7 @@ class WaitingNews:
             note=f"{why}. What would help: {one.remedy}" if one.remedy else why,
             # The figures in the text change with every pod that comes and goes; the kind of reason does not.
             cause=one.category,
-            telling=telling,
+            # Whoever led before may have told it; and what a pod waits for once more counts on.
+            telling="standing",
         )
         return True

@@ -10,6 +10,14 @@ from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
 from tests.integration.nodeagent.test_condition import conditions, ready
+from tests.integration.nodeagent.test_watchdog import (
+    contained,
+    first_gpu,
+    process,
+    tell_container,
+    uses,
+    watch,
+)
 
 
 def told(world: World) -> list[str]:
@@ -57,7 +65,7 @@ async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_an
     for _ in range(2):
         await again(world)
         assert reasons(world) == ["", "GPU is lost"], "it stays described"
-        assert world.kubelet.capacity(names.GPU_MEM) == 30
+        await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30, "and is counted")
         assert ready(world)[1] == "SomeGPUsOutOfService"
     assert told(world) == ["GPUUnhealthy"]
     mend(world)
@@ -154,3 +162,35 @@ async def test_a_node_that_was_not_ready_stays_so_when_its_agent_ends(world: Wor
     await agent.leave()
     assert ready(world)[:2] == ("False", "DriverNotFound")
     assert conditions(world)[names.CONDITION_READY]["message"].startswith("mode share")
+
+
+async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    admitted = await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted))
+    process(world, 42)
+    uses(world, (41, 100, 0))
+    agent = world.agent
+    assert agent is not None
+    used = agent.metrics.used_mib
+    await world.changes.until(
+        lambda: used.value("default/a", "c", gpu(0).uuid) == 100.0,
+        "it is known which container",
+        every_s=0.02,
+    )
+    uses(world, (41, 3200, 0), (42, 1500, 0))
+    await world.changes.until(
+        lambda: world.api.told("GPUMemoryExceeded") and world.api.told("GPUForeignUse"), "both are told"
+    )
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 1536, "described")
+    for _ in range(2):
+        await again(world)
+    assert len(world.api.told("GPUMemoryExceeded")) == 1
+    assert told(world) == ["GPUForeignUse"]
+    uses(world)
+    await world.changes.until(lambda: world.api.told("GPUForeignUseEnded"), "ended")
+    uses(world, (42, 1500, 0))
+    await world.changes.until(lambda: len(world.api.told("GPUForeignUse")) == 2, "it came back")

@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.model import names
 from gpushare.playground import gpus
-from tests.integration.whole.seen import Json, annotations_of
+from tests.integration.whole.seen import Json, annotations_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,7 +110,7 @@ async def test_the_only_gpu_of_a_node_is_lost_and_that_is_one_event(seen: World)
     seen.cluster.kill("extender")
     await seen.cluster.extender_ready()
     await seen.create(gpu_pod("waits", 1, node="single"))
-    await seen.event("waits", "GPUShareWaiting")
+    await seen.pods.until(lambda: waits_because(seen.pod("waits")), "a pod waits for it")
     await told(seen, "single", "GPUUnhealthy")
     gpus.write(file, good)
     await seen.run_all("waits")

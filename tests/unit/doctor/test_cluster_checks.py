@@ -228,6 +228,7 @@ FAULTS: list[Any] = [
     ("a node that gives compute", {"nodes": [node_of(mode=NodeMode.CORE_MEM, allocatable={names.GPU_MEM: "15", names.GPU_CORE: "90"})]}, ("node-capacity", "fault", "node n1")),
     ("a node that is away", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "Unknown"}], allocatable={}, annotations={})]}, ("node-health", "fault", "node n1")),
     ("a GPU that is out of service", {"nodes": [node_of(gpus=(LOST,), allocatable={})]}, ("node-health", "warning", "node n1")),
+    ("an agent that ended", {"nodes": [node_of(conditions=[{"type": "GPUShareReady", "status": "Unknown", "message": "m"}])]}, ("node-health", "fault", "node n1")),
     ("a condition", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "True"}, {"type": "GPUShareReady", "status": "False", "message": "m"}])]}, ("node-health", "fault", "node n1")),
     ("a broken record", {"pods": [gpu_pod("a", annotations={names.ANN_SHARE: "{"})]}, ("pod-records", "fault", "pod default/a")),
     ("no record", {"pods": [gpu_pod("a")]}, ("pod-records", "fault", "pod default/a")),

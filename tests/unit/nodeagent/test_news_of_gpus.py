@@ -51,12 +51,14 @@ class Agent:
         *devices: Device,
         trouble: type_of_trouble | None = None,
         left_out: Sequence[str] = (),
+        kept_back: Sequence[Device] = (),
         **wrong: Any,
     ) -> list[tuple[str, str]]:
-        """What is told once the node is so."""
+        """What is told once the node is so; ``kept_back`` in place of ``devices`` are described, for other reasons than health."""
         inventory = Inventory(devices, trouble and Trouble(trouble, f"note of {trouble}"), tuple(left_out))
         self.news.gpus(inventory, self._before, 300.0)
         self._before = inventory
+        self.news.present(kept_back or devices)
         self.news.troubles(inventory, **WELL | wrong)
         return self.recorder.take()
 
@@ -190,3 +192,18 @@ def test_a_file_that_cannot_be_used_is_told_once(agent: Agent) -> None:
 
 def test_while_a_newer_agent_is_there_it_tells() -> None:
     assert Agent(acts=False).finds(sick("GPU is lost")) == []
+
+
+def test_a_gpu_that_is_well_and_kept_back_for_a_pod_is_told_neither_to_be_out_nor_to_be_back(
+    agent: Agent,
+) -> None:
+    held = "held whole by pod ml/a"
+    agent.news.stood(["SomeGPUsOutOfService"], {SOUND.uuid: held})
+    assert agent.finds(SOUND, kept_back=[sick(held)]) == []
+    assert agent.finds(SOUND) == []
+    assert agent.finds(sick("GPU is lost")) == [CAME]
+
+
+def test_a_gpu_that_was_out_and_is_there_no_more_is_not_told_of(agent: Agent) -> None:
+    agent.news.stood([""], {OTHER.uuid: "GPU is lost"})
+    assert agent.finds(SOUND) == []

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import asdict
 
 from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.kube.errors import Unreachable
 from gpushare.model import names
 from gpushare.nodeagent.node_status import Advertised, NodeStatus
 from gpushare.nodeagent.nodes import ReportingNode, decode_reporting_node
@@ -146,3 +147,57 @@ async def test_a_node_with_the_condition_alone_keeps_its_agent_until_that_is_gon
     assert writer.labelled
     status.seen(node(Advertised(condition=BROKEN)))
     assert status.settled
+
+
+class Failing(Writer):
+    """An API server that is away."""
+
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        raise Unreachable("/api/v1/nodes/n1/status", "no connection", sent=False)
+
+
+async def test_an_agent_that_ends_says_that_nobody_looks_after_the_node_and_nothing_after_that() -> None:
+    writer = Writer()
+    status = NodeStatus("n1", writer, SYSTEM_CLOCK)
+    wanted = Advertised("described", "1", None, SHARES)
+    status.want(wanted)
+    status.seen(node(wanted))
+    await status.end()
+    (said,) = writer.conditions
+    assert said is not None
+    assert (said["status"], said["reason"]) == ("Unknown", "AgentStopped")
+    assert said["message"] == "the node agent has ended; before that: all well"
+    assert said["lastTransitionTime"] == said["lastHeartbeatTime"]
+    status.want(Advertised("described", "2", None, SHARES))
+    assert not status.settled
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen"),
+    [
+        (None, True),
+        (Advertised("described", "1"), True),
+        (Advertised("described", "1", None, SHARES), False),
+        (Advertised("described", "1", None, BROKEN), True),
+    ],
+    ids=["another agent looks after it", "it has no condition", "there is no node", "it was not ready"],
+)
+async def test_an_agent_that_ends_says_nothing_where_there_is_nothing_to_say(
+    wanted: Advertised | None, seen: bool
+) -> None:
+    writer = Writer()
+    status = NodeStatus("n1", writer, SYSTEM_CLOCK)
+    status.want(wanted)
+    if seen:
+        status.seen(node(wanted or Advertised()))
+    await status.end()
+    assert writer.writes == []
+
+
+async def test_an_agent_ends_also_while_the_server_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    status = NodeStatus("n1", Failing(), SYSTEM_CLOCK)
+    wanted = Advertised("described", "1", None, SHARES)
+    status.want(wanted)
+    status.seen(node(wanted))
+    await status.end()
+    assert "node n1 does not say that its agent has ended" in caplog.text

@@ -5,7 +5,7 @@ import pytest
 from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.nodeagent.discovery import Inventory, Trouble
-from gpushare.nodeagent.readiness import Condition, condition_of
+from gpushare.nodeagent.readiness import Condition, condition_of, mislabelled, stopped
 
 WELL, LOST = Device(0, "GPU-a", 15360), Device(1, "GPU-b", 15360, healthy=False, reason="GPU is lost")
 PRELOAD = "preload (by CDI): mode cgpu"
@@ -77,3 +77,31 @@ def test_a_node_says_mode_unit_backend_and_what_is_wrong(condition: Condition, e
 
 def test_a_message_has_an_end() -> None:
     assert len(said(WELL, access="x" * 9999).message) == 2048
+
+
+def test_lost_gpus_are_the_reason_and_not_that_none_is_found() -> None:
+    condition = said(LOST, trouble=Trouble("NoGPU", "check the hardware"))
+    assert (condition.status, condition.reason) == ("False", "GPUUnhealthy")
+    assert said(trouble=Trouble("NoGPU", "check the hardware")).reason == "NoGPU"
+
+
+def test_an_unknown_mode_is_said_as_it_is_told_and_a_known_one_is_not() -> None:
+    assert mislabelled("label a=b is unknown") == Condition("False", "UnknownGPUMode", "label a=b is unknown")
+    assert mislabelled("") is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (said(WELL), ("Unknown", "AgentStopped")),
+        (said(WELL, LOST), ("Unknown", "AgentStopped")),
+        (said(WELL, fallen="the driver is too old"), ("Unknown", "NotIsolated")),
+        (said(LOST), ("False", "GPUUnhealthy")),
+    ],
+)
+def test_when_its_agent_ends_a_node_that_was_ready_is_not_known_to_be(
+    before: Condition, after: tuple[str, str]
+) -> None:
+    condition = stopped(before)
+    assert (condition.status, condition.reason) == after
+    assert before.message in condition.message

@@ -58,6 +58,7 @@ class Told(NamedTuple):
     reason: str
     note: str
     cause: str
+    telling: str
 
 
 class Recorded:
@@ -77,7 +78,7 @@ class Recorded:
         cause: str = "",
         telling: str = "each",
     ) -> None:
-        self.told.append(Told(regarding, reason, note, cause))
+        self.told.append(Told(regarding, reason, note, cause, telling))
 
 
 class Clock:
@@ -129,6 +130,8 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     await watched.look()
     await watched.look()
     assert [note for _, note in told(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
+    # Each may have been told by who led before.
+    assert [one.telling for one in events.told] == ["standing", "standing"]
 
 
 async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:

@@ -358,6 +358,9 @@ def test_of_two_trees_the_older_counts_and_the_other_is_told(world: World) -> No
     quotas.upsert(tree(root(a={}, b={}), name="old"))
     assert quotas.books.usage()[1].min == {}
     assert [(name, reason) for name, reason, _ in world.events.notes] == [("young", REASON_NOT_IN_FORCE)]
+    assert [telling for _, _, telling in world.events.told] == ["standing"], (
+        "another replica may have told it"
+    )
     status = status_of(quotas, quotas.trees["young"])
     assert status["state"] == "NotInForce"
     assert status["message"] == "tree old is older, and there is one tree; remove one of the two"

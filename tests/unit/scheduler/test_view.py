@@ -108,3 +108,36 @@ def test_a_node_that_cannot_be_read_takes_nothing_and_says_why(world: World) -> 
 def test_a_node_without_gpus_is_known_and_takes_nothing(world: World) -> None:
     plain = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16).read(node_object({}))
     assert plain == NodeRecord(NodeDevices("n9", NodeMode.DEFAULT, MemoryUnit.GIB, ()), "")
+
+
+def test_each_slip_of_a_node_is_an_event_of_its_own_which_whoever_sees_it_tells_by_one_name(
+    world: World,
+) -> None:
+    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
+    slips = {names.LABEL_MODE: "shared", names.LABEL_PLACEMENT: "sprad"}
+
+    def shown(labels: dict[str, str]) -> list[tuple[str, str]]:
+        before = len(world.events.notes)
+        world.view.upsert_node(reader.read(node_object(labels)))
+        told = world.events.told[before:]
+        return [(reason, telling) for reason, _, telling in told]
+
+    assert shown(slips) == [("UnknownGPUMode", "standing"), ("MalformedGPUDevices", "standing")]
+    assert shown(slips) == []
+    # One is mended; that the other is told still is no news.
+    assert shown({names.LABEL_PLACEMENT: "sprad"}) == []
+    assert shown(slips) == [("UnknownGPUMode", "come")]
+    causes = [cause for _, cause, _ in world.events.told]
+    assert (
+        causes[0]
+        == causes[2]
+        == "label ack.node.gpu.schedule=shared is unknown; use one of default, share, cgpu, core_mem, mps, topology"
+    )
+    assert shown({}) == []
+    assert shown({names.LABEL_PLACEMENT: "sprad"}) == [("MalformedGPUDevices", "come")]
+
+
+def test_a_node_whose_description_cannot_be_read_is_told_of(world: World) -> None:
+    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
+    world.view.upsert_node(reader.read(node_object({names.LABEL_MODE: "share"}, "{")))
+    assert [reason for reason, _, _ in world.events.told] == ["MalformedGPUDevices"]
