@@ -5,9 +5,12 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-from documentation.blocks import Block
+from documentation.blocks import STAGES, Block
 
-ON_A_CLUSTER: Final = "tests/e2e/product/test_departure.py"
+#: Blocks for a real cluster, by their stage; most by the same test.
+ON_A_CLUSTER: Final = dict.fromkeys(STAGES, "tests/e2e/product/test_departure.py") | {
+    "removed": "tests/e2e/product/test_removal.py"
+}
 STEPS: Final = ".ci/run"
 #: Tests that run together with the one that types pages.
 OURS: Final = "tests/docs/"
@@ -28,7 +31,8 @@ Told = tuple[str, str, str]
 def place_of(block: Block) -> Told:
     """Where a block is typed, as its marks say."""
     if block.stage:
-        return Place.ELSEWHERE, ON_A_CLUSTER, f"on a real cluster: {ON_A_CLUSTER} (make e2e)"
+        by = ON_A_CLUSTER[block.stage]
+        return Place.ELSEWHERE, by, f"on a real cluster: {by} (make e2e)"
     if block.step:
         return Place.ELSEWHERE, STEPS, f"a step of CI: {block.step}"
     if block.typed_by:

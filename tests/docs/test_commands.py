@@ -15,7 +15,7 @@ from tests.docs.places import Place, Told, place_of
 from tests.docs.playgrounds import Playground, Wanted, playground, wanted
 from tests.docs.typist import PROJECT
 
-_PAGE_S: Final = 120
+_PAGE_S: Final = 240
 _ENOUGH: Final = 5
 BROUGHT: Final = "scripts/install-system-packages brings on Debian"
 #: The property that tells of a block: where it stands, and what ``place_of`` tells.

@@ -22,7 +22,7 @@ _LOOKS: Final = re.compile(
     r"^(kubectl( -n \S+| --namespace[= ]\S+)? (get|describe|inspect|logs|exec|events|top|auth)\b"
     r"|gpushare doctor\b|curl |cat |grep )"
 )
-_COMMAND_S: Final = 90.0
+_COMMAND_S: Final = 120.0
 _INTERRUPTED_S: Final = 30.0
 _STATE_S: Final = 20.0
 _AGAIN_S: Final = 0.2

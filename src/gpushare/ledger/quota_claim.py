@@ -263,11 +263,15 @@ class Claim:
 
     # --- in words and places ----------------------------------------------------------------------
 
-    def relieving(self) -> list[str]:
-        """UIDs of the pods of which some have to go for its quotas to stay below their ``max``; where it is ``short``."""
+    def passed(self, gone: Collection[str]) -> int | None:
+        """The lowest of its quotas that passes its ``max`` though ``gone``, and those that leave already, have ended."""
+        charges = self._going(gone)
+        return next((place for place in self._path if not self._fits(place, charges)), None)
+
+    def relieving(self, passed: int) -> list[str]:
+        """UIDs of the pods of which some have to go for its quota ``passed`` to stay below its ``max``."""
         tree = self._books.tree
         assert tree is not None
-        passed = next(place for place in self._path if not self._fits(place, ()))
         leaves = {quota for quota in tree.leaf_of.values() if passed in tree.path(quota)}
         return [
             uid

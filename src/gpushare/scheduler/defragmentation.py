@@ -418,7 +418,8 @@ class Defragmenter:
             or self._ledger.held(uid) is not None
             or self._ledger.kept_on(uid)
             or len(movers) < len(guests)
-            or self._ledger.plan(request, here, self._leaving) is not None  # room is made, or there is some
+            or self._ledger.plan(request, here, self._view.leaving)
+            is not None  # room is made, or there is some
         ):
             return None
         plan = self._ledger.plan(request, here, _nobody, forced=movers.keys())
@@ -443,10 +444,6 @@ class Defragmenter:
             self._ledger.keep(place.key, asked, target)
             places[move.pod] = place
         return places
-
-    def _leaving(self, uid: str) -> Rank | None:
-        record = self._view.bound.get(uid)
-        return Rank(record.priority, leaving=True) if record is not None and record.leaving else None
 
     def _undo(self, record: PodRecord, places: Iterable[_Place]) -> None:
         """Those whose ``places`` these are stay where they are, so there will be no room for ``record``."""

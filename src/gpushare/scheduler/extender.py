@@ -191,33 +191,43 @@ def preempt_pods(
         return wire.preemption_answer(victims)
     uid = args.pod.metadata.uid
     priority = args.pod.spec.priority or 0
-    claim = view.quotas.claim(uid, args.pod.key, amounts_of(args.pod))
-    rank = view.lesser(priority, claim=claim)
-    reach = view.reach(priority, claim)
     found: dict[str, wire.Victims] = {}
     vain: dict[str, bool] = {}
     """Nodes that were looked at in vain; true: for an elastic quota."""
     tried = 0
     ended_early = False
-    # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
-    for violations in sorted({one.violations for one in victims.values()}):
-        nodes = [node for node, one in victims.items() if one.violations == violations]
-        for node in chain.from_iterable(view.ledger.where_others_could_go(request, nodes, reach)):
-            if len(found) == ENOUGH or tried == MOST_TRIED:
-                ended_early = True
-                break
-            uids = victims[node].uids
-            if claim is not None and not all(claim.may_end(one, lesser=True) for one in uids):
-                vain[node] = True
-                continue
-            tried += 1
-            forced = set(uids)
-            plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
-            if plan is None:
-                vain[node] = False
-                continue
-            more = tuple(one for one in plan.victims if one not in forced)
-            found[node] = wire.Victims((*uids, *more), violations)
+    # Room that is kept for the pod itself, for it was refused on GPUs before, is its own here, too.
+    lifted = view.ledger.lift((uid,))
+    try:
+        claim = view.quotas.claim(uid, args.pod.key, amounts_of(args.pod))
+        rank = view.lesser(priority, claim=claim)
+        reach = view.reach(priority, claim)
+        # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
+        for violations in sorted({one.violations for one in victims.values()}):
+            nodes = [node for node, one in victims.items() if one.violations == violations]
+            for node in chain.from_iterable(view.ledger.where_others_could_go(request, nodes, reach)):
+                if len(found) == ENOUGH or tried == MOST_TRIED:
+                    ended_early = True
+                    break
+                uids = victims[node].uids
+                if claim is not None and not all(claim.may_end(one, lesser=True) for one in uids):
+                    vain[node] = True
+                    continue
+                tried += 1
+                forced = set(uids)
+                plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
+                if plan is None:
+                    vain[node] = False
+                    continue
+                more = tuple(one for one in plan.victims if one not in forced)
+                if request.whole_device and not view.quotas.whole_is_let_in(
+                    args.pod, request, node, (*uids, *more)
+                ):
+                    vain[node] = True
+                    continue
+                found[node] = wire.Victims((*uids, *more), violations)
+    finally:
+        view.ledger.keep_again(lifted)
     if found:
         on_found(uid)
     if decisions is not None:

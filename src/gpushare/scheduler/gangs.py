@@ -154,7 +154,10 @@ class Gangs:
     def lost(self, uid: str) -> None:
         """The reservation of a waiting pod has ended: so does what is kept for the rest of its gang."""
         group = self._groups.get(self._group_of.get(uid, ""))
-        if group is not None and uid in group.planned:
+        if group is None:
+            return
+        group.placed.discard(uid)  # its Binding never came: it needs room again, and is one more that does
+        if uid in group.planned:
             self._give_up(group)
             group.rests_until_s = self.monotonic() + REST_S
 
@@ -188,7 +191,7 @@ class Gangs:
         _remember(group, uid, nodes)
         if group.planned and self._is_kept(group):
             node = group.planned.get(uid)
-            if node is None:
+            if node is None and len(group.planned.keys() | running) >= gang.least:
                 return _refused(
                     nodes,
                     f"gang {gang.key}: its first {pods(gang.least)} {are(gang.least)} bound before others",

@@ -13,10 +13,13 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
-from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from
+from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from, type_of_rank
+from gpushare.ledger.quota_claim import Claim
+from gpushare.model.amounts import type_of_amounts
 from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.objects import Pod
 from gpushare.model.request import Request
@@ -75,6 +78,7 @@ class Preemptor:
         self._asked: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
         self._kept_since: dict[str, float] = {}
         self._turn = 0
+        self._backoff = Backoff(first_s=SETTLE_S)
         self._woken = asyncio.Event()
         self.hurry: Callable[[Iterable[str]], None] = lambda uids: None
         """Called with the UIDs of pods that are to be tried soon."""
@@ -93,6 +97,11 @@ class Preemptor:
     def left_to_scheduler(self, uid: str) -> None:
         """kube-scheduler makes room for the pod itself."""
         self._asked.pop(uid, None)
+
+    def kept(self, uid: str) -> None:
+        """Room is kept for the pod without anybody being asked to end: it is given up in time, too."""
+        self._kept_since[uid] = self._clock.monotonic()
+        self._woken.set()
 
     async def run(self) -> None:
         """Look after refused pods for ever, the most important first."""
@@ -116,6 +125,13 @@ class Preemptor:
                     self._ledger.unkeep(uid)
                     logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
                     self._tell_vain(record, nodes[uid], f"the API server did not let it be made: {error}")
+                    self._look_again(uid, nodes[uid], self._backoff.next_s())
+                else:
+                    self._backoff.reset()
+
+    def _look_again(self, uid: str, nodes: list[str], in_s: float = 0.0) -> None:
+        """kube-scheduler may have no reason to ask about the pod again for minutes."""
+        self._asked.setdefault(uid, (self._clock.monotonic() + in_s, nodes))
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
         record = self._view.waiting.get(uid)
@@ -147,6 +163,8 @@ class Preemptor:
                 if self._plan(record, [plan.node], guarded) == plan:
                     self._tell_room(record, len(nodes), plan)
                     await self._end(record, plan)
+                else:
+                    self._look_again(record.uid, nodes)
                 return
             guarded |= protected
         self._tell_in_vain(record, nodes, guarded)
@@ -201,6 +219,7 @@ class Preemptor:
                         await self._end_together(plans)
                     else:
                         self._unkeep(plans)
+                        self._look_again(record.uid, nodes)
                     return
             except KubeError:
                 self._unkeep(plans)
@@ -242,12 +261,57 @@ class Preemptor:
             return None
         assert record.request is not None
         self._turn += _TURN
-        claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
+        for amounts, some in self._view.quotas.by_charge(record.amounts, record.request, nodes):
+            plan = self._plan_among(record, some, guarded, ended, amounts)
+            if plan is not None:
+                return plan
+        return None
+
+    def _plan_among(
+        self,
+        record: PodRecord,
+        nodes: list[str],
+        guarded: set[str],
+        ended: Collection[str],
+        amounts: type_of_amounts,
+    ) -> Plan | None:
+        """On nodes where the pod is charged ``amounts``."""
+        claim = self._view.quotas.claim(record.uid, record.pod, amounts)
         rank = self._view.lesser(record.priority, guarded, claim)
-        if claim is not None and not claim.enough(ended):
-            # Somebody of its quotas has to go, whatever room there is: where none of them is nothing helps.
-            there = {self._view.bound[uid].node for uid in claim.relieving() if rank(uid) is not None}
-            nodes = [node for node in nodes if node in there]
+        passed = None if claim is None else claim.passed(ended)
+        if claim is None or passed is None:
+            return self._cheapest(record, nodes, rank, claim, ended)
+        # Somebody of its quotas has to go, whatever room there is: one who makes room for it besides, or others anywhere.
+        there = {self._view.bound[uid].node for uid in claim.relieving(passed) if rank(uid) is not None}
+        plan = self._cheapest(record, [node for node in nodes if node in there], rank, claim, ended)
+        return plan or self._with_relief(record, nodes, rank, claim, ended)
+
+    def _with_relief(
+        self,
+        record: PodRecord,
+        nodes: list[str],
+        rank: type_of_rank,
+        claim: Claim,
+        ended: Collection[str],
+    ) -> Plan | None:
+        """Others end on whatever nodes, so that its quotas let it in, and it goes to one of ``nodes``."""
+        from gpushare.ledger.relief import relief
+
+        others = relief(claim, rank, ended)
+        if others is None:
+            return None
+        plan = self._cheapest(record, nodes, rank, claim, (*ended, *others))
+        return None if plan is None else plan._replace(victims=(*others, *plan.victims))
+
+    def _cheapest(
+        self,
+        record: PodRecord,
+        nodes: list[str],
+        rank: type_of_rank,
+        claim: Claim | None,
+        ended: Collection[str],
+    ) -> Plan | None:
+        """Of plans on one node each, with room that is kept for less important pods or without it."""
         turned = sequence_from(nodes, self._turn)
         reach = self._view.reach(record.priority, claim, ended)
 

@@ -30,6 +30,7 @@ from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.nominated import Nominated
 from gpushare.scheduler.observing import Observing
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
@@ -83,8 +84,15 @@ class Settings(msgspec.Struct, frozen=True):
 class _Pods:
     """Feeds the informer's pods to the view."""
 
-    def __init__(self, view: ClusterView, mover: "Defragmenter | None", decisions: Decisions) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        mover: "Defragmenter | None",
+        decisions: Decisions,
+        nominated: Nominated,
+    ) -> None:
         self._view = view
+        self._nominated = nominated
         self._mover = mover
         self._decisions = decisions
 
@@ -98,12 +106,14 @@ class _Pods:
         if self._mover is not None:
             self._mover.seen(item)
         self._view.upsert_pod(item)
+        self._nominated.seen(item)
         if item.finished:
             self._decisions.gone(item.uid)
 
     def remove(self, key: str, last: PodRecord) -> None:
         """A pod is gone."""
         self._view.remove_pod(last)
+        self._nominated.gone(last.uid)
         self._decisions.gone(last.uid)
 
 
@@ -219,7 +229,12 @@ async def serve(access: Access, settings: Settings) -> None:
         nodes = Informer(
             session, "/api/v1/nodes", scaling.noticing(node_decoder(reader)), scaling.following(_Nodes(view))
         )
-        pods = Informer(session, "/api/v1/pods", policies.noticing(decode), _Pods(view, mover, decisions))
+        pods = Informer(
+            session,
+            "/api/v1/pods",
+            policies.noticing(decode),
+            _Pods(view, mover, decisions, Nominated(view, preemptor.kept)),
+        )
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
         _export(metrics, view, reservations, watches)

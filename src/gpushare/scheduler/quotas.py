@@ -6,7 +6,7 @@ next leader, to whom the tree's status tells it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from gpushare.kube.events import Recorder
@@ -14,8 +14,8 @@ from gpushare.ledger import Held, Ledger
 from gpushare.ledger.quota import Charge, QuotaBooks
 from gpushare.ledger.quota_claim import Claim
 from gpushare.model import names
-from gpushare.model.amounts import type_of_amounts
-from gpushare.model.objects import ObjectReference
+from gpushare.model.amounts import amounts_of, type_of_amounts
+from gpushare.model.objects import ObjectReference, Pod
 from gpushare.model.quota_tree import QuotaTree, QuotaTreeRecord
 from gpushare.model.request import Request
 from gpushare.scheduler.records import PodRecord
@@ -229,6 +229,28 @@ class Quotas:
             for node, one in zip(nodes, units, strict=True)
             if reasons[one]
         }
+
+    def by_charge(
+        self, amounts: type_of_amounts, request: Request, nodes: list[str]
+    ) -> list[tuple[type_of_amounts, list[str]]]:
+        """What a pod would be charged, and on which of ``nodes``, the least first: whole GPUs count with all of their units."""
+        if self.books.tree is None or not request.whole_device or not amounts.get(names.GPU_MEM):
+            return [(amounts, nodes)]
+        found: dict[int, list[str]] = {}
+        for node, units in zip(nodes, self._ledger.largest_units(nodes), strict=True):
+            found.setdefault(1000 * units * request.gpu_count, []).append(node)
+        asked = amounts[names.GPU_MEM]
+        return [({**amounts, names.GPU_MEM: max(asked, units)}, found[units]) for units in sorted(found)]
+
+    def whole_is_let_in(self, pod: Pod, request: Request, node: str, gone: Collection[str]) -> bool:
+        """Whether a pod may have whole GPUs of the node, with all of their units, once ``gone`` (UIDs) have ended for it."""
+        ((amounts, _),) = self.by_charge(amounts_of(pod), request, [node])
+        claim = self.claim(pod.metadata.uid, pod.key, amounts)
+        if claim is None:
+            return True
+        priority = pod.spec.priority or 0
+        lesser = {uid: (record := self._bound.get(uid)) is None or record.priority < priority for uid in gone}
+        return claim.enough(gone) and all(claim.may_end(uid, lesser=less) for uid, less in lesser.items())
 
     def claim(self, uid: str, pod: str, amounts: type_of_amounts) -> Claim | None:
         """Whom the pod may have ended; ``None`` where no tree is in force."""

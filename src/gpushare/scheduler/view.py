@@ -274,6 +274,11 @@ class ClusterView:
 
         return rank
 
+    def leaving(self, uid: str) -> Rank | None:
+        """The rank of a bound pod whose end was asked for; nobody else's end is counted on."""
+        record = self.bound.get(uid)
+        return Rank(record.priority, leaving=True) if record is not None and record.leaving else None
+
     def reach(self, priority: int, claim: Claim | None, forced: Iterable[str] = ()) -> int | dict[str, int]:
         """Below which priority pods may go as ``lesser`` has it: of every node, or with a ``claim`` node by node.
 

@@ -31,7 +31,7 @@ def test_a_wrong_percentage_is_refused_in_the_template_of_a_job(product: Product
     job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu-memory": 2}
     ran = product.run("kubectl", "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(job))
     assert ran.code == 0, ran.text
-    assert "container main asks for aliyun.com/gpu-memory (write aliyun.com/gpu-mem in units" in ran.text
+    assert "asks for aliyun.com/gpu-memory (write aliyun.com/gpu-mem in units" in ran.text
 
 
 def test_a_pod_that_names_no_scheduler_goes_to_ours(product: Product) -> None:

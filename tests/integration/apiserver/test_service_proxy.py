@@ -28,8 +28,9 @@ async def port() -> AsyncIterator[int]:
 
 async def published(kubectl: Kubectl, port: int, *addresses: str) -> None:
     metadata = {"name": "told", "namespace": "default"}
-    ports = [{"name": "health", "port": port}]
-    subset = {"addresses": [{"ip": one} for one in addresses], "ports": ports}
+    subset = {"addresses": [{"ip": one} for one in addresses], "ports": [{"name": "health", "port": port}]}
+    # Its number is the Service's own.
+    ports = [{"name": "health", "port": 80, "targetPort": port}]
     items = [
         {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}},
         {
@@ -48,7 +49,7 @@ def path(name: str, rest: str = "a/b?c=d") -> str:
 
 async def test_a_get_is_passed_on_to_the_port_that_is_named(kubectl: Kubectl, port: int) -> None:
     await published(kubectl, port, "127.0.0.1")
-    for name in ("told", "told:health", f"told:{port}", "http:told:health", ":told:health"):
+    for name in ("told", "told:health", "told:80", "http:told:health", ":told:health"):
         answer = await kubectl("get", "--raw", path(name))
         assert answer.json == {"path": "/a/b", "query": {"c": "d"}}, (name, answer.err)
 
@@ -58,6 +59,7 @@ async def test_what_cannot_be_reached_is_named(kubectl: Kubectl, port: int) -> N
     for name, rest, words in (
         ("other", "", 'services "other" not found'),
         ("told:other", "", 'no endpoints available for service "told:other"'),
+        (f"told:{port}", "", f'no endpoints available for service "told:{port}"'),
         ("ftp:told:health", "", "invalid service request"),
         ("https:told:health", "", "error trying to reach service"),
         ("told", "missing", "the server could not find the requested resource"),

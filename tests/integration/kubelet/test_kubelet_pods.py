@@ -186,7 +186,7 @@ async def test_a_container_that_does_not_listen_is_killed_after_the_grace(cluste
     assert attempt.ended.signal == signal.SIGKILL
 
 
-async def test_a_pod_taken_away_by_force_leaves_no_process(cluster):
+async def test_a_pod_taken_away_by_force_leaves_no_process(cluster, caplog):
     await cluster.create(
         "p", script("trap '' TERM; (setsid sleep 1000 &); echo up; while :; do sleep 0.02; done")
     )
@@ -196,6 +196,7 @@ async def test_a_pod_taken_away_by_force_leaves_no_process(cluster):
     await until(lambda: attempt.ended is not None, "the container has ended")
     assert await cluster.pod("p") is None
     await until(lambda: not any(cluster.folders.pods.iterdir()), "its folder is gone")
+    assert "does not die" not in caplog.text, "it was not waited for, and has died"
 
 
 async def test_what_a_container_leaves_behind_ends_with_it(cluster, tmp_path):

@@ -1,10 +1,12 @@
 """Gangs through the whole playground: together or not at all, and never two halves."""
 
+import json
+
 import pytest
 
 from gpushare.model import names
 from tests.integration.whole.seen import Json, is_running, node_of, waits_because
-from tests.integration.whole.world import World, gpu_pod, shared_node
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -59,4 +61,57 @@ async def test_a_gang_that_is_too_large_leaves_its_room_to_others(seen: World) -
     await seen.create(*(gpu_pod(f"other-{number}", 8) for number in range(6)))
     await seen.run_all(*(f"other-{number}" for number in range(6)))
     assert not any(node_of(seen.pod(name)) for name in many)
+    await seen.delete_all()
+
+
+async def applied(seen: World, *objects: Json) -> None:
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    said: list[str] = []
+
+    async def taken() -> bool:
+        # A real API server takes no pod before its namespace has a service account.
+        ran = await seen.kubectl("apply", "-f", "-", stdin=body)
+        said.append(ran.text)
+        return ran.code == 0
+
+    await until(taken, "the objects are taken", tell=lambda: said[-1])
+
+
+async def test_for_the_sum_of_a_gang_others_end_on_other_nodes_than_it_goes_to(seen: World) -> None:
+    """Four pods of another namespace hold all 60 units that the tree has, on one node; the gang has room on the other."""
+    all_of_it, half = {names.GPU_MEM: 60}, {names.GPU_MEM: 30}
+    tree = {
+        "apiVersion": names.QUOTA_GROUP,
+        "kind": names.QUOTA_KIND,
+        "metadata": {"name": "tree", "namespace": names.QUOTA_NAMESPACE},
+        "spec": {
+            "root": {
+                "name": "root",
+                "min": all_of_it,
+                "max": all_of_it,
+                "children": [
+                    {"name": "lends", "namespaces": ["lends"], "min": half, "max": all_of_it},
+                    {"name": "takes", "namespaces": ["default"], "min": half, "max": all_of_it},
+                ],
+            }
+        },
+    }
+    await applied(seen, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lends"}}, tree)
+    lent = [gpu_pod(f"lent-{number}", 15, node="four") for number in range(4)]
+    for pod in lent:
+        pod["metadata"]["namespace"] = "lends"
+    await applied(seen, *lent)
+
+    def running() -> int:
+        return sum(key.startswith("lends/") and is_running(pod) for key, pod in seen.pods.items.items())
+
+    await seen.pods.until(lambda: running() == 4, "all that is lent is taken")
+    labels = {names.LABEL_GANG_NAME: "q", names.LABEL_GANG_LEAST: "2"}
+    await seen.create(*(gpu_pod(f"q-{number}", 8, node="single", labels=labels) for number in range(2)))
+
+    await seen.run_all("q-0", "q-1")
+
+    await seen.pods.until(lambda: running() == 2, "as many ended as its sum needed")
+    await seen.kubectl("delete", "elasticquotatree", "tree", "-n", names.QUOTA_NAMESPACE)
+    await seen.kubectl("delete", "pods", "--all", "-n", "lends", "--grace-period=1", "--wait=false")
     await seen.delete_all()

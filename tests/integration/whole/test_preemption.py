@@ -1,5 +1,6 @@
 """A more important pod gets room on one GPU, whoever has to make it, and nobody ends for nothing."""
 
+import asyncio
 import json
 
 import pytest
@@ -123,3 +124,35 @@ async def test_nobody_ends_for_a_pod_that_may_not_preempt(seen: World) -> None:
         )
         is None
     )
+
+
+async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_nominated(seen: World) -> None:
+    """The node's processors are short: kube-scheduler ends pods by itself, one of which takes its time to go."""
+    await classes(seen)
+    cpu = int(seen.allocatable("single", "cpu"))
+    grace_s = {"quick": 1, "slow": 4}
+    for name in grace_s:
+        low = pod(name, 8, "low", "single")
+        low["spec"]["terminationGracePeriodSeconds"] = grace_s[name]
+        [container] = low["spec"]["containers"]
+        container["command"] = ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]
+        container["resources"]["requests"] = {"cpu": f"{500 * cpu - 100}m"}
+        await seen.create(low)
+    await seen.run_all(*grace_s)
+    high = pod("high", 16, "high", "single")
+    high["spec"]["containers"][0]["resources"]["requests"] = {"cpu": f"{1000 * cpu - 200}m"}
+    await seen.create(high)
+    await seen.pods.until(lambda: "Insufficient cpu" in waits_because(seen.pod("high")), "it waits")
+    if isinstance(seen.cluster.control, EmbeddedControl):
+        # The playground's preempts nobody: what the real one writes.
+        named = json.dumps({"status": {"nominatedNodeName": "single"}})
+        patched = await seen.kubectl(
+            "patch", "pod", "high", "--subresource=status", "--type=merge", "-p", named
+        )
+        assert patched.code == 0, patched.text
+        await asyncio.gather(*(seen.delete(name, grace_s=left_s) for name, left_s in grace_s.items()))
+    await seen.pods.until(lambda: "default/quick" not in seen.pods.items, "the first has ended")
+    # One that asks for no processors, and is as important as those that end, would fit where the first of them was.
+    await seen.create(pod("thief", 8, "low", "single"))
+    await seen.run_all("high")
+    assert waits_because(seen.pod("thief")), "nobody had to end it again"

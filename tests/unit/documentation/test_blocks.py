@@ -69,10 +69,30 @@ def test_a_block_says_where_it_is_typed_and_how_it_ends() -> None:
     assert not manifest.is_typed
 
 
+def test_what_varies_stands_for_anything_and_what_shortens_is_typed_behind_each_command() -> None:
+    page = read_page(
+        "p.md",
+        "<!-- beside: serve -->\n<!-- varies: 35 s | 5% -->\n```console\n$ a\nseen 35 s, 135 seconds, 15% of 5%\n```\n"
+        '<!-- needs: ../data -->\n<!-- shortened by: ARGS="--seeds 1" -->\n```console\n$ make a\n$ make b\n```\n',
+    )
+    example, long = page.blocks
+    assert (example.beside, example.varies, long.shortened) == ("serve", ("35 s", "5%"), 'ARGS="--seeds 1"')
+    assert [one.expected for one in page.commands(example)] == [("seen …, 135 seconds, 15% of …",)]
+    assert [one.text for one in page.commands(long)] == [
+        'make a ARGS="--seeds 1"',
+        'make b ARGS="--seeds 1"',
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("```console\n$ a\n", "is not closed"),
+        ("<!-- varies: 5 s -->\n```console\n$ a\n15 s\n```\n", "'5 s' is said to vary, and does not stand"),
+        (
+            "<!-- step of CI: x -->\n<!-- shortened by: y -->\n```console\n$ a\n```\n",
+            "'shortened by' is for what is typed into a playground, not 'step of CI'",
+        ),
         ("<!-- not run: x -->\ntext\n", "stands before text"),
         ("<!-- first: x -->\n", "stands before no block"),
         ("<!-- not run: -->\n", "says nothing"),

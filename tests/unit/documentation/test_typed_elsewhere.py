@@ -32,8 +32,10 @@ def test_only_blocks_of_commands_are_said_to_be_typed_elsewhere() -> None:
     ] == []
 
 
-def test_the_places_that_are_named_are_there() -> None:
-    assert all((PROJECT / path).is_file() for path in (ON_A_CLUSTER, STEPS))
+def test_the_places_that_are_named_are_there_and_type_each_stage() -> None:
+    assert (PROJECT / STEPS).is_file()
+    for stage, path in ON_A_CLUSTER.items():
+        assert f'pages.type("{stage}")' in (PROJECT / path).read_text()
 
 
 PAGE = """\
@@ -65,6 +67,10 @@ $ make test
 ```console
 $ helm
 ```
+<!-- shortened by: ARGS=few -->
+```console
+$ make all
+```
 """
 
 
@@ -76,7 +82,7 @@ def test_a_test_gets_the_blocks_that_name_it_and_no_others() -> None:
         ("tests/a.py", ""),
     ]
     assert [command.text for block in found for command in page.commands(block)] == ["a", "b", "d"]
-    assert [block.is_for_playground for block in page.blocks] == [False] * 3 + [True] + [False] * 3
+    assert [block.is_for_playground for block in page.blocks] == [False] * 3 + [True] + [False] * 3 + [True]
 
 
 def test_who_asks_for_a_page_that_does_not_name_it_is_told() -> None:
@@ -99,10 +105,11 @@ def test_each_block_is_told_of_and_all_are_counted() -> None:
         "typed nowhere: needs the moon",
         "a step of CI: make test",
         "on a real cluster: tests/e2e/product/test_departure.py (make e2e)",
+        "typed with ARGS=few behind it, as it takes minutes without",
     ]
     assert told[3][0] is Place.HERE
     assert counted((place, path) for place, path, _ in told) == (
-        "7 blocks: 2 typed here, 4 elsewhere (tests/a.py: 2, .ci/run: 1, "
+        "8 blocks: 3 typed here, 4 elsewhere (tests/a.py: 2, .ci/run: 1, "
         "tests/e2e/product/test_departure.py: 1), 1 nowhere"
     )
     assert counted([("here", "")]) == "1 blocks: 1 typed here, 0 elsewhere, 0 nowhere"

@@ -114,14 +114,18 @@ def test_at_the_max_those_of_the_quota_relieve_it_and_borrowers_under_the_same_r
     books = books_of(two(most=8), p=mem("x", 4), q=mem("x", 4))
     claim = claim_of(books, "x", 4)
     assert claim.short
-    assert sorted(claim.relieving()) == ["p", "q"]
+    (quota, root) = books.tree.path(books.tree.leaf_of["x"]) if books.tree else ()
+    assert claim.passed(()) == quota, "the lowest first"
+    assert sorted(claim.relieving(quota)) == ["p", "q"]
     assert claim.enough({"p", "unknown"})
+    assert claim.passed({"p", "unknown"}) is None
     assert not claim.enough(())
     roof = books_of(two(), p=mem("x", 4), q=mem("z", 12))
     claim = claim_of(roof, "x", 4)
     assert claim.short
-    assert sorted(claim.relieving()) == ["p", "q"]
-    assert sorted(claim_of(roof, "x", 8).relieving()) == ["p"], "beyond its min it has no claim on b"
+    assert claim.passed(()) == root
+    assert sorted(claim.relieving(root)) == ["p", "q"]
+    assert sorted(claim_of(roof, "x", 8).relieving(root)) == ["p"], "beyond its min it has no claim on b"
 
 
 def test_a_limit_of_what_is_not_asked_for_does_not_matter() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model.objects import decode_pod
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
@@ -187,6 +188,41 @@ async def test_who_gave_up_and_does_not_come_again_is_placed_anew_when_it_does(t
     (node,), _ = ask(two, "a")
     await two.binder.bind(args("a", node))
     assert len(two.api.bindings) == 3
+
+
+@pytest.mark.parametrize("settled", ["lost", "refused"])
+async def test_those_whose_bindings_failed_while_others_were_bound_find_room_together(
+    two: World, settled: str
+) -> None:
+    """Not the first that is asked about alone, who would wait for the other for a minute."""
+    for name in "abcd":
+        two.create(name, 4, labels=gang("g", 4))
+    nodes = {name: ask(two, name)[0][0] for name in "abcd"}
+
+    def fail() -> None:
+        if settled == "lost":
+            raise Unreachable("https://api", "connection reset", sent=None)
+        raise ApiError(403, "Forbidden", "exceeded quota", "")
+
+    two.api.before += [fail, fail]
+    two.view.gangs._patience_s = 5
+    done = await asyncio.gather(
+        *(two.binder.bind(args(name, nodes[name])) for name in "abcd"), return_exceptions=True
+    )
+    failed = [name for name, one in zip("abcd", done, strict=True) if one is not None]
+    assert len(failed) == 2
+    for name in set("abcd") - {*failed}:
+        two.see(name)
+    if settled == "lost":
+        await two.clock.turn(30)
+        for uid, key in two.reservations.due(two.clock.monotonic()):
+            await two.binder.settle(uid, key)
+        await two.clock.turn(REST_S)
+    found = {name: ask(two, name)[0] for name in failed}
+    found |= {name: ask(two, name)[0] for name in failed}
+    assert all(found.values()), found
+    await asyncio.gather(*(two.binder.bind(args(name, found[name][0])) for name in failed))
+    assert len(two.api.bindings) == 4
 
 
 async def test_a_gang_of_hundreds_has_its_room_at_one_stroke_and_is_bound_together(two: World) -> None:

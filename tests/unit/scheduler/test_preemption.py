@@ -236,3 +236,43 @@ async def test_kube_scheduler_is_told_to_end_nobody_but_where_room_is_kept(world
     assert plan is not None
     world.ledger.keep("uid-urgent", request, plan)
     assert asked() == ({"n2"}, {"n1", "n3"}), "kube-scheduler leaves the nomination alone"
+
+
+async def test_who_was_planned_for_while_things_changed_is_planned_for_again_soon(world: World) -> None:
+    await bound(world, "a", 8, priority=1)
+    await bound(world, "b", 8, priority=2)
+
+    def changed() -> None:
+        end(world, "a")
+        world.create("c", 8, priority=3)
+        request = world.view.waiting["uid-c"].request
+        assert request is not None
+        world.ledger.reserve("uid-c", "default/c", request, "n1")
+
+    world.create("high", 8, priority=9)
+    assert not ask(world, "high")
+    world.api.reading.append(changed)
+    await look(world)
+    assert world.api.evicted == [], "the plan was to end a"
+    await look(world)
+    assert world.api.evicted == ["b"]
+
+
+async def test_what_the_api_server_did_not_let_be_done_is_tried_again_later_and_later(world: World) -> None:
+    def busy() -> None:
+        raise ApiError(429, "TooManyRequests", "wait a little", "")
+
+    await bound(world, "low", 16, priority=1)
+    world.create("high", 8, priority=9)
+    assert not ask(world, "high")
+    world.api.reading.append(busy)
+    await look(world)
+    assert (world.api.evicted, world.ledger.kept_on("uid-high")) == ([], "")
+    await world.clock.turn(60)
+    world.api.reading.append(busy)
+    await look(world)
+    assert world.api.evicted == []
+    await world.clock.turn(60)
+    await look(world)
+    assert world.api.evicted == ["low"]
+    assert world.ledger.kept_on("uid-high") == "n1"

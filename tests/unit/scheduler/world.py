@@ -12,6 +12,7 @@ from gpushare.model.objects import ObjectReference, Pod, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.bind import Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
+from gpushare.scheduler.nominated import Nominated
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.records import record_of
 from gpushare.scheduler.retry import Retries
@@ -227,6 +228,7 @@ class World:
         self.view.gangs.on_asked = self.retries.asked
         self.preemptor = Preemptor(self.view, self.api, self.events, self.clock)
         self.preemptor.told = self.decisions.preempted
+        self.nominated = Nominated(self.view, self.preemptor.kept)
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """What filter tells of a pod that no node took."""
@@ -247,6 +249,7 @@ class World:
         record = record_of(decode_pod(self.api.pods[self.api.key(name)]))
         if record is not None:
             self.view.upsert_pod(record)
+            self.nominated.seen(record)
 
     def api_pod(self, namespace: str, name: str) -> Pod:
         """A pod as the API server has it."""

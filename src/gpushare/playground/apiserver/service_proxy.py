@@ -1,6 +1,7 @@
 """``services/NAME/proxy``: a GET is passed on to one of the Service's endpoints, as the real API server does it.
 
-The name may say scheme and port: ``http:NAME:PORT``. Endpoints are taken from the Endpoints object of that name.
+The name may say scheme and port: ``http:NAME:PORT``, the port by its name or by the Service's number. Endpoints are taken from the
+Endpoints object of that name.
 """
 
 import secrets
@@ -10,7 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from gpushare.playground.apiserver import errors
-from gpushare.playground.apiserver.errors import ApiError
+from gpushare.playground.apiserver.errors import ApiError, Object
 from gpushare.playground.apiserver.store import Store
 
 _TIMEOUT_S: Final = 30.0
@@ -24,9 +25,10 @@ async def pass_on(
     if request.method != "GET":
         raise errors.method_not_allowed()
     scheme, service, port = _parts(name)
-    if store.get("services", namespace, service) is None:
+    found = store.get("services", namespace, service)
+    if found is None:
         raise errors.not_found("services", "", service)
-    address = _endpoint(store, namespace, service, port)
+    address = _endpoint(store, namespace, service, _named(found.obj, port))
     if address is None:
         raise ApiError(503, "ServiceUnavailable", f'no endpoints available for service "{name}"')
     url = f"{scheme}://{address}/{path}"
@@ -56,11 +58,17 @@ def _parts(name: str) -> tuple[str, str, str]:
     raise errors.bad_request(f"invalid service request {name!r}")
 
 
+def _named(service: Object, port: str) -> str:
+    """The name of a port that is given by the Service's number, which need not be that of who is behind it."""
+    ports = (service.get("spec") or {}).get("ports") or ()
+    return next((one.get("name") or "" for one in ports if str(one.get("port")) == port), port)
+
+
 def _endpoint(store: Store, namespace: str, service: str, port: str) -> str | None:
     record = store.get("endpoints", namespace, service)
     found = []
     for subset in (record.obj.get("subsets") or ()) if record is not None else ():
         for one in subset.get("ports") or ():
-            if port in ("", one.get("name"), str(one["port"])):
+            if port in ("", one.get("name")):
                 found += [f"{at['ip']}:{one['port']}" for at in subset.get("addresses") or ()]
     return found[secrets.randbelow(len(found))] if found else None

@@ -334,7 +334,7 @@ class PodWorker:
         await self._await_ends(attempts, deadline)
         for attempt in attempts:
             self._node.containers.signal(attempt, signal.SIGKILL)
-        if not await self._await_ends(attempts, self._now + KILL_TIMEOUT_S):
+        if not await self._await_ends(attempts, self._now + KILL_TIMEOUT_S) and not self._is_gone():
             _log.error("a container does not die (pod %s)", self.pod.key)
 
     async def _await_ends(self, attempts: list[Attempt], deadline: float) -> bool:

@@ -1,0 +1,64 @@
+"""The examples' table: what it says to type is typed by a page's test, or by the walk that ``make run`` takes."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from documentation.__main__ import DOCS, PROJECT
+from documentation.blocks import read_page
+from documentation.navigation import in_order
+from gpushare.playground import walk
+
+TABLE = PROJECT / "examples" / "README.md"
+PAGES = [*(f"docs/{name}" for name in in_order(DOCS)), "README.md"]
+
+
+def told() -> list[str]:
+    """The commands for kubectl of the table's second column."""
+    rows = [line.split(" | ")[1] for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    return [command for cell in rows for command in re.findall(r"`(kubectl [^`]+)`", cell)]
+
+
+def typed_by_pages() -> Iterator[str]:
+    for name in PAGES:
+        page = read_page(name, (PROJECT / name).read_text())
+        for block in page.blocks:
+            if block.is_typed and not block.not_run:
+                yield from block.first
+                yield from (command.text for command in page.commands(block))
+
+
+def typed_by_the_walk() -> Iterator[str]:
+    """Its texts that begin with kubectl; what is filled in stands as a word in capitals."""
+    for path in walk.__path__:
+        for source in sorted((PROJECT / path).glob("*.py")):
+            for node in ast.walk(ast.parse(source.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+                elif isinstance(node, ast.JoinedStr):
+                    yield "".join(
+                        str(one.value) if isinstance(one, ast.Constant) else "FILLED" for one in node.values
+                    )
+
+
+TYPED = [*typed_by_pages(), *typed_by_the_walk()]
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(told()))
+def test_a_command_of_the_table_is_typed_by_a_test(command: str) -> None:
+    words = [r"[A-Z_]+" if word == "NODE" else re.escape(word) for word in command.split()]
+    # A page's reader stands in the checkout, the table's and the walk's in its folder of examples.
+    pattern = re.compile(
+        r"(^|&& )" + r"\s+".join(words).replace(r"\-f\s+", r"\-f\s+(examples/)?") + r"(\s|$)"
+    )
+    assert any(pattern.search(one) for one in TYPED), f"no page's block and no walk types: {command}"
+
+
+def test_every_manifest_of_the_examples_is_in_the_table_or_is_a_bad_one() -> None:
+    """The bad ones are typed by pages, where what comes out is the point."""
+    there = {path.name for path in TABLE.parent.glob("*.yaml")}
+    named = {word for command in told() for word in command.split() if word.endswith(".yaml")}
+    assert there - named == {"invalid-core.yaml", "too-large.yaml"}
+    assert not named - there

@@ -1,0 +1,110 @@
+"""Who ends so that a pod's quotas let it in, wherever they run: enough, allowed together, and nobody without need."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.ledger import relief as room
+from gpushare.ledger.preemption import Rank
+from gpushare.ledger.relief import relief
+from tests.unit.ledger.test_quota_books import books_of, family, mem, tree_of
+from tests.unit.ledger.test_quota_claim import claim_of, two
+
+
+def ranked(**priorities: int) -> "dict[str, Rank]":
+    return {uid: Rank(priority, made) for made, (uid, priority) in enumerate(priorities.items())}
+
+
+def test_the_least_important_of_those_that_owe_end() -> None:
+    books = books_of(two(), p=mem("x", 4), q=mem("z", 4), r=mem("z", 4), s=mem("z", 4))
+    claim = claim_of(books, "x", 4)
+    assert relief(claim, ranked(q=2, r=1, s=3).get) == ("r",)
+    assert relief(claim, ranked(q=2, s=2).get) == ("s",), "of equals the one that was made last"
+    assert relief(claim, ranked(p=0, q=2).get) == ("p",), "one of its own, where it is less important"
+    assert relief(claim, ranked(q=2, r=1).get, ended=["s"]) == (), "it was promised already"
+
+
+def test_nobody_ends_for_a_sum_that_no_ends_bring_below_the_max() -> None:
+    books = books_of(two(), q=mem("z", 6), r=mem("z", 6), s=mem("x", 4))
+    claim = claim_of(books, "x", 4)
+    assert relief(claim, ranked().get) is None
+    # Either would take b below its 8.
+    assert relief(claim, ranked(q=0, r=0).get) is None
+    leaving = {"s": Rank(0, leaving=True)}
+    assert relief(claim, leaving.get) is None
+
+
+def test_where_nothing_is_passed_nobody_ends() -> None:
+    assert relief(claim_of(books_of(two()), "x", 4), ranked().get) == ()
+
+
+def test_who_was_not_needed_in_the_end_stays() -> None:
+    # 4 too much: the small one is the least important, and the large one is needed in any case.
+    books = books_of(two(), p=mem("x", 4), q=mem("z", 1), r=mem("z", 3), s=mem("z", 8))
+    assert relief(claim_of(books, "x", 3), ranked(q=0, r=5).get) == ("r",)
+
+
+def test_one_quota_after_the_other_is_relieved() -> None:
+    # a1 (max 8) is full, and so is the root above it.
+    books = books_of(family(), p=mem("x", 4), p2=mem("x", 4), q=mem("z", 8))
+    claim = claim_of(books, "x", 4)
+    assert claim.passed(()) is not None
+    assert relief(claim, ranked(p=0, p2=1).get) == ("p",)
+
+
+def test_more_than_are_meant_for_one_pod_do_not_end() -> None:
+    few = {f"u{number}": mem("z", 1) for number in range(room.MOST_ENDED + 2)}
+    tree = {
+        "name": "root",
+        "min": {"aliyun.com/gpu-mem": 200},
+        "max": {"aliyun.com/gpu-mem": len(few)},
+        "children": [
+            {"name": "a", "namespaces": ["x"], "min": {"aliyun.com/gpu-mem": 100}},
+            {"name": "b", "namespaces": ["z"]},
+        ],
+    }
+    tree["min"] = {"aliyun.com/gpu-mem": len(few)}
+    tree["children"][0]["min"] = {"aliyun.com/gpu-mem": len(few)}  # type: ignore[index]
+    books = books_of(tree_of(tree), **few)
+    ranks = ranked(**dict.fromkeys(few, 0))
+    assert relief(claim_of(books, "x", len(few)), ranks.get) is None
+    assert len(relief(claim_of(books, "x", 3), ranks.get) or ()) == 3
+
+
+def test_of_very_many_nobody_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    books = books_of(two(), p=mem("x", 4), q=mem("z", 4), r=mem("z", 4), s=mem("z", 4))
+    monkeypatch.setattr(room, "MOST_LOOKED_AT", 3)
+    assert relief(claim_of(books, "x", 4), ranked(q=2, r=1).get) is None
+
+
+PODS = st.lists(st.tuples(st.sampled_from(("x", "y", "z")), st.integers(1, 5), st.integers(0, 3)), max_size=7)
+
+
+@settings(max_examples=300, deadline=None)
+@given(pods=PODS, namespace=st.sampled_from(("x", "y", "z")), units=st.integers(1, 8))
+def test_who_ends_is_enough_allowed_and_needed(
+    pods: list[tuple[str, int, int]], namespace: str, units: int
+) -> None:
+    books = books_of(family())
+    ranks: dict[str, Rank] = {}
+    for number, (space, asked, priority) in enumerate(pods):
+        books.charge(f"u{number}", mem(space, asked))
+        ranks[f"u{number}"] = Rank(priority, number)
+    claim = claim_of(books, namespace, units)
+
+    def rank(uid: str) -> Rank | None:
+        return ranks[uid] if claim.may_end(uid, lesser=ranks[uid].priority < 2) else None
+
+    found = relief(claim, rank)
+
+    if found is None:
+        # Nor is any one pod, that may go by itself, enough.
+        assert not any(claim.enough([uid]) for uid in ranks if rank(uid) is not None)
+        return
+    assert claim.enough(found)
+    assert claim.together(found, ()) is not None
+    assert all(rank(uid) is not None for uid in found)
+    for fewer in combinations(found, len(found) - 1) if found else ():
+        assert not claim.enough(fewer)

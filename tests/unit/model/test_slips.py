@@ -1,0 +1,78 @@
+"""Slips: what is ours is none, what is documented has none, and the chart knows the same patterns."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from gpushare.model import names, slips
+from gpushare.model.objects import Pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.slips import slips_of
+
+CHECKOUT = Path(__file__).parents[3]
+RESOURCES = (
+    *(names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE),
+    *(names.GPU_MEMORY, names.GPU_MEMORY_PERCENT),
+)
+OF_NODES = {names.ANN_DEVICES, names.ANN_CORDONED, names.ANN_ISOLATION}
+ANNOTATIONS = {
+    value for name, value in vars(names).items() if name.startswith("ANN_") and value not in OF_NODES
+}
+LABELS = {
+    *(names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT, names.LABEL_GANG_NAME, names.LABEL_GANG_LEAST),
+    *(names.LABEL_STANDS_FOR, names.LABEL_WAIT_FOR_SCALING),
+}
+
+
+def told(**said: Any) -> list[str]:
+    """What is told of a pod with those ``labels``, ``annotations`` and ``limits``."""
+    limits = said.pop("limits", {})
+    spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+    return slips_of(msgspec.convert({"metadata": said, "spec": spec}, Pod), MemoryUnit.GIB)
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+def test_a_resource_that_there_is_is_no_slip(resource: str) -> None:
+    assert told(limits={resource: "3"}) == []
+
+
+def test_what_pods_carry_is_no_slip() -> None:
+    assert len(ANNOTATIONS) > 15
+    assert told(annotations=dict.fromkeys(ANNOTATIONS, "true"), labels=dict.fromkeys(LABELS, "x")) == []
+
+
+def test_containers_without_resources_are_none_either() -> None:
+    assert slips_of(msgspec.convert({"spec": {"containers": [{"name": "c"}]}}, Pod), MemoryUnit.GIB) == []
+
+
+def test_what_is_written_for_nodes_is_a_slip_on_a_pod() -> None:
+    for key in OF_NODES:
+        written = told(annotations={key: "x"})
+        looks = re.search("gpu", key.partition("/")[2]) is not None
+        assert bool(written) is looks, key
+
+
+def test_every_manifest_of_the_examples_is_without_slips() -> None:
+    pods = 0
+    for path in sorted((CHECKOUT / "examples").glob("*.yaml")):
+        for manifest in filter(None, yaml.safe_load_all(path.read_text())):
+            spec = manifest.get("spec", {})
+            template = spec.get("template", manifest if manifest["kind"] == "Pod" else None)
+            if template is not None:
+                pods += 1
+                pod = msgspec.convert({"metadata": {}, **template}, Pod)
+                assert slips_of(pod, MemoryUnit.GIB) == [], path.name
+    assert pods > 10
+
+
+def test_the_chart_has_the_same_patterns() -> None:
+    chart = (CHECKOUT / "charts/ack-ai-installer/templates/admission/_slips.tpl").read_text()
+    source = Path(slips.__file__).read_text()
+    written = re.findall(r'r"(\(\?i\).*)"', source)
+    assert len(written) == 2
+    assert re.findall(r"matches\(r'(.*)'\)", chart) == written
+    assert f"div {slips.MOST_GPU_MIB} " in chart

@@ -1,0 +1,114 @@
+"""For a sum that a quota may not pass others end wherever they are, and nobody ends in vain: for whole GPUs all of their units count."""
+
+import msgspec
+
+from gpushare.model import names
+from gpushare.model.disruption import DisruptionBudget
+from tests.unit.scheduler.test_quotas import HALVES, WHOLE, ask, bound, create, end, look, root, tree, verb
+from tests.unit.scheduler.world import World, gpu_node
+
+
+async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_where_there_is_room(
+    world: World,
+) -> None:
+    for name in ("n2", "n3"):
+        world.add_node(gpu_node(name, 4096))
+    world.add_node(gpu_node("large", 32768))
+    world.view.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
+    for number, node in enumerate(("n1", "n2", "n3")):
+        await bound(world, "z", f"b-{number}", 4, node, priority=number)
+    create(world, "x", "mine", 12, labels=WHOLE)
+    assert not ask(world, "x", "mine", "n1", "n2", "n3", "large")[0], "32 units, more than its quota may have"
+    await look(world)
+    assert world.api.evicted == []
+
+    # On n1 alone 4 units would go; 8 are too many for the root.
+    create(world, "x", "asks", 12)
+    assert not ask(world, "x", "asks", "n1", "n2", "n3", "large")[0]
+    await look(world)
+    assert sorted(world.api.evicted) == ["b-0", "b-1"], "the least important, on two nodes"
+    assert world.ledger.kept_on("uid-asks") in ("n1", "large")
+    assert world.events.notes[-1][2].endswith(
+        "elastic quota root/a takes back within its min what root/b had borrowed"
+    )
+    told = world.decisions.of("uid-asks")
+    assert told is not None
+    assert told.preemption is not None
+    (found,) = told.preemption.room
+    assert (found.count, {one.pod for one in found.victims}) == (2, {"z/b-0", "z/b-1"})
+    assert not ask(world, "x", "asks", "n1", "n2", "n3", "large")[0], "they are there still"
+    for name in ("b-0", "b-1"):
+        end(world, "z", name)
+    assert ask(world, "x", "asks", "n1", "n2", "n3", "large")[0]
+
+
+async def test_nobody_ends_for_a_whole_gpu_with_more_units_than_the_quota_may_have(world: World) -> None:
+    """Of a GPU that is given whole all units count, however few were asked for."""
+    world.add_node(gpu_node("small", 8192))
+    world.view.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 2}, whole=16)))
+    await bound(world, "z", "on-large", 4, "n1")
+    create(world, "x", "mine", 6, labels=WHOLE, priority=5)
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == [], "16 units of n1 would pass the max of 12"
+    assert verb(world, "x", "mine", "on-large") == {}
+
+    await bound(world, "z", "on-small", 4, "small")
+    assert not ask(world, "x", "mine", "n1", "small")[0]
+    await look(world)
+    assert world.api.evicted == ["on-small"]
+    assert world.ledger.kept_on("uid-mine") == "small"
+
+
+async def test_kube_scheduler_may_end_pods_for_a_whole_gpu_that_the_quota_may_have(world: World) -> None:
+    world.view.quotas.upsert(tree(root(a={"min": 16}, b={"min": 0}, whole=16)))
+    await bound(world, "z", "there", 4)
+    create(world, "x", "mine", 6, labels=WHOLE, priority=5)
+    assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
+    world.view.quotas.remove("kube-system/tree", tree(HALVES))
+    assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
+
+
+async def test_for_a_gangs_sum_as_many_end_as_all_of_it_needs_or_nobody(world: World) -> None:
+    for name in ("n2", "n3"):
+        world.add_node(gpu_node(name, 4096))
+    world.add_node(gpu_node("large", 16384, 16384))
+    world.view.quotas.upsert(tree(root(a={"min": 14}, b={"min": 4}, whole=18)))
+    for number, node in enumerate(("n1", "n2", "n3")):
+        await bound(world, "z", f"b-{number}", 4, node)
+    nodes = ("n2", "n3", "large")  # not where the largest of those that end is
+    for least in (3, 2):
+        labels = {names.LABEL_GANG_NAME: f"g{least}", names.LABEL_GANG_LEAST: str(least)}
+        gang = [f"g{least}-{number}" for number in range(least)]
+        for name in gang:
+            create(world, "x", name, 7, labels=labels)
+        for name in gang:
+            assert not ask(world, "x", name, *nodes)[0]
+        await look(world)
+        assert len(world.api.evicted) == (0 if least == 3 else 2), "21 units are more than its min"
+        if least == 3:
+            for name in gang:
+                world.view.remove_pod(world.view.waiting[f"uid-{name}"])
+    for name in world.api.evicted:
+        end(world, "z", name)
+    assert all(ask(world, "x", name, *nodes)[0] == ["large"] for name in gang)
+
+
+async def test_a_budget_keeps_those_on_other_nodes_too(world: World) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    world.view.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
+    for number in range(2):
+        await bound(world, "z", f"b-{number}", 5, "n1")
+    create(world, "x", "mine", 11)
+    meta = {"name": "all", "namespace": "z", "generation": 1}
+    status = {"disruptionsAllowed": 0, "observedGeneration": 1}
+    written = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+    world.api.budgets = [msgspec.convert(written, DisruptionBudget)]
+    assert not ask(world, "x", "mine", "n2")[0]
+    await look(world)
+    assert world.api.evicted == []
+    assert not world.ledger.kept_on("uid-mine")
+    world.api.budgets = []
+    ask(world, "x", "mine", "n2")
+    await look(world)
+    assert len(world.api.evicted) == 1, "two would take b below its min"
