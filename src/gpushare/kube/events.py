@@ -45,9 +45,10 @@ COMINGS = 3
 _MOST_NAMES = 64
 
 type_of_kind = Literal["Normal", "Warning"]
-type_of_telling = Literal["each", "standing", "come"]
+type_of_telling = Literal["each", "standing", "found", "come"]
 """``each``: it has happened, and is news whenever it happens. ``standing``: it is so, maybe since before this process and seen
-by others: told unless an Event tells it. ``come``: it has come to be so just now: told anew, unless another just told it."""
+by others: told unless an Event tells it. ``found``: it is so as this process begins, and was not told as far as is known:
+told, unless it was within a minute. ``come``: it has come to be so while this process looked: told, unless another just did."""
 type_of_news = tuple[ObjectReference, str, str, str, str]
 
 
@@ -128,6 +129,7 @@ class EventRecorder:
         self._controller = controller
         self._instance = instance[:_WORD_LIMIT]
         self._clock = clock
+        self._began_s = clock.time_ns() / 1e9
         self._backoff = backoff or Backoff()
         self._waiting_limit = waiting_limit
         self._known_limit = known_limit
@@ -280,9 +282,11 @@ class EventRecorder:
         is_ours = there.reporting_instance == self._instance and there.event_time == _micro_time(
             known.first_ns
         )
-        if known.telling == "come" and not is_ours:
-            last = series.last or there.event_time or ""
-            if abs(self._clock.time_ns() / 1e9 - _epoch_s(last)) >= JUST_TOLD_S:
+        if known.telling in ("found", "come") and not is_ours:
+            last_s = _epoch_s(series.last or there.event_time or "")
+            since_s = self._clock.time_ns() / 1e9 - JUST_TOLD_S
+            # What was told before this process saw that all was well is of an earlier time.
+            if last_s <= (max(since_s, self._began_s) if known.telling == "come" else since_s):
                 known.rename()
                 return False
         known.written = series.count

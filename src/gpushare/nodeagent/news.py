@@ -79,6 +79,8 @@ class NodeNews:
         logger.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, note)
         if not self._stood.isdisjoint((reason, f"{reason} {cause}")):
             telling = "standing"
+        elif telling == "come" and self._left_out is None:
+            telling = "found"
         if not self._acts():
             return
         self._events.record(

@@ -63,14 +63,19 @@ async def killed(seen: World, node: str, offers: int) -> None:
 
 
 async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_killed(seen: World) -> None:
+    await seen.create(gpu_pod("waits", 16, node="four"))
     seen.cluster.parts["node-agent four"].arguments += ["--health-period", "0.2"]
-    await killed(seen, "four", 60)
+    seen.cluster.kill("node-agent four")
+    await seen.offers("four", 0)
+    await seen.offers("four", 60)
     file = seen.cluster.gpu_file("four")
     good = gpus.read(file)
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
     await told(seen, "four", "GPUUnhealthy")
     assert (await says(seen, "four", "True", "SomeGPUsOutOfService")).endswith("; GPU 1: GPU is lost")
     await seen.offers("four", 45)
+    # A pod that waits is told so at the pod.
+    await seen.event("waits", "GPUShareWaiting")
 
     for _ in range(2):
         await killed(seen, "four", 45)
@@ -78,22 +83,19 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
             "it stays described"
         )
         await says(seen, "four", "True", "SomeGPUsOutOfService")
-    # A pod that waits for it is told so at the pod, and nothing more of the node.
-    await seen.create(*(gpu_pod(f"fills-{number}", 15, node="four") for number in range(4)))
-    await seen.events.until(
-        lambda: any("GPUShareWaiting" in one for n in range(4) for one in seen.events_of(f"fills-{n}")),
-        "the one that finds no place is told",
-    )
     await told(seen, "four", "GPUUnhealthy")
 
+    # Mended while no agent is there: the next one tells.
     gpus.write(file, good)
-    await seen.offers("four", 60)
+    await killed(seen, "four", 60)
     await told(seen, "four", "GPUUnhealthy", "GPURecovered")
-    await seen.delete_all()
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
     await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy")
     gpus.write(file, good)
     await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy", "GPURecovered")
+    reasons = [one for one in seen.events_of("waits") if one.startswith("GPUShareWaiting")]
+    assert len(reasons) == len(set(reasons)), "once for each kind of reason"
+    await seen.delete_all()
 
 
 async def test_the_only_gpu_of_a_node_is_lost_and_that_is_one_event(seen: World) -> None:

@@ -360,12 +360,13 @@ async def test_a_standing_fault_that_nobody_has_told_is_told() -> None:
     assert store.counts == [1]
 
 
-@pytest.mark.parametrize("telling", ["standing", "come"])
+@pytest.mark.parametrize("telling", ["standing", "found", "come"])
 async def test_what_several_see_at_once_is_one_event(telling: type_of_telling) -> None:
     store, clock = Store(), ScriptedClock()
-    for instance in ("agent", "extender-0", "extender-1"):
-        await Teller(store, clock, instance).tell(telling, note=f"as {instance} says it")
+    tellers = {one: Teller(store, clock, one) for one in ("agent", "extender-0", "extender-1")}
+    for instance, teller in tellers.items():
         clock.now_s += 5.0
+        await teller.tell(telling, note=f"as {instance} says it")
     assert [one["note"] for one in store.there.values()] == ["as agent says it"]
     assert store.counts == [1]
 
@@ -386,8 +387,21 @@ async def test_one_who_dies_just_after_telling_is_followed_by_one_who_tells_noth
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("come")
     clock.now_s += JUST_TOLD_S - 1.0
-    await Teller(store, clock).tell("come")
+    await Teller(store, clock).tell("found")
     assert store.counts == [1]
+    clock.now_s += JUST_TOLD_S
+    await Teller(store, clock).tell("found")
+    assert store.counts == [1, 1], "so long after, it is another time"
+
+
+async def test_what_comes_while_one_looks_is_new_however_shortly_before_it_began_the_last_was_told() -> None:
+    store, clock = Store(), ScriptedClock()
+    await Teller(store, clock).tell("come")
+    clock.now_s += 5.0
+    next_one = Teller(store, clock)
+    clock.now_s += 5.0
+    await next_one.tell("come")
+    assert store.counts == [1, 1]
 
 
 async def test_a_fault_that_comes_and_goes_is_three_events_of_which_the_last_counts() -> None:
@@ -458,7 +472,7 @@ async def test_what_has_our_name_and_cannot_be_read_keeps_nothing_from_being_tol
     await Teller(store, clock).tell("standing")
     assert len(store.there) == 2
     there |= {"series": None, "eventTime": "?"}
-    await Teller(store, clock).tell("come")
+    await Teller(store, clock).tell("found")
     assert len(store.there) == 2, "the other one was told just now"
 
 
