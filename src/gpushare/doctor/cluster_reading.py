@@ -56,7 +56,7 @@ class Reader:
         self._turn = asyncio.Semaphore(_AT_ONCE)
 
     async def read(self) -> ClusterFacts:
-        """All of it; raises ``KubeError`` where the API server does not answer at all."""
+        """All of it; raises ``KubeError`` where the API server does not answer at all, or knows nobody by the credential."""
         version = await self._got("/version")
         our_time_s = time.time()
         found = await self._together(
@@ -96,6 +96,8 @@ class Reader:
             async with self._turn:
                 return await read()
         except ApiError as error:
+            if error.status == 401:
+                raise  # nobody is known by this credential: each check would say the same, or well of what it never saw
             return Unread(str(error), absent=error.not_found)
         except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Unread(str(error))

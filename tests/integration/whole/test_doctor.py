@@ -5,6 +5,7 @@ What the charts install is not there in a playground: for faults of theirs, the 
 """
 
 import json
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -333,6 +334,16 @@ async def test_a_leader_that_is_silent_is_named(seen: World) -> None:
         await finds(seen, "scheduler", "lease kube-system/ack-co-scheduler", "no scheduler leads")
     finally:
         await seen.session.request("DELETE", f"{path}/ack-co-scheduler")
+
+
+async def test_a_token_that_has_expired_is_one_fault_and_no_check_says_that_all_is_well(
+    seen: World, tmp_path: Path
+) -> None:
+    expired = tmp_path / "config"
+    expired.write_text(re.sub(r"token: .*", "token: expired", seen.cluster.kubeconfig.read_text()))
+    code, (finding,) = await doctor(seen, "--kubeconfig", str(expired))
+    assert (code, finding["check"], finding["state"]) == (2, "api-server", "fault")
+    assert "401" in finding["says"]
 
 
 async def test_a_cluster_that_is_away_is_one_fault(seen: World, tmp_path: Path) -> None:
