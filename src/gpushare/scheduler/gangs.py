@@ -37,6 +37,7 @@ MOST_PATIENCE_S: Final = 8.0
 KEPT_S: Final = 60.0
 REST_S: Final = 10.0
 _THE_OTHERS: Final = "others of it need what is here"
+_WITHOUT_GPU: Final = "those that ask for no GPU are to be bound first"
 
 
 class Wanting(NamedTuple):
@@ -81,11 +82,6 @@ class _Group:
         self.since_s = 0.0
         self.rests_until_s = 0.0
 
-    def running(self, but: str) -> set[str]:
-        """Pods other than ``but`` that need nothing any more: bound, about to be, or without a GPU."""
-        bound = {uid for uid, one in self.pods.items() if one.node or one.bystander}
-        return (bound | self.placed) - {but}
-
 
 class Gangs:
     """Decides for whole gangs. Not for several threads."""
@@ -110,8 +106,20 @@ class Gangs:
         self.passed: type_of_refusal = lambda uid: ""
         """Why it may not have the room that it was just given; empty where it may."""
 
+        self.is_governed: Callable[[str], bool] = lambda namespace: False
+        """Whether something else than room decides which pods of a namespace get a node, those without a GPU, too."""
+
     def __len__(self) -> int:
         return len(self._groups)
+
+    def _running(self, group: _Group, but: str) -> set[str]:
+        """Pods other than ``but`` that need nothing any more: bound, about to be, or without a GPU and free to go anywhere."""
+        bound = {
+            uid
+            for uid, one in group.pods.items()
+            if one.node or (one.bystander and not self.is_governed(one.pod.partition("/")[0]))
+        }
+        return (bound | group.placed) - {but}
 
     # --- what the informer tells --------------------------------------------------------------
 
@@ -124,10 +132,16 @@ class Gangs:
             return
         self._group_of[record.uid] = record.gang.key
         group = self._groups.setdefault(record.gang.key, _Group())
-        new = record.uid not in group.pods
+        before = group.pods.get(record.uid)
+        new = before is None
         group.pods[record.uid] = record
         if record.node:
             group.offered.pop(record.uid, None)
+            if record.bystander and before is not None and not before.node:
+                # The others may have waited for it.
+                self.on_planned(
+                    [uid for uid, one in group.pods.items() if not one.node and not one.bystander]
+                )
         elif new and len(group.pods) >= record.gang.least:
             # kube-scheduler may have asked about it before we knew it, and about the others while it was missing.
             complete = len(group.pods) == record.gang.least
@@ -145,7 +159,7 @@ class Gangs:
         group.offered.pop(uid, None)
         group.placed.discard(uid)
         # Where one that ran is gone the plan was for too few.
-        together = len(group.planned.keys() | group.running(""))
+        together = len(group.planned.keys() | self._running(group, ""))
         if uid in group.planned or (gang is not None and group.planned and together < gang.least):
             self._give_up(group)
         if not group.pods:
@@ -178,7 +192,7 @@ class Gangs:
             # kube-scheduler's watch is ahead of ours, or behind: what nobody tells the end of is not kept.
             return _refused(nodes, f"gang {gang.key}: this pod is not known yet")
         group.placed.discard(uid)
-        running = group.running(uid)
+        running = self._running(group, uid)
         need = gang.least - len(running)
         if need <= 0:
             return None
@@ -215,7 +229,7 @@ class Gangs:
         chosen = _chosen(group, (uid, pod, request), need, running)
         if len(chosen) < need:
             wrong = [one for one in group.pods.values() if one.problem]
-            why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else "the others cannot be placed"
+            why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else _WITHOUT_GPU
             return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {why}")
         # Room that others make by their end is its own.
         lifted = self._ledger.lift(group.pods)
@@ -259,7 +273,7 @@ class Gangs:
             return []
         record = group.pods[uid]
         assert record.gang is not None
-        running = group.running(uid)
+        running = self._running(group, uid)
         need = max(record.gang.least - len(running), 1)
         waits = len(group.pods) < record.gang.least or bool(group.planned)
         if waits or record.request is None or any(map(self._ledger.kept_on, group.pods)):
@@ -307,7 +321,7 @@ class Gangs:
     async def together(self, uid: str, gang: Gang) -> None:
         """Return once enough of the gang have come to be bound; raises ``NotTogether`` when they do not."""
         group = self._groups.get(gang.key) or _Group()
-        if len(group.running(uid)) < gang.least:
+        if len(self._running(group, uid)) < gang.least:
             if uid not in group.planned:
                 raise NotTogether(f"gang {gang.key}: room for all of its pods has to be found first")
             if self.monotonic() < group.since_s + KEPT_S:
@@ -315,7 +329,7 @@ class Gangs:
             group.here.add(uid)
             group.come.add(uid)
             group.came_s = asyncio.get_running_loop().time()
-            if len(group.running("") | group.come) >= gang.least:
+            if len(self._running(group, "") | group.come) >= gang.least:
                 self._open(group)
             else:
                 await self._wait(group, uid, gang)
@@ -343,7 +357,7 @@ class Gangs:
                     async with asyncio.timeout(timeout_s):
                         await opened.wait()
         except TimeoutError:
-            come = len(group.running("") | group.come)
+            come = len(self._running(group, "") | group.come)
             raise NotTogether(
                 f"gang {gang.key}: {come} of {pods(gang.least)} {have(come)} come to be bound, room is kept for the others"
             ) from None

@@ -82,6 +82,10 @@ class Policies:
         """Whether there is any policy."""
         return bool(self.census.namespaces)
 
+    def governs(self, namespace: str) -> bool:
+        """Whether there is a policy in the namespace."""
+        return self.in_use and namespace in self.census.namespaces
+
     # --- what the informers tell ------------------------------------------------------------------
 
     def upsert_policy(self, policy: ResourcePolicy) -> None:

@@ -205,6 +205,7 @@ async def serve(access: Access, settings: Settings) -> None:
         view.on_freed = retries.freed
         view.gangs.on_planned = preemptor.hurry = retries.hurry
         view.gangs.on_asked = retries.asked
+        view.gangs.is_governed = policies.policies.governs
         view.quotas.on_admitting = retries.hurry
         quotas = QuotaWatch(session, client, view.quotas, SYSTEM_CLOCK)
         reader = NodeReader(

@@ -110,6 +110,7 @@ class Scheduling:
         self._view = ClusterView(self.ledger, _Nobody(), self._reservations.end)
         self._policies = Policies(clock)
         self._policies.kept_on = self.ledger.kept_on
+        self._view.gangs.is_governed = self._policies.governs
         self._binder = Binder(
             self._view, PolicyBinding(self, self._policies, clock), self._reservations, clock
         )

@@ -441,3 +441,21 @@ async def test_nothing_is_remembered_of_gangs_that_are_gone(two: World) -> None:
     two.api.pods[stranger.key] = pod_object("z", 8, labels=gang("g", 1))
     assert ask(two, "z")[1] == {"gang default/g: this pod is not known yet"}
     assert len(two.view.gangs) == 0
+
+
+async def test_where_policies_let_pods_in_a_gang_waits_for_those_of_its_own_without_a_gpu(two: World) -> None:
+    two.view.gangs.is_governed = lambda namespace: namespace == "default"
+    hurried: list[list[str]] = []
+    two.view.gangs.on_planned = lambda uids: hurried.append(sorted(uids))
+    two.create("w", None, labels=gang("g", 3))
+    for name in ("a", "b"):
+        two.create(name, 8, labels=gang("g", 3))
+    why = "gang default/g needs 3 pods together: those that ask for no GPU are to be bound first"
+    assert ask(two, "a") == ([], {why})
+    assert used(two) == 0
+    hurried.clear()
+    two.api.pods["default/w"]["spec"]["nodeName"] = "n1"
+    two.see("w")
+    two.see("w")
+    assert hurried == [["uid-a", "uid-b"]]
+    assert len(ask(two, "a")[0]) == len(ask(two, "b")[0]) == 1
