@@ -8,6 +8,7 @@ from gpushare.model import names
 from gpushare.playground import gpus
 from tests.e2e.cluster import Cluster, Node, driver, wait_for
 from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, Product, gpu_pod
+from tests.e2e.product.test_restarts import kill
 
 CGPU, CORE_MEM = "cgpu-t4", "core-mem-v100x4"
 
@@ -35,7 +36,7 @@ def test_a_driver_that_goes_and_comes_back_is_told_and_used_again(product: Produ
 
 
 def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_in_when_it_is_back(
-    product: Product, node: Node
+    cluster: Cluster, product: Product, node: Node
 ) -> None:
     whole = gpus.read(node.gpu_file)
     broken = gpus.preset(str(node.preset), node.name)
@@ -48,9 +49,13 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
         product.apply(gpu_pod("waits", 3, labels={"app": "waits"}, node=CGPU))
         wait_for("a reason", lambda: product.events("waits"), timeout=20)
         assert not product.node_of("waits")
+        events, restarts = told_unhealthy(product), restarted(product)
+        kill(cluster, CGPU, "node-agent")
+        wait_for("another agent is ready", lambda: restarted(product) > restarts, timeout=90)
     finally:
         gpus.write(node.gpu_file, whole)
     product.running("app=waits", timeout_s=90)
+    assert told_unhealthy(product) == events, "the agent that came after tells what was told"
 
 
 def test_a_label_that_means_nothing_is_told_each_time_and_changes_nothing(product: Product) -> None:
@@ -114,6 +119,24 @@ def times_told(product: Product, node: str, word: str) -> int:
         for event in events
         if event["regarding"].get("name") == node and word in event.get("note", "")
     )
+
+
+def told_unhealthy(product: Product) -> list[str]:
+    """Names of the events that tell of a GPU of the node, and how often each was told."""
+    events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
+    return sorted(
+        f"{event['metadata']['name']} {(event.get('series') or {}).get('count', 1)}"
+        for event in events
+        if event["regarding"].get("name") == CGPU and event["reason"] == "GPUUnhealthy"
+    )
+
+
+def restarted(product: Product) -> int:
+    """How often the agent on the node was started again; -1 while it is not ready."""
+    agents = product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
+    (agent,) = [pod for pod in agents if pod["spec"]["nodeName"] == CGPU]
+    (container,) = agent["status"]["containerStatuses"]
+    return int(container["restartCount"]) if container["ready"] else -1
 
 
 def described(product: Product) -> dict[str, bool]:
