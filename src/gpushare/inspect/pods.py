@@ -111,7 +111,14 @@ def narrowed(some: "Sequence[Row]", width: int) -> "list[Row]":
     most = max(longest)
     while most > _LEAST_NAME and sum(max(one - most, 0) for one in longest) < over:
         most -= 1
-    return [one._replace(**{name: shortened(getattr(one, name), most) for name in _NAMES}) for one in some]
+    return [
+        one._replace(
+            namespace=shortened(one.namespace, most),
+            name=shortened(one.name, most),
+            node=shortened(one.node, most),
+        )
+        for one in some
+    ]
 
 
 def shortened(name: str, most: int) -> str:
