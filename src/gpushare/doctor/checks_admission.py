@@ -36,7 +36,12 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
         return
     server = server_minor(facts)
     if server is None or isinstance(facts.webhooks, Unread):
-        yield unknown("admission", "versions or webhooks cannot be read")
+        why = (
+            facts.webhooks.why
+            if isinstance(facts.webhooks, Unread)
+            else "the API server's version cannot be read"
+        )
+        yield unknown("admission", why)
         return
     hooks = {str(hook.get("name")) for one in facts.webhooks for hook in one.get("webhooks") or ()}
     validates = any(one.startswith(("requests.", "records.")) for one in hooks)
@@ -59,7 +64,8 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
         return
     listed, bindings = facts.validating_policies, facts.policy_bindings
     if isinstance(listed, Unread) or isinstance(bindings, Unread):
-        yield unknown("ValidatingAdmissionPolicies", "they cannot be read")
+        away = listed if isinstance(listed, Unread) else bindings
+        yield unknown("ValidatingAdmissionPolicies", away.why if isinstance(away, Unread) else "")
         return
     there = {name_of(one): one for one in listed}
     ours = [name for name in there if name.startswith("gpushare-")]

@@ -35,13 +35,23 @@ def permissions(facts: ClusterFacts) -> Iterator[Said]:
         # A playground's own API server knows no rights, and so denies none.
         if not (facts.playground is not None and facts.rights.absent):
             yield unknown("you", f"what you may read is not known: {facts.rights.why}")
-        return
-    denied = sorted(name for name, allowed in facts.rights.items() if not allowed)
+        denied = []
+    else:
+        denied = sorted(name for name, allowed in facts.rights.items() if not allowed)
     if denied:
-        yield unknown(
+        yield warning(
             "you",
             f"you may not {', '.join(denied)}; what needs it is not looked at",
             "ask for the ClusterRole view and for the rights that are named",
+        )
+        return
+    # Whoever answers what we may is not always whoever refuses: a review may be wrong, or be refused itself.
+    values = [getattr(facts, field) for field in facts.__struct_fields__]
+    for why in dict.fromkeys(one.why for one in values if isinstance(one, Unread) and one.refused):
+        yield warning(
+            "you",
+            f"the API server refuses: {why}; what needs it is not looked at",
+            "ask for the right that it names",
         )
 
 

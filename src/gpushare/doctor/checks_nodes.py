@@ -9,6 +9,7 @@ from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
 from gpushare.model import names
 from gpushare.model.device import NodeMode, description_of, mode_of, node_devices
 from gpushare.model.errors import ModelError
+from gpushare.model.faults import REASON_STOPPED, REASON_UNKNOWN_MODE
 from gpushare.model.objects import Node, ObjectMeta
 
 _LABELS: Final = (
@@ -140,6 +141,8 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
                     "nvidia-smi on the node; a GPU that answers again is put in service by itself",
                 )
         for condition in node.details.status.conditions or ():
+            if condition.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
+                continue  # the label, and what the kubelet offers without an agent, have checks of their own
             if condition.type == _CONDITION and condition.status != "True":
                 yield fault(
                     node.subject,

@@ -86,7 +86,6 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
     if isinstance(facts.daemon_sets, Unread) or not facts.daemon_sets:
         return
     if isinstance(facts.nodes, Unread) or isinstance(facts.part_pods, Unread):
-        yield unknown("node agents", "nodes or pods cannot be read")
         return
     pods = {
         str(at(pod, "spec", "nodeName")): pod
@@ -228,7 +227,13 @@ def _port(facts: ClusterFacts) -> str:
 def process_rights(facts: ClusterFacts) -> Iterator[Said]:
     """Whether the accounts of our processes are given what they need."""
     if isinstance(facts.roles, Unread) or isinstance(facts.bindings, Unread):
-        why = facts.roles.why if isinstance(facts.roles, Unread) else "ClusterRoleBindings cannot be read"
+        why = (
+            facts.roles.why
+            if isinstance(facts.roles, Unread)
+            else facts.bindings.why
+            if isinstance(facts.bindings, Unread)
+            else ""
+        )
         if facts.playground is None:
             yield unknown("ClusterRoles", why)
         return

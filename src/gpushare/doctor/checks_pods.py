@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from gpushare.doctor.cluster_facts import ClusterFacts
-from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
+from gpushare.doctor.findings import Said, Unread, fault, warning
 from gpushare.model import names
 from gpushare.model.device import NodeDevices, node_devices
 from gpushare.model.errors import InvalidRequest, ModelError
@@ -25,7 +25,6 @@ _LIKE_OURS: Final = ("aliyun.com/gpu", "gpushare.dev/")
 def pod_records(facts: ClusterFacts) -> Iterator[Said]:
     """Whether each pod that has a node and asks for a GPU has a record that is true there."""
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
-        yield unknown("pods", facts.pods.why if isinstance(facts.pods, Unread) else "nodes cannot be read")
         return
     known = _devices(facts)
     held: dict[tuple[str, str], int] = defaultdict(int)

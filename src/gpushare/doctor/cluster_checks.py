@@ -17,24 +17,45 @@ from gpushare.doctor.checks_parts import (
 from gpushare.doctor.checks_pods import pod_records, waiting_pods
 from gpushare.doctor.findings import Check
 
+#: Field of the facts → the right that reading it takes.
+_RIGHTS: Final = {
+    "nodes": "list nodes",
+    "pods": "list pods",
+    "part_pods": "list pods",
+    "config_maps": "list configmaps",
+    "daemon_sets": "list daemonsets.apps",
+    "deployments": "list deployments.apps",
+    "leases": "list leases.coordination.k8s.io",
+    "node_leases": "list leases.coordination.k8s.io",
+    "roles": "list clusterroles.rbac.authorization.k8s.io",
+    "bindings": "list clusterrolebindings.rbac.authorization.k8s.io",
+    "definitions": "list customresourcedefinitions.apiextensions.k8s.io",
+    "webhooks": "list validatingwebhookconfigurations.admissionregistration.k8s.io and mutatingwebhookconfigurations",
+}
+
+
+def _needs(*fields: str) -> tuple[tuple[str, str], ...]:
+    return tuple((field, _RIGHTS[field]) for field in fields)
+
+
 CHECKS: Final = (
     Check("permissions", "you may read all that is looked at", "ask for the rights that are named", permissions),
-    Check("versions", "API server, kubelets, kube-scheduler and charts go together", "upgrade what is named", versions),
-    Check("clocks", "this machine, the API server and the kubelets agree on the time", "NTP on the machine that is named", clocks),
-    Check("installation", "both charts are there", "helm upgrade --install the chart that is named", installed),
-    Check("one-scheduler", "one scheduler has the name ack-co-scheduler", "helm uninstall all but one", one_scheduler),
-    Check("node-agents", "an agent runs, ready, on every node with the label", "describe the DaemonSet, read the agent's log", node_agents),
-    Check("taints", "no taint keeps the agent from a node with the label", "nodeAgent.tolerations, or away with the taint", taints),
-    Check("scheduler", "the scheduler runs, its extender answers, one leads", "describe its pods, read their logs", scheduler),
-    Check("scheduler-config", "kube-scheduler asks our extender for all that it must", "helm upgrade ack-co-scheduler", scheduler_config),
-    Check("process-rights", "the accounts of our processes have the rights that they need", "helm upgrade the chart", process_rights),
-    Check("admission", "wrong requests are refused, records guarded, pods pointed to our scheduler", "admission.enabled, admission.mode=auto", rules),
-    Check("certificate", "the webhook's certificates are valid, or there is no webhook", "read the webhook's log: it renews them itself", certificate),
-    Check("definitions", "ResourcePolicy and ElasticQuotaTree are served", "helm upgrade ack-co-scheduler", kinds),
-    Check("node-labels", "labels of nodes are spelled right and have known values", "correct the label", node_labels),
-    Check("node-devices", "every node with the label is described by its agent, in the mode of the label", "read the agent's log", node_devices_said),
-    Check("node-capacity", "every kubelet offers what the agent says that there is", "the agent does not run or is not registered", node_capacity),
-    Check("node-health", "nodes and their GPUs are in service", "kubectl describe node; nvidia-smi on it", node_health),
-    Check("pod-records", "every pod on a GPU has a record that is true, and no GPU is given twice", "delete the pod that is named", pod_records),
-    Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, can be served, and has no name like ours that nobody offers or reads", "name the scheduler; correct the name or the request", waiting_pods),
+    Check("versions", "API server, kubelets, kube-scheduler and charts go together", "upgrade what is named", versions, _needs("nodes", "daemon_sets", "deployments")),
+    Check("clocks", "this machine, the API server and the kubelets agree on the time", "NTP on the machine that is named", clocks, _needs("nodes", "leases", "node_leases")),
+    Check("installation", "both charts are there", "helm upgrade --install the chart that is named", installed, _needs("daemon_sets", "deployments", "config_maps", "leases")),
+    Check("one-scheduler", "one scheduler has the name ack-co-scheduler", "helm uninstall all but one", one_scheduler, _needs("deployments", "part_pods", "daemon_sets")),
+    Check("node-agents", "an agent runs, ready, on every node with the label", "describe the DaemonSet, read the agent's log", node_agents, _needs("daemon_sets", "nodes", "part_pods")),
+    Check("taints", "no taint keeps the agent from a node with the label", "nodeAgent.tolerations, or away with the taint", taints, _needs("daemon_sets", "nodes")),
+    Check("scheduler", "the scheduler runs, its extender answers, one leads", "describe its pods, read their logs", scheduler, _needs("deployments", "part_pods", "leases")),
+    Check("scheduler-config", "kube-scheduler asks our extender for all that it must", "helm upgrade ack-co-scheduler", scheduler_config, _needs("config_maps", "deployments")),
+    Check("process-rights", "the accounts of our processes have the rights that they need", "helm upgrade the chart", process_rights, _needs("roles", "bindings", "daemon_sets", "deployments")),
+    Check("admission", "wrong requests are refused, records guarded, pods pointed to our scheduler", "admission.enabled, admission.mode=auto", rules, _needs("daemon_sets", "webhooks")),
+    Check("certificate", "the webhook's certificates are valid, or there is no webhook", "read the webhook's log: it renews them itself", certificate, _needs("webhooks")),
+    Check("definitions", "ResourcePolicy and ElasticQuotaTree are served", "helm upgrade ack-co-scheduler", kinds, _needs("definitions")),
+    Check("node-labels", "labels of nodes are spelled right and have known values", "correct the label", node_labels, _needs("nodes")),
+    Check("node-devices", "every node with the label is described by its agent, in the mode of the label", "read the agent's log", node_devices_said, _needs("nodes")),
+    Check("node-capacity", "every kubelet offers what the agent says that there is", "the agent does not run or is not registered", node_capacity, _needs("nodes")),
+    Check("node-health", "nodes and their GPUs are in service", "kubectl describe node; nvidia-smi on it", node_health, _needs("nodes")),
+    Check("pod-records", "every pod on a GPU has a record that is true, and no GPU is given twice", "delete the pod that is named", pod_records, _needs("pods", "nodes")),
+    Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, can be served, and has no name like ours that nobody offers or reads", "name the scheduler; correct the name or the request", waiting_pods, _needs("pods", "nodes")),
 )  # fmt: skip

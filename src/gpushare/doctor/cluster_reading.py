@@ -98,7 +98,7 @@ class Reader:
         except ApiError as error:
             if error.status == 401:
                 raise  # nobody is known by this credential: each check would say the same, or well of what it never saw
-            return Unread(str(error), absent=error.not_found)
+            return Unread(str(error), absent=error.not_found, refused=error.status == 403)
         except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Unread(str(error))
 

@@ -52,10 +52,11 @@ def fine(subject: str, says: str) -> Said:
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """Stands for what could not be read. ``why`` in words; ``absent``: there is no such thing."""
+    """Stands for what could not be read. ``why`` in words; ``absent``: there is no such thing; ``refused``: we may not."""
 
     why: str
     absent: bool = False
+    refused: bool = False
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -66,15 +67,33 @@ class Check(msgspec.Struct, frozen=True):
     remedy: str
     """What to do, in general; findings say it of their own subject."""
     look: Callable[[Any], Iterable[Said]]
+    needs: tuple[tuple[str, str], ...] = ()
+    """(field of the facts, right that reading it takes): without one of them it must not say that all is well."""
 
 
 def examine(facts: object, checks: Sequence[Check]) -> list[Finding]:
     """What all ``checks`` say of ``facts``; one that finds nothing says that all is well."""
     found = []
     for check in checks:
-        said = list(check.look(facts)) or [fine("", check.about)]
+        said = list(check.look(facts))
+        said += _unseen(facts, check, said)
+        said = said or [fine("", check.about)]
         found += [Finding(check.name, one.state, one.subject, one.says, one.remedy) for one in said]
     return found
+
+
+def _unseen(facts: object, check: Check, said: Sequence[Said]) -> list[Said]:
+    """What ``check`` could not see, and has not said itself."""
+    if any(one.state == "ok" for one in said):
+        return []  # it says why it needs nothing
+    told = [one.says for one in said if one.state == "unknown"]
+    found: dict[str, Said] = {}
+    for field, right in check.needs:
+        value = getattr(facts, field)
+        if isinstance(value, Unread) and not value.absent and not any(value.why in says for says in told):
+            remedy = f"ask for the right {right}" if value.refused else ""
+            found.setdefault(value.why, unknown("", f"not all of it could be looked at: {value.why}", remedy))
+    return list(found.values())
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

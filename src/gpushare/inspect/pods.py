@@ -17,6 +17,9 @@ VERSION: Final = 1
 #: What stands where nobody knows.
 MISSING: Final = "-"
 _MOST_TOLD: Final = 3
+_NAMES: Final = ("namespace", "name", "node")
+#: No name is made shorter: so long is the longest of their headings.
+_LEAST_NAME: Final = 9
 
 
 class Row(NamedTuple):
@@ -97,6 +100,33 @@ def table(some: Sequence[Row], paint: Paint) -> list[str]:
         paint("bold", head),
         *(paint("red", line) if _is_over(one) else line for one, line in zip(some, rest)),  # noqa: B905 (as many)
     ]
+
+
+def narrowed(some: "Sequence[Row]", width: int) -> "list[Row]":
+    """The rows with the longest names shortened in their middle, so that their table is ``width`` wide if it can be."""
+    over = max(map(len, table(some, Paint()))) - width
+    if over <= 0 or not some:
+        return list(some)
+    longest = [max(len(getattr(one, name)) for one in some) for name in _NAMES]
+    most = max(longest)
+    while most > _LEAST_NAME and sum(max(one - most, 0) for one in longest) < over:
+        most -= 1
+    return [
+        one._replace(
+            namespace=shortened(one.namespace, most),
+            name=shortened(one.name, most),
+            node=shortened(one.node, most),
+        )
+        for one in some
+    ]
+
+
+def shortened(name: str, most: int) -> str:
+    """``name`` in ``most`` characters: its middle goes, as what tells pods of one owner apart is at the end."""
+    if len(name) <= most:
+        return name
+    end = (most - 1) // 2
+    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
 
 
 def _is_over(one: Row) -> bool:

@@ -16,7 +16,7 @@ from gpushare.inspect.arguments import Options
 from gpushare.inspect.colour import Paint
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.pods import Row, Rows, rows, table
+from gpushare.inspect.pods import Row, Rows, narrowed, rows, table
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
@@ -91,6 +91,7 @@ def _frame(found: Rows, problem: str, order: str, options: Options, paint: Paint
     told = [head, problem or (found.remarks[0] if found.remarks else "")]
     room = max(height - len(told) - 2, 0)
     plain = Paint()
+    some = narrowed(some, width)
     shown = table(some, plain)
     lines = [*told, *shown[: room + 1]]
     coloured = table(some, paint)

@@ -5,6 +5,7 @@ from typing import Final
 from gpushare.model import names
 
 REASON_UNKNOWN_MODE: Final = "UnknownGPUMode"
+REASON_STOPPED: Final = "AgentStopped"
 REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
 
 _OF_MODE: Final = f"label {names.LABEL_MODE}="

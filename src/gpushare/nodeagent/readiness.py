@@ -5,14 +5,13 @@ from typing import Final
 import msgspec
 
 from gpushare.model.device import NodeDevices
-from gpushare.model.faults import REASON_UNKNOWN_MODE
+from gpushare.model.faults import REASON_STOPPED, REASON_UNKNOWN_MODE
 from gpushare.nodeagent.discovery import Inventory
 from gpushare.nodeagent.news import REASON_NO_CDI, REASON_NO_ISOLATION, REASON_UNHEALTHY
 
 REASON_SHARING: Final = "Sharing"
 REASON_PARTLY: Final = "SomeGPUsOutOfService"
 REASON_NOT_HELD: Final = "NotIsolated"
-REASON_STOPPED: Final = "AgentStopped"
 #: As long as the API server takes any text of a condition, and longer than anyone reads.
 _MOST_CHARACTERS: Final = 2048
 

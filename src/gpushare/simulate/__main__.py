@@ -1,9 +1,11 @@
 """``gpushare simulate``: from the command line to the exit status."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -54,7 +56,9 @@ def main(argv: list[str] | None = None) -> int:
 def _cluster(options: SimpleNamespace) -> int:
     state = _state(options)
     if options.save is not None:
-        options.save.write_bytes(snapshot_of(state))
+        # Whom it is handed to is for its owner to say.
+        with open(options.save, "wb", opener=partial(os.open, mode=0o600)) as file:
+            file.write(snapshot_of(state))
         print(
             f"{PROGRAM}: wrote {len(state.nodes)} nodes and {len(state.pods)} pods to {options.save}",
             file=sys.stderr,

@@ -2,10 +2,10 @@
 
 A snapshot is a ``List`` as ``kubectl get nodes,pods --all-namespaces -o json`` writes it, which can be read too. The one that
 ``--save`` writes has ResourcePolicies, ElasticQuotaTrees, PriorityClasses, PodDisruptionBudgets and the labels of namespaces besides, and of pods neither commands
-nor environment: it may be handed to others.
+nor environment, and no annotations but those by which something is decided: it may be handed to others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -46,7 +46,14 @@ _POD_SPEC: Final = (
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _PORT: Final = ("hostIP", "hostPort", "protocol")
 _FINISHED: Final = ("Succeeded", "Failed")
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+#: Annotations by which something is decided begin so; whatever else there is may be of interest to nobody but its owner.
+_ANNOTATIONS: Final = (
+    "gpushare.dev/",
+    "gpushare.alibabacloud.com/",
+    "scheduler.framework.gpushare.",
+    "ALIYUN_COM_GPU_MEM_",
+    names.ANN_DELETION_COST,
+)
 
 
 class ClusterState(msgspec.Struct, frozen=True):
@@ -127,9 +134,10 @@ def read_snapshot(raw: bytes, subject: str) -> ClusterState:
 
 def snapshot_of(state: ClusterState) -> bytes:
     """``state`` as a ``List``, without what decides nothing; ``read_snapshot`` gives the same decisions from it."""
+    asked = _asked_of_pods(state.policies)
     items = [
         *({"apiVersion": "v1", "kind": "Node", **_node(node)} for node in state.nodes),
-        *({"apiVersion": "v1", "kind": "Pod", **_pod(pod)} for pod in state.pods),
+        *({"apiVersion": "v1", "kind": "Pod", **_pod(pod, asked)} for pod in state.pods),
         *(
             {
                 "apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}",
@@ -178,11 +186,25 @@ def _some(item: Mapping[str, Any], keys: Iterable[str]) -> Json:
     return {key: item[key] for key in keys if item.get(key) is not None}
 
 
-def _meta(item: Json) -> Json:
+def _meta(item: Json, asked: Container[str] = ()) -> Json:
+    """``asked``: names of annotations that decide something besides ours."""
     meta = _some(item["metadata"], _META)
     if annotations := meta.get("annotations"):
-        meta["annotations"] = {key: text for key, text in annotations.items() if key != _LAST_APPLIED}
+        meta["annotations"] = {
+            key: text for key, text in annotations.items() if key.startswith(_ANNOTATIONS) or key in asked
+        }
     return meta
+
+
+def _asked_of_pods(policies: Iterable[Json]) -> set[str]:
+    """Names of the annotations by which ResourcePolicies tell pods apart."""
+    return {
+        name
+        for policy in policies
+        for unit in spec_of(policy).get("units") or ()
+        if isinstance(unit, dict)
+        for name in unit.get("podAnnotations") or ()
+    }
 
 
 def _whole(item: Json) -> Json:
@@ -198,7 +220,7 @@ def _node(node: Json) -> Json:
     }
 
 
-def _pod(pod: Json) -> Json:
+def _pod(pod: Json, asked: Container[str]) -> Json:
     spec = spec_of(pod)
     told = _some(spec, _POD_SPEC)
     for place in ("containers", "initContainers"):
@@ -218,7 +240,7 @@ def _pod(pod: Json) -> Json:
     conditions = [one for one in status_of(pod).get("conditions") or () if one.get("type") == "PodScheduled"]
     if conditions:
         status["conditions"] = [_some(one, ("type", "status", "lastTransitionTime")) for one in conditions]
-    return {"metadata": _meta(pod), "spec": told, "status": status}
+    return {"metadata": _meta(pod, asked), "spec": told, "status": status}
 
 
 def _container(container: Json) -> Json:

@@ -36,6 +36,24 @@ from tests.unit.doctor.sound import (
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "doctor.md"
 AWAY = Unread("it may not be read")
+#: Field of the facts → the checks that say nothing of what they see without it.
+NEEDED = {
+    "nodes": ("versions", "clocks", "node-agents", "taints", "node-labels", "node-devices", "node-capacity", "node-health", "pod-records", "waiting-pods"),
+    "pods": ("pod-records", "waiting-pods"),
+    "part_pods": ("one-scheduler", "node-agents", "scheduler"),
+    "daemon_sets": ("versions", "installation", "one-scheduler", "node-agents", "taints", "process-rights", "admission"),
+    "deployments": ("versions", "installation", "one-scheduler", "scheduler", "scheduler-config", "process-rights"),
+    "config_maps": ("installation", "scheduler-config"),
+    "leases": ("clocks", "installation", "scheduler"),
+    "node_leases": ("clocks",),
+    "roles": ("process-rights",),
+    "bindings": ("process-rights",),
+    "definitions": ("definitions",),
+    "webhooks": ("admission", "certificate"),
+    "validating_policies": ("admission",),
+    "policy_bindings": ("admission",),
+    "mutating_policies": ("admission",),
+}  # fmt: skip
 
 
 def said(facts: ClusterFacts) -> list[tuple[str, str, str]]:
@@ -154,7 +172,7 @@ def waiting(scheduler: str, labelled: dict[str, str] | None = None, **limits: st
 
 LOST = Device(0, "GPU-1", 16160, healthy=False, reason="XID 79")
 FAULTS: list[Any] = [
-    ("you may not read all", {"rights": {"list nodes": False, "list pods": True}}, ("permissions", "unknown", "you")),
+    ("you may not read all", {"rights": {"list nodes": False, "list pods": True}}, ("permissions", "warning", "you")),
     ("rights are not known", {"rights": AWAY}, ("permissions", "unknown", "you")),
     ("a version of nothing", {"version": {}}, ("versions", "unknown", "API server"), ("admission", "unknown", "admission")),
     ("a kubelet that is newer", {"nodes": [node_of(kubelet="v1.37.0")]}, ("versions", "warning", "node n1")),
@@ -168,7 +186,7 @@ FAULTS: list[Any] = [
     ("a silent kubelet", {"node_leases": {"n1": NOW_S - 300, "others": 0.0}}, ("clocks", "fault", "node n1")),
     ("a leader ahead", {"leases": lease(renewTime=ago(-120))}, ("clocks", "warning", "lease kube-system/ack-co-scheduler")),
     ("no node agents' chart", {"daemon_sets": []}, ("installation", "fault", "DaemonSet gpushare-device-plugin-ds")),
-    ("workloads that may not be read", {"daemon_sets": AWAY}, ("installation", "unknown", "DaemonSet gpushare-device-plugin-ds")),
+    ("workloads that may not be read", {"daemon_sets": AWAY}, ("versions", "unknown", ""), ("installation", "unknown", "DaemonSet gpushare-device-plugin-ds"), ("one-scheduler", "unknown", ""), ("node-agents", "unknown", ""), ("taints", "unknown", ""), ("process-rights", "unknown", ""), ("admission", "unknown", "")),
     ("no configuration", {"config_maps": []}, ("installation", "fault", "ConfigMap ack-co-scheduler")),
     ("no Lease", {"leases": []}, ("installation", "fault", "Lease ack-co-scheduler")),
     ("two node agents", {"daemon_sets": objects("DaemonSet") * 2}, ("one-scheduler", "fault", "DaemonSet gpushare-device-plugin-ds")),
@@ -234,7 +252,7 @@ FAULTS: list[Any] = [
     ("no record", {"pods": [gpu_pod("a")]}, ("pod-records", "fault", "pod default/a")),
     ("a GPU that is gone", {"pods": [gpu_pod("a", annotations=held(uuid="GPU-2"))]}, ("pod-records", "fault", "pod default/a")),
     ("a GPU that is given twice", {"pods": [gpu_pod("a", annotations=held(9000)), gpu_pod("b", annotations=held(9000))]}, ("pod-records", "fault", "node n1")),
-    ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", "pods")),
+    ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", ""), ("waiting-pods", "unknown", "")),
     ("another's pod", {"pods": [waiting("default-scheduler")]}, ("waiting-pods", "warning", "pod default/w")),
     ("a pod that can never be", {"pods": [waiting("ack-co-scheduler", **{names.GPU_CORE: "7"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a resource that nobody offers", {"pods": [waiting("x", **{"aliyun.com/gpu-memory": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
@@ -261,12 +279,9 @@ def test_each_fault_is_named_and_nothing_else(
 def test_what_hangs_on_one_another_is_told_where_it_is_seen() -> None:
     """Where nodes may not be read nothing of them is guessed."""
     found = said(sound(nodes=AWAY))
-    assert found == [
-        ("node-agents", "unknown", "node agents"),
-        ("node-labels", "unknown", "nodes"),
-        ("pod-records", "unknown", "pods"),
-    ]
-    assert said(sound(part_pods=AWAY)) == [("node-agents", "unknown", "node agents")]
+    told = {"node-labels": "nodes"}
+    assert found == [(one, "unknown", told.get(one, "")) for one in NEEDED["nodes"]]
+    assert said(sound(part_pods=AWAY)) == [(one, "unknown", "") for one in NEEDED["part_pods"]]
     assert ("one-scheduler", "fault", "scheduler ack-co-scheduler") in said(
         sound(deployments=deployment_with(2) * 2)
     )
@@ -330,3 +345,19 @@ def test_the_guide_has_the_checks_as_they_are() -> None:
 
 def test_gpus_of_the_sound_node() -> None:
     assert GPU.total_mib // 1024 == 15
+
+
+@pytest.mark.parametrize("field", sorted(NEEDED))
+def test_a_kind_that_is_refused_makes_no_check_say_well_of_it_and_the_exit_code_is_not_0(field: str) -> None:
+    refused = Unread(f"{field} is forbidden: you cannot list it", refused=True)
+    found = examine(sound(**{field: refused}), CHECKS)
+    states = {one.name: {of.state for of in found if of.check == one.name} for one in CHECKS}
+    assert {name: states[name] for name in NEEDED[field]} == {name: {"unknown"} for name in NEEDED[field]}
+    assert all(any(refused.why in one.says for one in found if one.check == name) for name in NEEDED[field])
+    assert ("permissions", "warning") in {(one.check, one.state) for one in found}
+    assert exit_code(found) == 1
+
+
+def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
+    absent = Unread("404", absent=True)
+    assert said(sound(playground={}, roles=absent, bindings=absent, webhooks=absent, rights=absent)) == []

@@ -11,7 +11,7 @@ from gpushare.inspect.colour import Paint
 from gpushare.inspect.decided import proxy_path
 from gpushare.inspect.errors import InspectError, KubectlFailed, UsageError
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.pods import Row, table
+from gpushare.inspect.pods import Row, narrowed, table
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.structured import encoded
 from gpushare.inspect.waiting import waiting
@@ -368,3 +368,30 @@ def test_who_uses_more_than_it_was_given_is_red() -> None:
 def test_the_schema_finds_what_is_wrong() -> None:
     assert faults({"version": 2}) != []
     assert faults({"version": 1, "kind": "Waiting", "source": "x", "waiting": [], "warnings": []}) != []
+
+
+@pytest.mark.parametrize(("width", "told"), [(200, 200), (100, 100), (80, 80), (60, 78)])
+def test_a_narrow_screen_shortens_the_longest_names_and_shows_every_figure(width: int, told: int) -> None:
+    rows = [
+        Row(
+            "default",
+            f"inference-server-of-the-team-7c9f8d6b5-{end}",
+            "u",
+            "node-1",
+            0,
+            "g",
+            3072,
+            2000.0,
+            30,
+            12.0,
+        )
+        for end in ("abcde", "vwxyz")
+    ]
+    shown = table(narrowed(rows, width), PLAIN)
+    assert max(map(len, shown)) <= told
+    assert [line.split()[-4:] for line in shown[1:]] == [["3072", "2000", "30", "12"]] * 2
+    names = [line.split()[1] for line in shown[1:]]
+    # What tells pods of one owner apart is at the end.
+    assert [name[-4:] for name in names] == ["bcde", "wxyz"]
+    assert all(name.startswith("infe") for name in names)
+    assert narrowed([], width) == []

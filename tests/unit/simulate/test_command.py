@@ -117,6 +117,7 @@ def test_a_cluster_is_saved_and_a_picture_drawn(
     saved, plot = tmp_path / "saved.json", tmp_path / "given.svg"
     assert main(["--snapshot", snapshot, "--save", str(saved)]) == 0
     assert saved.read_bytes() == Path(snapshot).read_bytes()
+    assert saved.stat().st_mode & 0o077 == 0, "its owner alone reads it"
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"gpushare simulate: wrote 2 nodes and 0 pods to {saved}\n")
     file = manifests(tmp_path, workload("Deployment", "a<b", 2, template(10)))

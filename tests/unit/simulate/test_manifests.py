@@ -178,7 +178,13 @@ def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
     held = pod("p", 2, priorityClassName="high")
     held["metadata"] |= {
         "namespace": "x",
-        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "secret", "mine": "1"},
+        "annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": "secret",
+            "vault.example/token": "secret",
+            "team": "a",
+            names.ANN_DELETION_COST: "7",
+            names.ANN_DEFRAGMENTATION: "Never",
+        },
         "managedFields": [{}],
     }
     held["spec"]["initContainers"] = [{"name": "i", "command": ["secret"], "ports": [{"hostPort": 1}, {}]}]
@@ -192,7 +198,11 @@ def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
             {**node("a", 16160), "kind": "Node"},
             held,
             ended,
-            {"kind": "ResourcePolicy", "metadata": {"name": "r", "namespace": "x"}, "spec": {"units": []}},
+            {
+                "kind": "ResourcePolicy",
+                "metadata": {"name": "r", "namespace": "x"},
+                "spec": {"units": [{"podAnnotations": {"team": "a"}}, {}]},
+            },
             {"kind": "ElasticQuotaTree", "metadata": {"name": "t"}, "spec": {}},
             {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 5},
             {"kind": "Namespace", "metadata": {"name": "x", "labels": {"l": "1"}}},
@@ -205,7 +215,11 @@ def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
     again = read_snapshot(raw, "file")
     assert snapshot_of(again) == raw
     assert len(again.pods) == 1
-    assert again.pods[0]["metadata"]["annotations"] == {"mine": "1"}
+    assert again.pods[0]["metadata"]["annotations"] == {
+        "team": "a",
+        names.ANN_DELETION_COST: "7",
+        names.ANN_DEFRAGMENTATION: "Never",
+    }
     assert again.pods[0]["spec"]["initContainers"] == [{"name": "i", "ports": [{"hostPort": 1}]}]
     assert again.waiting == list(again.pods)
     assert counting_of(again) == Counting(MemoryUnit.GIB, 16160)
