@@ -98,6 +98,8 @@ _KUBECTL_VALUED: Final = frozenset(
         "--cache-dir",
     }
 )
+#: Flags without a value, as they are written.
+SWITCHES: Final = frozenset((*_SWITCHES, *_OWN_SWITCHES, *_KUBECTL_SWITCHES))
 #: Flags that take a value, and all of our own.
 VALUED: Final = _OWN_VALUED | _KUBECTL_VALUED
 OWN: Final = _OWN_SWITCHES | _OWN_VALUED
@@ -216,17 +218,27 @@ def _scheduler(text: str) -> str:
 
 
 def _words(arguments: Sequence[str]) -> Iterator[tuple[str | None, str]]:
-    """(long name, value) of every flag, (``None``, word) of every other word."""
+    """(long name, value) of every flag, (``None``, word) of every other word.
+
+    No pod's name begins with a dash, so of ``--why -d POD`` it is clear which word is the pod.
+    """
     words = iter(arguments)
+    open_flag: str | None = None
+    flags_end = False
     for word in words:
-        if word == "--":
-            yield from ((None, rest) for rest in words)
+        if flags_end or word == "-" or not word.startswith("-"):
+            yield open_flag, word
+            open_flag = None
+        elif word == "--":
+            flags_end = True
+        elif word == "--why":
+            open_flag = word
         elif word.startswith("--"):
             yield _long(word, words)
-        elif word.startswith("-") and word != "-":
-            yield from _short(word, words)
         else:
-            yield None, word
+            yield from _short(word, words)
+    if open_flag:
+        raise UsageError("", f"flag {open_flag} needs a value")
 
 
 def _long(word: str, words: Iterator[str]) -> tuple[str, str]:

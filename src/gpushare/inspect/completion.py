@@ -114,6 +114,8 @@ def _candidates(before: Sequence[str], typed: str) -> "list[tuple[str, str]]":
     if equals and flag.startswith("--"):
         return [(f"{flag}={value}", what) for value, what in _values(flag, before)]
     last = _SHORT_NAMES.get(before[-1], before[-1]) if before else ""
+    if [word for word in before if word not in arguments.SWITCHES][-1:] == ["--why"]:
+        last = "--why"  # its pod may come after switches
     if last in arguments.VALUED and last.startswith("--"):
         return _values(last, before)
     if typed.startswith("-"):

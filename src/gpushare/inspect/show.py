@@ -24,7 +24,7 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
         return advised(kubectl, options, begun)
     snapshot = read(kubectl, options.node, begun)
     cluster = usage_of(snapshot.nodes, snapshot.pods)
-    remarks = [f"warning: {printable(warning)}" for warning in cluster.warnings]
+    remarks = [f"warning: {printable(warning)}" for warning in (*cluster.warnings, *cluster.cordoned)]
     if options.node is not None and not cluster.nodes:
         raise InspectError("", "; ".join(cluster.warnings)) if remarks else unknown_node(options.node)
     if options.output in ("json", "yaml"):

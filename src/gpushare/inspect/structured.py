@@ -76,6 +76,8 @@ class _Node(_Out, frozen=True):
     core: _Core | None
     gpus: tuple[_Gpu, ...]
     pods: tuple[_Pod, ...]
+    cordoned: bool | msgspec.UnsetType = msgspec.UNSET
+    """True where ``kubectl cordon`` shut it; left out otherwise."""
 
 
 class _Sum(_Out, frozen=True):
@@ -105,7 +107,7 @@ def document(cluster: ClusterUsage, *, namespace: str | None = None) -> Document
         version=SCHEMA_VERSION,
         nodes=tuple(_node(node, namespace) for node in cluster.nodes),
         cluster=_cluster(cluster),
-        warnings=cluster.warnings,
+        warnings=(*cluster.warnings, *cluster.cordoned),
     )
 
 
@@ -136,6 +138,7 @@ def _node(node: NodeUsage, namespace: str | None) -> _Node:
         core=_Core(node.used_core_percent, node.total_core_percent) if node.total_core_percent else None,
         gpus=tuple(_gpu(gpu, has_core=node.total_core_percent > 0) for gpu in node.gpus),
         pods=tuple(_pod(pod) for pod in node.pods if namespace in (None, pod.namespace)),
+        cordoned=node.cordoned or msgspec.UNSET,
     )
 
 

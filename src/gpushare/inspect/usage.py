@@ -70,6 +70,8 @@ class NodeUsage(NamedTuple):
     pending_units: int
     pending_core_percent: int
     total_core_percent: int
+    cordoned: bool = False
+    """Whether Kubernetes itself places nothing new there: ``spec.unschedulable``."""
 
     @property
     def name(self) -> str:
@@ -124,6 +126,15 @@ class ClusterUsage(NamedTuple):
     def units(self) -> tuple[MemoryUnit, ...]:
         """The units that the nodes count in, each once, in order of appearance."""
         return tuple(dict.fromkeys(node.unit for node in self.nodes))
+
+    @property
+    def cordoned(self) -> tuple[str, ...]:
+        """What people should know of nodes whose free room nobody is given, a text each."""
+        return tuple(
+            f"node {node.name} is cordoned: nothing new is placed there until kubectl uncordon {node.name}; what runs there stays"
+            for node in self.nodes
+            if node.cordoned
+        )
 
 
 def usage_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> ClusterUsage:
@@ -213,6 +224,7 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
         pending_units=sum(usage.pending_units for usage in waiting),
         pending_core_percent=sum(usage.pending_core_percent for usage in waiting),
         total_core_percent=100 * len(devices.devices) if has_core else 0,
+        cordoned=node.spec.unschedulable,
     )
 
 

@@ -65,6 +65,7 @@ class Remedies:
             Category.GANG: self._for_gang,
             Category.QUOTA: self._for_quota,
             Category.HEALTH: self._for_health,
+            Category.SIZE: self._for_size,
             Category.RULES: self._for_rules,
             Category.GATES: self._for_gates,
             Category.UNSERVED: self._for_unserved,
@@ -189,6 +190,10 @@ class Remedies:
         )
         return f"GPUs that are back in service{sick}"
 
+    def _for_size(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        assert record.request is not None
+        return _large_enough(record.request)
+
     def _for_rules(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
         return own_rules.would_help(record.unplaced, self._asked_by)
 
@@ -214,6 +219,17 @@ def _wanted(request: Request) -> str:
     return f"a GPU with {units}{compute} {state}"
 
 
+def _large_enough(request: Request) -> str:
+    """What would hold a request that no node holds even when it is empty. A share of one GPU is not helped by more of them."""
+    if request.core_percent > 100:
+        return "ask for 100% compute at most, all containers together: no GPU has more, however large"
+    if request.by_gpu:
+        return f"a node with {request.gpu_count} GPUs or more; or ask for fewer"
+    if request.gpu_count > 1:
+        return f"a node with {request.gpu_count} GPUs or more that are as large as each of those asked for; or ask for less"
+    return "a node with larger GPUs; or ask for less"
+
+
 def _nearest(node: str, text: str) -> str:
     found = _LARGEST.search(text) or _NEAREST.search(text)
     if found is None:
@@ -232,7 +248,6 @@ _GENERAL: Final[Mapping[Category, str]] = {
     Category.POLICY: "a place in one of the units of its ResourcePolicy, or another ResourcePolicy",
     Category.BINDING: "nothing: it is tried again by itself",
     Category.UNIT: "delete the pod, so that it is made anew in the unit of the nodes",
-    Category.SIZE: "a node with larger GPUs, or more of them; or ask for less",
     Category.NODE: f"a node with the label {names.LABEL_MODE}={NodeMode.SHARE.value} ({NodeMode.CORE_MEM.value} for compute, "
     f"{NodeMode.TOPOLOGY.value} for {names.GPU_WHOLE})",
     Category.REQUEST: "another request: change the pod's template, nothing else will do",

@@ -145,6 +145,27 @@ def test_gpus_out_of_service_are_named_beside_the_table(kubectl: ScriptedKubectl
     assert inspect_cgpu("-o", "json").stderr == ""  # it says so itself
 
 
+@pytest.mark.parametrize("words", [(), ("-d",), ("-o", "wide"), ("--fragmentation",), ("-o", "json")])
+def test_a_cordoned_node_is_named_beside_the_table(
+    words: tuple[str, ...], kubectl: ScriptedKubectl, inspect_cgpu: Run
+) -> None:
+    shut = node("n1", "10.0.0.1", [device(0)])
+    kubectl.answer("'/api/v1/pods?'*", listed([]))
+    nodes = Path(f"{kubectl.path}.nodes")
+    kubectl.act("/api/v1/nodes", f"exec cat '{nodes}'")
+    nodes.write_bytes(listed([shut]))
+    without = inspect_cgpu(*words)
+    shut.spec.unschedulable = True
+    nodes.write_bytes(listed([shut]))
+    done = inspect_cgpu(*words)
+    assert without.stderr == ""
+    if "json" not in words:
+        assert done.stdout == without.stdout
+    assert done.stderr.splitlines() == [
+        "warning: node n1 is cordoned: nothing new is placed there until kubectl uncordon n1; what runs there stays"
+    ]
+
+
 def test_further_pages_are_read(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
     kubectl.answer("/api/v1/nodes", listed(NODES))
     kubectl.answer("*'continue=a%2Bb%3D'", listed(PODS))

@@ -60,6 +60,8 @@ def ran(command: list[str], script: str, environment: dict[str, str]) -> str:
         (("completion", "z"), "zsh"),
         (("--why", "tr"), "train-0 train-1"),
         (("--why", "=", "tr"), "train-0 train-1"),
+        (("--why", "-d", "tr"), "train-0 train-1"),
+        (("--why", "train-0", "-d", "tr"), ""),
         (("-n", "x", "--why", "train-1"), "train-1"),
         (("--interval", ""), ""),
         (("--scheduler", ""), "kube-system/ack-co-scheduler"),

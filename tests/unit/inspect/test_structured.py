@@ -9,6 +9,7 @@ from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.inspect.clusters import device, foreign_node, node, placed, pod, seen
+from tests.unit.inspect.schema import faults
 
 
 def test_json_says_everything_in_the_published_schema() -> None:
@@ -138,3 +139,16 @@ def test_a_cordoned_gpu_is_told_beside_its_health_and_keeps_its_figures() -> Non
     table = details(cluster, wide=True)
     assert "healthy, cordoned" in table
     assert "unhealthy: XID 79, cordoned" in table
+
+
+def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
+    open_, shut = (node(name, "10.0.0.1", [device(0)]) for name in ("a", "b"))
+    shut.spec.unschedulable = True
+    cluster = seen([open_, shut], [placed("here", "b", device(0), 2)])
+    read = json.loads(encoded(cluster, "json"))
+    told = "node b is cordoned: nothing new is placed there until kubectl uncordon b; what runs there stays"
+    assert cluster.cordoned == (told,)
+    assert [one.get("cordoned") for one in read["nodes"]] == [None, True]
+    assert [one["memory"]["allocatedUnits"] for one in read["nodes"]] == [0, 2]
+    assert read["warnings"] == [told]
+    assert faults(read) == []

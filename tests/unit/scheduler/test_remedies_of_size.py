@@ -1,0 +1,66 @@
+"""What is advised to a pod that no node would hold if it were empty."""
+
+import pytest
+
+from gpushare.model.device import NodeMode
+from gpushare.model.names import LABEL_POD_GPU_COUNT
+from tests.unit.scheduler.test_app import Browser
+from tests.unit.scheduler.test_decisions import GIB, ask_again
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+
+@pytest.fixture
+def browser(world: World) -> Browser:
+    return Browser(world)
+
+
+@pytest.mark.parametrize(
+    ("limits", "labels", "remedy"),
+    [
+        ({"aliyun.com/gpu-mem": 99}, {}, "a node with larger GPUs; or ask for less"),
+        (
+            {"aliyun.com/gpu-mem": 9},
+            {LABEL_POD_GPU_COUNT: "3"},
+            "a node with 3 GPUs or more that are as large as each of those asked for; or ask for less",
+        ),
+        (
+            {"aliyun.com/gpu-mem": 198},
+            {LABEL_POD_GPU_COUNT: "2"},
+            "a node with 2 GPUs or more that are as large as each of those asked for; or ask for less",
+        ),
+        ({"aliyun.com/gpu": 3}, {}, "a node with 3 GPUs or more; or ask for fewer"),
+    ],
+)
+async def test_more_gpus_are_advised_to_those_alone_whom_they_help(
+    browser: Browser, world: World, limits: dict[str, int], labels: dict[str, str], remedy: str
+) -> None:
+    mode = NodeMode.TOPOLOGY if "aliyun.com/gpu" in limits else NodeMode.SHARE
+    world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB, mode=mode))
+    pod = pod_object("waits", labels=labels)
+    pod["spec"]["containers"][0]["resources"]["limits"] = limits
+    world.api.create(pod)
+    world.see("waits")
+    await ask_again(browser, world, "waits", "n1")
+
+    (one,) = world.decisions.waiting()
+
+    assert (one.category, one.remedy) == ("size", remedy)
+
+
+async def test_a_larger_gpu_is_not_advised_to_who_asks_for_more_compute_than_any_gpu_has(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB, mode=NodeMode.CORE_MEM))
+    pod = pod_object("waits", 2, core=60)
+    first = pod["spec"]["containers"][0]
+    pod["spec"]["containers"].append({**first, "name": "d"})
+    world.api.create(pod)
+    world.see("waits")
+    await ask_again(browser, world, "waits", "n1")
+
+    (one,) = world.decisions.waiting()
+
+    assert (one.category, one.reason) == ("size", "asks for 120% compute, one GPU has 100%")
+    assert (
+        one.remedy == "ask for 100% compute at most, all containers together: no GPU has more, however large"
+    )
