@@ -271,6 +271,27 @@ def node_devices(
     )
 
 
+def idle_cordons(node: Node, devices: tuple[Device, ...]) -> str:
+    """What is to be said of cordons that name GPUs which the node does not have, as far as they can be understood."""
+    text = (node.metadata.annotations or {}).get(names.ANN_CORDONED, "")
+    named = {one for one in map(str.strip, text.split(",")) if _CORDONED.fullmatch(one)}
+    idle = sorted(named - {str(one.index) for one in devices} - {one.uuid for one in devices})
+    if not idle or not devices:
+        return ""
+    there = ", ".join(str(one.index) for one in devices[:16])
+    return (
+        f"annotation {names.ANN_CORDONED} names GPU {idle[0]}, which the node does not have: nothing is cordoned by that; "
+        f"it has GPU {there}"
+    )
+
+
+def with_cordons(devices: NodeDevices, node: Node) -> NodeDevices:
+    """``devices`` with the cordons that people have written on ``node``."""
+    cordoned = _Labels.of(node, Placement.BINPACK).cordoned
+    found = tuple(_with_cordon(device, cordoned) for device in devices.devices)
+    return devices if found == devices.devices else msgspec.structs.replace(devices, devices=found)
+
+
 def label_problems(node: Node) -> tuple[str, ...]:
     """What is wrong with the node's labels of ours, and with the annotation that people set, one by one."""
     return _Labels.of(node, Placement.BINPACK).problems

@@ -32,6 +32,6 @@ def gang_of(pod: Pod) -> Gang | None:
         raise InvalidRequest(
             f"pod {pod.key}",
             f"label {names.LABEL_GANG_NAME}={name} needs {names.LABEL_GANG_LEAST} beside it, the number of pods "
-            f"that must run together, from 1 to {MOST_PODS}: it is '{least[:40]}'",
+            f"that must run together, from 1 to {MOST_PODS}: it is '{least[:63]}'; set both on every pod",
         )
     return Gang(f"{pod.metadata.namespace}/{name}", int(least))

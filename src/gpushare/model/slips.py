@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpushare.model import names
-from gpushare.model.errors import InvalidQuantity
+from gpushare.model.errors import InvalidQuantity, InvalidRequest
+from gpushare.model.gang import gang_of
 from gpushare.model.objects import Container, Pod
 from gpushare.model.quantity import MemoryUnit, parse_quantity
 from gpushare.model.requested import PEOPLES
@@ -46,6 +47,7 @@ _LIKE_KEYS: Final = re.compile(
 )
 _ON_NODES: Final = (names.LABEL_MAX_NODE_PODS, names.ANN_CORDONED)
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
+_ASKS: Final = ("aliyun.com/gpu", "gpushare.dev/gpu-memory")
 #: Of ``gpushare.dev/admission``: the one that says something, and its contrary, which says what is so anyway.
 _ADMISSIONS: Final = ("disabled", "enabled")
 _WISHES: Final = ("true", "false")
@@ -56,7 +58,9 @@ def slips_of(pod: Pod, unit: MemoryUnit) -> list[str]:
 
     ``unit`` is the one in which the cluster counts memory.
     """
-    return [text for text in (_unknown_resources(pod), _too_large(pod, unit)) if text] + unheeded(pod)
+    return [text for text in (_unknown_resources(pod), _too_large(pod, unit), _gang(pod)) if text] + unheeded(
+        pod
+    )
 
 
 def unheeded(pod: Pod) -> list[str]:
@@ -68,18 +72,19 @@ def _unknown_resources(pod: Pod) -> str:
     strange = [
         f"container {container.name} asks for {' and '.join(unknown)}"
         for container, limits in _limited(pod)
-        if (unknown := [f"{one} (write {_meant(one)})" for one in limits if _is_unknown(one)])
+        if (unknown := [f"{one} (write {meant(one)})" for one in limits if is_unknown(one)])
     ]
     if not strange:
         return ""
     return f"gpushare knows no such resource, and a pod waits for ever for what no node offers: {', '.join(strange)}"
 
 
-def _is_unknown(resource: str) -> bool:
+def is_unknown(resource: str) -> bool:
+    """Whether ``resource`` looks like one of ours, and is none."""
     return resource not in _RESOURCES and _LIKE_RESOURCES.search(resource) is not None
 
 
-def _meant(resource: str) -> str:
+def meant(resource: str) -> str:
     """What to write for a resource that looks like ours."""
     if re.search("(?i)mem.*(percent|ratio)", resource):
         return names.GPU_MEMORY_PERCENT
@@ -108,6 +113,22 @@ def _too_large(pod: Pod, unit: MemoryUnit) -> str:
     return (
         f"{names.GPU_MEM} is a number of units of {unit.setting}, without Mi or Gi, and no GPU has as many: {', '.join(large)}; "
         f"write the number of units, or {names.GPU_MEMORY} such as 6144Mi or 6Gi"
+    )
+
+
+def _gang(pod: Pod) -> str:
+    """Labels of a gang that make none. They are a standard's, so of pods that ask for nothing of ours they are not our business."""
+    labels = pod.metadata.labels or {}
+    asks = any(one.startswith(_ASKS) for _, limits in _limited(pod) for one in limits)
+    try:
+        alone = asks and gang_of(pod) is None and names.LABEL_GANG_LEAST in labels
+    except InvalidRequest as error:
+        return error.problem if asks else ""
+    if not alone:
+        return ""
+    return (
+        f"label {names.LABEL_GANG_LEAST} says nothing without {names.LABEL_GANG_NAME} beside it, the gang's name: "
+        "the pod runs by itself"
     )
 
 

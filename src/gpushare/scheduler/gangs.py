@@ -15,6 +15,7 @@ offered when the pod was asked about; before that the nodes of the pod that is a
 import asyncio
 import contextlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
@@ -36,6 +37,8 @@ MOST_PATIENCE_S: Final = 8.0
 #: How long room is kept for a gang whose pods do not all come, and how long others may have it then, in seconds.
 KEPT_S: Final = 60.0
 REST_S: Final = 10.0
+#: Pods of which it is remembered that we were asked about them too early; the oldest give way.
+_EARLY_ONES: Final = 4096
 _THE_OTHERS: Final = "others of it need what is here"
 _WITHOUT_GPU: Final = "those that ask for no GPU are to be bound first"
 
@@ -92,6 +95,8 @@ class Gangs:
         self._most_patience_s = MOST_PATIENCE_S
         self._groups: dict[str, _Group] = {}
         self._group_of: dict[str, str] = {}
+        self._early: OrderedDict[str, bool] = OrderedDict()
+        """Pods about which we were asked before we knew them."""
         self.on_kept: type_of_told_with_pod = lambda uid, pod: None
         """Called for each pod (UID, ``namespace/name``) for which room is kept from now on."""
         self.on_given_up: type_of_told = lambda uid: None
@@ -133,7 +138,7 @@ class Gangs:
         self._group_of[record.uid] = record.gang.key
         group = self._groups.setdefault(record.gang.key, _Group())
         before = group.pods.get(record.uid)
-        new = before is None
+        new, early = before is None, self._early.pop(record.uid, False)
         group.pods[record.uid] = record
         if record.node:
             group.offered.pop(record.uid, None)
@@ -142,7 +147,10 @@ class Gangs:
                 self.on_planned(
                     [uid for uid, one in group.pods.items() if not one.node and not one.bystander]
                 )
-        elif new and len(group.pods) >= record.gang.least:
+        elif new and len(group.pods) < record.gang.least:
+            if early:
+                self.on_planned([record.uid])  # what it was told is not why it waits
+        elif new:
             # kube-scheduler may have asked about it before we knew it, and about the others while it was missing.
             complete = len(group.pods) == record.gang.least
             self.on_planned(
@@ -190,6 +198,9 @@ class Gangs:
         group = self._groups.get(gang.key) or _Group()
         if uid not in group.pods:
             # kube-scheduler's watch is ahead of ours, or behind: what nobody tells the end of is not kept.
+            self._early[uid] = True
+            if len(self._early) > _EARLY_ONES:
+                self._early.popitem(last=False)
             return _refused(nodes, f"gang {gang.key}: this pod is not known yet")
         group.placed.discard(uid)
         running = self._running(group, uid)

@@ -27,9 +27,12 @@ def wanted_mode(request: Request) -> NodeMode:
 
 
 def would_help(ledger: Ledger, request: Request, asked: Collection[str] | None) -> str:
-    """``asked``: the nodes that the pod's own rules leave; ``None``: all. Empty where no node's mode is in the way."""
+    """``asked``: the nodes that the pod's own rules leave; ``None``: all. Empty where no node's mode, and no slip on a node, is in the way."""
     wanted = wanted_mode(request)
     left = sorted(ledger.node_names() if asked is None else asked)
+    slip = next((one for name in left[:_MOST_LOOKED_AT] if (one := ledger.node(name)) and one.problem), None)
+    if slip is not None:
+        return f"node {slip.name}, once what is written on it is corrected: {slip.problem}"
     wrong = [one for name in left[:_MOST_LOOKED_AT] if (one := _in_the_way(ledger, request, name))]
     if not wrong:
         return ""

@@ -2,9 +2,10 @@
 
 A kubelet refuses, for good, a pod for which it has not enough free devices. Where every pod on a node has a record, and the
 kubelet offers all healthy GPUs that the node is described with, the ledger never gives more than it has. Here are the
-other nodes: those on which pods hold more than a record says (bound by hand, or by another scheduler), and those of which the
-kubelet offers less (its own restart, a node agent that is away, a unit that has just changed). On these no pod is placed that their
-sum does not take. Nobody is ended there for one either: what would come of it is not known.
+other nodes. On those on which pods hold more than a record says (bound by hand, or by another scheduler) no pod is placed that their
+sum does not take. On those of which the kubelet offers less (its own restart, a node agent that is away, a unit that has just
+changed, a GPU that has just come back) none is placed at all: which GPU it lacks is not known, and with devices of another one
+in its hands it would fail the pod, however large the sum. Nobody is ended on either for one: what would come of it is not known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,9 +39,9 @@ _NONE: Final = Sums(0, 0, 0)
 
 
 class _Short(NamedTuple):
-    """How much less than the ledger says a node has to give, and of that what pods hold without a record."""
+    """What the kubelet of a node does not offer of its GPUs, and what pods hold there without a record."""
 
-    less: Sums
+    not_offered: Sums
     unrecorded: Sums
 
 
@@ -164,12 +165,19 @@ class Offers:
 
     def _refusal(self, asked: Sums, node: str) -> str:
         short = self._short[node]
-        free = _free(self._ledger.usage(node))
-        for resource, wanted, left, less, unrecorded in zip(
-            COUNTED, asked, free, short.less, short.unrecorded, strict=True
+        for resource, wanted, left, lacking, unrecorded in zip(
+            COUNTED, asked, _free(self._ledger.usage(node)), short.not_offered, short.unrecorded, strict=True
         ):
-            if wanted and less and wanted > left - less:
-                return _words(resource, max(left - less, 0), less - unrecorded, unrecorded)
+            if wanted and lacking:
+                return (
+                    f"the kubelet offers {lacking} {resource} less than the node's GPUs have "
+                    "(just started, a GPU has just come back, or its node agent is away)"
+                )
+            if wanted and unrecorded and wanted > left - unrecorded:
+                return (
+                    f"the kubelet has {max(left - unrecorded, 0)} {resource} left to give: "
+                    f"pods without a record hold {unrecorded}"
+                )
         return ""
 
     def _weigh(self, name: str) -> None:
@@ -181,16 +189,11 @@ class Offers:
         unrecorded = _NONE
         for one in self._unrecorded.get(name, {}).values():
             unrecorded = Sums(*map(sum, zip(unrecorded, one, strict=True)))
-        less = Sums(
-            *(
-                max(has - told, 0) + more
-                for has, told, more in zip(described, offered, unrecorded, strict=True)
-            )
-        )
-        if less == _NONE:
+        lacking = Sums(*(max(has - told, 0) for has, told in zip(described, offered, strict=True)))
+        if lacking == unrecorded == _NONE:
             self._short.pop(name, None)
         else:
-            self._short[name] = _Short(less, unrecorded)
+            self._short[name] = _Short(lacking, unrecorded)
 
 
 def _free(usage: NodeUsage) -> Sums:
@@ -201,14 +204,3 @@ def _free(usage: NodeUsage) -> Sums:
         sum(max(100 - gpu.used_core, 0) for gpu in healthy),
         sum(not gpu.pods for gpu in healthy),
     )
-
-
-def _words(resource: str, free: int, not_offered: int, unrecorded: int) -> str:
-    why = []
-    if not_offered:
-        why.append(
-            f"it offers {not_offered} less than its GPUs have (just started, or its node agent is away)"
-        )
-    if unrecorded:
-        why.append(f"pods without a record hold {unrecorded}")
-    return f"the kubelet has {free} {resource} left to give: {', '.join(why)}"

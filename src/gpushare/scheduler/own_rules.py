@@ -19,12 +19,17 @@ _AFTERMATH: Final = re.compile(r"\s*(?:no new claims to deallocate, )?preemption
 _NO_NODE: Final = re.compile(r"0/\d+ nodes are available: |no nodes available")
 _PART: Final = re.compile(r"(?:: |, )\d+ ")
 _OF_GPUS: Final = re.compile(r"Insufficient (?:aliyun\.com|gpushare\.dev)/")
-#: Our reasons that no kind is read from.
+#: Our reasons that no kind is read from: of nodes' modes, and of slips in what people and agents write on nodes.
 _OURS: Final = (
     "node shares no GPU memory",
     "node gives ",
     "node has no GPU",
     "node is not known to the scheduler",
+    "node is switching ",
+    "node is labelled ",
+    "label ack.node.gpu.",
+    "label gpushare.dev/",
+    "annotation gpushare.dev/",
 )
 
 _HELP: Final = (
@@ -134,8 +139,20 @@ def _helps(text: str) -> str:
             some = {key: value or "" for key, value in found.groupdict().items()}
             if some.get("taint"):
                 some["taint"] = f" {some['taint'].rstrip(': ')}"
-            told.setdefault(help_text.format(**some))
+            told.setdefault(_another_name(some.get("what", "")) or help_text.format(**some))
     return "; ".join(list(told)[:_MOST_HELP]) or _ELSE
+
+
+def _another_name(resource: str) -> str:
+    """What to write for a resource that looks like ours and is none; empty for all others."""
+    if not resource:
+        return ""
+    # Hardly a pod waits so, and the scheduler starts without it.
+    from gpushare.model.slips import is_unknown, meant
+
+    return (
+        f"another name, as no node offers {resource}: write {meant(resource)}" if is_unknown(resource) else ""
+    )
 
 
 def _own(message: str) -> str:

@@ -150,12 +150,21 @@ class Remedies:
         if near is None:
             return f"{wanted}: all GPUs of the kind are full; pods that end, or one node more"
         node, text = near
-        told = f"{wanted}: {_nearest(node, text)}"
+        told = f"{wanted}: {_nearest(node, text)}{self._compute_of(request, node, text)}"
         if category is Category.MEMORY and request.is_ordinary:
             scattered = self._view.ledger.scattered(request, roomiest)
             if scattered:
                 told += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
         return told
+
+    def _compute_of(self, request: Request, node: str, text: str) -> str:
+        """What the GPU of a text that speaks of memory lacks of compute besides: to free the memory alone would not do."""
+        found = _LARGEST.search(text)
+        if found is None or not request.core_percent:
+            return ""
+        gpus = self._view.ledger.usage(node).gpus
+        free = next((100 - one.used_core for one in gpus if one.index == int(found["gpu"])), 100)
+        return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
 
     def _for_gang(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
         gang = record.gang

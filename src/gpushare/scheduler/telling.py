@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from gpushare.ledger.reasons import unhealthy_text
+from gpushare.model.allocation import GpuShare
 from gpushare.model.device import Placement
 from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
 from gpushare.scheduler.preempted import Preemption, Victim
@@ -60,13 +62,14 @@ class Choice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Share(msgspec.Struct, frozen=True, rename="camel"):
-    """What the pod holds of a GPU."""
+    """What the pod holds of a GPU. ``out_of_service`` says why the GPU takes nothing new; empty where it does."""
 
     index: int
     uuid: str
     units: int
     mib: int = msgspec.field(name="MiB")
     core_percent: int
+    out_of_service: str = ""
 
 
 class Holding(msgspec.Struct, frozen=True, rename="camel"):
@@ -182,7 +185,14 @@ class Teller:
                 held.node,
                 held.confirmed,
                 [
-                    Share(one.index, one.uuid, one.units, one.mib, one.core_percent)
+                    Share(
+                        one.index,
+                        one.uuid,
+                        one.units,
+                        one.mib,
+                        one.core_percent,
+                        self._out_of(held.node, one),
+                    )
                     for one in held.allocation.gpus
                 ],
             ),
@@ -192,6 +202,12 @@ class Teller:
             ends_for=self._ends_for(uid),
             nodes=nodes,
         )
+
+    def _out_of(self, name: str, share: GpuShare) -> str:
+        """What ails the GPU on which a pod holds a share; nothing is said of one that the node no longer describes."""
+        node = self._decisions.view.ledger.node(name)
+        device = None if node is None else node.device_of(share.uuid, share.index)
+        return "" if device is None else unhealthy_text((device,))
 
     def _scheduler(self) -> Scheduler:
         one = self._decisions

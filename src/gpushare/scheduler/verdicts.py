@@ -165,4 +165,6 @@ def _group(head: str, told: list[_Told]) -> Group:
 
 def _head(text: str) -> str:
     """How a reason begins, without what differs from node to node."""
-    return text.partition(" (")[0].partition("; ")[0][:LONGEST_TEXT]
+    head, _, aside = text.partition(" (")
+    # In the midst of a sentence the brackets are a part of it.
+    return (text if "), " in aside else head).partition("; ")[0][:LONGEST_TEXT]

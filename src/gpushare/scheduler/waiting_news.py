@@ -151,7 +151,7 @@ class WaitingNews:
         if one is None:
             return False
         namespace, _, name = one.key.partition("/")
-        why = f"waits for {one.asks}: {one.reason}"
+        why = f"waits for {one.asks}: {one.reason}" if one.asks else f"waits: {one.reason}"
         self._events.record(
             ObjectReference("Pod", name, namespace, uid),
             # Somebody has set the gates on purpose.

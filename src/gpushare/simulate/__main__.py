@@ -46,7 +46,12 @@ def main(argv: list[str] | None = None) -> int:
     except (SimulateError, ModelError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
-    except (KubeError, OSError) as error:
+    except OSError as error:
+        # Of a file it is said which, and not by which number the machine knows what ails it.
+        told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        print(f"{PROGRAM}: {told}; name another file, or mend that", file=sys.stderr)
+        return 1
+    except KubeError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

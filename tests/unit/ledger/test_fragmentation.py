@@ -19,7 +19,7 @@ from gpushare.ledger.mix import ARRIVAL, MOST_ARRIVALS, MOST_KINDS, Kind, Mix
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 
-quick = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=200, deadline=None)
 MIB = 128
 
 kinds = st.builds(

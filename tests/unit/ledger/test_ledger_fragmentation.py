@@ -17,7 +17,7 @@ from gpushare.model.request import Request
 from tests.unit.ledger.ledger_samples import A100, T4, asks, node
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 
-quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=60, deadline=None)
 NAMES = [f"n{number}" for number in range(6)]
 FRAGMENTATION = Placement.FRAGMENTATION
 

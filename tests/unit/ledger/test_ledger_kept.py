@@ -17,8 +17,6 @@ from tests.unit.ledger.ledger_samples import asks, node
 quick = settings(
     max_examples=100,
     deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 NAMES = [f"n{number}" for number in range(40)]

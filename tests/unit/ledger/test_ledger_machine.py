@@ -333,7 +333,5 @@ TestLedgerMachine.settings = settings(
     max_examples=120,
     stateful_step_count=40,
     deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -10,7 +10,7 @@ from gpushare.model.device import NodeMode
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.ledger.ledger_samples import asks, holding, node, share
 
-quick = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=150, deadline=None)
 
 
 @quick

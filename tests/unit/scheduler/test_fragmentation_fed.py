@@ -157,7 +157,7 @@ def test_a_pod_that_asks_for_more_processors_than_there_are_anywhere_is_placed_a
         )
     )
 )
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None)
 def test_free_processors_are_what_the_pods_of_a_node_leave(steps: list[tuple[str, str, str, int]]) -> None:
     told: dict[str, int] = {}
     processors = Processors(told.__setitem__)

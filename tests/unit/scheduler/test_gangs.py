@@ -8,6 +8,7 @@ import pytest
 
 from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model.objects import decode_pod
+from gpushare.scheduler import gangs as gangs_module
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.gangs import KEPT_S, REST_S
@@ -416,6 +417,25 @@ async def test_pods_that_were_asked_about_before_the_last_was_known_are_asked_ab
     two.create("c", 8, labels=gang("g", 2))
     two.see("c")
     assert hurried[1:] == [["uid-c"]]
+
+
+async def test_a_pod_that_was_asked_about_before_it_was_known_is_asked_about_again_for_the_true_reason(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gangs_module, "_EARLY_ONES", 1)
+    hurried: list[list[str]] = []
+    two.view.gangs.on_planned = lambda uids: hurried.append([*uids])
+    for name in ("forgotten", "early"):
+        two.api.create(pod_object(name, 8, labels=gang("g", 4)))
+        assert ask(two, name)[1] == {"gang default/g: this pod is not known yet"}
+        assert not hurried
+    two.see("early")
+    assert hurried == [["uid-early"]]
+    two.see("early")
+    two.see("forgotten")
+    two.create("later", 8, labels=gang("g", 4))
+    assert len(hurried) == 1
+    assert ask(two, "early")[1] == {"gang default/g needs 4 pods together: there are 3"}
 
 
 async def test_a_new_leader_binds_no_part_of_a_gang_for_which_it_has_not_found_room(two: World) -> None:

@@ -96,8 +96,8 @@ def test_a_node_whose_kubelet_offers_nothing_takes_nothing_and_ends_nobody(world
     fits, refused, hopeless = asked(world, pod_object("a", 1), "n2")
     assert (fits, refused) == ([], {})
     assert hopeless["n2"] == (
-        f"the kubelet has 0 {names.GPU_MEM} left to give: "
-        "it offers 32 less than its GPUs have (just started, or its node agent is away)"
+        f"the kubelet offers 32 {names.GPU_MEM} less than the node's GPUs have "
+        "(just started, a GPU has just come back, or its node agent is away)"
     )
     see_node(world, two(), {names.GPU_MEM: "0"})
     assert not freed
@@ -106,15 +106,19 @@ def test_a_node_whose_kubelet_offers_nothing_takes_nothing_and_ends_nobody(world
     assert asked(world, pod_object("a", 16), "n2")[0] == ["n2"]
 
 
-def test_a_part_of_what_is_offered_may_be_had(world: World) -> None:
-    see_node(world, two(), {names.GPU_MEM: "20"})
-    assert asked(world, pod_object("a", 16), "n2")[0] == ["n2"]
+async def test_of_a_node_of_which_a_part_is_offered_nothing_is_given_for_which_gpu_is_not_known(
+    world: World,
+) -> None:
+    """One of two GPUs has just come back: the sum of what is offered would take the pod, the kubelet would not."""
+    see_node(world, two(), {names.GPU_MEM: "16"})
+    world.create("a", 4)
+    _, _, hopeless = asked(world, pod_object("a", 4), "n2")
+    assert hopeless["n2"].startswith(f"the kubelet offers 16 {names.GPU_MEM} less than the node's GPUs have")
+    with pytest.raises(BindRefused, match="node n2: the kubelet offers 16"):
+        await world.binder.bind(args("a"))
     bound(world, "by-hand", 5)
-    _, _, hopeless = asked(world, pod_object("a", 16), "n2")
-    assert hopeless["n2"].endswith(
-        "it offers 12 less than its GPUs have (just started, or its node agent is away), pods without a record hold 5"
-    )
-    assert asked(world, pod_object("a", 15), "n2")[0] == ["n2"]
+    see_node(world, two(), {names.GPU_MEM: "32"})
+    assert asked(world, pod_object("a", 4), "n2")[0] == ["n2"]
 
 
 def test_a_node_of_which_nothing_is_said_is_taken_as_described(world: World) -> None:
@@ -126,10 +130,16 @@ def test_a_node_of_which_nothing_is_said_is_taken_as_described(world: World) -> 
 def test_compute_is_counted_too(world: World) -> None:
     see_node(world, two(mode=NodeMode.CORE_MEM), {names.GPU_MEM: "32", names.GPU_CORE: "100"})
     _, _, hopeless = asked(world, pod_object("a", 2, core=60), "n2")
-    assert hopeless == {}
-    bound(world, "by-hand", 2, core=60)
+    assert hopeless["n2"].startswith(
+        f"the kubelet offers 100 {names.GPU_CORE} less than the node's GPUs have"
+    )
+    assert asked(world, pod_object("a", 2), "n2")[0] == ["n2"], "who asks for none may go there"
+    see_node(world, two(mode=NodeMode.CORE_MEM), {names.GPU_MEM: "32", names.GPU_CORE: "200"})
+    bound(world, "by-hand", 2, core=160)
     _, _, hopeless = asked(world, pod_object("a", 2, core=60), "n2")
-    assert hopeless["n2"].startswith(f"the kubelet has 40 {names.GPU_CORE} left to give: it offers 100 less")
+    assert hopeless["n2"].startswith(
+        f"the kubelet has 40 {names.GPU_CORE} left to give: pods without a record"
+    )
     assert asked(world, pod_object("a", 2, core=40), "n2")[0] == ["n2"]
 
 
@@ -139,8 +149,8 @@ def test_whole_gpus_are_counted_by_their_number(world: World) -> None:
     pod["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_WHOLE: 2}
     request = request_of(decode_pod(pod))
     assert request is not None
-    assert world.view.offers.refusal(request, "n2").startswith(f"the kubelet has 1 {names.GPU_WHOLE} left")
-    pod["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_WHOLE: 1}
+    assert world.view.offers.refusal(request, "n2").startswith(f"the kubelet offers 1 {names.GPU_WHOLE} less")
+    see_node(world, two(mode=NodeMode.TOPOLOGY), {names.GPU_WHOLE: "2"})
     assert asked(world, pod, "n2")[0] == ["n2"]
 
 

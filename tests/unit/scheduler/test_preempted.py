@@ -223,6 +223,11 @@ async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
     assert "Preemption: nobody was ended for it at" in text
     assert "no end of pods that may go leaves room for it on any node." in text
 
+    # Where it has found a place since, that is no news any more.
+    record = await get(browser, "/default/same")
+    assert of_preemption(record, "")
+    assert of_preemption({**record, "state": "bound"}, "") == []
+
 
 async def test_a_pod_that_was_bound_meanwhile_is_told_of_no_more(world: World) -> None:
     await bound(world, "low", 8, priority=1)

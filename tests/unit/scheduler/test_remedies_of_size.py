@@ -5,7 +5,7 @@ import pytest
 from gpushare.model.device import NodeMode
 from gpushare.model.names import LABEL_POD_GPU_COUNT
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask_again
+from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
@@ -63,4 +63,19 @@ async def test_a_larger_gpu_is_not_advised_to_who_asks_for_more_compute_than_any
     assert (one.category, one.reason) == ("size", "asks for 120% compute, one GPU has 100%")
     assert (
         one.remedy == "ask for 100% compute at most, all containers together: no GPU has more, however large"
+    )
+
+
+@pytest.mark.parametrize(("core", "besides"), [(60, ", which has 50% compute free"), (40, "")])
+async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
+    browser: Browser, world: World, core: int, besides: str
+) -> None:
+    world.add_node(gpu_node("n1", 16 * GIB, mode=NodeMode.CORE_MEM))
+    await give(browser, world, "there", "n1", 6, core=50)
+    await ask(browser, world, "waits", "n1", mem=14, core=core)
+
+    (one,) = world.decisions.waiting()
+
+    assert one.remedy == (
+        f"a GPU with 14 of aliyun.com/gpu-mem and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{besides}"
     )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpushare.scheduler.decisions import Waiting
@@ -13,6 +14,10 @@ from tests.unit.scheduler.test_decisions import GIB, ask, bind, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 OURS = "ack-co-scheduler"
+
+
+class Leads:
+    leads = True
 
 
 @pytest.fixture
@@ -288,9 +293,6 @@ async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: Wor
 
 
 async def test_each_is_told_once_on_the_pod(world: World) -> None:
-    class Leads:
-        leads = True
-
     world.add_node(gpu_node("n1", 8 * GIB))
     world.clock.now_s = 2_000_000_000.0
     see(world, "selects", says=SELECTOR)
@@ -329,3 +331,44 @@ def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
     pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "message": "x"}]
     pod["spec"]["schedulingGates"] = [{"name": "g"}, "odd"]
     assert unplaced_of(decode_pod(pod)) == Unplaced("", "g", "")
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology",
+        "annotation gpushare.dev/cordoned-gpus names no GPU with 'gpu-1': write indices or UUIDs, with commas",
+    ],
+)
+async def test_a_slip_on_a_node_is_no_rule_of_the_schedulers_and_its_correction_is_what_helps(
+    browser: Browser, world: World, slip: str
+) -> None:
+    wrong = msgspec.structs.replace(gpu_node("n1", 8 * GIB), refusal=slip, problem=slip)
+    world.add_node(wrong)
+    world.add_node(gpu_node("n2", 8 * GIB))
+    see(
+        world,
+        "pod",
+        says=f"0/2 nodes are available: 1 {slip}, 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate",
+    )
+    await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
+    await world.clock.turn(5)
+
+    one = only(world)
+
+    assert (one.category, one.reason) == ("node", slip)
+    assert one.remedy == f"node n1, once what is written on it is corrected: {slip}"
+
+
+def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:
+    unplaced = Unplaced(OURS, "", "0/3 nodes are available: 3 Insufficient aliyun.com/gpu-core.")
+    assert would_help(unplaced, {OURS}) == (
+        "another name, as no node offers aliyun.com/gpu-core: write aliyun.com/gpu-core.percentage"
+    )
+
+
+async def test_of_a_request_that_cannot_be_read_the_reason_alone_is_told(world: World) -> None:
+    see(world, "pod", "-3")
+    await WaitingNews(FromDecisions(world.decisions), world.events, world.clock, Leads()).look()
+    (told,) = [note for _, reason, note in world.events.notes if reason == "GPUShareWaiting"]
+    assert told.startswith("waits: ")

@@ -199,8 +199,10 @@ class Cluster:
             record, last = self.api.told.popleft()
             if last:
                 self.world.view.remove_pod(record)
+                self.world.nominated.gone(record.uid)
             else:
                 self.world.view.upsert_pod(record)
+                self.world.nominated.seen(record)
 
     def tell_nodes(self, most: int) -> None:
         for _ in range(min(most, len(self.told))):

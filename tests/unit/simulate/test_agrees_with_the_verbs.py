@@ -29,7 +29,7 @@ from gpushare.simulate.state import ClusterState, counting_of
 from tests.unit.scheduler.world import Api, Recorded, TurnedClock
 from tests.unit.simulate.making import node, pod
 
-quick = settings(max_examples=120, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=120, deadline=None)
 
 
 class Verbs:

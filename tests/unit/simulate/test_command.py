@@ -167,7 +167,11 @@ def test_a_file_or_a_cluster_that_cannot_be_read_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--snapshot", str(tmp_path / "none")]) == 1
-    assert "No such file" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert (
+        told
+        == f"gpushare simulate: {tmp_path / 'none'}: No such file or directory; name another file, or mend that\n"
+    )
     assert main(["--kubeconfig", str(tmp_path / "none")]) == 1
     assert "kubeconfig" in capsys.readouterr().err
 

@@ -31,7 +31,7 @@ from tests.unit.scheduler.world import Recorded
 from tests.unit.simulate.making import node, pod
 from tests.unit.simulate.test_agrees_with_the_verbs import GPUS, Verbs
 
-quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=60, deadline=None)
 APP = "app"
 
 
