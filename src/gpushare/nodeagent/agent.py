@@ -8,6 +8,7 @@ node's annotation and its gpu-count must be, and hands that on. It is cheap and 
 import asyncio
 import importlib
 import logging
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,9 +18,8 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.events import EventRecorder, Recorder
 from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
-from gpushare.model.device import NodeDevices, NodeMode, devices_annotation, mode_of
+from gpushare.model.device import NodeDevices, NodeMode, devices_annotation, mode_of, with_cordons
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
-from gpushare.model.objects import Pod
 from gpushare.model.quantity import parse_amount
 from gpushare.nodeagent.allocator import Allocator
 from gpushare.nodeagent.before import Before
@@ -128,6 +128,7 @@ class Agent:
             on_change=self._converge,
             on_used=self._history.take,
         )
+        self._list_pods = partial(self._client.list_pods, field_selector=f"spec.nodeName={settings.node}")
         self._allocator = Allocator(
             self._book,
             self._whole,
@@ -316,6 +317,9 @@ class Agent:
         before, self._inventory = self._inventory, self._before.complete(inventory)
         self._looked.set()
         self._access.take_gpus(self._inventory.devices, dict(inventory.minors))
+        if inventory.trouble is not None:
+            self.figures.readings.lose()
+            self._watchdog.lose()
         if self._node is not None:  # else it is not known yet what was told before
             self._news.gpus(self._inventory, before, self._settings.xid_quiet_s)
         self._converge()
@@ -409,6 +413,7 @@ class Agent:
             self._book.set_node(node)
             self._pods.rebuild()
             self._reconciler.trigger()
+        self._pods.tell_of(self._inventory.devices)
         self._plan_limits()
         wanted = resources_of(node.mode)
         inventory = self._inventory if wanted else Inventory()
@@ -417,6 +422,7 @@ class Agent:
             "isolation": self._isolation.alarm if wanted else "",
             "fallen": self._isolation.fallen if wanted else "",
         }
+        seen = with_cordons(node, self._node)
         faults = self._access.faults if wanted else ()
         self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for resource in SOCKETS:
@@ -434,7 +440,7 @@ class Agent:
                 devices_annotation(node.mode, node.unit, node.devices, node.near) if described else None,
                 str(len(node.devices)) if shares else None,
                 self._isolation.active if described and wanted else None,
-                condition_of(node, inventory, active=self._isolation.active, **wrong)
+                condition_of(seen, inventory, active=self._isolation.active, **wrong)
                 if wanted
                 else mislabelled(self._mislabelled),
             )
@@ -485,9 +491,6 @@ class Agent:
             return parse_amount(capacity.get(resource, 0)) > 0
         except InvalidQuantity:
             return True
-
-    async def _list_pods(self) -> list[Pod]:
-        return await self._client.list_pods(field_selector=f"spec.nodeName={self._settings.node}")
 
     async def _flush(self) -> None:
         try:

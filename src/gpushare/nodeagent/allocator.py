@@ -18,8 +18,9 @@ from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
+from gpushare.nodeagent.answers import UNLISTED_GRACE_S, Slot
 from gpushare.nodeagent.cdi.access import Access
-from gpushare.nodeagent.claims import UNLISTED_GRACE_S, ClaimBook, Match, Slot, worded
+from gpushare.nodeagent.claims import ClaimBook, Match, worded
 from gpushare.nodeagent.device_ids import in_order
 from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable, UnknownDeviceId
 from gpushare.nodeagent.injection import Backend, Grant, Injection, core_envs, memory_envs
@@ -86,7 +87,9 @@ class Allocator:
         async with self._turn:
             try:
                 return await self._decide(
-                    resource, amount, lambda: self._book.prefer(resource, amount, available, must)
+                    resource,
+                    amount,
+                    lambda: self._book.prefer(resource, amount, available, must, self._clock.monotonic()),
                 )
             except ClaimRefused as refusal:
                 raise self._refused(resource, amount, refusal) from None
@@ -110,12 +113,12 @@ class Allocator:
             for ids in containers:
                 match = await self._match(resource, ids)
                 slot = Slot(match.claim.uid, match.container.name, resource)
-                self._book.grant(slot, ids, self._clock.monotonic())
+                self._book.answers.grant(slot, ids, self._clock.monotonic())
                 slots.append(slot)
                 answers.append(await self._injection(resource, match, ids))
         except ClaimRefused as refusal:
             for slot in slots:
-                self._book.revoke(slot)
+                self._book.answers.revoke(slot)
             raise self._refused(resource, len(ids), refusal) from None
         return answers
 
@@ -155,7 +158,7 @@ class Allocator:
         asked_at_s = self._clock.monotonic()
         try:
             listing = await self._listing.read(KUBELET_LIST_S)
-            for slot in self._book.observe(listing, asked_at_s, grace_s=grace_s):
+            for slot in self._book.answers.observe(listing, asked_at_s, grace_s=grace_s):
                 logger.info(
                     "container %s (pod UID %s) does not have what was answered",
                     slot.container,

@@ -20,31 +20,16 @@ finished init container, which the kubelet hands on as it likes, may lie on a pa
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from gpushare.model import names
 from gpushare.model.allocation import GpuShare
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.request import ContainerKind, ContainerRequest
+from gpushare.nodeagent.answers import Answers, Preference
 from gpushare.nodeagent.bound_pods import Claim
 from gpushare.nodeagent.device_ids import CORE_PER_GPU, DeviceIds
 from gpushare.nodeagent.errors import ClaimRefused, UnknownDeviceId
-
-#: How long an answered ``Allocate`` that the kubelet does not list is believed. It lists it at once, unless it
-#: died before it wrote its checkpoint: then it asks again.
-UNLISTED_GRACE_S: Final = 10.0
-
-
-class Slot(NamedTuple):
-    """What one ``Allocate`` serves: a resource of a container."""
-
-    uid: str
-    container: str
-    resource: str
-
-
-#: ``namespace/name`` → (container, resource) → device IDs, as the kubelet's pod resources list them.
-type_of_listing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
 
 
 class Waiting(NamedTuple):
@@ -65,19 +50,12 @@ class Match:
     moved: bool
 
 
-@dataclass(slots=True)
-class _Grant:
-    ids: frozenset[str]
-    at_s: float
-
-
 class ClaimBook:
     """The claims of one node and who has been served. Every call costs O(pods of the node)."""
 
     def __init__(self, node: NodeDevices) -> None:
         self._claims: dict[str, Claim] = {}
-        self._grants: dict[str, dict[tuple[str, str], _Grant]] = {}
-        self._listing: dict[str, Mapping[tuple[str, str], frozenset[str]]] | None = None
+        self.answers = Answers(self._claims)
         self.set_node(node)
 
     def set_node(self, node: NodeDevices) -> None:
@@ -112,103 +90,53 @@ class ClaimBook:
     def put(self, claim: Claim) -> None:
         """A pod was bound, or its record changed."""
         if claim.uid not in self._claims:
-            self._unlist(claim.pod.key)
+            self.answers.unlist(claim.pod.key)
         self._claims[claim.uid] = claim
 
     def remove(self, uid: str) -> None:
         """A pod has finished or is gone: what it held is free."""
         claim = self._claims.pop(uid, None)
-        self._grants.pop(uid, None)
+        self.answers.drop(uid)
         if claim is not None:
-            self._unlist(claim.pod.key)
-
-    def grant(self, slot: Slot, ids: Iterable[str], now_s: float) -> None:
-        """An ``Allocate`` was answered."""
-        self._grants.setdefault(slot.uid, {})[slot.container, slot.resource] = _Grant(frozenset(ids), now_s)
-
-    def revoke(self, slot: Slot) -> None:
-        """The answer was not given after all."""
-        self._grants.get(slot.uid, {}).pop((slot.container, slot.resource), None)
-
-    def observe(
-        self,
-        listing: type_of_listing,
-        asked_at_s: float,
-        *,
-        grace_s: float = UNLISTED_GRACE_S,
-        forget_unlisted: bool = False,
-    ) -> list[Slot]:
-        """Take in what the kubelet listed when asked at ``asked_at_s``; the answers that are believed no longer.
-
-        Answers given since say more than the list; those that are not listed are believed for ``grace_s`` seconds.
-        ``forget_unlisted``: the kubelet was started anew, so what
-        it does not list it will ask for again.
-        """
-        self._listing = dict(listing)
-        listed_ids = frozenset().union(*(ids for given in listing.values() for ids in given.values()))
-        forgotten = []
-        for uid, name, grant in self._all_grants():
-            claim = self._claims.get(uid)
-            age_s = asked_at_s - grant.at_s
-            if age_s < 0 and claim is not None:
-                continue
-            listed = claim is not None and name in listing.get(claim.pod.key, {})
-            init = self._is_init(uid, name[0])
-            # Listed for another pod: that one asked alike and was taken for this one.
-            if claim is None or listed or (not init and not grant.ids.isdisjoint(listed_ids)):
-                del self._grants[uid][name]
-            elif forget_unlisted or (age_s > grace_s and not init):
-                del self._grants[uid][name]
-                forgotten.append(Slot(uid, *name))
-        return forgotten
-
-    def unconfirmed(self) -> bool:
-        """Whether answers were given that the kubelet has not listed yet."""
-        return any(not self._is_init(uid, container) for uid, (container, _), _ in self._all_grants())
+            self.answers.unlist(claim.pod.key)
 
     def given(self, claim: Claim) -> dict[tuple[str, str], frozenset[str]]:
         """(container, resource) → the IDs that the pod has: as the kubelet lists them, or as answered since."""
-        given = {name: grant.ids for name, grant in self._grants.get(claim.uid, {}).items()}
-        if self._listing is not None:
-            given |= self._listing.get(claim.pod.key, {})
-        return given
-
-    def _all_grants(self) -> list[tuple[str, tuple[str, str], _Grant]]:
-        return [(uid, name, grant) for uid, grants in self._grants.items() for name, grant in grants.items()]
-
-    def _unlist(self, key: str) -> None:
-        """What was listed under this name was another pod's."""
-        if self._listing is not None:
-            self._listing.pop(key, None)
+        return self.answers.given(claim)
 
     def waiting(self, resource: str, amount: int) -> list[Waiting]:
         """The containers whose turn it is and that want ``amount``, the likeliest first."""
-        found = [
-            one for claim in self._claims.values() for one in self._next(claim, resource, recovering=False)
-        ]
-        if not any(amount_of(one.container, resource) == amount for one in found):
-            # A kubelet that lost its checkpoint asks again for what is running.
+        # A kubelet that lost its checkpoint asks again for what is running.
+        for running in (False, True):
             found = [
-                one for claim in self._claims.values() for one in self._next(claim, resource, recovering=True)
+                one
+                for claim in self._claims.values()
+                if claim.pod.running is running or running
+                for one in self._next(claim, resource)
+                if amount_of(one.container, resource) == amount
             ]
-        found = [one for one in found if amount_of(one.container, resource) == amount]
-        return sorted(found, key=self._likelihood)
+            if found:
+                return sorted(found, key=self._likelihood)
+        return []
 
     def ambiguous(self, resource: str, amount: int) -> bool:
         """Whether taking one of the waiting pods for another would matter, and nothing tells them apart yet."""
         waiting = self.waiting(resource, amount)
         return len({_signature(one.claim) for one in waiting}) > 1 and not self.given(waiting[0].claim)
 
-    def prefer(self, resource: str, amount: int, available: Iterable[str], must: Sequence[str]) -> list[str]:
+    def prefer(
+        self, resource: str, amount: int, available: Iterable[str], must: Sequence[str], now_s: float = 0.0
+    ) -> list[str]:
         """The ``amount`` IDs of ``available`` that should be given next, ``must`` among them.
 
         Raises ``ClaimRefused`` when no container waits for that many, or no GPU has them.
         """
+        self.answers.preference = None
         free = self.ids.by_gpu(available)
         if must:
-            place = self._place_with(resource, amount, must)
+            uid, place = self._place_with(resource, amount, must)
         else:
-            place = self._preferred_place(resource, amount, free)
+            uid, place = self._preferred_place(resource, amount, free)
         chosen = self.ids.balanced(place, free, must, amount)
         if len(chosen) < amount:
             raise ClaimRefused(
@@ -216,6 +144,7 @@ class ClaimBook:
                 f"{self._named(place)} {'has' if len(place) == 1 else 'have'} {len(chosen)} free devices of {resource} "
                 f"where {amount} are wanted",
             )
+        self.answers.preference = Preference(uid, frozenset(chosen), now_s)
         return chosen
 
     def match(self, resource: str, ids: Sequence[str]) -> Match:
@@ -223,6 +152,13 @@ class ClaimBook:
         counted, amount = self._counted(ids), len(ids)
         place = frozenset(counted)
         waiting = self.waiting(resource, amount)
+        told, self.answers.preference = self.answers.preference, None
+        if told is not None and told.ids == frozenset(ids):
+            # What we said ourselves holds, whatever has been decided anew since, or become known of who was meant.
+            alike = len({_signature(one.claim) for one in waiting}) == 1
+            for one in sorted(waiting, key=lambda one: one.claim.uid != told.uid):
+                if (alike or one.claim.uid == told.uid) and len(place) == one.claim.request.gpu_count:
+                    return self._matched(one, place)
         reused = self._holders_of(frozenset(ids))
         waiting.sort(key=lambda one: one.claim.uid not in reused)  # stable: the order stays otherwise
         even = len(set(counted.values())) == 1
@@ -249,8 +185,8 @@ class ClaimBook:
                 claim
                 for claim in self._claims.values()
                 if device.uuid in _uuids(claim.allocation.gpus)
-                and not claim.assigned
                 and not claim.pod.running
+                and not self._is_served(claim)
             ]
             for claim, others in (
                 *self._exchanges(device, waiting),
@@ -294,45 +230,50 @@ class ClaimBook:
 
     def _preferred_place(
         self, resource: str, amount: int, free: Mapping[str, Sequence[str]]
-    ) -> frozenset[str]:
+    ) -> tuple[str, frozenset[str]]:
         waiting = self.waiting(resource, amount)
         for one in waiting:
             if all(len(free.get(uuid, ())) * len(one.expected) >= amount for uuid in one.expected):
-                return one.expected
+                return one.claim.uid, one.expected
         if len({_signature(one.claim) for one in waiting}) == 1:
             for one in filter(lambda one: self._is_free_to_go(one.claim), waiting):
                 count = one.claim.request.gpu_count
                 roomy = (uuid for uuid, ids in free.items() if len(ids) * count >= amount)
                 found = [uuid for uuid in roomy if self._may_lie_on(one.claim, self._devices[uuid])]
                 if len(found) >= count:
-                    return frozenset(found[:count])
+                    return one.claim.uid, frozenset(found[:count])
         raise self._refusal(resource, amount, {}, waiting)
 
-    def _place_with(self, resource: str, amount: int, must: Sequence[str]) -> frozenset[str]:
+    def _place_with(self, resource: str, amount: int, must: Sequence[str]) -> tuple[str, frozenset[str]]:
         """The GPUs for a container that is to have the IDs ``must``, those of a finished init container of its pod."""
         place, holders = frozenset(self._counted(must)), self._holders_of(frozenset(must))
         for one in self.waiting(resource, amount):
             if one.claim.uid in holders and place <= one.expected:
-                return one.expected
-        return place
+                return one.claim.uid, one.expected
+        return "", place
 
-    def _next(self, claim: Claim, resource: str, *, recovering: bool) -> Iterator[Waiting]:
+    def _next(self, claim: Claim, resource: str) -> Iterator[Waiting]:
         """The container of ``claim`` whose turn it is for ``resource``, if there is one."""
         if claim.pod.terminating:
             return
-        given = self.given(claim)
-        served = claim.assigned or claim.pod.running
-        if recovering:
-            lasting = any(one.kind is not ContainerKind.INIT for one in claim.request.containers)
-            if not served or given or self._listing is None or not lasting:
-                return
-        elif served:
+        if self._is_served(claim):
             return
+        given = self.given(claim)
         wanted = [one for one in claim.request.containers if amount_of(one, resource)]
         # In the order in which they start: who has devices was asked for after all before it.
         turn = max((at + 1 for at, one in enumerate(wanted) if (one.name, resource) in given), default=0)
         if turn < len(wanted):
             yield Waiting(claim, wanted[turn], self._expected(claim, wanted[turn], given))
+
+    def _is_served(self, claim: Claim) -> bool:
+        """Whether its record is marked or it runs, and the kubelet does not say otherwise.
+
+        A record may have been marked for an answer that went to a pod that asked alike: its pod waits still.
+        """
+        if not claim.assigned and not claim.pod.running:
+            return False
+        lasting = any(one.kind is not ContainerKind.INIT for one in claim.request.containers)
+        return bool(self.given(claim)) or not self.answers.heard or not lasting
 
     def _expected(
         self, claim: Claim, container: ContainerRequest, given: Mapping[tuple[str, str], frozenset[str]]
@@ -342,10 +283,16 @@ class ClaimBook:
         found = (self._place_of(claim, ids) for ids in (*own, *others))
         return next((place for place in found if place), None) or claim.place(container)
 
-    def _likelihood(self, one: Waiting) -> tuple[bool, bool, int, str, str]:
+    def _likelihood(self, one: Waiting) -> tuple[bool, bool, bool, int, str, str]:
         pod = one.claim.pod
-        listed = self._listing is not None and pod.key in self._listing
-        return (not self.given(one.claim), not listed, one.claim.assume_time_ns, pod.created, pod.uid)
+        return (
+            not self.given(one.claim),
+            one.claim.assigned,
+            not self.answers.lists(pod.key),
+            one.claim.assume_time_ns,
+            pod.created,
+            pod.uid,
+        )
 
     def _movable(self, claim: Claim, devices: Sequence[Device]) -> bool:
         """Whether the whole pod may go to ``devices``, all other decisions honoured."""
@@ -356,7 +303,9 @@ class ClaimBook:
         )
 
     def _is_free_to_go(self, claim: Claim) -> bool:
-        return not self.given(claim) and not claim.pod.terminating and claim.is_together
+        told = self.answers.preference
+        meant = told is not None and told.uid == claim.uid
+        return not meant and not self.given(claim) and not claim.pod.terminating and claim.is_together
 
     def _may_lie_on(self, claim: Claim, device: Device) -> bool:
         """Whether ``device`` has room for the pod's part of one GPU, all other decisions honoured."""
@@ -386,7 +335,9 @@ class ClaimBook:
         shares = claim.allocation.gpus
         if not claim.is_together:
             return shares
-        found = (self._place_of(claim, ids) for ids in self.given(claim).values())
+        told = self.answers.preference
+        own = [told.ids] if told is not None and told.uid == claim.uid else []
+        found = (self._place_of(claim, ids) for ids in (*self.given(claim).values(), *own))
         place = next((place for place in found if place), None)
         if place is None or place == _uuids(shares) or not place <= self._devices.keys():
             return shares
@@ -399,13 +350,6 @@ class ClaimBook:
             for claim in self._claims.values()
             if any(not ids.isdisjoint(held) for held in self.given(claim).values())
         }
-
-    def _is_init(self, uid: str, container: str) -> bool:
-        """Whether it is an init container: the kubelet lists no devices of those."""
-        claim = self._claims.get(uid)
-        return claim is not None and any(
-            one.name == container and one.kind is ContainerKind.INIT for one in claim.request.containers
-        )
 
     def _place_of(self, claim: Claim, ids: frozenset[str]) -> frozenset[str]:
         """The GPUs on which a container of the pod is, if its IDs say; none where they do not."""

@@ -49,7 +49,11 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "DCGM_FI_DEV_FB_FREE": ("gauge", "Memory not in use in MiB.", _DCGM),
     "DCGM_FI_DEV_GPU_TEMP": ("gauge", "Temperature in degrees Celsius.", _DCGM),
     "DCGM_FI_DEV_POWER_USAGE": ("gauge", "Power draw in watts.", _DCGM),
-    "DCGM_FI_DEV_XID_ERRORS": ("gauge", "The last XID that the driver reported; 0 for none.", _DCGM),
+    "DCGM_FI_DEV_XID_ERRORS": (
+        "gauge",
+        "The last XID that the driver reported since this agent began; 0 for none.",
+        _DCGM,
+    ),
     "DCGM_CUSTOM_ALLOCATE_MODE": (
         "gauge",
         "How pods hold this node's GPUs: 0 not at all, 1 whole, 2 in shares.",

@@ -37,7 +37,11 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_gpu_temperature_celsius": ("gauge", "Temperature of the GPU.", _GPU),
     "gpushare_gpu_power_watts": ("gauge", "Power that the GPU draws.", _GPU),
-    "gpushare_gpu_last_xid": ("gauge", "The last XID that the driver reported; 0 for none.", _GPU),
+    "gpushare_gpu_last_xid": (
+        "gauge",
+        "The last XID that the driver reported since this agent began; 0 for none.",
+        _GPU,
+    ),
     "gpushare_gpu_healthy": (
         "gauge",
         "1 while the GPU may be given to pods, 0 while it is out of service.",
@@ -58,7 +62,11 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         _GPU,
     ),
     "gpushare_gpu_foreign_processes": ("gauge", "Processes on the GPU that were given nothing of it.", _GPU),
-    "gpushare_gpu_xid_errors_total": ("counter", "XIDs that the driver reported.", (*_GPU, "xid")),
+    "gpushare_gpu_xid_errors_total": (
+        "counter",
+        "XIDs that the driver reported since this agent began.",
+        (*_GPU, "xid"),
+    ),
     "gpushare_container_memory_given_bytes": (
         "gauge",
         "Memory of the GPU that the container was given.",
@@ -81,7 +89,7 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_container_memory_counted_bytes": (
         "gauge",
-        "Memory that the isolation library counts as taken by the container.",
+        "Memory that the isolation library counts as taken by the container; that of ended processes until it is asked for anew.",
         _CONTAINER,
     ),
     "gpushare_container_memory_refused_total": (
@@ -209,7 +217,7 @@ class _Ours:
         for labels, (mib, percent) in used.items():
             self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
             self._page.set("gpushare_container_compute_used_ratio", labels, percent / 100)
-        for uuid, count in foreign.items():
+        for uuid, count in foreign.items() if self._seen.asked.watched.looks else ():
             self._page.set("gpushare_gpu_foreign_processes", self._gpus[uuid], count)
 
     def _take_directories(self) -> None:

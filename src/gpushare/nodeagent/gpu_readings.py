@@ -47,6 +47,10 @@ class Readings:
         """Ask all GPUs; called in NVML's thread."""
         self.last = {one.gpu: one for one in nvml.readings()}
 
+    def lose(self) -> None:
+        """The driver does not answer any more: what it said last is not how its GPUs are now."""
+        self.last = {}
+
     def take_xid(self, gpu: str, xid: int) -> None:
         """The driver reported it; called in NVML's thread."""
         self.xids = {**self.xids, (gpu, xid): self.xids.get((gpu, xid), 0) + 1}

@@ -10,13 +10,21 @@ NO_LIMIT: Final = (1 << 64) - 1
 #: What NVML answers to every question about such a GPU.
 GPU_IS_BROKEN: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 
+#: What NVML answers of a GPU, or of all, that it can say nothing about.
+_TELLS_NOTHING: Final = GPU_IS_BROKEN | {
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_UNKNOWN,
+}
+
 _OLDER: Final = "this driver has no limits by cgroup; they come with r615 (CUDA 13.4)"
 
 
-def why_not(handle: Any, cgroup: str) -> str:
-    """Why the driver cannot hold cgroups to limits on this GPU; empty when it can.
+def why_not(handle: Any, cgroup: str) -> str | None:
+    """Why the driver cannot hold cgroups to limits on this GPU; empty when it can, ``None`` while nobody can say.
 
-    It is asked about ``cgroup``, the root of all: other answers than these two are about that one.
+    It is asked about ``cgroup``, the root of all: other answers than these are about that one.
     """
     try:
         limit_bytes(handle, cgroup)
@@ -24,8 +32,8 @@ def why_not(handle: Any, cgroup: str) -> str:
         return _OLDER
     except pynvml.NVMLError_NotSupported:
         return "the driver says that this GPU does not support limits by cgroup"
-    except pynvml.NVMLError:
-        return ""
+    except pynvml.NVMLError as error:
+        return None if error.value in _TELLS_NOTHING else ""
     return ""
 
 

@@ -73,7 +73,7 @@ class Durations:
                     f"{self._name}_bucket{_labelled((self._label, 'le'), (label, str(bound)))} {below}"
                 )
             its = _labelled((self._label,), (label,))
-            lines += [f"{self._name}_sum{its} {total_s:g}", f"{self._name}_count{its} {below}"]
+            lines += [f"{self._name}_sum{its} {_number(total_s)}", f"{self._name}_count{its} {below}"]
         return lines
 
 

@@ -101,7 +101,7 @@ class Nvml(Protocol):
     def can_limit(self, root: str) -> Mapping[str, str]:
         """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can.
 
-        ``root`` is the directory of the root of all cgroups.
+        GPUs that do not answer are left out. ``root`` is the directory of the root of all cgroups.
         """
 
     def limit_bytes(self, uuid: str, cgroup: str) -> int:
@@ -183,7 +183,8 @@ class DriverNvml:
 
     def can_limit(self, root: str) -> Mapping[str, str]:
         """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can."""
-        return {uuid: why_not(handle, root) for uuid, handle in self._handles.items()}
+        told = {uuid: why_not(handle, root) for uuid, handle in self._handles.items()}
+        return {uuid: why for uuid, why in told.items() if why is not None}
 
     def limit_bytes(self, uuid: str, cgroup: str) -> int:
         """The hard limit of a cgroup (its directory) on a GPU, ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""

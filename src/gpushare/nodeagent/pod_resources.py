@@ -9,7 +9,7 @@ import grpc.aio
 
 from gpushare.kubeletapi.podresources_pb2 import ListPodResourcesRequest, PodResources
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
-from gpushare.nodeagent.claims import type_of_listing
+from gpushare.nodeagent.answers import type_of_listing
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.settings import SOCKETS
 

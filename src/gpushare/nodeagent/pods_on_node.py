@@ -1,12 +1,14 @@
 """Keeps the claim book true to the API server: this node's pods, as the informer sees them."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
 
 import msgspec
 
-from gpushare.kube.events import Recorder
+from gpushare.kube.events import Recorder, type_of_kind, type_of_telling
 from gpushare.logs import about
+from gpushare.model.device import Device
 from gpushare.model.errors import MalformedAllocation
 from gpushare.model.faults import REASON_MALFORMED_ALLOCATION
 from gpushare.model.objects import Pod
@@ -15,6 +17,10 @@ from gpushare.nodeagent.claims import ClaimBook, amount_of
 from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
+
+#: Of a pod, as ``GPUUnhealthy`` and ``GPURecovered`` are of its node.
+REASON_POD_GPU_UNHEALTHY: Final = "PodGPUUnhealthy"
+REASON_POD_GPU_RECOVERED: Final = "PodGPURecovered"
 
 
 class PodsOnNode:
@@ -29,6 +35,8 @@ class PodsOnNode:
         self._on_change = on_change
         self._pods: dict[str, BoundPod] = {}
         self._told: dict[str, str] = {}
+        self._out: set[tuple[str, str]] = set()
+        self._looked = False
         self._ready = False
 
     def synced(self) -> None:
@@ -62,6 +70,59 @@ class PodsOnNode:
         self._ready = True
         for pod in self._pods.values():
             self._enter(pod)
+
+    def tell_of(self, devices: Iterable[Device]) -> None:
+        """The node's GPUs are so: pods that hold one which is out of service are told, each once, and when it is back."""
+        there = {device.uuid: device for device in devices}
+        out = {uuid: device for uuid, device in there.items() if not device.healthy}
+        telling: type_of_telling = "come" if self._looked else "standing"
+        self._looked = True
+        if not out and not self._out:
+            return
+        held = frozenset(self._held())
+        found = {(uid, gpu) for uid, gpu in held if gpu in out}
+        for uid, gpu in sorted(found - self._out):
+            note = (
+                f"GPU {out[gpu].index} ({gpu}), which this pod holds, is out of service: {out[gpu].reason}. "
+                "The pod keeps it; if its program has failed, delete the pod"
+            )
+            self._tell(uid, "Warning", REASON_POD_GPU_UNHEALTHY, note, gpu, telling)
+        # One that is not found at all is not back.
+        lost = {(uid, gpu) for uid, gpu in self._out & held if gpu not in there}
+        for uid, gpu in sorted((self._out & held) - found - lost):
+            note = f"GPU {gpu}, which this pod holds, is in service again"
+            self._tell(uid, "Normal", REASON_POD_GPU_RECOVERED, note, gpu, "come")
+        self._out = found | lost
+
+    def _held(self) -> Iterator[tuple[str, str]]:
+        """UIDs of pods, each with a GPU (UUID) that it holds."""
+        for claim in self._book.claims:
+            for gpu in self._book.gpus_of(claim):
+                yield claim.uid, gpu
+        for one in self._whole.pods:
+            for gpu in frozenset[str]().union(*one.decided.values()):
+                yield one.uid, gpu
+
+    def _tell(
+        self, uid: str, kind: type_of_kind, reason: str, note: str, cause: str, telling: type_of_telling
+    ) -> None:
+        pod = self._pods[uid]
+        logger.log(
+            logging.WARNING if kind == "Warning" else logging.INFO,
+            "%s: %s",
+            reason,
+            note,
+            extra=about(pod=pod.key, uid=uid),
+        )
+        self._events.record(
+            pod.reference,
+            kind=kind,
+            reason=reason,
+            action="Watching",
+            note=note,
+            cause=cause,
+            telling=telling,
+        )
 
     def pod(self, uid: str) -> BoundPod | None:
         """The pod with that UID."""

@@ -27,10 +27,14 @@ class Condition(msgspec.Struct, frozen=True):
 def condition_of(
     node: NodeDevices, inventory: Inventory, *, access: str, isolation: str, active: str, fallen: str
 ) -> Condition:
-    """Of a node that is to share; the arguments are those of ``NodeNews.troubles``, ``active`` says what holds containers."""
+    """Of a node that is to share, with its cordons; the arguments are those of ``NodeNews.troubles``, ``active`` says what holds containers."""
     well = [device for device in node.devices if device.healthy]
-    mode = f"mode {node.mode.value}, unit {node.unit.setting}, {len(well)} of {len(node.devices)} GPUs in service"
+    taking = sum(device.in_service for device in node.devices)
+    mode = (
+        f"mode {node.mode.value}, unit {node.unit.setting}, {taking} of {len(node.devices)} GPUs in service"
+    )
     faults = "".join(f"; GPU {one.index}: {one.reason}" for one in node.devices if not one.healthy)
+    cordons = "".join(f"; GPU {one.index}: cordoned" for one in well if one.cordoned)
     # Where no GPU is found any more of those that were there, it is they that are out of service.
     if inventory.trouble is not None and not inventory.is_gpus_own:
         return _condition("False", inventory.trouble.reason, f"{mode}: {inventory.trouble.note}")
@@ -38,7 +42,7 @@ def condition_of(
         return _condition("False", REASON_NO_CDI, f"{mode}: {access}")
     if isolation:
         return _condition("False", REASON_NO_ISOLATION, f"{mode}: {isolation}")
-    whole = f"{mode}, isolation {active}{faults}"
+    whole = f"{mode}, isolation {active}{faults}{cordons}"
     if not well:
         return _condition("False", REASON_UNHEALTHY, whole)
     if faults:

@@ -6,7 +6,7 @@ that writes on pods, and all that it writes can be worked out again: it may die 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
 from gpushare.kube.backoff import Backoff
@@ -17,8 +17,9 @@ from gpushare.kube.events import Recorder
 from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
+from gpushare.nodeagent.answers import type_of_listing
 from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
-from gpushare.nodeagent.claims import ClaimBook, type_of_listing
+from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
@@ -81,7 +82,8 @@ class Reconciler:
         self._on_blocked = on_blocked
         self._on_idle = on_idle
         self._woken = asyncio.Event()
-        self._kubelet_is_new = True
+        self._registered_at_s: dict[str, float] = {}
+        """By resource, until the kubelet's list has been read since."""
         self._blocked: Mapping[str, str] = {}
         self._whole: Mapping[str, str] = {}
         self._listed: type_of_listing = {}
@@ -101,9 +103,9 @@ class Reconciler:
             self._resting = resting
             self._woken.set()
 
-    def kubelet_restarted(self) -> None:
-        """We registered with a kubelet that may know less than the one before."""
-        self._kubelet_is_new = True
+    def kubelet_restarted(self, resource: str, at_s: float) -> None:
+        """At that moment we began to register ``resource`` with a kubelet that may know less than the one before."""
+        self._registered_at_s[resource] = at_s
         self._woken.set()
 
     async def run(self) -> None:
@@ -134,17 +136,15 @@ class Reconciler:
         if self._resting:
             return heard
         # Without the kubelet's list our own answers are the best that is known.
-        announced = await self._announce()
-        written = await self._relocate() if announced else False
+        written = await self._announce() and await self._relocate() and await self._announce()
         for claim in list(self._book.claims):
-            given, node = self._book.given(claim), self._book.node
-            if self._in_line.get(claim.uid) == (claim, given, node):
-                continue
-            change = correction(claim, given, node, self._book.ids)
-            if change is None:
-                self._in_line[claim.uid] = (claim, given, node)
+            if (change := self._correction(claim)) is None:
                 await asyncio.sleep(0)  # an Allocate may wait
-            elif announced or not change.note:
+            elif heard and self._leaves(claim, change) and (not self._is_told() or self._book.displaced()):
+                # Pods that ask alike change their places among each other. Their records name all these places together:
+                # none is left before it is known who of them is there, or that nobody comes.
+                written = False
+            else:
                 written = await self._write(claim, change) and written
         node, ids = self._book.node, self._book.ids
         for one, change in self._whole_gpus.corrections(self._listed, node, ids) if heard else ():
@@ -155,32 +155,81 @@ class Reconciler:
             self._in_line.pop(gone, None)
         if self._blocking(self._book.node.mode) != self._blocked:
             self._on_blocked()
-        return written and heard and not self._book.unconfirmed()
+        return written and heard and not self._book.answers.unconfirmed(self._clock.monotonic())
+
+    def _correction(self, claim: Claim) -> Correction | None:
+        """What is to be written on a pod; ``None`` where it was looked at already and found right, too."""
+        given, node = self._book.given(claim), self._book.node
+        if self._in_line.get(claim.uid) == (claim, given, node):
+            return None
+        change = correction(claim, given, node, self._book.ids)
+        if change is None:
+            self._in_line[claim.uid] = (claim, given, node)
+        return change
+
+    def _unannounced(self) -> Iterator[tuple[Claim, Correction]]:
+        """Pods whose containers are elsewhere than their record says, as the watch has not shown it yet."""
+        for claim in list(self._book.claims):
+            change = self._correction(claim)
+            if change is None or self._is_written(claim, change):
+                continue
+            if (first := announcement(claim, change)) is not None:
+                yield claim, first
+
+    def _leaves(self, claim: Claim, change: Correction) -> bool:
+        """Whether, with ``change``, the pod is no longer counted on a GPU where it was."""
+        wrote, _ = self._written.get(claim.uid, (None, 0.0))
+        announced = wrote is not None and wrote.annotations.get(names.ANN_ALSO) is not None
+        return bool(change.note) or announced or names.ANN_ALSO in claim.pod.annotations
 
     async def _announce(self) -> bool:
         """Before any record moves, let the scheduler count where containers are that its record has elsewhere."""
         written = True
-        for claim in list(self._book.claims):
-            given, node = self._book.given(claim), self._book.node
-            if self._in_line.get(claim.uid) == (claim, given, node):
-                continue
-            change = correction(claim, given, node, self._book.ids)
-            if change is None or self._is_written(claim, change):
-                continue
-            first = announcement(claim, change)
-            if first is not None:
-                written = await self._write(claim, first) and written
+        for claim, first in self._unannounced():
+            written = await self._write(claim, first) and written
         return written
+
+    def _is_told(self) -> bool:
+        """Whether it is known where everybody is who was answered, and told where that is not as recorded.
+
+        Told means that the watch shows it: then it has also shown whom the scheduler had bound before it was told.
+        """
+        now_s = self._clock.monotonic()
+        return (
+            not self._book.answers.unconfirmed(now_s)
+            and all(
+                self._is_shown(uid, change)
+                for uid, (change, at_s) in self._written.items()
+                if now_s - at_s < TRUST_S
+            )
+            and next(self._unannounced(), None) is None
+        )
+
+    def _is_shown(self, uid: str, change: Correction) -> bool:
+        """Whether the watch shows it, or it decided nothing anew: where containers are, the kubelet says."""
+        claim = self._book.claim(uid)
+        recorded = {} if claim is None else claim.pod.annotations
+        return (
+            claim is None
+            or not change.decides
+            or all(recorded.get(name) == value for name, value in change.annotations.items())
+        )
 
     async def _relocate(self) -> bool:
         """Decide anew for waiting pods whose GPU is gone; whether no more is to be written.
 
-        Before the records of those that have it are corrected: so their old place is never seen free.
+        Before the records of those that have it are corrected: so their old place is never seen free. And after all who
+        have come there are counted there, so that nor is the place that the waiting one leaves.
         """
         for _ in range(_MOST_MOVES):
             found = self._book.displaced()
             if found is None:
                 return True
+            # What was started meanwhile says where it is, by now.
+            if not (await self._look() and await self._announce() and self._is_told()):
+                return False
+            if self._book.displaced() != found:
+                continue
             claim, devices = found
             change = relocation(claim, devices, self._book.node)
             if not await self._write(claim, change):
@@ -192,7 +241,7 @@ class Reconciler:
         return False
 
     async def _look(self) -> bool:
-        asked_at_s, new = self._clock.monotonic(), self._kubelet_is_new
+        asked_at_s, registered_at_s = self._clock.monotonic(), dict(self._registered_at_s)
         try:
             listing = await self._listing.read(LIST_S)
         except PodResourcesUnavailable as error:
@@ -201,9 +250,10 @@ class Reconciler:
             self._silent = True
             return False
         self._silent = False
-        if new:
-            self._kubelet_is_new = False
-        for slot in self._book.observe(listing, asked_at_s, forget_unlisted=new):
+        for resource, at_s in registered_at_s.items():
+            if self._registered_at_s[resource] == at_s:
+                del self._registered_at_s[resource]
+        for slot in self._book.answers.observe(listing, asked_at_s, registered_at_s=registered_at_s):
             logger.warning(
                 "the kubelet does not list what it was given for container %s (pod UID %s); it may ask again",
                 slot.container,

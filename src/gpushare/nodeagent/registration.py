@@ -47,7 +47,8 @@ _LEFT_OPEN: Final[list[Any]] = []
 class ResourceServer:
     """One resource's gRPC server and its registration, at the socket ``path``.
 
-    ``on_registered`` is called after each registration. While ``acts`` says no, a newer agent registers instead.
+    ``on_registered`` is called after each registration, with the resource and when it began (the kubelet may ask before it
+    has answered). While ``acts`` says no, a newer agent registers instead.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class ResourceServer:
         metrics: Metrics,
         clock: Clock,
         acts: Callable[[], bool],
-        on_registered: Callable[[], None],
+        on_registered: Callable[[str, float], None],
     ) -> None:
         self._resource = resource
         self._plugin = plugin
@@ -175,12 +176,13 @@ class ResourceServer:
         )
         async with grpc.aio.insecure_channel(f"unix:{self._kubelet}") as channel:
             stub = RegistrationStub(channel)  # type: ignore[no-untyped-call]
+            began_at_s = self._clock.monotonic()
             await stub.Register(request, timeout=_DIAL_S)
         self.registered = True
         self._registered_at_s = self._clock.monotonic()
         logger.info("%s is registered with the kubelet", self._resource)
         self._metrics.registrations.add(self._resource)
-        self._on_registered()
+        self._on_registered(self._resource, began_at_s)
 
     async def _wait(self, backoff: Backoff, why: str) -> None:
         wait_s = backoff.next_s()

@@ -22,6 +22,10 @@ type_of_families = Mapping[str, tuple[str, str, tuple[str, ...]]]
 class Watched(Protocol):
     """What the watchdog saw last."""
 
+    @property
+    def looks(self) -> bool:
+        """Whether it has seen who uses the GPUs: else nobody knows of processes."""
+
     processes: tuple[GpuProcess, ...]
     """On the GPUs of this node."""
 

@@ -26,10 +26,14 @@ type_of_given = Mapping[tuple[str, str], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Annotations to set (``None``: to remove), and what is told to people when a GPU changed."""
+    """Annotations to set (``None``: to remove), and what is told to people when a GPU changed.
+
+    ``decides``: it says where a pod shall go, not where it is.
+    """
 
     annotations: Mapping[str, str | None]
     note: str = ""
+    decides: bool = False
 
 
 def is_complete(claim: Claim, given: type_of_given) -> bool:
@@ -71,8 +75,11 @@ def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: Devic
             )
             if record in recorded and recorded.get(mark) != "true"
         }
-        again = {names.ANN_ALSO: None} if names.ANN_ALSO in recorded else {}
-        return Correction({**marks, **again}) if marks or again else None
+        if not marks and names.ANN_ALSO not in recorded:
+            return None
+        # With the record that is marked, for the API server may have another by now: one that we wrote, and that the
+        # watch has not shown yet.
+        return Correction({**recorded, **marks, names.ANN_ALSO: None})
     fresh = allocation_annotations(actual, claim.request, stamp)
     stale = {name: None for name in ALLOCATION_ANNOTATIONS if name in recorded and name not in fresh}
     stale[names.ANN_ALSO] = None  # the watch may not have shown it yet
@@ -110,6 +117,7 @@ def relocation(claim: Claim, devices: Sequence[Device], node: NodeDevices) -> Co
         fresh,
         f"{before} {_was(claim.allocation)} decided, but went to a pod that asks for as much; "
         f"{after} {'is' if len(devices) == 1 else 'are'} decided instead",
+        decides=True,
     )
 
 

@@ -38,6 +38,21 @@ async def test_a_lost_gpu_and_a_lost_driver_are_said_with_the_reason_and_since_w
     await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "well again")
 
 
+async def test_a_cordoned_gpu_is_named_and_does_not_count(world: World) -> None:
+    await world.start()
+    await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
+    node = world.api.objects["nodes", NODE]
+    node["metadata"]["annotations"][names.ANN_CORDONED] = "1"
+    world.api.put("nodes", NODE, node)
+    await world.changes.until(lambda: ready(world)[2].endswith("; GPU 1: cordoned"), "named")
+    assert ready(world)[1] == "Sharing", "it is no fault"
+    assert ", 1 of 2 GPUs in service, " in ready(world)[2]
+    node = world.api.objects["nodes", NODE]
+    del node["metadata"]["annotations"][names.ANN_CORDONED]
+    world.api.put("nodes", NODE, node)
+    await world.changes.until(lambda: ", 2 of 2 GPUs in service, " in ready(world)[2], "counts again")
+
+
 async def test_a_node_without_a_driver_says_so_and_keeps_its_agent(world: World) -> None:
     world.nvml.driver = False
     await world.start(ready=False)

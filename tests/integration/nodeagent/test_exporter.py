@@ -97,6 +97,44 @@ async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World)
     assert told["gpushare_gpu_memory_total_bytes"][NODE, "0", G0] == 15360.0 * MIB
 
 
+async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World) -> None:
+    watch(world)
+    world.nvml.told = {G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER)}
+    await world.start(mode="core_mem")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    await world.until_assigned("a")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted))
+    uses(world, (41, 1000, 10))
+    of_the_driver = (
+        "gpushare_gpu_utilization_ratio",
+        "gpushare_gpu_memory_used_bytes",
+        "gpushare_container_memory_used_bytes",
+        "gpushare_process_memory_used_bytes",
+        "gpushare_gpu_foreign_processes",
+        "DCGM_FI_DEV_FB_USED",
+        "DCGM_CUSTOM_PROCESS_MEM_USED",
+    )
+    await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told")
+    assert world.agent is not None
+    assert "gpushare_nodeagent_container_used_mebibytes{" in world.agent.metrics.exposition().decode()
+    world.nvml.driver, world.nvml.exchanged = False, True
+    await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "out of service")
+    told = scraped(world)
+    assert not told.keys() & set(of_the_driver)
+    assert "gpushare_nodeagent_container_used_mebibytes{" not in world.agent.metrics.exposition().decode()
+    assert told["gpushare_gpu_memory_given_bytes"][NODE, "0", G0] > 0
+    world.nvml.driver = True
+    await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told again")
+
+
+async def test_where_nobody_looks_at_processes_none_are_said_to_be_foreign(world: World) -> None:
+    watch(world, policy="off")
+    await world.start()
+    told = await until(world, lambda said: said["gpushare_gpu_healthy"], "GPUs")
+    assert "gpushare_gpu_foreign_processes" not in told
+
+
 async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
     await world.start()
     for xid in (31, 79, 31):

@@ -11,8 +11,9 @@ from gpushare.model.device import Device, NodeDevices, NodeMode, index_uuid
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
 from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.nodeagent.answers import Slot
 from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
-from gpushare.nodeagent.claims import ClaimBook, Match, Slot, amount_of
+from gpushare.nodeagent.claims import ClaimBook, Match, amount_of
 from gpushare.nodeagent.writeback import Correction, correction, relocation
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
@@ -113,7 +114,9 @@ class Admitting:
                         else choose(resource, amount, [*self.free(resource), *must], must)
                     )
                     match = self.book.match(resource, ids)
-                    self.book.grant(Slot(match.claim.uid, match.container.name, resource), ids, self.now_s)
+                    self.book.answers.grant(
+                        Slot(match.claim.uid, match.container.name, resource), ids, self.now_s
+                    )
                     matches.append(match)
                     given[container.name, resource] = frozenset(ids)
                     pool.update(ids) if container.kind is INIT else pool.difference_update(ids)
@@ -137,7 +140,7 @@ class Admitting:
     def reconcile(self) -> dict[str, str]:
         """Look at the list and write what must be written; pod name → what people were told."""
         self.now_s += 1.0
-        self.book.observe(self.listing(), self.now_s)
+        self.book.answers.observe(self.listing(), self.now_s)
         notes = {}
         while (found := self.book.displaced()) is not None:
             notes[found[0].pod.name] = self._write(found[0], relocation(*found, self.book.node))

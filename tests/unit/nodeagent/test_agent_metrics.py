@@ -31,6 +31,21 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
     assert metrics.failures.value(names.GPU_MEM) == 0.0
 
 
+def test_a_sum_of_seconds_grows_by_every_call_however_large_it_is() -> None:
+    metrics = Metrics()
+    metrics.allocate_seconds.observe(names.GPU_MEM, 123456.0)
+    before = sum_of(metrics)
+    metrics.allocate_seconds.observe(names.GPU_MEM, 0.002)
+    assert sum_of(metrics) - before == pytest.approx(0.002)
+
+
+def sum_of(metrics: Metrics) -> float:
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return next(
+        one.value for family in families for one in family.samples if one.name.endswith("_seconds_sum")
+    )
+
+
 async def answer(request: bytes, missing: list[str]) -> str:
     def usage(query: str) -> bytes:
         if query:

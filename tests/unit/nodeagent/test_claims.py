@@ -11,8 +11,9 @@ from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
+from gpushare.nodeagent.answers import UNLISTED_GRACE_S, Slot
 from gpushare.nodeagent.bound_pods import claim_of
-from gpushare.nodeagent.claims import UNLISTED_GRACE_S, ClaimBook, Slot
+from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.errors import ClaimRefused
 from tests.unit.nodeagent.claiming import (
     APP,
@@ -112,7 +113,7 @@ def test_compute_on_another_gpu_than_the_memory_is_refused() -> None:
     book = ClaimBook(node)
     one = claim(node, "a", 0, request((APP, 2, 30)))
     book.put(one)
-    book.grant(
+    book.answers.grant(
         Slot(one.uid, "c0", names.GPU_MEM), book.ids.memory_ids(node.devices[0], MemoryUnit.GIB)[:2], 0.0
     )
     with pytest.raises(ClaimRefused):
@@ -150,11 +151,11 @@ def test_an_answer_that_the_kubelet_never_lists_is_forgotten_after_a_while() -> 
     one = claim(node, "a", 0, request((APP, 3)))
     book.put(one)
     slot = Slot(one.uid, "c0", names.GPU_MEM)
-    book.grant(slot, ["00000001-0", "00000001-8", "00000001-16"], 100.0)
-    assert book.observe({}, 99.0) == []
-    assert book.observe({}, 100.0 + UNLISTED_GRACE_S / 2) == []
+    book.answers.grant(slot, ["00000001-0", "00000001-8", "00000001-16"], 100.0)
+    assert book.answers.observe({}, 99.0) == []
+    assert book.answers.observe({}, 100.0 + UNLISTED_GRACE_S / 2) == []
     assert book.waiting(names.GPU_MEM, 3) == []
-    assert book.observe({}, 101.0 + UNLISTED_GRACE_S) == [slot]
+    assert book.answers.observe({}, 101.0 + UNLISTED_GRACE_S) == [slot]
     assert [one.claim.pod.name for one in book.waiting(names.GPU_MEM, 3)] == ["a"]
 
 
@@ -163,9 +164,22 @@ def test_a_kubelet_started_anew_asks_again_for_what_it_does_not_list() -> None:
     book = ClaimBook(node)
     one = claim(node, "a", 0, request((APP, 3)))
     book.put(one)
-    book.grant(Slot(one.uid, "c0", names.GPU_MEM), ["00000001-0"], 100.0)
-    assert book.observe({}, 100.1, forget_unlisted=True)
+    book.answers.grant(Slot(one.uid, "c0", names.GPU_MEM), ["00000001-0"], 100.0)
+    assert book.answers.observe({}, 100.3, registered_at_s={names.GPU_MEM: 100.1})
     assert book.waiting(names.GPU_MEM, 3)
+
+
+def test_a_kubelet_started_anew_is_not_taken_to_have_lost_what_it_has_asked_for_since() -> None:
+    """Of an init container it lists nothing, and its app's turn comes next."""
+    node = node_of(15360)
+    book = ClaimBook(node)
+    one = claim(node, "a", 0, request((INIT, 2), (APP, 3)))
+    book.put(one)
+    book.answers.grant(Slot(one.uid, "c0", names.GPU_MEM), ["00000001-0", "00000001-8"], 100.2)
+    assert book.answers.observe({}, 100.3, registered_at_s={names.GPU_MEM: 100.1}) == []
+    # It took us for compute later: that says nothing of memory.
+    assert book.answers.observe({}, 100.5, registered_at_s={names.GPU_CORE: 100.4}) == []
+    assert [waiting.container.name for waiting in book.waiting(names.GPU_MEM, 3)] == ["c1"]
 
 
 def test_a_pod_of_the_same_name_is_another_pod() -> None:
@@ -261,7 +275,7 @@ def test_every_pod_is_served_on_the_gpus_decided_for_it_when_preferences_are_fol
     for one in pods:
         kubelet.held[one.pod.key] = {}
         if any(book.ambiguous(names.GPU_MEM, each.memory_units) for each in one.pod.request.containers[:1]):
-            book.observe(kubelet.listing(), kubelet.now_s)
+            book.answers.observe(kubelet.listing(), kubelet.now_s)
         kubelet.admit(one, shuffled)
         kubelet.reconcile()
         check(kubelet, node)
@@ -294,3 +308,23 @@ def test_whatever_ids_the_kubelet_takes_no_gpu_is_promised_twice_and_records_bec
             book.remove(one.uid)  # the kubelet fails the pod
         kubelet.reconcile()
         check(kubelet, node)
+
+
+def test_a_pod_whose_record_was_marked_for_another_that_asked_alike_still_waits() -> None:
+    node = node_of(15_360, 15_360)
+    book = ClaimBook(node)
+    marked, other = (claim(node, name, on, request((APP, 5))) for name, on in (("marked", 0), ("other", 1)))
+    for one in (marked, other):
+        book.put(one)
+    book.answers.observe({}, 0.0)
+    stamped = claim_of(marked.pod.annotated({names.ANN_ASSIGNED: "true"}), node)
+    assert stamped is not None
+    assert stamped.assigned
+    book.put(stamped)
+    assert [one.claim.pod.name for one in book.waiting(names.GPU_MEM, 5)] == ["other", "marked"]
+    # What the kubelet took of its GPU is for it, though another waits that cannot be moved there.
+    ids = book.ids.memory_ids(node.devices[0], node.unit)[:5]
+    assert book.match(names.GPU_MEM, ids).claim.uid == marked.uid
+    # One that the kubelet lists, or that runs while others wait, does not wait.
+    book.answers.observe({"default/marked": {("c0", names.GPU_MEM): frozenset(ids)}}, 1.0)
+    assert [one.claim.pod.name for one in book.waiting(names.GPU_MEM, 5)] == ["other"]

@@ -229,7 +229,6 @@ def test_events_that_stop_leave_the_probes(driver: Driver) -> None:
         ),
         (pynvml.NVML_ERROR_NOT_FOUND, ""),
         (pynvml.NVML_ERROR_OPERATING_SYSTEM, ""),
-        (pynvml.NVML_ERROR_GPU_IS_LOST, ""),
     ],
 )
 def test_whether_there_are_limits_by_cgroup_is_asked_of_the_root_of_all(
@@ -237,6 +236,21 @@ def test_whether_there_are_limits_by_cgroup_is_asked_of_the_root_of_all(
 ) -> None:
     driver.says("nvmlDeviceGetMemoryLimits_v1", fails(code))
     assert opened().can_limit("/sys/fs/cgroup") == {"GPU-0": why, "GPU-1": why}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_UNKNOWN,
+    ],
+)
+def test_a_gpu_that_does_not_answer_is_not_said_to_have_limits_by_cgroup(driver: Driver, code: int) -> None:
+    driver.says("nvmlDeviceGetMemoryLimits_v1", fails(code))
+    assert opened().can_limit("/sys/fs/cgroup") == {}
 
 
 def test_limits_are_set_in_bytes_without_a_soft_one_and_read_back(driver: Driver) -> None:

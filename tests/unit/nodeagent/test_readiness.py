@@ -1,5 +1,6 @@
 """What a node says of sharing, in one line."""
 
+import msgspec
 import pytest
 
 from gpushare.model.device import Device, NodeDevices, NodeMode
@@ -40,6 +41,14 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
                 "True",
                 "SomeGPUsOutOfService",
                 f"mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}; GPU 1: GPU is lost",
+            ),
+        ),
+        (
+            said(WELL, msgspec.structs.replace(WELL, index=1, cordoned=True)),
+            Condition(
+                "True",
+                "Sharing",
+                f"mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}; GPU 1: cordoned",
             ),
         ),
         (

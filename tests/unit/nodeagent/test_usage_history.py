@@ -16,7 +16,7 @@ from gpushare.nodeagent.isolation.files import USAGE, Claimed
 from gpushare.nodeagent.isolation.judging import Holder, Use
 from gpushare.nodeagent.usage_history import UsageHistory, most_in, step_of
 
-quick = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=200, deadline=None)
 
 
 class Wall:

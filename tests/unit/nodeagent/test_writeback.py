@@ -33,13 +33,25 @@ def corrected(
     return None if change is None else (dict(change.annotations), change.note)
 
 
-def test_a_record_that_is_right_is_only_marked() -> None:
+def test_a_record_that_is_right_is_marked_and_else_written_as_it_was() -> None:
     node = node_of(16160, 16160)
     one = claim(node, "a", 1, request((APP, 3)))
-    assert corrected(one, given_on(node, {"c0": (1, 3)}), node) == (
-        {names.ANN_MEM_ASSIGNED: "true", names.ANN_ASSIGNED: "true"},
-        "",
-    )
+    change = corrected(one, given_on(node, {"c0": (1, 3)}), node)
+    assert change is not None
+    marks = {names.ANN_MEM_ASSIGNED: "true", names.ANN_ASSIGNED: "true"}
+    assert change == ({**one.pod.annotations, **marks, names.ANN_ALSO: None}, "")
+
+
+def test_a_record_that_the_watch_shows_late_is_not_what_is_marked() -> None:
+    node = node_of(16160, 16160)
+    shown = claim(node, "a", 1, request((APP, 3)))
+    stored = corrected(shown, given_on(node, {"c0": (0, 3)}), node)
+    assert stored is not None
+    marked = corrected(shown, given_on(node, {"c0": (1, 3)}), node)
+    assert marked is not None
+    now = claim_of(shown.pod.annotated(stored[0]).annotated(marked[0]), node)
+    assert now is not None
+    assert (now.assigned, [share.index for share in now.allocation.gpus]) == (True, [1])
 
 
 def test_a_marked_record_that_is_right_is_left_alone() -> None:
@@ -69,7 +81,10 @@ def test_a_generation_that_is_not_there_is_not_begun() -> None:
     annotations = {names.ANN_MEM_INDEX: "0", names.ANN_MEM_POD: "3", names.ANN_MEM_ASSIGNED: "false"}
     foreign = claim_of(BoundPod("u", "default", "foreign", "", request((APP, 3)), annotations), node)
     assert foreign is not None
-    assert corrected(foreign, given_on(node, {"c0": (0, 3)}), node) == ({names.ANN_MEM_ASSIGNED: "true"}, "")
+    assert corrected(foreign, given_on(node, {"c0": (0, 3)}), node) == (
+        {**annotations, names.ANN_MEM_ASSIGNED: "true", names.ANN_ALSO: None},
+        "",
+    )
 
 
 def test_a_pod_on_another_gpu_gets_its_whole_record_anew() -> None:

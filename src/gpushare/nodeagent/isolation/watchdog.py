@@ -129,10 +129,20 @@ class Watchdog:
         if self._judging:
             self._judge()
 
+    def lose(self) -> None:
+        """The driver does not answer any more, so nobody knows who uses its GPUs. What is kept back for others stays so."""
+        self._last = None
+        self._count(Seen((), {}))
+
+    @property
+    def looks(self) -> bool:
+        """Whether it is known who uses the GPUs that this agent gives away; not where nobody looks (``policy`` off)."""
+        return self._judging and self._last is not None and self._book.node.mode is not NodeMode.DEFAULT
+
     @property
     def processes(self) -> tuple[GpuProcess, ...]:
         """Those that were seen last on GPUs that this agent gives away; none before the node's pods are known."""
-        if not self._judging or self._last is None or self._book.node.mode is NodeMode.DEFAULT:
+        if not self.looks or self._last is None:
             return ()
         return tuple(self._last[0])
 

@@ -1,0 +1,147 @@
+"""What the kubelet was answered, is about to ask, and says that its containers have. Pure.
+
+The kubelet's list is the truth about where containers are, and it is late: an answer is listed a moment after it was
+given, and for the pod that was really meant, which may be another that asks alike.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpushare.model.request import ContainerKind
+from gpushare.nodeagent.bound_pods import Claim
+
+#: How long an answered ``Allocate`` that the kubelet does not list is believed. It lists it at once, unless it
+#: died before it wrote its checkpoint: then it asks again.
+UNLISTED_GRACE_S: Final = 10.0
+
+#: How long after ``GetPreferredAllocation`` its ``Allocate`` is waited for. The kubelet sends it at once.
+PREFERRED_GRACE_S: Final = 2.0
+
+
+class Slot(NamedTuple):
+    """What one ``Allocate`` serves: a resource of a container."""
+
+    uid: str
+    container: str
+    resource: str
+
+
+class Preference(NamedTuple):
+    """Which IDs the kubelet was told to take, and for which pod that was thought to be."""
+
+    uid: str
+    ids: frozenset[str]
+    at_s: float
+
+
+#: ``namespace/name`` → (container, resource) → device IDs, as the kubelet's pod resources list them.
+type_of_listing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    ids: frozenset[str]
+    at_s: float
+
+
+class Answers:
+    """For the pods of ``claims`` (by UID), which their book keeps."""
+
+    def __init__(self, claims: Mapping[str, Claim]) -> None:
+        self._claims = claims
+        self._grants: dict[str, dict[tuple[str, str], _Grant]] = {}
+        self._listing: dict[str, Mapping[tuple[str, str], frozenset[str]]] | None = None
+        self._asked_at_s = float("-inf")
+        self.preference: Preference | None = None
+        """What the kubelet was told last, while it has not asked since."""
+
+    @property
+    def heard(self) -> bool:
+        """Whether the kubelet has ever listed."""
+        return self._listing is not None
+
+    def lists(self, key: str) -> bool:
+        """Whether the kubelet lists the pod of that name at all."""
+        return self._listing is not None and key in self._listing
+
+    def unlist(self, key: str) -> None:
+        """What was listed under this name was another pod's."""
+        if self._listing is not None:
+            self._listing.pop(key, None)
+
+    def grant(self, slot: Slot, ids: Iterable[str], now_s: float) -> None:
+        """An ``Allocate`` was answered."""
+        self.preference = None
+        self._grants.setdefault(slot.uid, {})[slot.container, slot.resource] = _Grant(frozenset(ids), now_s)
+
+    def revoke(self, slot: Slot) -> None:
+        """The answer was not given after all."""
+        self._grants.get(slot.uid, {}).pop((slot.container, slot.resource), None)
+
+    def drop(self, uid: str) -> None:
+        """The pod is gone."""
+        self._grants.pop(uid, None)
+
+    def given(self, claim: Claim) -> dict[tuple[str, str], frozenset[str]]:
+        """(container, resource) → the IDs that the pod has: as the kubelet lists them, or as answered since."""
+        given = {name: grant.ids for name, grant in self._grants.get(claim.uid, {}).items()}
+        if self._listing is not None:
+            given |= self._listing.get(claim.pod.key, {})
+        return given
+
+    def observe(
+        self,
+        listing: type_of_listing,
+        asked_at_s: float,
+        *,
+        grace_s: float = UNLISTED_GRACE_S,
+        registered_at_s: Mapping[str, float] | None = None,
+    ) -> list[Slot]:
+        """Take in what the kubelet listed when asked at ``asked_at_s``; the answers that are believed no longer.
+
+        Answers given since say more than the list; those that are not listed are believed for ``grace_s`` seconds.
+        ``registered_at_s``: when a kubelet that may be new took us for a resource. It will ask again for what was answered
+        before and it does not list. A list that was asked for before one that came already says nothing new.
+        """
+        if asked_at_s < self._asked_at_s:
+            return []
+        self._asked_at_s = asked_at_s
+        self._listing, registered = dict(listing), registered_at_s or {}
+        listed_ids = frozenset().union(*(ids for given in listing.values() for ids in given.values()))
+        forgotten = []
+        for uid, name, grant in self._all():
+            claim = self._claims.get(uid)
+            age_s = asked_at_s - grant.at_s
+            if age_s < 0 and claim is not None:
+                continue
+            init = self._is_init(uid, name[0])
+            # Listed for another pod: that one asked alike and was taken for this one.
+            if claim is None or (not init and not grant.ids.isdisjoint(listed_ids)):
+                del self._grants[uid][name]
+            elif name in listing.get(claim.pod.key, {}):
+                # The pod has other devices, so the answer was for one that asked alike, and is listed for that one soon.
+                if age_s > grace_s:
+                    del self._grants[uid][name]
+            elif grant.at_s < registered.get(name[1], 0.0) or (age_s > grace_s and not init):
+                del self._grants[uid][name]
+                forgotten.append(Slot(uid, *name))
+        return forgotten
+
+    def unconfirmed(self, now_s: float) -> bool:
+        """Whether the kubelet was given answers that it has not listed yet, or is about to ask for what it was told."""
+        if self.preference is not None and now_s - self.preference.at_s > PREFERRED_GRACE_S:
+            self.preference = None
+        return self.preference is not None or any(
+            not self._is_init(uid, container) for uid, (container, _), _ in self._all()
+        )
+
+    def _all(self) -> list[tuple[str, tuple[str, str], _Grant]]:
+        return [(uid, name, grant) for uid, grants in self._grants.items() for name, grant in grants.items()]
+
+    def _is_init(self, uid: str, container: str) -> bool:
+        """Whether it is an init container: the kubelet lists no devices of those."""
+        claim = self._claims.get(uid)
+        return claim is not None and any(
+            one.name == container and one.kind is ContainerKind.INIT for one in claim.request.containers
+        )

@@ -1,0 +1,315 @@
+"""Equal pods, a kubelet that admits them in an order of its own, records that are written meanwhile: nobody is refused."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.kube.events import ObjectReference, type_of_kind, type_of_telling
+from gpushare.model import names
+from gpushare.model.objects import Pod
+from gpushare.model.wire import read_allocation
+from gpushare.nodeagent.allocator import Allocator
+from gpushare.nodeagent.answers import type_of_listing
+from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
+from gpushare.nodeagent.cdi.access import Access
+from gpushare.nodeagent.claims import ClaimBook
+from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.injection import NoIsolation
+from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.pods_on_node import PodsOnNode
+from gpushare.nodeagent.reconcile import Reconciler
+from gpushare.nodeagent.whole_gpus import WholeGpus
+from tests.unit.nodeagent.claiming import APP, claim, node_of, request
+
+GPUS: Final = 4
+UNITS_OF_A_GPU: Final = 15
+UNITS: Final = 3
+CONTAINER: Final = "c0"
+
+
+class Quiet:
+    """Events and time that nobody looks at; every step of time is as long as the next."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: type_of_kind,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+        telling: type_of_telling = "each",
+    ) -> None:
+        """Nobody reads it."""
+
+    def monotonic(self) -> float:
+        self._now_s += 0.01
+        return self._now_s
+
+    def time_ns(self) -> int:
+        return int(self._now_s * 1e9)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+class Node:
+    """A node's agent between an API server, a watch that lags, and a kubelet, all as slow as ``slow`` says."""
+
+    def __init__(self, slow: random.Random) -> None:
+        self.slow = slow
+        self.node = node_of(*[UNITS_OF_A_GPU * 1024] * GPUS)
+        self.api: dict[str, Pod] = {}
+        self.seen: asyncio.Queue[Pod] = asyncio.Queue()
+        self.shown = 0
+        self.calm = False
+        self.held: dict[str, dict[tuple[str, str], frozenset[str]]] = {}
+        self.book = ClaimBook(self.node)
+        whole, quiet, metrics = WholeGpus(), Quiet(), Metrics()
+        self.pods = PodsOnNode(self.book, whole, quiet, lambda: None)
+        self.pods.rebuild()
+        self.reconciler = Reconciler(
+            self.book, whole, self, self, events=quiet, metrics=metrics, clock=quiet, on_blocked=lambda: None
+        )
+        self.allocator = Allocator(
+            self.book,
+            whole,
+            self.pods,
+            list_pods=self.list_pods,
+            listing=self,
+            backend_of=lambda mode: NoIsolation(),
+            give=lambda uuids, in_place=False: Access(),
+            events=quiet,
+            metrics=metrics,
+            clock=quiet,
+            on_answer=lambda: None,
+        )
+
+    async def lag(self) -> None:
+        for _ in range(self.slow.choice([0, 1, 3, 10])):
+            await asyncio.sleep(0)
+
+    async def list_pods(self) -> list[Pod]:
+        await self.lag()
+        return list(self.api.values())
+
+    async def read(self, timeout_s: float) -> type_of_listing:
+        listing = {key: dict(given) for key, given in self.held.items()}
+        await self.lag()
+        return listing
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        await self.lag()
+        pod = self.api[uid]
+        merged = {**(pod.metadata.annotations or {}), **annotations}
+        kept = {one: value for one, value in merged.items() if value is not None}
+        self.show(
+            msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=kept))
+        )
+        await self.lag()
+
+    def show(self, pod: Pod) -> None:
+        self.api[pod.metadata.uid] = pod
+        self.shown += 1
+        self.seen.put_nowait(pod)
+
+    def decided_pod(self, name: str, units: int, gpu: int) -> Pod:
+        decided = claim(self.node, name, gpu, request((APP, units)))
+        made = {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": decided.uid,
+                "annotations": decided.pod.annotations,
+            },
+            "spec": {
+                "nodeName": self.node.name,
+                "containers": [{"name": CONTAINER, "resources": {"limits": {names.GPU_MEM: str(units)}}}],
+            },
+        }
+        return msgspec.convert(made, Pod)
+
+    def bind(self, name: str, units: int, gpu: int) -> str:
+        pod = self.decided_pod(name, units, gpu)
+        self.api[pod.metadata.uid] = pod
+        self.pods.upsert(self.record(pod))
+        return pod.metadata.uid
+
+    def looks_free(self) -> list[int]:
+        """Units of each GPU that no pod is counted on, as a scheduler counts that reads every write at once."""
+        free = [UNITS_OF_A_GPU] * GPUS
+        for pod in self.api.values():
+            notes = pod.metadata.annotations or {}
+            for record in {notes[names.ANN_SHARE], notes.get(names.ANN_ALSO, notes[names.ANN_SHARE])}:
+                counted = read_allocation({names.ANN_SHARE: record}, None)
+                assert counted is not None
+                for share in counted.gpus:
+                    free[share.index] -= share.units
+        return free
+
+    async def schedule(self, units: int, bound: list[str]) -> None:
+        """Bind pods of ``units`` wherever they look to fit."""
+        while True:
+            free = self.looks_free()
+            for gpu in range(GPUS):
+                if free[gpu] >= units:
+                    pod = self.decided_pod(f"late-{len(bound)}", units, gpu)
+                    bound.append(pod.metadata.uid)
+                    self.show(pod)
+            await asyncio.sleep(0)
+
+    @staticmethod
+    def record(pod: Pod) -> BoundPod:
+        record = bound_pod(pod)
+        assert record is not None
+        return record
+
+    def free(self) -> list[str]:
+        used = {one for given in self.held.values() for ids in given.values() for one in ids}
+        every = [one for gpu in self.node.devices for one in self.book.ids.memory_ids(gpu, self.node.unit)]
+        free = [one for one in every if one not in used]
+        self.slow.shuffle(free)
+        return free
+
+    async def watch(self) -> None:
+        while True:
+            pod = await self.seen.get()
+            await self.lag()
+            self.pods.upsert(self.record(pod))
+            self.seen.task_done()
+
+    async def reconcile(self) -> None:
+        while True:
+            shown = self.shown
+            done = await self.reconciler.once()
+            await self.seen.join()
+            self.calm = done and shown == self.shown
+            await self.lag()
+            await asyncio.sleep(0)
+
+    async def at_rest(self) -> None:
+        """The agent has looked at everything and had nothing to write."""
+        self.calm = False
+        while not self.calm:
+            await asyncio.sleep(0)
+
+    async def admit(self, uid: str, units: int) -> None:
+        """As the kubelet does; raises ``ClaimRefused`` where it would fail the pod."""
+        ids = await self.allocator.prefer(names.GPU_MEM, units, self.free(), [])
+        await self.lag()
+        await self.allocator.allocate(names.GPU_MEM, [ids])
+        await self.lag()
+        pod = self.api[uid]
+        self.held[f"default/{pod.metadata.name}"] = {(CONTAINER, names.GPU_MEM): frozenset(ids)}
+        await self.lag()
+        pod = self.api[uid]
+        self.show(msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Running")))
+        await self.lag()
+
+    async def settled(self) -> None:
+        """The watch has shown all that was written, and nothing more is written for it."""
+        shown = -1
+        while shown != self.shown:
+            await self.seen.join()
+            shown = self.shown
+            while not await self.reconciler.once():
+                await asyncio.sleep(0)
+
+
+async def serves_who_comes_meanwhile(slow: random.Random, *, early: int, late: int) -> None:
+    """One pod of ``early`` units for each GPU, and one of ``late`` units wherever there is ever room for it."""
+    node = Node(slow)
+    pending = [node.bind(f"early-{gpu}", early, gpu) for gpu in range(GPUS)]
+    came: list[str] = []
+    others = [asyncio.create_task(one) for one in (node.watch(), node.reconcile(), node.schedule(late, came))]
+    try:
+        async with asyncio.timeout(30):
+            taken = 0
+            while pending or taken < len(came):
+                pending += came[taken:]
+                taken = len(came)
+                uid = pending.pop(slow.randrange(len(pending)))
+                name = node.api[uid].metadata.name
+                units = early if name.startswith("early") else late
+                try:
+                    await node.admit(uid, units)
+                except ClaimRefused as refusal:
+                    pytest.fail(f"{name}: {refusal}")
+                if not pending:
+                    await node.at_rest()
+    finally:
+        for other in others:
+            other.cancel()
+
+
+async def admits_all(slow: random.Random) -> None:
+    node = Node(slow)
+    first = node.bind("first", 2, slow.randrange(GPUS))
+    equal = [node.bind(f"equal-{number:02}", UNITS, number % GPUS) for number in range(4 * GPUS)]
+    slow.shuffle(equal)
+    others = [asyncio.create_task(node.watch()), asyncio.create_task(node.reconcile())]
+    try:
+        async with asyncio.timeout(30):
+            refused = []
+            for uid in (first, *equal):
+                try:
+                    await node.admit(uid, 2 if uid == first else UNITS)
+                except ClaimRefused as refusal:
+                    refused.append(f"{node.api[uid].metadata.name}: {refusal}")
+            assert not refused
+            others.pop().cancel()
+            await node.settled()
+    finally:
+        for other in others:
+            other.cancel()
+    for pod in node.api.values():
+        (ids,) = node.held[f"default/{pod.metadata.name}"].values()
+        record = claim_of(node.record(pod), node.node)
+        assert record is not None
+        assert record.assigned
+        assert {share.uuid for share in record.allocation.gpus} == set(node.book.ids.by_gpu(ids))
+
+
+def test_a_watch_that_lags_does_not_have_an_older_record_marked() -> None:
+    async def story() -> Pod:
+        node = Node(random.Random(0))
+        uid = node.bind("early", UNITS, 0)
+        for gpu in (1, 0):  # the first answer was for one that asks alike
+            ids = node.book.ids.memory_ids(node.node.devices[gpu], node.node.unit)[:UNITS]
+            node.held["default/early"] = {(CONTAINER, names.GPU_MEM): frozenset(ids)}
+            while not await node.reconciler.once():
+                if names.ANN_ALSO in (node.api[uid].metadata.annotations or {}):
+                    node.pods.upsert(node.record(node.api[uid]))
+                await asyncio.sleep(0)
+        return node.api[uid]
+
+    pod = asyncio.run(story())
+    record = claim_of(Node.record(pod), node_of(*[UNITS_OF_A_GPU * 1024] * GPUS))
+    assert record is not None
+    assert record.assigned
+    assert [share.index for share in record.allocation.gpus] == [0]
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_nobody_is_refused_and_every_record_ends_true(seed: int) -> None:
+    asyncio.run(admits_all(random.Random(seed)))
+
+
+@pytest.mark.parametrize(("early", "late"), [(8, 8), (3, 15), (5, 6)])
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_who_is_bound_while_equal_pods_are_told_apart_is_served_too(early: int, late: int, seed: int) -> None:
+    asyncio.run(serves_who_comes_meanwhile(random.Random(seed), early=early, late=late))

@@ -1,0 +1,78 @@
+"""What pods are told of GPUs that they hold, where the GPUs or their records change meanwhile."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.objects import ObjectReference, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.nodeagent.bound_pods import bound_pod
+from gpushare.nodeagent.claims import ClaimBook
+from gpushare.nodeagent.nvml import FoundGpu
+from gpushare.nodeagent.pods_on_node import PodsOnNode
+from gpushare.nodeagent.whole_gpus import WholeGpus
+from tests.integration.nodeagent.cluster_objects import container, decide, pod
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+GPUS: list[FoundGpu] = [gpu(0), gpu(1)]
+WELL = tuple(Device(one.index, one.uuid, one.total_mib) for one in GPUS)
+LOST = msgspec.structs.replace(WELL[0], healthy=False, reason="GPU is lost")
+
+
+@dataclass
+class Told:
+    """The reasons of all events, each with the pod."""
+
+    events: list[tuple[str, str]] = field(default_factory=list)
+
+    def record(self, regarding: ObjectReference, *, reason: str, **_: Any) -> None:
+        self.events.append((regarding.name, reason))
+
+
+@dataclass
+class Bed:
+    """A node with two GPUs, and pods on it."""
+
+    told: Told = field(default_factory=Told)
+
+    def __post_init__(self) -> None:
+        book = ClaimBook(NodeDevices("n1", NodeMode.SHARE, MemoryUnit.GIB, WELL))
+        self.pods = PodsOnNode(book, WholeGpus(), self.told, lambda: None)
+        self.pods.rebuild()
+
+    def put(self, made: dict[str, Any], on: int) -> None:
+        decide(made, GPUS, on)
+        bound = bound_pod(decode_pod(made))
+        assert bound is not None
+        self.pods.upsert(bound)
+
+
+def test_a_gpu_that_is_not_found_any_more_is_not_back() -> None:
+    bed = Bed()
+    bed.put(pod("a", container("c", 3)), on=0)
+    for devices in ((LOST, WELL[1]), (WELL[1],), (LOST, WELL[1])):
+        bed.pods.tell_of(devices)
+    assert bed.told.events == [("a", "PodGPUUnhealthy")]
+    bed.pods.tell_of(WELL)
+    assert bed.told.events == [("a", "PodGPUUnhealthy"), ("a", "PodGPURecovered")]
+
+
+def test_a_pod_whose_record_names_another_gpu_now_hears_nothing_of_the_old_one() -> None:
+    bed, made = Bed(), pod("a", container("c", 3))
+    bed.put(made, on=0)
+    bed.pods.tell_of((LOST, WELL[1]))
+    bed.put(made, on=1)
+    bed.pods.tell_of((LOST, WELL[1]))
+    bed.pods.tell_of(WELL)
+    assert bed.told.events == [("a", "PodGPUUnhealthy")]
+
+
+def test_a_pod_that_comes_to_a_gpu_out_of_service_is_told_too() -> None:
+    bed = Bed()
+    bed.pods.tell_of((LOST, WELL[1]))
+    bed.put(pod("late", container("c", 3)), on=0)
+    bed.pods.tell_of((LOST, WELL[1]))
+    bed.pods.tell_of((LOST, WELL[1]))
+    assert bed.told.events == [("late", "PodGPUUnhealthy")]
