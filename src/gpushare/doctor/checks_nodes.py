@@ -7,7 +7,7 @@ from typing import Final
 from gpushare.doctor.cluster_facts import ClusterFacts, SeenNode, gpu_nodes
 from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
 from gpushare.model import names
-from gpushare.model.device import NodeMode, description_of, mode_of, node_devices
+from gpushare.model.device import NodeMode, description_of, idle_cordons, mode_of, node_devices
 from gpushare.model.errors import ModelError
 from gpushare.model.faults import REASON_STOPPED, REASON_UNKNOWN_MODE
 from gpushare.model.objects import Node, ObjectMeta
@@ -40,7 +40,21 @@ def node_labels(facts: ClusterFacts) -> Iterator[Said]:
                 )
         problem = _label_problem(node)
         if problem:
-            yield fault(node.subject, problem, "correct the label; until then the node takes no new pods")
+            yield fault(node.subject, problem, "correct it on the node; until then that takes no new pods")
+        idle = _idle(node)
+        if idle:
+            yield warning(
+                node.subject, idle, f"correct it, or kubectl annotate node {node.name} {names.ANN_CORDONED}-"
+            )
+
+
+def _idle(node: SeenNode) -> str:
+    """What cordons name that is not there; of a node whose description cannot be read another check speaks."""
+    try:
+        devices = node_devices(node.node)
+    except ModelError:
+        return ""
+    return "" if devices is None else idle_cordons(node.node, devices.devices)
 
 
 def _label_problem(node: SeenNode) -> str:

@@ -2,17 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
 from typing import Final
 
 from gpushare.doctor.cluster_facts import ClusterFacts
 from gpushare.doctor.findings import Said, Unread, fault, warning
 from gpushare.model import names
-from gpushare.model.device import NodeDevices, node_devices
+from gpushare.model.device import NodeDevices, NodeMode, node_devices
 from gpushare.model.errors import InvalidRequest, ModelError
+from gpushare.model.gang import gang_of
 from gpushare.model.objects import Pod
-from gpushare.model.request import request_of
-from gpushare.model.slips import unheeded
+from gpushare.model.request import Request, request_of
+from gpushare.model.slips import meant, unheeded
 from gpushare.model.wire import read_allocation
 
 #: What containers may ask for, whether a node offers it now or not.
@@ -76,20 +76,26 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
             for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
         )
     )
+    known = list(_devices(facts).values())
     for pod in () if isinstance(facts.pods, Unread) else facts.pods:
         if pod.spec.node_name or pod.finished:
             continue
         try:
-            asks = request_of(pod) is not None
+            request = request_of(pod)
+            gang_of(pod)
         except InvalidRequest as error:
             yield warning(
-                f"pod {pod.key}", f"no node can ever take it: {error.problem}", "correct its request"
+                f"pod {pod.key}",
+                f"no node can ever take it: {error.problem}",
+                "correct it in the manifest, and make the pod anew",
             )
             continue
         yield from _nobodys(pod, offered)
         for text in unheeded(pod):
             yield warning(f"pod {pod.key}", text, "correct the manifest, and make the pod anew")
-        if asks and pod.spec.scheduler_name != names.SCHEDULER_NAME:
+        if request is not None and known:
+            yield from _too_large(pod, request, known)
+        if request is not None and pod.spec.scheduler_name != names.SCHEDULER_NAME:
             yield warning(
                 f"pod {pod.key}",
                 f"it waits for scheduler {pod.spec.scheduler_name or 'default-scheduler'}, which knows nothing of GPUs' shares",
@@ -97,16 +103,47 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
             )
 
 
+def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> Iterator[Said]:
+    """What no node could give if it were empty and all of its GPUs well."""
+    giving = [
+        node
+        for node in known
+        if (node.mode is NodeMode.TOPOLOGY if request.by_gpu else node.mode.shares_memory)
+        and (node.mode.gives_core or not request.wants_core)
+        and (node.mode.gives_several or request.gpu_count == 1)
+        and request.unit_mib in (0, node.unit.mib)
+    ]
+    sizes = [sorted((node.units_of(one) for one in node.devices), reverse=True) for node in giving]
+    if any(
+        len(its) >= request.gpu_count and its[request.gpu_count - 1] >= request.memory_units for its in sizes
+    ):
+        return
+    asked = f"{request.gpu_count} GPU{'' if request.gpu_count == 1 else 's'} of one node"
+    if not request.by_gpu:
+        compute = f" and {request.core_percent}% compute" if request.wants_core else ""
+        asked = (
+            f"{request.memory_units} units{compute} on {'each of ' if request.gpu_count > 1 else ''}{asked}"
+        )
+    most = max((its[0] for its in sizes if its), default=0)
+    best = f"the largest GPU for such pods has {most} units" if most else "no node gives such shares"
+    if most and request.gpu_count > 1:
+        best += f", and no node has more than {max(map(len, sizes))} of them"
+    yield warning(
+        f"pod {pod.key}",
+        f"no node could take it if it were empty: it asks for {asked}; {best}",
+        f"ask for less, or add a node that has it; {names.LABEL_MODE} says what the GPUs of a node are used as",
+    )
+
+
 def _nobodys(pod: Pod, offered: Collection[str]) -> Iterator[Said]:
     """Resources by names that look like ours, and that nobody offers: no rule of admission sees them."""
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         for resource in (container.resources and container.resources.limits) or ():
             if resource.startswith(_LIKE_OURS) and resource not in offered:
-                near = get_close_matches(resource, _KNOWN, 1)
                 yield warning(
                     f"pod {pod.key}",
                     f"no node offers {resource}, for which its container {container.name} asks",
-                    f"correct the name: {near[0] if near else ', '.join(sorted(_KNOWN))}",
+                    f"correct the name: write {meant(resource)}",
                 )
 
 

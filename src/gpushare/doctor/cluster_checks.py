@@ -57,5 +57,5 @@ CHECKS: Final = (
     Check("node-capacity", "every kubelet offers what the agent says that there is", "the agent does not run or is not registered", node_capacity, _needs("nodes")),
     Check("node-health", "nodes and their GPUs are in service", "kubectl describe node; nvidia-smi on it", node_health, _needs("nodes")),
     Check("pod-records", "every pod on a GPU has a record that is true, and no GPU is given twice", "delete the pod that is named", pod_records, _needs("pods", "nodes")),
-    Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, can be served, and has no name like ours that nobody offers or reads", "name the scheduler; correct the name or the request", waiting_pods, _needs("pods", "nodes")),
+    Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, can be served, would fit an empty node, and has no name like ours that nobody offers or reads", "name the scheduler; correct the name or the request", waiting_pods, _needs("pods", "nodes")),
 )  # fmt: skip

@@ -122,17 +122,19 @@ def advise(
     for node in cluster.nodes:
         for pod in node.pods:
             if pod.shares and pod.uid in workloads:
-                seen = needs.get((pod.namespace, pod.name), {})
+                seen = needs.get((pod.namespace, pod.name, pod.uid)) or needs.get(
+                    (pod.namespace, pod.name, ""), {}
+                )
                 by_workload.setdefault(workloads[pod.uid], []).append(_Holding(node, pod, seen))
     advised = {workload: _advised(workload, by_workload[workload], rules) for workload in sorted(by_workload)}
     return Advice(tuple(advised.values()), _gain(cluster, workloads, advised, waiting))
 
 
-def _needs(used: Iterable[Used]) -> dict[tuple[str, str], dict[str, _Need]]:
-    """By pod and GPU. Peaks of containers are added up: nobody knows whether they were at the same time."""
-    found: dict[tuple[str, str], dict[str, _Need]] = {}
+def _needs(used: Iterable[Used]) -> dict[tuple[str, str, str], dict[str, _Need]]:
+    """By pod (with its UID) and GPU. Peaks of containers are added up: nobody knows whether they were at the same time."""
+    found: dict[tuple[str, str, str], dict[str, _Need]] = {}
     for one in used:
-        by_gpu = found.setdefault((one.namespace, one.pod), {})
+        by_gpu = found.setdefault((one.namespace, one.pod, one.uid), {})
         before = by_gpu.get(one.gpu, _Need(0.0, 0, 0, 0, 0))
         by_gpu[one.gpu] = _Need(
             max(before.seen_s, one.seen_s),

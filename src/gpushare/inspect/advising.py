@@ -169,7 +169,7 @@ def _table(advice: Advice, figures: Figures, asked: _Asked) -> str:
     ]
     if gain.waiting:
         told.append(
-            f"Of the {gain.waiting} pods that wait for a share of one GPU {gain.fit_then} would find room then, {gain.fit_now} find it now."
+            f"Pods that wait for a share of one GPU: {gain.waiting}; {gain.fit_then} would find room then, {gain.fit_now} find it now."
         )
     return "\n".join([*aligned(lines), "", *told]) + "\n"
 
@@ -201,6 +201,7 @@ def _structured(advice: Advice, figures: Figures, asked: _Asked) -> dict[str, An
     window = asked.window or (_PROMETHEUS_WINDOW if asked.prometheus else "")
     return {
         "version": SCHEMA_VERSION,
+        "kind": "Advice",
         "source": figures.source,
         "since": figures.since,
         "windowSeconds": _seconds(window) if window else None,

@@ -33,6 +33,7 @@ class _Container(msgspec.Struct, rename="camel"):
     p95_percent: int = 0
     work_seconds: int = 0
     waited_seconds: int = 0
+    uid: str = ""
 
 
 class _Answer(msgspec.Struct):
@@ -127,4 +128,5 @@ def _used(one: _Container) -> Used:
         one.peak_percent,
         one.p95_percent,
         min(one.waited_seconds / one.work_seconds, 1.0) if one.work_seconds else 0.0,
+        one.uid,
     )

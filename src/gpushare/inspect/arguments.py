@@ -154,10 +154,8 @@ def parse(arguments: Sequence[str]) -> Options:
     if output and output not in FORMATS:
         raise UsageError("", f"unknown output format {output!r}; use one of {', '.join(FORMATS)}")
     fragmentation = switches.get("--fragmentation", False)
-    if fragmentation and (nodes or output or switches.get("--details")):
-        raise UsageError(
-            "", "--fragmentation is about the whole cluster, as a table: without NODE, -d and -o"
-        )
+    if fragmentation and (nodes or output == "wide" or switches.get("--details")):
+        raise UsageError("", "--fragmentation is about the whole cluster: without NODE, -d and -o wide")
     advise = switches.get("--advise", False)
     if advise and (nodes or fragmentation or switches.get("--details") or output == "wide"):
         raise UsageError("", "--advise is about all workloads: without NODE, -d, --fragmentation and -o wide")

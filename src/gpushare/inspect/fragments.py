@@ -1,6 +1,8 @@
 """``kubectl inspect cgpu --fragmentation``: who waits although there is room in all, and what would have to move."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from gpushare.inspect.columns import aligned
 from gpushare.inspect.hosts import hosts_of
@@ -8,67 +10,142 @@ from gpushare.inspect.usage import ClusterUsage
 from gpushare.model.errors import ModelError
 from gpushare.model.objects import Pod
 from gpushare.model.request import Request, request_of
-from gpushare.moves import MOST_MOVES, Outlook, outlook
+from gpushare.moves import MOST_MOVES, Host, Move, Spot, outlook
+
+VERSION: Final = 1
 
 _HEAD = ("NAMESPACE", "NAME", "ASKS", "GOES TO", "ONCE THESE HAVE MOVED")
 
+type_of_fits = Literal["now", "once moved", "not", "not looked at"]
 
-def fragments(cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: str | None = None) -> str:
-    """The report. Pods that ask for something else than a share of one GPU are named and not looked at."""
+
+class Way(NamedTuple):
+    """A pod that waits: whether it ``fits``, on which GPU (``spot``), once which ``moves`` are made; ``note`` says why it was not looked at."""
+
+    pod: Pod
+    request: "Request | None"
+    fits: type_of_fits
+    spot: "Spot | None" = None
+    moves: "tuple[Move, ...]" = ()
+    note: str = ""
+
+
+def fragments(cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: "str | None" = None) -> str:
+    """The report, for people. Pods that ask for something else than a share of one GPU are named and not looked at."""
+    ways, free_mib = list(_ways(cluster, waiting, namespace)), _free_mib(cluster)
+    lines = [
+        _HEAD,
+        *(
+            (one.pod.metadata.namespace, one.pod.metadata.name, _asks(one.request), *_told(one))
+            for one in ways
+        ),
+    ]
+    fit = Counter(one.fits for one in ways)
+    summary = [
+        f"{sum(free_mib) / 1024:.0f} GiB are free on {len(free_mib)} GPUs, "
+        f"{max(free_mib, default=0) / 1024:.0f} GiB of them together.",
+        f"Of the pods that wait {fit['once moved']} would fit if others moved, {fit['now']} fit as it is, "
+        f"{fit['not']} fit in no way that moves {MOST_MOVES} pods at most.",
+    ]
+    table = aligned(lines) if len(lines) > 1 else ["No pod that asks for GPU memory waits."]
+    return "\n".join([*table, "", *summary]) + "\n"
+
+
+def fragments_document(
+    cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: "str | None" = None
+) -> "dict[str, Any]":
+    """The same for programs."""
+    free_mib = _free_mib(cluster)
+    return {
+        "version": VERSION,
+        "kind": "Fragmentation",
+        "freeMiB": sum(free_mib),
+        "freeGPUs": len(free_mib),
+        "largestMiB": max(free_mib, default=0),
+        "mostMoves": MOST_MOVES,
+        "waiting": [_structured(one) for one in _ways(cluster, waiting, namespace)],
+    }
+
+
+def _ways(cluster: ClusterUsage, waiting: Iterable[Pod], namespace: "str | None") -> Iterator[Way]:
     hosts = list(hosts_of(cluster))
-    lines = [_HEAD]
-    counts = {"now": 0, "moves": 0, "nothing": 0}
     for pod in sorted(waiting, key=lambda one: one.key):
         if namespace is not None and pod.metadata.namespace != namespace:
             continue
         try:
             request = request_of(pod)
         except ModelError as error:
-            lines.append((pod.metadata.namespace, pod.metadata.name, "?", "-", error.problem))
+            yield Way(pod, None, "not looked at", note=error.problem)
             continue
-        if request is None or request.by_gpu:
-            continue
-        if not request.is_ordinary:
-            what = f"{request.gpu_count} × {request.memory_units}" + (
-                " whole" if request.whole_device else ""
-            )
-            lines.append(
-                (
-                    pod.metadata.namespace,
-                    pod.metadata.name,
-                    what,
-                    "-",
-                    "not looked at: not a share of one GPU",
-                )
-            )
-            continue
-        found = outlook(hosts, request)
-        counts["nothing" if found.spot is None else "moves" if found.moves else "now"] += 1
-        lines.append((pod.metadata.namespace, pod.metadata.name, _asks(request), *_way(found)))
-    free = [
+        if request is not None and not request.by_gpu:
+            yield _way(hosts, pod, request)
+
+
+def _way(hosts: Sequence[Host], pod: Pod, request: Request) -> Way:
+    if not request.is_ordinary:
+        return Way(pod, request, "not looked at", note="not looked at: not a share of one GPU")
+    found = outlook(hosts, request)
+    if found.spot is None:
+        return Way(pod, request, "not")
+    return Way(pod, request, "once moved" if found.moves else "now", found.spot, found.moves)
+
+
+def _free_mib(cluster: ClusterUsage) -> "list[int]":
+    """What is free on each GPU that has something free."""
+    free = (
         (gpu.total_units - gpu.used_units) * node.unit.mib
         for node in cluster.nodes
         for gpu in node.gpus
         if not node.closed and gpu.device.in_service
-    ]
-    summary = [
-        f"{sum(free) / 1024:.0f} GiB are free on {sum(one > 0 for one in free)} GPUs, "
-        f"{max(free, default=0) / 1024:.0f} GiB of them together.",
-        f"Of the pods that wait {counts['moves']} would fit if others moved, {counts['now']} fit as it is, "
-        f"{counts['nothing']} fit in no way that moves {MOST_MOVES} pods at most.",
-    ]
-    table = aligned(lines) if len(lines) > 1 else ["No pod that asks for GPU memory waits."]
-    return "\n".join([*table, "", *summary]) + "\n"
+    )
+    return [one for one in free if one > 0]
 
 
-def _asks(request: Request) -> str:
+def _asks(request: "Request | None") -> str:
+    if request is None:
+        return "?"
+    if not request.is_ordinary:
+        return f"{request.gpu_count} × {request.memory_units}" + (" whole" if request.whole_device else "")
     return f"{request.memory_units}" + (f", {request.core_percent}%" if request.wants_core else "")
 
 
-def _way(found: Outlook) -> tuple[str, str]:
-    if found.spot is None:
-        return "-", "-"
-    if not found.moves:
-        return str(found.spot), "nothing: the scheduler's message says what else keeps it"
-    moves = (f"{move.pod} ({move.units}) from {move.source} to {move.target}" for move in found.moves)
-    return str(found.spot), ", ".join(moves)
+def _told(way: Way) -> "tuple[str, str]":
+    if way.spot is None:
+        return "-", way.note or "-"
+    if not way.moves:
+        return str(way.spot), "nothing: the scheduler's message says what else keeps it"
+    moves = (f"{move.pod} ({move.units}) from {move.source} to {move.target}" for move in way.moves)
+    return str(way.spot), ", ".join(moves)
+
+
+def _structured(way: Way) -> "dict[str, Any]":
+    request = way.request
+    return {
+        "namespace": way.pod.metadata.namespace,
+        "name": way.pod.metadata.name,
+        "asks": None
+        if request is None
+        else {
+            "units": request.memory_units,
+            "corePercent": request.core_percent,
+            "gpus": request.gpu_count,
+            "wholeDevice": request.whole_device,
+        },
+        "fits": way.fits,
+        "goesTo": _place(way.spot),
+        "moves": [
+            {
+                "pod": move.pod,
+                "units": move.units,
+                "mib": move.mib,
+                "from": _place(move.source),
+                "to": _place(move.target),
+            }
+            for move in way.moves
+        ],
+        "note": way.note,
+    }
+
+
+def _place(spot: "Spot | None") -> "dict[str, Any] | None":
+    return None if spot is None else {"node": spot.node, "gpu": spot.gpu}

@@ -14,6 +14,9 @@ def of_preemption(record: Json, nominated: str) -> list[str]:
     """Lines on what the scheduler told; ``nominated`` is the node that the pod's status names."""
     # A scheduler of an earlier version tells nothing of it.
     found = record.get("preemption")
+    if found is not None and record["state"] != "waiting" and not _asked(found) and not found["room"]:
+        # It has found a place since: that nobody was ended for it before is no news.
+        found = None
     lines = [] if found is None else ["", *_of_scheduler(found)] if _asked(found) else ["", *_of_us(found)]
     if nominated and record["state"] == "waiting":
         lines += ["", f"Its status names node {printable(nominated)}: room is made for it there."]

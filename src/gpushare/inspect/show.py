@@ -28,6 +28,12 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
     if options.node is not None and not cluster.nodes:
         raise InspectError("", "; ".join(cluster.warnings)) if remarks else unknown_node(options.node)
     if options.output in ("json", "yaml"):
+        if options.fragmentation:
+            from gpushare.inspect.fragments import fragments_document
+            from gpushare.inspect.written import written
+
+            document = fragments_document(cluster, snapshot.waiting, namespace=options.namespace)
+            return Shown(written(document, options.output), tuple(remarks))
         from gpushare.inspect.structured import encoded
 
         form = cast("Literal['json', 'yaml']", options.output)

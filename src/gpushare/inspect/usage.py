@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare
-from gpushare.model.device import Device, NodeDevices, NodeMode, mode_of, node_devices
+from gpushare.model.device import Device, NodeDevices, NodeMode, idle_cordons, mode_of, node_devices
 from gpushare.model.errors import InvalidQuantity, ModelError
 from gpushare.model.objects import Node, Pod
 from gpushare.model.quantity import MemoryUnit, parse_amount
@@ -184,6 +184,9 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
         return None
     if devices.problem:
         warnings.append(f"node {devices.name}: {devices.problem}; until then nothing new is placed there")
+    idle = idle_cordons(node, devices.devices)
+    if idle:
+        warnings.append(f"node {devices.name}: {idle}")
     unit_mib = devices.unit.mib
     gpus = [_Gpu(device, device.total_mib // unit_mib) for device in devices.devices]
     by_uuid = {gpu.device.uuid: gpu for gpu in gpus}

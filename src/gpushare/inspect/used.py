@@ -21,6 +21,8 @@ class Used(NamedTuple):
     p95_percent: int
     throttled: float = 0.0
     """For how much of the time that it was at work its threads waited for their share of compute: 0 to 1."""
+    uid: str = ""
+    """Of the pod; empty where the source knows pods by name alone. A pod that is made again has its name again, and is another."""
 
 
 class Figures(NamedTuple):

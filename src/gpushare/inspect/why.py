@@ -21,6 +21,15 @@ from gpushare.model import names
 
 VERSION: Final = 1
 _RECORDS: Final = (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX)
+_RESOURCES: Final = (
+    names.GPU_MEM,
+    names.GPU_CORE,
+    names.GPU_WHOLE,
+    names.GPU_MEMORY,
+    names.GPU_MEMORY_PERCENT,
+)
+#: What begins so is meant for us; ``aliyun.com/gpu-count`` too, which is a label.
+_LIKE_OURS: Final = ("aliyun.com/gpu", "gpushare.dev/")
 _MOST_EVENTS: Final = 5
 #: Events that say why a pod is gone.
 _ENDED: Final = ("Preempted: ", "Defragmented: ")
@@ -45,7 +54,7 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         raise pod_answer
     pod: Json = json.loads(pod_answer)
     record = decided.told
-    remarks: list[str] = []
+    remarks = _misspelt(pod)
     if _has_ended(pod):
         # The scheduler forgets a pod that has ended; what was given to it is written on it.
         record = None
@@ -68,6 +77,18 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     if events:
         lines += ["", "Events:", *(f"  {printable(one)}" for one in events)]
     return Shown("\n".join(lines) + "\n", tuple(remarks))
+
+
+def _misspelt(pod: Json) -> list[str]:
+    """Resources that look like ours and are none: of such a pod the scheduler knows nothing."""
+    spec = pod["spec"]
+    return [
+        f"warning: container {printable(one['name'])} asks for {printable(resource)}, which is no resource of gpushare's; "
+        f"there are {', '.join(_RESOURCES)}"
+        for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+        for resource in (one.get("resources") or {}).get("limits") or {}
+        if resource.startswith(_LIKE_OURS) and resource not in _RESOURCES
+    ]
 
 
 def _document(
@@ -141,6 +162,14 @@ def _of_record(record: Json, *, details: bool) -> list[str]:
         sure = "" if holds["confirmed"] else " (reserved; the API server has not said so yet)"
         lines += ["", printable(f"Holds on node {holds['node']}{sure}:")]
         lines += [f"  {line}" for line in aligned([_share(gpu) for gpu in holds["gpus"]])]
+        # A scheduler of an earlier version tells nothing of it.
+        ails = [one for one in (gpu.get("outOfService", "") for gpu in holds["gpus"]) if one]
+        if ails:
+            lines.append(
+                printable(
+                    f"Out of service: {'; '.join(ails)}. The pod keeps its share; nothing new is placed there."
+                )
+            )
     if record["kept"]:
         lines += [
             "",
@@ -163,8 +192,7 @@ def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
         lines.append(f"(of the reasons there was time for those of {_count(answer['sampled'], 'node')})")
     if record["notOffered"]:
         lines.append(
-            f"({_count(record['notOffered'], 'node')} more were not asked about: kube-scheduler's own rules refuse them, or it "
-            "had enough)"
+            f"({_count(record['notOffered'], 'more node')} not asked about: kube-scheduler's own rules refuse them, or it had enough)"
         )
     if details and record["nodes"] is not None:
         rows = [("NODE", "ANSWER"), *((one["node"], one["reason"] or "takes it") for one in record["nodes"])]

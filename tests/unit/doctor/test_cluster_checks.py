@@ -236,6 +236,7 @@ FAULTS: list[Any] = [
     ("a mode that is unknown", {"nodes": [node_of(labels={names.LABEL_MODE: "shared"})]}, ("node-labels", "fault", "node n1")),
     ("a label that nobody reads", {"nodes": [node_of(labels={names.LABEL_MODE: "share", "ack.node.gpu.shedule": "share"})]}, ("node-labels", "warning", "node n1")),
     ("a label of ours of no kind", {"nodes": [node_of(labels={names.LABEL_MODE: "share", "ack.node.gpu.x": "y"})]}, ("node-labels", "warning", "node n1")),
+    ("a cordon of a GPU that is not there", {"nodes": [node_of(annotations={names.ANN_DEVICES: node_of().node.metadata.annotations[names.ANN_DEVICES], names.ANN_CORDONED: "7"})]}, ("node-labels", "warning", "node n1")),  # type: ignore[index]
     ("labels of others", {"nodes": [node_of(labels={names.LABEL_MODE: "share", "kubernetes.io/os": "linux"})]}),
     ("no description", {"nodes": [node_of(annotations={}, allocatable={})]}, ("node-devices", "fault", "node n1")),
     ("a broken description", {"nodes": [node_of(annotations={names.ANN_DEVICES: "{"})]}, ("node-devices", "fault", "node n1")),
@@ -255,9 +256,13 @@ FAULTS: list[Any] = [
     ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", ""), ("waiting-pods", "unknown", "")),
     ("another's pod", {"pods": [waiting("default-scheduler")]}, ("waiting-pods", "warning", "pod default/w")),
     ("a pod that can never be", {"pods": [waiting("ack-co-scheduler", **{names.GPU_CORE: "7"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("a gang without a number", {"pods": [waiting("ack-co-scheduler", {names.LABEL_GANG_NAME: "g"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a resource that nobody offers", {"pods": [waiting("x", **{"aliyun.com/gpu-memory": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a resource like no other", {"pods": [waiting("x", **{"gpushare.dev/x": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a label that nobody reads", {"pods": [waiting("ack-co-scheduler", {names.LABEL_MODE: "share"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("more than any GPU has", {"pods": [waiting("ack-co-scheduler", **{names.GPU_MEM: "16"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("more GPUs than a node has", {"pods": [waiting("ack-co-scheduler", {names.LABEL_POD_GPU_COUNT: "2"}, **{names.GPU_MEM: "4"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("compute where none is given", {"pods": [waiting("ack-co-scheduler", **{names.GPU_MEM: "4", names.GPU_CORE: "10"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("pods that wait well, or ask for nothing", {"pods": [waiting("ack-co-scheduler"), waiting("x", cpu="1"), gpu_pod("f", node="elsewhere", annotations=held())]}),
 ]  # fmt: skip
 
@@ -361,3 +366,45 @@ def test_a_kind_that_is_refused_makes_no_check_say_well_of_it_and_the_exit_code_
 def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
     absent = Unread("404", absent=True)
     assert said(sound(playground={}, roles=absent, bindings=absent, webhooks=absent, rights=absent)) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "limits", "told"),
+    [
+        (
+            {},
+            {names.GPU_MEM: "16"},
+            "16 units on 1 GPU of one node; the largest GPU for such pods has 15 units",
+        ),
+        (
+            {names.LABEL_POD_GPU_COUNT: "2"},
+            {names.GPU_MEM: "8"},
+            "4 units on each of 2 GPUs of one node; the largest GPU for such pods has 15 units, and no node has more than 1 of them",
+        ),
+        (
+            {},
+            {names.GPU_MEM: "4", names.GPU_CORE: "10"},
+            "4 units and 10% compute on 1 GPU of one node; no node gives such shares",
+        ),
+        ({}, {names.GPU_WHOLE: "1"}, "1 GPU of one node; no node gives such shares"),
+        ({}, {names.GPU_MEM: "15"}, ""),
+    ],
+)
+def test_a_pod_that_no_empty_node_could_take_is_told_of(
+    labels: dict[str, str], limits: dict[str, str], told: str
+) -> None:
+    found = examine(sound(pods=[waiting("ack-co-scheduler", labels, **limits)]), CHECKS)
+    head = "no node could take it if it were empty: it asks for "
+    assert [one.says for one in found if one.says.startswith(head)] == ([head + told] if told else [])
+
+
+def test_a_node_of_whole_gpus_takes_those_that_count_gpus() -> None:
+    pods = [waiting("ack-co-scheduler", **{names.GPU_WHOLE: "1"})]
+    nodes = [node_of(mode=NodeMode.TOPOLOGY, allocatable={names.GPU_WHOLE: "1"})]
+    assert said(sound(pods=pods, nodes=nodes)) == []
+    assert said(sound(pods=pods, nodes=[])) == [], "where no node is known nothing of sizes is guessed"
+
+
+def test_of_a_resource_that_is_nearly_ours_the_right_name_is_told() -> None:
+    found = examine(sound(pods=[waiting("x", **{"aliyun.com/gpu-core": "30"})]), CHECKS)
+    assert "correct the name: write aliyun.com/gpu-core.percentage" in {one.remedy for one in found}

@@ -17,7 +17,7 @@ from gpushare.model.quantity import MemoryUnit, granted_mib
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
 
-quick = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=200, deadline=None)
 T4 = 15360
 HOUR = 3600.0
 
@@ -230,3 +230,13 @@ def test_what_made_a_pod_is_found() -> None:
     labelled = made(replica_set)
     labelled.metadata.labels = {"pod-template-hash": "abc"}
     assert workload_of(labelled) == ("x", "Deployment", "web")
+
+
+def test_a_pod_that_was_made_again_with_its_name_has_its_own_history_alone() -> None:
+    pod = one("w-0", 8)
+    before, now = used("w-0", 4000, uid="uid-before"), used("w-0", 2000, uid=pod.metadata.uid, seen_s=60.0)
+    ([web], _) = advised_for([pod], [before, now], Rules(least_s=30.0))
+    assert (web.memory.peak, web.seen_s, web.memory.advised) == (2000, 60.0, 3)
+
+    ([web], _) = advised_for([pod], [before])
+    assert web.note == "it was not seen to use a GPU"

@@ -18,6 +18,7 @@ from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
 from tests.unit.inspect.clusters import device, node, placed, pod
+from tests.unit.inspect.schema import faults
 from tests.unit.inspect.test_advice import one
 
 
@@ -99,7 +100,7 @@ def answer(pod_name: str, peak: int, first: int, last: int, version: int = 1) ->
     container = {
         "namespace": "default",
         "pod": pod_name,
-        "uid": "u",
+        "uid": f"uid-default-{pod_name}",
         "container": "main",
         "gpu": device(0).uuid,
         "looks": 3,
@@ -140,13 +141,15 @@ def test_the_table_names_workloads_and_what_is_missing() -> None:
     )
     assert "Figures of the node agents; 15% on top of what was used." in text
     assert "Following all of it would free 5.0 GiB of GPU memory." in text
-    assert "Of the 1 pods that wait for a share of one GPU 1 would find room then, 1 find it now." in text
+    assert "Pods that wait for a share of one GPU: 1; 1 would find room then, 1 find it now." in text
     assert remarks == ("warning: node silent: no node agent runs there",)
 
 
 def test_json_and_yaml_say_the_same() -> None:
     text, _ = shown("--advise -o json --margin 50%")
     told = json.loads(text)
+    assert faults(told) == []
+    assert told["kind"] == "Advice"
     assert (told["version"], told["since"], told["marginPercent"]) == (1, 77, 50)
     by_name = {one["name"]: one for one in told["workloads"]}
     assert by_name["web"]["memory"] == {"givenUnits": 8, "advisedUnits": 3, "peakMiB": 2000, "p95MiB": 2000}
@@ -179,6 +182,7 @@ def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> 
     assert any("node other: its agent is of an earlier version and knows no window" in one for one in remarks)
 
     told = json.loads(advised(kubectl, parse(["--advise", "--window=4h", "-o", "json"])).text)
+    assert faults(told) == []
     assert (told["windowSeconds"], told["from"], told["historySeconds"]) == (14400, begins, 7200)
     told = json.loads(shown("--advise -o json")[0])
     assert (told["windowSeconds"], told["from"]) == (None, 77)
@@ -202,7 +206,9 @@ def test_throttling_is_told_in_words_and_in_figures() -> None:
     }
     text, _ = shown("--advise", **lists)
     assert "it waited for compute 50% of the time: without a limit it would use about 60%" in text
-    (told,) = json.loads(shown("--advise -o json", **lists)[0])["workloads"]
+    whole = json.loads(shown("--advise -o json", **lists)[0])
+    assert faults(whole) == []
+    (told,) = whole["workloads"]
     assert told["core"] == {
         "givenPercent": 30,
         "advisedPercent": 70,

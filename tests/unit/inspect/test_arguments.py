@@ -74,6 +74,10 @@ def test_command_line_is_read_as_kubectl_reads_it(typed: str, options: Options) 
             ["--advise", "-d"],
             "--advise is about all workloads: without NODE, -d, --fragmentation and -o wide",
         ),
+        (
+            ["--fragmentation", "-o", "wide"],
+            "--fragmentation is about the whole cluster: without NODE, -d and -o wide",
+        ),
         (["--margin=1"], "--margin goes with --advise"),
         (["--interval=0"], "--interval=0 is not a number of seconds from 0.1 to 86400"),
         (["--interval=1h"], "--interval=1h is not a number of seconds from 0.1 to 86400"),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.inspect.fragments import fragments
+from gpushare.inspect.fragments import fragments, fragments_document
 from gpushare.inspect.hosts import hosts_of
 from gpushare.inspect.usage import ClusterUsage
 from gpushare.model.device import NodeMode
@@ -11,6 +11,7 @@ from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.moves import Outlook
 from gpushare.moves import outlook as outlook_on
 from tests.unit.inspect.clusters import device, node, placed, pod, seen
+from tests.unit.inspect.schema import faults
 
 
 def asks(units: int, core_percent: int = 0) -> Request:
@@ -109,6 +110,26 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert "1 would fit if others moved, 1 fit as it is, 1 fit in no way" in text
     assert fragments(cluster, [], namespace="x").startswith("No pod that asks for GPU memory waits.")
     assert "six" not in fragments(cluster, waiting, namespace="x")
+    document = fragments_document(cluster, waiting)
+    assert faults(document) == []
+    told = {one["name"]: one for one in document["waiting"]}
+    assert {name: one["fits"] for name, one in told.items()} == {
+        "six": "once moved",
+        "two": "now",
+        "huge": "not",
+        "pair": "not looked at",
+        "odd": "not looked at",
+    }
+    here, there = {"node": "n", "gpu": 0}, {"node": "n", "gpu": 1}
+    assert told["six"]["goesTo"] == here
+    assert told["six"]["moves"] == [
+        {"pod": "default/three", "units": 3, "mib": 3072, "from": here, "to": there}
+    ]
+    assert (told["odd"]["asks"], told["huge"]["goesTo"]) == (None, None)
+    assert told["pair"]["asks"] == {"units": 4, "corePercent": 0, "gpus": 2, "wholeDevice": False}
+    assert (document["freeGPUs"], document["freeMiB"], document["largestMiB"]) == (2, 8192, 5120)
+    assert fragments_document(cluster, waiting, namespace="x")["waiting"] == []
+    assert fragments_document(seen([]), [])["largestMiB"] == 0
 
 
 @given(

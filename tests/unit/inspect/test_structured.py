@@ -152,3 +152,9 @@ def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
     assert [one["memory"]["allocatedUnits"] for one in read["nodes"]] == [0, 2]
     assert read["warnings"] == [told]
     assert faults(read) == []
+
+
+def test_a_cordon_of_a_gpu_that_is_not_there_is_told() -> None:
+    assert usage_of([node("n", "10.0.0.1", [device(0), device(1)], cordoned="1,7")], []).warnings == (
+        "node n: annotation gpushare.dev/cordoned-gpus names GPU 7, which the node does not have: nothing is cordoned by that; it has GPU 0, 1",
+    )

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -11,7 +12,8 @@ from gpushare.inspect.colour import Paint
 from gpushare.inspect.decided import proxy_path
 from gpushare.inspect.errors import InspectError, KubectlFailed, UsageError
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.pods import Row, narrowed, table
+from gpushare.inspect.pods import Row, _rows, narrowed, table
+from gpushare.inspect.real_use import RealUse
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.structured import encoded
 from gpushare.inspect.waiting import waiting
@@ -119,7 +121,7 @@ async def test_a_pod_that_waits(browser: Browser, world: World) -> None:
         in shown.text
     )
     assert "about 2 nodes: 0 take it, 2 refuse" in shown.text
-    assert "(1 node more were not asked about" in shown.text
+    assert "(1 more node not asked about: " in shown.text
     assert "1      no single GPU has 8 GiB free               n1 (largest free: 4 GiB on GPU 0)" in shown.text
     assert "n2    asks for 8 GiB, the largest GPU has 2 GiB" in each.text
     assert document["source"] == "scheduler"
@@ -152,6 +154,43 @@ async def test_a_pod_that_is_bound_and_one_for_which_binding_failed(browser: Bro
     assert "GPU 0  6144 MiB  6 units  GPU-n1-0" in bound
     assert "failed: node n1: no single GPU has 7 GiB free" in late
     assert document["record"]["choice"]["gpus"][0]["chosen"] is True
+
+
+async def test_a_pod_whose_gpu_is_out_of_service_is_told_so_and_that_what_it_uses_is_not_known(
+    browser: Browser, world: World
+) -> None:
+    sound = gpu_node("n1", 8 * GIB)
+    world.add_node(sound)
+    await give(browser, world, "pod", "n1", 6)
+    assert "Out of service" not in why(cluster(world), options("--why", "pod"), PLAIN).text
+
+    lost = msgspec.structs.replace(sound.devices[0], healthy=False, reason="GPU is lost")
+    world.add_node(msgspec.structs.replace(sound, devices=(lost,)))
+
+    document = both(lambda form: why(cluster(world), options("--why", "pod", "-o", form), PLAIN))
+    assert (
+        "Out of service: GPU 0 is unhealthy: GPU is lost. The pod keeps its share; nothing new is placed there."
+        in why(cluster(world), options("--why", "pod"), PLAIN).text
+    )
+    assert document["record"]["holds"]["gpus"][0]["outOfService"] == "GPU 0 is unhealthy: GPU is lost"
+
+
+@pytest.mark.parametrize(("healthy", "used"), [(True, 0.0), (False, None)])
+def test_of_a_gpu_that_answers_nothing_nobody_knows_what_is_used(healthy: bool, used: float | None) -> None:
+    gpu = device(0, healthy=healthy, reason="" if healthy else "GPU is lost")
+    found = seen([node("n", "10.0.0.1", [gpu])], [placed("web", "n", gpu, 4)])
+    (row,) = _rows(found, RealUse({}, {}, frozenset({"n"})), None)
+    assert (row.used_mib, row.used_core_percent) == (used, used)
+
+
+async def test_a_reason_with_brackets_in_its_midst_is_told_in_one_piece(
+    browser: Browser, world: World
+) -> None:
+    full = "elastic quota root/blue: 12 of 12 aliyun.com/gpu-mem used (max), 1 asked for"
+    world.add_node(msgspec.structs.replace(gpu_node("n1", 8 * GIB), refusal=full))
+    await ask(browser, world, "waits", "n1", mem=1)
+    text = why(cluster(world), options("--why", "waits"), PLAIN).text
+    assert f"1      {full}  n1\n" in text
 
 
 async def test_scores_and_nodes_left_out_and_room_that_is_kept(browser: Browser, world: World) -> None:
@@ -199,6 +238,24 @@ async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said
     del pod["spec"]["nodeName"]
     pod["status"]["phase"] = "Succeeded"
     assert "default/pod has ended" in why(kubectl, options("--why", "pod"), PLAIN).text
+
+
+async def test_a_resource_that_is_nearly_ours_is_named(browser: Browser, world: World) -> None:
+    world.create("pod", 6)
+    spec = world.api.pods["default/pod"]["spec"]
+    for name, key in (("init", "initContainers"), ("c", "containers")):
+        limits = {"aliyun.com/gpu-memory": "6", "aliyun.com/gpu-mem": "1", "nvidia.com/gpu": "1"}
+        spec[key] = [{"name": name, "resources": {"limits": limits}}]
+
+    remarks = why(cluster(world), options("--why", "pod"), PLAIN).remarks
+
+    assert remarks[:2] == tuple(
+        f"warning: container {name} asks for aliyun.com/gpu-memory, which is no resource of gpushare's; there are "
+        "aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage, aliyun.com/gpu, gpushare.dev/gpu-memory, "
+        "gpushare.dev/gpu-memory.percentage"
+        for name in ("c", "init")
+    )
+    assert "nvidia.com" not in str(remarks)
 
 
 async def test_a_pod_that_has_ended_is_told_of_by_its_annotations(browser: Browser, world: World) -> None:
