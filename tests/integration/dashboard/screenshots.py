@@ -22,6 +22,7 @@ from tests.integration.dashboard.bed import Bed, Look, browser, looking
 IMAGES: Final = Path(__file__).parents[3] / "docs" / "images"
 NODES: Final = 5000
 WIDTH, HEIGHT = 1280, 860
+PHONE: Final = {"width": 390, "height": 844}
 _TEAMS: Final = ("search", "speech", "vision", "ranking", "research")
 _JOBS: Final = ("serve", "embed", "train", "notebook", "batch")
 _SAMPLES: Final = 12
@@ -125,6 +126,13 @@ async def pictures(look: Look, made: Bed, node: str, pod: str) -> None:
     await look.page.screenshot(path=IMAGES / "dashboard-dark.png")
 
 
+async def on_a_phone(look: Look) -> None:
+    """Who waits, as cards."""
+    await look.page.evaluate("location.hash = '#/waiting'")
+    await look.page.wait_for_timeout(2500)
+    await look.page.screenshot(path=IMAGES / "dashboard-phone.png")
+
+
 async def main() -> None:
     """All pictures."""
     IMAGES.mkdir(exist_ok=True)
@@ -156,6 +164,8 @@ async def main() -> None:
                 await look.page.wait_for_timeout(5000)
             meta = first[0]["metadata"]
             await pictures(look, made, node_name(0), f"{meta['namespace']}/{meta['name']}")
+            async with looking(window, made, viewport=PHONE, is_mobile=True, has_touch=True) as small:
+                await on_a_phone(small)
         await made.stop()
 
 

@@ -142,22 +142,22 @@ async def test_who_waits_is_asked_of_the_dashboard_beside_the_leader(tmp_path: P
                 await asyncio.sleep(0)
             url = f"http://127.0.0.1:{(tmp_path / 'port').read_text().strip()}/api/waiting"
 
-            async def line(until: str) -> dict[str, object]:
+            async def line(*, told_by: str = "", problem: str = "") -> dict[str, object]:
                 while True:
                     async with http.get(url) as answer:
                         found: dict[str, object] = json.loads(await answer.text())
-                    if until in (str(found["told_by"]) or str(found["problem"])):
+                    if found["told_by"] == told_by and problem in str(found["problem"]):
                         return found
 
-            assert (await line("kube-system/leader"))["count"] == 7
+            assert (await line(told_by="kube-system/leader"))["count"] == 7
             assert asked[-1] == f"peer Bearer {TOKEN} 1"
             holder = "us_0000-uuid"
-            await line("kube-system/us")
+            await line(told_by="kube-system/us")
             assert asked[-1] == "beside"
             holder = "gone_0000-uuid"
-            await line("kube-system/gone leads, and has no dashboard")
+            await line(problem="kube-system/gone leads, and has no dashboard")
             holder = ""
-            await line("no scheduler leads")
+            await line(problem="no scheduler leads")
     finally:
         process.terminate()
         assert await asyncio.wait_for(process.wait(), 30) == 0

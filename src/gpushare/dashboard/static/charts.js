@@ -2,17 +2,19 @@
 
 import { clock, h, number, s, table } from "./dom.js";
 
-const WIDTH = 560, HEIGHT = 150, LEFT = 40, BOTTOM = 22, TOP = 10, RIGHT = 8;
+const WIDE = 560, NARROW = 340, HEIGHT = 150, LEFT = 40, BOTTOM = 22, TOP = 10, RIGHT = 8;
 
 /** `series`: [{name, colour, values}] beside `times` (s); values may be null. `format` writes a value. */
 export function lines(title, times, series, { format, most, note }) {
+  // What is written keeps its size on a narrow screen.
+  const width = matchMedia("(max-width: 640px)").matches ? NARROW : WIDE;
   const known = series.flatMap((one) => one.values.filter((value) => value !== null));
   const top = most ?? nice(Math.max(2, ...known.slice(-20000)));
   const from = times[0] ?? 0, until = Math.max(times.at(-1) ?? 1, from + 1);
-  const x = (time) => LEFT + ((WIDTH - LEFT - RIGHT) * (time - from)) / (until - from);
+  const x = (time) => LEFT + ((width - LEFT - RIGHT) * (time - from)) / (until - from);
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - Math.min(value / top, 1));
   const grid = [0, 0.5, 1].map((part) => [
-    s("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(part * top), y2: y(part * top), class: "grid" }),
+    s("line", { x1: LEFT, x2: width - RIGHT, y1: y(part * top), y2: y(part * top), class: "grid" }),
     s("text", { x: LEFT - 6, y: y(part * top) + 4, "text-anchor": "end", class: "axis" }, format(part * top)),
   ]);
   const span = until - from, marks = [from, from + span / 2, until];
@@ -27,9 +29,9 @@ export function lines(title, times, series, { format, most, note }) {
   const readAt = (at, time) => read.replaceChildren(...last(at), h("span", { class: "quiet" }, time));
   readAt(times.length - 1, "now");
   const latest = series.map((one) => `${one.name} ${one.values.at(-1) === null || !one.values.length ? "not known" : format(one.values.at(-1))}`).join(", ");
-  const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}: now ${latest}`, preserveAspectRatio: "none" }, grid, ticks, paths, cursor);
+  const picture = s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `${title}: now ${latest}`, preserveAspectRatio: "none" }, grid, ticks, paths, cursor);
   picture.addEventListener("pointermove", (event) => {
-    const box = picture.getBoundingClientRect(), time = from + (span * (((event.clientX - box.left) / box.width) * WIDTH - LEFT)) / (WIDTH - LEFT - RIGHT);
+    const box = picture.getBoundingClientRect(), time = from + (span * (((event.clientX - box.left) / box.width) * width - LEFT)) / (width - LEFT - RIGHT);
     const at = nearest(times, time);
     if (at < 0) return;
     cursor.setAttribute("x1", x(times[at]));
@@ -41,7 +43,7 @@ export function lines(title, times, series, { format, most, note }) {
   const some = times.map((_, at) => at).filter((at) => at % Math.ceil(times.length / 24 || 1) === 0).reverse();
   return h("section", { class: "card chart" }, h("h2", null, title), note && h("p", { class: "quiet" }, note), read, picture,
     h("details", null, h("summary", null, "As a table"),
-      table([{ text: "Time" }, ...series.map((one) => number(one.name))], some.map((at) => [clock(times[at]), ...series.map((one) => (one.values[at] === null ? "–" : format(one.values[at])))]), { label: `${title} as a table` })));
+      table([{ text: "Time" }, ...series.map((one) => number(one.name))], some.map((at) => [clock(times[at]), ...series.map((one) => (one.values[at] === null ? "–" : format(one.values[at])))]), { label: `${title} as a table`, cards: false })));
 }
 
 function path(times, values, x, y) {

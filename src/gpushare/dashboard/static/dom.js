@@ -44,13 +44,16 @@ export function age(seconds) {
 export const clock = (seconds) =>
   new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
-export function table(heads, rows, { caption, empty, label } = {}) {
+/** On a narrow screen each row becomes a card with its heads beside the cells, unless `cards` says no. Roles are named: a table
+ * that is laid out as blocks stays one to a screen reader. */
+export function table(heads, rows, { caption, empty, label, cards = true } = {}) {
   if (!rows.length && empty) return h("p", { class: "quiet" }, empty);
+  const texts = heads.map((head) => head.text ?? head), classes = heads.map((head) => (head.number ? "number" : null));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label ?? caption ?? "Table" },
-    h("table", { class: "data" },
+    h("table", { class: cards ? "data cards" : "data", role: "table" },
       caption && h("caption", { class: "sr" }, caption),
-      h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col", class: head.number ? "number" : null }, head.text ?? head)))),
-      h("tbody", null, rows.map((cells) => h("tr", null, cells.map((cell, at) => h("td", { class: heads[at].number ? "number" : null }, cell)))))));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, texts.map((text, at) => h("th", { scope: "col", role: "columnheader", class: classes[at] }, text)))),
+      h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map((cell, at) => h("td", { role: "cell", class: classes[at], "data-head": texts[at] }, cell)))))));
 }
 export const number = (text) => ({ text, number: true });
 

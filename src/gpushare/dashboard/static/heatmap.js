@@ -344,7 +344,8 @@ export class HeatMap {
     const [x, y] = this.cellAt(this.placeOf[slot], gpu), told = this.describe(slot, gpu);
     this.tip.replaceChildren(h("strong", null, told.name), h("dl", null, told.lines.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])));
     this.tip.hidden = false;
-    const left = x + this.size + 250 < this.width ? x + this.size + 8 : x - this.tip.offsetWidth - 8;
+    const wide = this.tip.offsetWidth, right = x + this.size + 8;
+    const left = right + wide <= this.width ? right : x - wide - 8;
     this.tip.style.transform = `translate(${Math.max(0, left)}px, ${Math.max(0, Math.min(y, this.height - this.tip.offsetHeight + 30))}px)`;
   }
 
