@@ -3,6 +3,7 @@
 from gpushare.model import names
 from tests.admission_words import CORE, COUNT, MEM, MEMORY, OURS, PERCENT, WHOLE, PodCase, box
 
+GANG, LEAST = names.LABEL_GANG_NAME, names.LABEL_GANG_LEAST
 LABEL, ANNOTATION = names.LABEL_ADMISSION, names.ANN_DEFRAGMENTATION
 _MEMORY = f"{MEM} in units, or {MEMORY} such as 6Gi"
 _OURS = f"there are label {LABEL} and annotation {ANNOTATION}"
@@ -44,6 +45,20 @@ WISH_WORDS = (
     f"annotation {ANNOTATION} is neither 'true' nor 'false', and so keeps the pod from being moved; "
     "write one of them, or remove it"
 )
+
+
+ALONE_WORDS = f"label {LEAST} says nothing without {GANG} beside it, the gang's name: the pod runs by itself"
+
+
+def gang_words(gang: str, least: str) -> str:
+    return (
+        f"label {GANG}={gang} needs {LEAST} beside it, the number of pods that must run together, from 1 to 100000: "
+        f"it is '{least}'; set both on every pod"
+    )
+
+
+def _gang(name: str, labels: dict[str, str], *warns: str) -> PodCase:
+    return PodCase(f"gang-{name}", (box(mem="1"),), labels=labels, scheduler=OURS, warns=warns)
 
 
 def _labelled(key: str, told: str) -> PodCase:
@@ -122,6 +137,25 @@ SLIPS: tuple[PodCase, ...] = (
         scheduler=OURS,
         warns=(large_words(("b", "4Ki"), ("i", "6144")),),
     ),
+    # --- gangs
+    _gang("complete", {GANG: "train", LEAST: "100000"}),
+    _gang("with-zeros", {GANG: "train", LEAST: "007"}),
+    _gang("without-a-name", {GANG: ""}),
+    _gang("of-words", {GANG: "train", LEAST: "two"}, gang_words("train", "two")),
+    _gang("of-none", {GANG: "train", LEAST: "0"}, gang_words("train", "0")),
+    _gang("too-large", {GANG: "train", LEAST: "100001"}, gang_words("train", "100001")),
+    _gang("without-a-number", {GANG: "train"}, gang_words("train", "")),
+    _gang("number-alone", {LEAST: "2"}, ALONE_WORDS),
+    _gang("number-of-nobody", {GANG: "", LEAST: "two"}, ALONE_WORDS),
+    PodCase(
+        "gang-slip-in-init",
+        (box("a"),),
+        (box("i", mem="1"),),
+        labels={LEAST: "2"},
+        scheduler=OURS,
+        warns=(ALONE_WORDS,),
+    ),
+    PodCase("gang-of-others", (box(**{"nvidia.com/gpu": "1"}),), labels={GANG: "train", LEAST: "two"}),
     # --- labels and annotations
     _labelled("gpushare.dev/admision", _OURS),
     _labelled("gpu-share.dev/admission", _OURS),

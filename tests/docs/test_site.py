@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, expect
+from playwright.async_api import TimeoutError as NotInTime
 
 from documentation import site
 from documentation.__main__ import DOCS
@@ -72,9 +73,18 @@ async def opened(chromium: Browser, address: str) -> AsyncIterator[tuple[Page, l
 
 
 async def search(page: Page, words: str) -> None:
-    """Type into the search as a reader does, and follow the first page that it finds."""
-    await page.keyboard.press("/")
-    await page.keyboard.type(words)
+    """Type into the search as a reader does, and follow the first page that it finds.
+
+    The key that opens it is heard once the site's script runs, some time after the page is loaded: who sees nothing
+    presses it again.
+    """
+    box = page.locator("dialog[open] input")
+    for _ in range(20):
+        await page.keyboard.press("/")
+        with contextlib.suppress(NotInTime):
+            await box.wait_for(timeout=1000)
+            break
+    await box.fill(words)
     await expect(page.get_by_text(re.compile(r"^\d+ results?$"))).to_be_visible()
     await page.keyboard.press("Enter")
 

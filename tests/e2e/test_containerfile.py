@@ -118,6 +118,8 @@ def built(buildah: Buildah, base: str, compiler: str, tmp_path_factory: pytest.T
     folder = tmp_path_factory.mktemp("containerfile")
     options = ["--layers", "--isolation", "chroot", "--network", "host", "--pull-never"]
     options += ["--build-arg", f"BASE={base}", "--build-arg", f"COMPILER={compiler}"]
+    # The name is another's until the build takes it: of a former run there would be an image to be had by it.
+    buildah("tag", base, product.REF)
     buildah.typed(TYPED.text, folder / "programs", options + _machines_own_pip(folder))
     archive = folder / "built.tar"
     buildah("push", "--quiet", product.REF, f"oci-archive:{archive}:test")

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client.metrics import Gauge
+from prometheus_client.metrics import Gauge, disable_created_metrics
 from prometheus_client.registry import CollectorRegistry
 
 from gpushare.serving.exchange import TEXT, Receive, Refusal, Scope, Send, respond
 
 _EXPOSITION: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+# Beside each counter and histogram the library tells when it was made, as a gauge of its own that says nothing of a cluster.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Exposition:

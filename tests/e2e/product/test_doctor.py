@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from gpushare.model import names
 from tests.e2e.cluster.waiting import wait_for
@@ -56,6 +57,37 @@ def test_a_wrong_label_is_named(product: Product) -> None:
     finally:
         product.kubectl("label", "node", CGPU, f"{names.LABEL_MAX_PODS}-")
     wait_for("nothing is found", says(product, 0), timeout=60)
+
+
+def test_who_may_read_little_is_told_what_was_not_looked_at(product: Product, tmp_path: Path) -> None:
+    """A ServiceAccount that may read nodes and pods: what the API server itself refuses is no sound check and no fault."""
+    account = "reads-little"
+    product.kubectl("create", "serviceaccount", account)
+    product.kubectl("create", "clusterrole", account, "--verb=get,list", "--resource=nodes,pods")
+    product.kubectl(
+        "create",
+        "clusterrolebinding",
+        account,
+        f"--clusterrole={account}",
+        f"--serviceaccount=default:{account}",
+    )
+    try:
+        token = product.kubectl("create", "token", account).strip()
+        config = product.json("config", "view", "--raw", "--minify", "--flatten")
+        (user,) = config["users"]
+        user["user"] = {"token": token}
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(config))
+        code, found, said = doctor(product, "--kubeconfig", str(kubeconfig))
+    finally:
+        product.kubectl("delete", "clusterrolebinding,clusterrole", account)
+        product.kubectl("delete", "serviceaccount", account)
+    assert code == 1, said
+    assert ("permissions", "warning", "you") in found
+    assert not [one for one in found if one[1] == "fault"], said
+    assert {one[0] for one in found if one[1] == "unknown"} >= {"process-rights", "admission"}, said
+    (permissions,) = [one["says"] for one in json.loads(said)["findings"] if one["check"] == "permissions"]
+    assert "clusterroles" in permissions
 
 
 def test_an_agent_looks_its_own_node_over(product: Product) -> None:

@@ -38,6 +38,8 @@ def test_a_driver_that_goes_and_comes_back_is_told_and_used_again(product: Produ
 def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_in_when_it_is_back(
     cluster: Cluster, product: Product, node: Node
 ) -> None:
+    product.apply(gpu_pod("holds", 3, labels={"app": "holds"}, node=CGPU))
+    product.running("app=holds")
     whole = gpus.read(node.gpu_file)
     broken = gpus.preset(str(node.preset), node.name)
     (gpu,) = broken.gpus
@@ -46,6 +48,7 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
     try:
         wait_for("the GPU is told as unhealthy", lambda: not described(product)["healthy"], timeout=120)
         wait_for("an event that says so", lambda: told(product, CGPU, "GPUUnhealthy"), timeout=120)
+        wait_for("its pod hears of it", lambda: told(product, "holds", "PodGPUUnhealthy"), timeout=60)
         product.apply(gpu_pod("waits", 3, labels={"app": "waits"}, node=CGPU))
         wait_for("a reason", lambda: product.events("waits"), timeout=20)
         assert not product.node_of("waits")
@@ -55,6 +58,7 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
     finally:
         gpus.write(node.gpu_file, whole)
     product.running("app=waits", timeout_s=90)
+    wait_for("its pod hears of that too", lambda: told(product, "holds", "PodGPURecovered"), timeout=60)
     assert told_unhealthy(product) == events, "the agent that came after tells what was told"
 
 
@@ -106,9 +110,9 @@ def test_a_container_sees_its_own_gpu_alone(product: Product) -> None:
     assert seen[0] != seen[1]
 
 
-def told(product: Product, node: str, word: str) -> bool:
-    """Whether an event about the node, ours, has the word."""
-    return any(word in text for text in product.events(node, "default"))
+def told(product: Product, about: str, word: str) -> bool:
+    """Whether an event about the node or pod, ours, has the word."""
+    return any(word in text for text in product.events(about, "default"))
 
 
 def times_told(product: Product, node: str, word: str) -> int:
@@ -122,12 +126,12 @@ def times_told(product: Product, node: str, word: str) -> int:
 
 
 def told_unhealthy(product: Product) -> list[str]:
-    """Names of the events that tell of a GPU of the node, and how often each was told."""
+    """Names of the events that tell of a GPU of the node, to it and to pods, and how often each was told."""
     events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
     return sorted(
         f"{event['metadata']['name']} {(event.get('series') or {}).get('count', 1)}"
         for event in events
-        if event["regarding"].get("name") == CGPU and event["reason"] == "GPUUnhealthy"
+        if event["reason"] in ("GPUUnhealthy", "PodGPUUnhealthy")
     )
 
 

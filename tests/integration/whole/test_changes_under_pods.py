@@ -151,6 +151,7 @@ async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_re
     gpus.write(file, replace(good, gpus=tuple(broken)))
     await seen.offers("four", 45)
     await seen.event("four", "GPUUnhealthy", f"GPU {number}", "out of service")
+    await seen.event("stays", "PodGPUUnhealthy", f"GPU {number}", "which this pod holds")
     why = await waits(seen, gpu_pod("new", 3, node="four"), "no single GPU has 3 GiB free")
     assert f"GPU {number} is unhealthy" in why, why
     assert is_running(seen.pod("stays"))

@@ -1,12 +1,14 @@
 """Pods move for one that waits although there is room in all: only where asked for, as budgets allow, to where they fit."""
 
 import contextlib
+import json
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.integration.whole.seen import Json, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
+from tests.unit.inspect.schema import faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -77,6 +79,9 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         await waits(seen, "wide")
         report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
         assert "1 would fit if others moved" in report.out
+        told = json.loads((await seen.kubectl("inspect", "cgpu", "--fragmentation", "-o", "json")).out)
+        assert faults(told) == []
+        assert [(one["name"], one["fits"]) for one in told["waiting"]] == [("wide", "once moved")]
         assert {pod["metadata"]["uid"] for pod in pods_of(seen, *APPS)} == before
         async with seen.opted_in(*OPTIONS):
             # Any event of the pod has kube-scheduler ask again; by itself it does within five minutes.

@@ -77,9 +77,7 @@ async def _advised_and_followed(seen: World) -> None:
 
     table = await seen.kubectl("inspect", "cgpu", "--advise", "--least-history=4s", "--margin=10")
     assert "Deployment third" in table.out
-    assert (
-        "Of the 1 pods that wait for a share of one GPU 1 would find room then, 0 find it now." in table.out
-    )
+    assert "Pods that wait for a share of one GPU: 1; 1 would find room then, 0 find it now." in table.out
 
     windowed = await advice(seen, "--least-history", "4s", "--margin", "10", "--window", "1h")
     assert (windowed["missing"], windowed["windowSeconds"]) == ([], 3600)
@@ -141,3 +139,32 @@ async def test_nodes_pass_on_to_their_ports_alone(seen: World) -> None:
         refused = await seen.kubectl("get", "--raw", path)
         assert refused.code != 0
         assert said in refused.text
+
+
+async def test_a_pod_that_is_made_again_under_its_name_is_advised_by_its_own_use(seen: World) -> None:
+    pod = gpu_pod("again", 4, "take-memory", "--most_mib", "1024", "--hold_s", "3600", node="single")
+    pod["spec"]["containers"][0]["image"] = CUDA
+
+    async def has_taken_all() -> bool:
+        ran = await seen.kubectl("inspect", "cgpu", "--pods", "-o", "json")
+        rows = [one for one in json.loads(ran.out)["pods"] if one["name"] == "again"]
+        return bool(rows) and (rows[0]["usedMiB"] or 0) >= 1280  # with its context
+
+    async def peak_mib() -> int:
+        told = await advice(seen, "--least-history", "1s")
+        return next((one["memory"]["peakMiB"] for one in told["workloads"] if one["name"] == "again"), 0)
+
+    async def has_ended() -> bool:
+        return not await has_taken_all()
+
+    try:
+        await seen.create(pod)
+        await until(has_taken_all, "the first has taken its memory")
+        first = await until(peak_mib, "that is remembered")
+        assert (await seen.kubectl("delete", "pod", "again", "--now")).code == 0
+        await until(has_ended, "nothing of it is used any more")
+        await seen.create(pod)
+        await until(has_taken_all, "the second has taken its memory")
+        assert await until(peak_mib, "that is remembered") == first == 1280
+    finally:
+        await seen.kubectl("delete", "pod", "again", "--now", "--ignore-not-found")

@@ -32,7 +32,7 @@ PODS = (
     "p2,1000,100,2,1000,\np1,1000,100,1,460,V100|T4\np3,500,10,0,0,T4\np4,500,10,1,1500,\n"
 )
 SHORT = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,1000,100,1,460\n"
-quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=60, deadline=None)
 
 pods = st.lists(
     st.builds(

@@ -270,7 +270,6 @@ FEW = settings(
     max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
-    database=None,
 )
 
 

@@ -13,6 +13,7 @@ from gpushare.scheduler.metrics import Metrics as SchedulerMetrics
 from tests.integration.whole.prometheus import RULES, promtool
 from tests.integration.whole.world import CHECKOUT
 
+REFERENCE = CHECKOUT / "docs" / "reference" / "metrics.md"
 GUIDE = CHECKOUT / "docs" / "guide" / "metrics.md"
 CASES = Path(__file__).with_name("alerts.yaml")
 
@@ -37,9 +38,25 @@ def test_alerts_fire_when_they_should_and_else_not(tmp_path: Path) -> None:
         if one.get("exp_alerts")
     }
     assert tried == written, "every alert has a case in which it fires"
+    silent = {
+        one["alertname"]
+        for case in cases["tests"]
+        for one in case["alert_rule_test"]
+        if not one.get("exp_alerts")
+    }
+    assert silent == written, "every alert has a case in which it does not"
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump({**cases, "rule_files": [str(one) for one in RULES]}))
     code, said = promtool("test", "rules", str(tmp_path / "cases.yaml"))
     assert code == 0, said
+
+
+def test_what_is_served_is_in_the_reference() -> None:
+    reference = set(re.findall(r"^\| `(\w+)` \|", REFERENCE.read_text(), re.MULTILINE))
+    for metrics in (SchedulerMetrics(), AdmissionMetrics()):
+        text = metrics.render().decode()
+        told = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
+        assert told
+        assert told <= reference
 
 
 def test_every_page_of_ours_is_as_prometheus_wants_it() -> None:

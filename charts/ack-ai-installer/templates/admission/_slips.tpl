@@ -33,6 +33,14 @@ of them, too.
 !string({{ . }}).matches('^[0-9]{1,3}$')
 {{- end }}
 
+{{/* CEL: whether k is a label of gangs, and whether r is something of ours: a gang without such is not our business. */}}
+{{- define "gpushare.slips.gang" -}}
+k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io/min-available']
+{{- end }}
+{{- define "gpushare.slips.asks" -}}
+(r.startsWith('aliyun.com/gpu') || r.startsWith('gpushare.dev/gpu-memory'))
+{{- end }}
+
 {{/* CEL: what to write for resource r. */}}
 {{- define "gpushare.slips.meant" -}}
 (r.matches('(?i)mem.*(percent|ratio)') ? 'gpushare.dev/gpu-memory.percentage'
@@ -74,6 +82,9 @@ matchConditions:
         k == 'gpushare.dev/admission' || {{ include "gpushare.slips.label" "k" | nindent 8 | trim }})
       || {{ .pod }}.?metadata.?annotations.orValue({}).exists(k,
         k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 8 | trim }})
+      || ({{ .pod }}.?metadata.?labels.orValue({}).exists(k, {{ include "gpushare.slips.gang" . }})
+        && ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
+          c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.asks" . }})))
   {{- if eq .pod "object" }}
   - name: is-new
     expression: request.operation == 'CREATE'
@@ -102,6 +113,13 @@ variables:
       'gpushare.dev/requested' in variables.annotations ? []
       : variables.containers.filter(c, quantity(string(c.?resources.limits[?'aliyun.com/gpu-mem'].orValue('0')))
         .isGreaterThan(quantity(string(variables.gpus * {{ div 1048576 (include "gpushare.unitMiB" .root | int) }}))))
+  - name: asks
+    expression: >-
+      variables.containers.exists(c, c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.asks" . }}))
+  - name: gang
+    expression: variables.labels[?'pod-group.scheduling.sigs.k8s.io/name'].orValue('')
+  - name: least
+    expression: variables.labels[?'pod-group.scheduling.sigs.k8s.io/min-available'].orValue('')
   - name: unread
     expression: >-
       variables.labels.filter(k, {{ include "gpushare.slips.label" "k" | nindent 6 | trim }})
@@ -121,6 +139,17 @@ validations:
       + variables.tooLarge.map(c, 'container ' + c.name + ' asks for '
         + string(c.resources.limits['aliyun.com/gpu-mem'])).join(', ')
       + '; write the number of units, or gpushare.dev/gpu-memory such as 6144Mi or 6Gi'
+  - expression: >-
+      !variables.asks || variables.gang == '' || variables.least.matches('^0*([1-9][0-9]{0,4}|100000)$')
+    messageExpression: >-
+      'label pod-group.scheduling.sigs.k8s.io/name=' + variables.gang
+      + ' needs pod-group.scheduling.sigs.k8s.io/min-available beside it, the number of pods that must run together, from 1 to '
+      + '100000: it is \'' + variables.least + '\'; set both on every pod'
+  - expression: >-
+      !variables.asks || variables.gang != '' || !('pod-group.scheduling.sigs.k8s.io/min-available' in variables.labels)
+    message: >-
+      label pod-group.scheduling.sigs.k8s.io/min-available says nothing without pod-group.scheduling.sigs.k8s.io/name beside it,
+      the gang's name: the pod runs by itself
   - expression: size(variables.unread) == 0
     messageExpression: >-
       'nobody reads these of a pod: ' + variables.unread.join(', ')
@@ -147,4 +176,6 @@ validations:
   k == 'gpushare.dev/admission' || {{ include "gpushare.slips.label" "k" | nindent 2 | trim }}))
 || (has({{ . }}.metadata) && has({{ . }}.metadata.annotations) && {{ . }}.metadata.annotations.exists(k,
   k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 2 | trim }}))
+|| (has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k, {{ include "gpushare.slips.gang" . }})
+  && {{ include "gpushare.webhook.asks" . }})
 {{- end }}

@@ -22,6 +22,8 @@ _EVENT_FIELDS: Final = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "count": "deprecatedCount",
 }
+# Of a Go type that is always written, ``null`` where nobody set it: kubectl sorts by them.
+_EVENT_TIMES: Final = ("firstTimestamp", "lastTimestamp", "eventTime")
 _EVENT_FIELDS_BACK: Final = {new: old for old, new in _EVENT_FIELDS.items()}
 
 
@@ -39,10 +41,13 @@ def is_stored_form(resource: Resource) -> bool:
 
 def to_stored(resource: Resource, obj: Object) -> Object:
     """An object as sent to ``resource``, in the version in which it is kept."""
+    if resource.plural == "events":
+        kept = (
+            obj if is_stored_form(resource) else _renamed(obj, _EVENT_FIELDS_BACK, resource.storage_version)
+        )
+        return kept | {name: None for name in _EVENT_TIMES if name not in kept}
     if is_stored_form(resource):
         return obj
-    if resource.group == _EVENT_GROUP:
-        return _renamed(obj, _EVENT_FIELDS_BACK, resource.storage_version)
     return {**obj, "apiVersion": resource.storage_version}
 
 
