@@ -18,9 +18,10 @@ from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
+from gpushare.nodeagent.amounts import worded
 from gpushare.nodeagent.answers import UNLISTED_GRACE_S, Slot
 from gpushare.nodeagent.cdi.access import Access
-from gpushare.nodeagent.claims import ClaimBook, Match, worded
+from gpushare.nodeagent.claims import ClaimBook, Match
 from gpushare.nodeagent.device_ids import in_order
 from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable, UnknownDeviceId
 from gpushare.nodeagent.injection import Backend, Grant, Injection, core_envs, memory_envs
@@ -139,6 +140,8 @@ class Allocator:
         """Ask the book; look closer first where pods could be mistaken, and once more before it refuses."""
         if self._book.ambiguous(resource, amount):
             await self._read_kubelet()
+            if not self._book.known(resource, amount):
+                await self._read_pods()
         try:
             return ask()
         except ClaimRefused:

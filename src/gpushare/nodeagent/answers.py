@@ -4,7 +4,7 @@ The kubelet's list is the truth about where containers are, and it is late: an a
 given, and for the pod that was really meant, which may be another that asks alike.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -108,7 +108,8 @@ class Answers:
             return []
         self._asked_at_s = asked_at_s
         self._listing, registered = dict(listing), registered_at_s or {}
-        listed_ids = frozenset().union(*(ids for given in listing.values() for ids in given.values()))
+        holders = {one: key for key, given in listing.items() for ids in given.values() for one in ids}
+        self._hand_over(listing, holders)
         forgotten = []
         for uid, name, grant in self._all():
             claim = self._claims.get(uid)
@@ -117,7 +118,7 @@ class Answers:
                 continue
             init = self._is_init(uid, name[0])
             # Listed for another pod: that one asked alike and was taken for this one.
-            if claim is None or (not init and not grant.ids.isdisjoint(listed_ids)):
+            if claim is None or (not init and not grant.ids.isdisjoint(holders)):
                 del self._grants[uid][name]
             elif name in listing.get(claim.pod.key, {}):
                 # The pod has other devices, so the answer was for one that asked alike, and is listed for that one soon.
@@ -127,6 +128,51 @@ class Answers:
                 del self._grants[uid][name]
                 forgotten.append(Slot(uid, *name))
         return forgotten
+
+    def _hand_over(self, listing: type_of_listing, holders: Mapping[str, str]) -> None:
+        """Answers that are not listed yet go to whom they were for, as far as the list tells.
+
+        The kubelet serves one pod at a time: where one of a pod's answers is listed for another, so will be the
+        rest. And a pod that has other devices was not meant: of those that ask alike one that has none was.
+        """
+        uids = {claim.pod.key: claim.uid for claim in self._claims.values()}
+        found: dict[str, dict[tuple[str, str], _Grant]] = {}
+        astray = []
+        for uid, grants in self._grants.items():
+            claim = self._claims.get(uid)
+            unlisted = {name: grant for name, grant in grants.items() if grant.ids.isdisjoint(holders)}
+            if claim is None or not unlisted:
+                continue
+            keys = {holders[one] for grant in grants.values() for one in grant.ids if one in holders}
+            holder = next((self._claims[uids[key]] for key in keys - {claim.pod.key} if key in uids), None)
+            if holder is not None and holder.likeness == claim.likeness and holder.uid not in found:
+                found[holder.uid] = _renamed(unlisted, claim, holder)
+            else:
+                astray.append((claim, unlisted))
+        for claim, unlisted in astray:
+            if claim.uid not in found and not unlisted.keys() & listing.get(claim.pod.key, {}).keys():
+                found[claim.uid] = unlisted
+        for claim, unlisted in astray:
+            if found.get(claim.uid) is not unlisted:
+                other = self._without(claim, found, listing)
+                found.setdefault(other.uid, _renamed(unlisted, claim, other))
+        listed = {
+            uid: {name: grant for name, grant in grants.items() if not grant.ids.isdisjoint(holders)}
+            for uid, grants in self._grants.items()
+        }
+        self._grants = {uid: listed.get(uid, {}) | found.get(uid, {}) for uid in {**listed, **found}}
+
+    def _without(self, claim: Claim, found: Collection[str], listing: type_of_listing) -> Claim:
+        """A pod that asks as ``claim`` does and has nothing, one that the kubelet knows if there is; or that itself."""
+        others = [
+            one
+            for one in self._claims.values()
+            if one.likeness == claim.likeness
+            and not one.pod.terminating
+            and one.uid not in found
+            and not listing.get(one.pod.key)
+        ]
+        return min(others, key=lambda one: (one.pod.key not in listing, one.assume_time_ns), default=claim)
 
     def unconfirmed(self, now_s: float) -> bool:
         """Whether the kubelet was given answers that it has not listed yet, or is about to ask for what it was told."""
@@ -145,3 +191,12 @@ class Answers:
         return claim is not None and any(
             one.name == container and one.kind is ContainerKind.INIT for one in claim.request.containers
         )
+
+
+def _renamed(
+    grants: Mapping[tuple[str, str], _Grant], claim: Claim, other: Claim
+) -> dict[tuple[str, str], _Grant]:
+    """Answers for containers of ``claim`` as those for the same containers of ``other``, which asks alike."""
+    pairs = zip(claim.request.containers, other.request.containers, strict=True)
+    named = {one.name: their.name for one, their in pairs}
+    return {(named[container], resource): grant for (container, resource), grant in grants.items()}

@@ -112,6 +112,18 @@ class Claim(msgspec.Struct, frozen=True):
         return self.pod.uid
 
     @property
+    def likeness(self) -> tuple[object, ...]:
+        """Equal for pods that may be taken for each other."""
+        request = self.request
+        return (
+            self.allocation.unit,
+            len(self.allocation.gpus),
+            request.gpu_count,
+            request.whole_device,
+            *((one.kind, one.memory_units, one.core_percent) for one in request.containers),
+        )
+
+    @property
     def is_together(self) -> bool:
         """Whether all its containers lie on the same GPUs: some other schedulers give each a GPU of its own."""
         return len(self.allocation.gpus) == self.request.gpu_count

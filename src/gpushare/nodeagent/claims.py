@@ -18,18 +18,19 @@ GPU is said of such a set, its *place*. The IDs of one container so lie on the w
 finished init container, which the kubelet hands on as it likes, may lie on a part of it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpushare.model import names
 from gpushare.model.allocation import GpuShare
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.request import ContainerKind, ContainerRequest
+from gpushare.nodeagent.amounts import amount_of, is_complete, worded
 from gpushare.nodeagent.answers import Answers, Preference
 from gpushare.nodeagent.bound_pods import Claim
 from gpushare.nodeagent.device_ids import CORE_PER_GPU, DeviceIds
 from gpushare.nodeagent.errors import ClaimRefused, UnknownDeviceId
+from gpushare.nodeagent.twins import Standing, exchanges, left_to
 
 
 class Waiting(NamedTuple):
@@ -50,12 +51,22 @@ class Match:
     moved: bool
 
 
+class Move(NamedTuple):
+    """A waiting pod and the GPUs that it is to be decided for; by whom it was displaced, if by one that asks alike (UID)."""
+
+    claim: Claim
+    devices: tuple[Device, ...]
+    stranger: str = ""
+
+
 class ClaimBook:
     """The claims of one node and who has been served. Every call costs O(pods of the node)."""
 
     def __init__(self, node: NodeDevices) -> None:
         self._claims: dict[str, Claim] = {}
         self.answers = Answers(self._claims)
+        self._exchanged: set[str] = set()
+        """Pods whose twin was decided for the place that their record has still."""
         self.set_node(node)
 
     def set_node(self, node: NodeDevices) -> None:
@@ -92,10 +103,13 @@ class ClaimBook:
         if claim.uid not in self._claims:
             self.answers.unlist(claim.pod.key)
         self._claims[claim.uid] = claim
+        if _uuids(claim.allocation.gpus) == _uuids(self._shares(claim)):
+            self._exchanged.discard(claim.uid)
 
     def remove(self, uid: str) -> None:
         """A pod has finished or is gone: what it held is free."""
         claim = self._claims.pop(uid, None)
+        self._exchanged.discard(uid)
         self.answers.drop(uid)
         if claim is not None:
             self.answers.unlist(claim.pod.key)
@@ -106,23 +120,43 @@ class ClaimBook:
 
     def waiting(self, resource: str, amount: int) -> list[Waiting]:
         """The containers whose turn it is and that want ``amount``, the likeliest first."""
+        wanting = self._wanting(resource, amount)
         # A kubelet that lost its checkpoint asks again for what is running.
-        for running in (False, True):
-            found = [
-                one
-                for claim in self._claims.values()
-                if claim.pod.running is running or running
-                for one in self._next(claim, resource)
-                if amount_of(one.container, resource) == amount
-            ]
-            if found:
-                return sorted(found, key=self._likelihood)
-        return []
+        found = [one for one in wanting if not one.claim.pod.running or self.is_begun(one.claim)]
+        return sorted(found or wanting, key=self._likelihood)
+
+    def _wanting(self, resource: str, amount: int) -> list[Waiting]:
+        return [
+            one
+            for claim in self._claims.values()
+            for one in self._next(claim, resource)
+            if amount_of(one.container, resource) == amount
+        ]
+
+    def is_begun(self, claim: Claim) -> bool:
+        """Whether the kubelet is in the middle of it: the pod has some of what it asks for."""
+        given = self.given(claim)
+        return bool(given) and not is_complete(claim, given)
+
+    def _asking(self, resource: str, amount: int) -> list[Waiting]:
+        """Those of ``waiting`` that can be meant: of pods that differ the kubelet asks for one that it lists."""
+        waiting = self.waiting(resource, amount)
+        listed = [one for one in waiting if self.given(one.claim) or self.answers.lists(one.claim.pod.key)]
+        return waiting if _alike(waiting) else listed or waiting
 
     def ambiguous(self, resource: str, amount: int) -> bool:
-        """Whether taking one of the waiting pods for another would matter, and nothing tells them apart yet."""
-        waiting = self.waiting(resource, amount)
-        return len({_signature(one.claim) for one in waiting}) > 1 and not self.given(waiting[0].claim)
+        """Whether taking a pod for another would matter, and nothing tells them apart yet."""
+        # Those that run and have nothing, too: what they have was taken for that of another, who waits.
+        wanting = self._wanting(resource, amount)
+        if not wanting or any(self.given(one.claim) for one in wanting):
+            return False
+        # One that came a moment ago may ask for as much of this, and for more or less of the other.
+        both = any(one.container.memory_units and one.container.core_percent for one in wanting)
+        return both or len(wanting) > 1
+
+    def known(self, resource: str, amount: int) -> bool:
+        """Whether the kubelet lists any of those that wait: the one that it asks for may have come a moment ago."""
+        return any(self.answers.lists(one.claim.pod.key) for one in self.waiting(resource, amount))
 
     def prefer(
         self, resource: str, amount: int, available: Iterable[str], must: Sequence[str], now_s: float = 0.0
@@ -151,13 +185,19 @@ class ClaimBook:
         """Whom these IDs are for; raises ``ClaimRefused`` when nobody can be meant, or one of several unequal."""
         counted, amount = self._counted(ids), len(ids)
         place = frozenset(counted)
-        waiting = self.waiting(resource, amount)
+        waiting = self._asking(resource, amount)
         told, self.answers.preference = self.answers.preference, None
         if told is not None and told.ids == frozenset(ids):
             # What we said ourselves holds, whatever has been decided anew since, or become known of who was meant.
-            alike = len({_signature(one.claim) for one in waiting}) == 1
-            for one in sorted(waiting, key=lambda one: one.claim.uid != told.uid):
-                if (alike or one.claim.uid == told.uid) and len(place) == one.claim.request.gpu_count:
+
+            def order(one: Waiting) -> tuple[bool, bool]:
+                # The kubelet may list by now that another has the rest of what this is a part of.
+                begun = bool(self.given(one.claim)) and one.expected == place
+                return (not begun, one.claim.uid != told.uid)
+
+            for one in sorted(waiting, key=order):
+                meant = one.claim.uid == told.uid or _alike(waiting)
+                if meant and len(place) == one.claim.request.gpu_count:
                     return self._matched(one, place)
         reused = self._holders_of(frozenset(ids))
         waiting.sort(key=lambda one: one.claim.uid not in reused)  # stable: the order stays otherwise
@@ -167,45 +207,49 @@ class ClaimBook:
                 return self._matched(one, one.expected)
         devices = self._devices_of(place)
         movable = [one for one in waiting if even and self._movable(one.claim, devices)]
-        if movable and len({_signature(one.claim) for one in waiting}) == 1:
+        if movable and _alike(waiting):
             return self._matched(movable[0], place)
         raise self._refusal(resource, amount, counted, waiting)
 
-    def displaced(self) -> tuple[Claim, tuple[Device, ...]] | None:
-        """A waiting pod one of whose decided GPUs has gone to pods that asked alike, and GPUs that have room for it.
+    def displaced(self) -> Move | None:
+        """A waiting pod whose place has gone to one that asks alike, or that has no room there, and GPUs that have room for it.
 
         Seen from what containers really have, so that it is found again after a restart. ``None``: every
         decision can be kept, or none that cannot has another place to go.
         """
+        for waiting, place, stranger in exchanges(self._standings()):
+            devices = self._devices_of(place)
+            there = len(devices) == len(place) and all(device.healthy for device in devices)
+            if there and self._is_free_to_go(waiting):
+                return Move(waiting, devices, stranger)
         held = self._held()
         for device in self.node.devices:
             if self._fits(device, held.get(device.uuid, ())):
                 continue
-            waiting = [
-                claim
-                for claim in self._claims.values()
-                if device.uuid in _uuids(claim.allocation.gpus)
-                and not claim.pod.running
-                and not self._is_served(claim)
+            displaced = [
+                one.claim
+                for one in self._standings()
+                if one.actual is None and device.uuid in one.decided and not one.claim.pod.running
             ]
-            for claim, others in (
-                *self._exchanges(device, waiting),
-                *self._ways_out(device, held[device.uuid], waiting),
-            ):
+            for claim, others in self._ways_out(device, held[device.uuid], displaced):
                 if self._movable(claim, others):
-                    return claim, others
+                    return Move(claim, others)
         return None
 
-    def _exchanges(
-        self, device: Device, waiting: Sequence[Claim]
-    ) -> Iterator[tuple[Claim, tuple[Device, ...]]]:
-        """For a pod that has come to ``device`` unrecorded, its twin goes to where that one was decided."""
-        for stranger in self._claims.values():
-            before, after = _uuids(stranger.allocation.gpus), _uuids(self._shares(stranger))
-            if device.uuid in after - before and before <= self._devices.keys():
-                for claim in waiting:
-                    if _signature(claim) == _signature(stranger):
-                        yield claim, self._devices_of(before)
+    def exchanged(self, move: Move) -> None:
+        """The pod was decided anew as ``move`` says: its place is that of the stranger, whatever that one's record says yet."""
+        if move.stranger in self._claims:
+            self._exchanged.add(move.stranger)
+
+    def _standings(self) -> list[Standing]:
+        told, found = self.answers.preference, []
+        for claim in self._claims.values():
+            decided, actual = _uuids(claim.allocation.gpus), _uuids(self._shares(claim))
+            if self.given(claim) or self._is_served(claim) or (told is not None and told.uid == claim.uid):
+                found.append(Standing(claim, actual if claim.uid in self._exchanged else decided, actual))
+            elif not claim.pod.terminating:
+                found.append(Standing(claim, decided, None))
+        return found
 
     def _ways_out(
         self, device: Device, held: Sequence[GpuShare], waiting: Sequence[Claim]
@@ -231,23 +275,45 @@ class ClaimBook:
     def _preferred_place(
         self, resource: str, amount: int, free: Mapping[str, Sequence[str]]
     ) -> tuple[str, frozenset[str]]:
-        waiting = self.waiting(resource, amount)
+        waiting = self._asking(resource, amount)
+
+        def has_ids(place: Collection[str]) -> bool:
+            return all(len(free.get(uuid, ())) * len(place) >= amount for uuid in place)
+
+        standings = self._standings()
+        likes = {one.claim.likeness for one in waiting}
+        left = {like: left_to(one for one in standings if one.claim.likeness == like) for like in likes}
         for one in waiting:
-            if all(len(free.get(uuid, ())) * len(one.expected) >= amount for uuid in one.expected):
+            own = self.given(one.claim) or left[one.claim.likeness][one.expected] > 0
+            if own and has_ids(one.expected):
                 return one.claim.uid, one.expected
-        if len({_signature(one.claim) for one in waiting}) == 1:
-            for one in filter(lambda one: self._is_free_to_go(one.claim), waiting):
-                count = one.claim.request.gpu_count
-                roomy = (uuid for uuid, ids in free.items() if len(ids) * count >= amount)
-                found = [uuid for uuid in roomy if self._may_lie_on(one.claim, self._devices[uuid])]
-                if len(found) >= count:
-                    return one.claim.uid, frozenset(found[:count])
+        if _alike(waiting):
+            for claim in [one.claim for one in waiting if self._is_free_to_go(one.claim)]:
+                for place in (*left[claim.likeness], *self._elsewhere(claim, has_ids)):
+                    if left[claim.likeness].get(place, 1) > 0 and has_ids(place):
+                        return claim.uid, place
+        for one in waiting:
+            if has_ids(one.expected):
+                return one.claim.uid, one.expected
         raise self._refusal(resource, amount, {}, waiting)
+
+    def _elsewhere(
+        self, claim: Claim, has_ids: Callable[[Collection[str]], bool]
+    ) -> Iterator[frozenset[str]]:
+        """A place with room for a waiting pod, all other decisions honoured."""
+        count = claim.request.gpu_count
+        found = [
+            device.uuid
+            for device in self.node.devices
+            if has_ids([device.uuid] * count) and self._may_lie_on(claim, device)
+        ]
+        if len(found) >= count:
+            yield frozenset(found[:count])
 
     def _place_with(self, resource: str, amount: int, must: Sequence[str]) -> tuple[str, frozenset[str]]:
         """The GPUs for a container that is to have the IDs ``must``, those of a finished init container of its pod."""
         place, holders = frozenset(self._counted(must)), self._holders_of(frozenset(must))
-        for one in self.waiting(resource, amount):
+        for one in self._asking(resource, amount):
             if one.claim.uid in holders and place <= one.expected:
                 return one.claim.uid, one.expected
         return "", place
@@ -273,7 +339,9 @@ class ClaimBook:
         if not claim.assigned and not claim.pod.running:
             return False
         lasting = any(one.kind is not ContainerKind.INIT for one in claim.request.containers)
-        return bool(self.given(claim)) or not self.answers.heard or not lasting
+        if not self.answers.heard or not lasting:
+            return True
+        return is_complete(claim, self.given(claim))
 
     def _expected(
         self, claim: Claim, container: ContainerRequest, given: Mapping[tuple[str, str], frozenset[str]]
@@ -400,29 +468,8 @@ class ClaimBook:
         return ClaimRefused("", text, tuple(one.claim.uid for one in waiting))
 
 
-def amount_of(container: ContainerRequest, resource: str) -> int:
-    """What ``container`` asks of a resource: units of GPU memory, percent of compute, or whole GPUs."""
-    if resource == names.GPU_WHOLE:
-        return container.whole_gpus
-    return container.core_percent if resource == names.GPU_CORE else container.memory_units
-
-
-def worded(resource: str, amount: int) -> str:
-    """An amount as people say it: ``3 units``, ``30% compute``."""
-    if resource == names.GPU_CORE:
-        return f"{amount}% compute"
-    return f"{amount} unit{'' if amount == 1 else 's'}"
-
-
-def _signature(claim: Claim) -> tuple[object, ...]:
-    """Equal for pods that may be taken for each other."""
-    return (
-        claim.allocation.unit,
-        len(claim.allocation.gpus),
-        claim.request.gpu_count,
-        claim.request.whole_device,
-        *((one.kind, one.memory_units, one.core_percent) for one in claim.request.containers),
-    )
+def _alike(waiting: Sequence[Waiting]) -> bool:
+    return len({one.claim.likeness for one in waiting}) == 1
 
 
 def _uuids(shares: Iterable[GpuShare]) -> frozenset[str]:

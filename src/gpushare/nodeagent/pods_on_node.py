@@ -12,8 +12,9 @@ from gpushare.model.device import Device
 from gpushare.model.errors import MalformedAllocation
 from gpushare.model.faults import REASON_MALFORMED_ALLOCATION
 from gpushare.model.objects import Pod
+from gpushare.nodeagent.amounts import amount_of
 from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
-from gpushare.nodeagent.claims import ClaimBook, amount_of
+from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)

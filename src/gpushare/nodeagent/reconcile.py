@@ -203,6 +203,8 @@ class Reconciler:
                 if now_s - at_s < TRUST_S
             )
             and next(self._unannounced(), None) is None
+            # Where one is that the kubelet is in the middle of is known, and not written before it has everything.
+            and not any(not claim.pod.running and self._book.is_begun(claim) for claim in self._book.claims)
         )
 
     def _is_shown(self, uid: str, change: Correction) -> bool:
@@ -230,14 +232,14 @@ class Reconciler:
                 return False
             if self._book.displaced() != found:
                 continue
-            claim, devices = found
-            change = relocation(claim, devices, self._book.node)
+            claim = found.claim
+            change = relocation(claim, found.devices, self._book.node)
             if not await self._write(claim, change):
                 return False
             moved = claim_of(claim.pod.annotated(change.annotations), self._book.node)
-            if moved is None or self._book.displaced() != found:
-                continue
-            self._book.put(moved)
+            if moved is not None and self._book.displaced() == found:
+                self._book.put(moved)
+            self._book.exchanged(found)
         return False
 
     async def _look(self) -> bool:

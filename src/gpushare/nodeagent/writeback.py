@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare, given_share
 from gpushare.model.device import Device, NodeDevices
-from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
+from gpushare.model.request import ContainerRequest, Request, effective_amount
 from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.nodeagent.amounts import is_complete
 from gpushare.nodeagent.bound_pods import ALLOCATION_ANNOTATIONS, Claim
-from gpushare.nodeagent.claims import amount_of
 from gpushare.nodeagent.device_ids import DeviceIds
 from gpushare.nodeagent.errors import UnknownDeviceId
 
@@ -34,21 +34,6 @@ class Correction:
     annotations: Mapping[str, str | None]
     note: str = ""
     decides: bool = False
-
-
-def is_complete(claim: Claim, given: type_of_given) -> bool:
-    """Whether all containers of the pod have what they ask for.
-
-    The kubelet lists no devices of init containers; they were served when one after them is.
-    """
-    request = claim.request
-    lasting = [one for one in request.containers if one.kind is not ContainerKind.INIT]
-    return all(
-        (one.name, resource) in given
-        for one in lasting or request.containers
-        for resource in (names.GPU_MEM, names.GPU_CORE)
-        if amount_of(one, resource)
-    )
 
 
 def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: DeviceIds) -> Correction | None:

@@ -76,6 +76,8 @@ class ScriptedKubelet:
         self.replaced: list[Endpoint] = []
         """Plugins that registered before the present one of their resource."""
         self.listing_works = True
+        self.lists_admitting = True
+        """Whether a pod is listed before it has all its devices."""
         self.pick: Callable[[str, Sequence[str], int], list[str]] | None = None
         self._random = random.Random(seed)
         self._servers: list[grpc.aio.Server] = []
@@ -280,7 +282,8 @@ class _PodResources(resources_rpc.PodResourcesListerServicer):
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no pod resources here")
         self._kubelet.calls.append("List")
         self._kubelet.changes.tell()
-        pods = {**self._kubelet.admitted, **self._kubelet.admitting}
+        admitting = self._kubelet.admitting if self._kubelet.lists_admitting else {}
+        pods = {**self._kubelet.admitted, **admitting}
         return resources_pb.ListPodResourcesResponse(pod_resources=[_listed(*one) for one in pods.items()])
 
 

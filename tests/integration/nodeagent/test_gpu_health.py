@@ -99,6 +99,10 @@ async def test_a_node_whose_only_gpu_is_lost_is_not_told_to_drop_its_label(world
         "no GPU of the node can be shared: GPU 0 cannot be read (GPU is lost); nvidia-smi and dmesg" in note
     )
     assert "label" not in note
+    agent = world.agent
+    assert agent is not None
+    # What comes while the first is on its way is counted on it.
+    await world.changes.until(lambda: not agent._recorder.waiting, "it is written", every_s=0.02)
     world.nvml.gpus, world.nvml.unreadable = [gpu(0, mig=True)], ()
     await world.changes.until(lambda: "nvidia-smi -i 0 -mig 0" in world.api.told("NoGPU")[-1]["note"])
     assert "dmesg" not in world.api.told("NoGPU")[-1]["note"]

@@ -169,7 +169,9 @@ async def test_a_driver_that_goes_file_by_file_is_told_as_that_and_holds_up_no_r
     missed.clear()
     await world.changes.until(lambda: len(missed) > 2, "the libraries are missed", every_s=0.02)
     await world.changes.until(lambda: agent.missing() == [], "the pod is ready", every_s=0.02)
-    assert world.kubelet.allocatable(names.GPU_MEM) == 0
+    await world.changes.until(
+        lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered", every_s=0.02
+    )
     install(world)
     world.use(container_runtime=asked)
     describe(world)

@@ -68,6 +68,10 @@ async def test_pods_with_the_same_wish_that_are_served_in_another_order_change_t
     await start(world, gpus=4)
     first = world.bind("first", container("c", 24), on=(0, 1), labels=TWO)
     second = world.bind("second", container("c", 24), on=(2, 3), labels=TWO)
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both", every_s=0.02)
+    world.kubelet.lists_admitting = False
     await world.kubelet.admit(second)
     await world.kubelet.admit(first)
     await world.changes.until(

@@ -11,9 +11,10 @@ from gpushare.model.device import Device, NodeDevices, NodeMode, index_uuid
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
 from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.nodeagent.amounts import amount_of
 from gpushare.nodeagent.answers import Slot
 from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
-from gpushare.nodeagent.claims import ClaimBook, Match, amount_of
+from gpushare.nodeagent.claims import ClaimBook, Match
 from gpushare.nodeagent.writeback import Correction, correction, relocation
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
@@ -143,7 +144,9 @@ class Admitting:
         self.book.answers.observe(self.listing(), self.now_s)
         notes = {}
         while (found := self.book.displaced()) is not None:
-            notes[found[0].pod.name] = self._write(found[0], relocation(*found, self.book.node))
+            change = relocation(found.claim, found.devices, self.book.node)
+            notes[found.claim.pod.name] = self._write(found.claim, change)
+            self.book.exchanged(found)
         for one in list(self.book.claims):
             change = correction(one, self.book.given(one), self.book.node, self.book.ids)
             if change is not None:

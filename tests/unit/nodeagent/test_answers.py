@@ -36,15 +36,17 @@ def test_an_answer_to_one_that_has_other_devices_is_awaited_for_one_that_asks_al
     listed = {"default/a": {MEMORY: ids_on(book, 1, 3)}}
     book.answers.observe(listed, 101.0)
     assert book.answers.unconfirmed(101.0)
+    assert book.given(other) == {MEMORY: ids_on(book, 0, 3)}
     book.answers.observe({**listed, "default/b": {MEMORY: ids_on(book, 0, 3)}}, 102.0)
     assert not book.answers.unconfirmed(102.0)
     assert book.gpus_of(one) != book.gpus_of(other)
 
 
 def test_an_answer_that_nobody_has_is_not_awaited_for_ever() -> None:
-    book, one, _ = two(3)
+    book, one, other = two(3)
     book.answers.grant(Slot(one.uid, *MEMORY), ids_on(book, 0, 3), 100.0)
-    assert book.answers.observe({"default/a": {MEMORY: ids_on(book, 1, 3)}}, 101.0 + UNLISTED_GRACE_S) == []
+    given_up = book.answers.observe({"default/a": {MEMORY: ids_on(book, 1, 3)}}, 101.0 + UNLISTED_GRACE_S)
+    assert given_up == [Slot(other.uid, *MEMORY)]
     assert not book.answers.unconfirmed(101.0 + UNLISTED_GRACE_S)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gpushare.kube.events import ObjectReference, type_of_kind, type_of_telling
 from gpushare.model import names
+from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
 from gpushare.model.wire import read_allocation
 from gpushare.nodeagent.allocator import Allocator
@@ -19,6 +20,7 @@ from gpushare.nodeagent.answers import type_of_listing
 from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
 from gpushare.nodeagent.cdi.access import Access
 from gpushare.nodeagent.claims import ClaimBook
+from gpushare.nodeagent.device_ids import CORE_PER_GPU
 from gpushare.nodeagent.errors import ClaimRefused
 from gpushare.nodeagent.injection import NoIsolation
 from gpushare.nodeagent.metrics import Metrics
@@ -29,8 +31,23 @@ from tests.unit.nodeagent.claiming import APP, claim, node_of, request
 
 GPUS: Final = 4
 UNITS_OF_A_GPU: Final = 15
-UNITS: Final = 3
 CONTAINER: Final = "c0"
+
+
+class Wish(NamedTuple):
+    """What a pod asks of one GPU: units of memory, and percent of compute where it asks for that too."""
+
+    units: int
+    core_percent: int = 0
+
+    def in_any_order(self, slow: random.Random) -> list[tuple[str, int]]:
+        """What the kubelet asks for, one after the other; it goes through a map that has no order."""
+        asked = [(names.GPU_MEM, self.units), (names.GPU_CORE, self.core_percent)]
+        slow.shuffle(asked)
+        return [(resource, amount) for resource, amount in asked if amount]
+
+
+EQUAL: Final = Wish(3)
 
 
 class Quiet:
@@ -66,9 +83,11 @@ class Quiet:
 class Node:
     """A node's agent between an API server, a watch that lags, and a kubelet, all as slow as ``slow`` says."""
 
-    def __init__(self, slow: random.Random) -> None:
+    def __init__(self, slow: random.Random, *, tells: bool = True) -> None:
         self.slow = slow
-        self.node = node_of(*[UNITS_OF_A_GPU * 1024] * GPUS)
+        self.tells = tells
+        """Whether its kubelet lists a pod that it is about to admit."""
+        self.node = node_of(*[UNITS_OF_A_GPU * 1024] * GPUS, mode=NodeMode.CORE_MEM)
         self.api: dict[str, Pod] = {}
         self.seen: asyncio.Queue[Pod] = asyncio.Queue()
         self.shown = 0
@@ -104,7 +123,7 @@ class Node:
         return list(self.api.values())
 
     async def read(self, timeout_s: float) -> type_of_listing:
-        listing = {key: dict(given) for key, given in self.held.items()}
+        listing = {key: dict(given) for key, given in self.held.items() if given or self.tells}
         await self.lag()
         return listing
 
@@ -125,8 +144,9 @@ class Node:
         self.shown += 1
         self.seen.put_nowait(pod)
 
-    def decided_pod(self, name: str, units: int, gpu: int) -> Pod:
-        decided = claim(self.node, name, gpu, request((APP, units)))
+    def decided_pod(self, name: str, wish: Wish, gpu: int) -> Pod:
+        decided = claim(self.node, name, gpu, request((APP, *wish)))
+        limits = {resource: str(amount) for resource, amount in wish.in_any_order(self.slow)}
         made = {
             "metadata": {
                 "name": name,
@@ -136,36 +156,37 @@ class Node:
             },
             "spec": {
                 "nodeName": self.node.name,
-                "containers": [{"name": CONTAINER, "resources": {"limits": {names.GPU_MEM: str(units)}}}],
+                "containers": [{"name": CONTAINER, "resources": {"limits": limits}}],
             },
         }
         return msgspec.convert(made, Pod)
 
-    def bind(self, name: str, units: int, gpu: int) -> str:
-        pod = self.decided_pod(name, units, gpu)
+    def bind(self, name: str, wish: Wish, gpu: int) -> str:
+        pod = self.decided_pod(name, wish, gpu)
         self.api[pod.metadata.uid] = pod
         self.pods.upsert(self.record(pod))
         return pod.metadata.uid
 
-    def looks_free(self) -> list[int]:
-        """Units of each GPU that no pod is counted on, as a scheduler counts that reads every write at once."""
-        free = [UNITS_OF_A_GPU] * GPUS
+    def looks_free(self) -> list[Wish]:
+        """What of each GPU no pod is counted on, as a scheduler counts that reads every write at once."""
+        free = [Wish(UNITS_OF_A_GPU, CORE_PER_GPU)] * GPUS
         for pod in self.api.values():
             notes = pod.metadata.annotations or {}
             for record in {notes[names.ANN_SHARE], notes.get(names.ANN_ALSO, notes[names.ANN_SHARE])}:
                 counted = read_allocation({names.ANN_SHARE: record}, None)
                 assert counted is not None
                 for share in counted.gpus:
-                    free[share.index] -= share.units
+                    units, core_percent = free[share.index]
+                    free[share.index] = Wish(units - share.units, core_percent - share.core_percent)
         return free
 
-    async def schedule(self, units: int, bound: list[str]) -> None:
-        """Bind pods of ``units`` wherever they look to fit."""
+    async def schedule(self, wish: Wish, bound: list[str]) -> None:
+        """Bind pods that ask for ``wish`` wherever they look to fit."""
         while True:
             free = self.looks_free()
             for gpu in range(GPUS):
-                if free[gpu] >= units:
-                    pod = self.decided_pod(f"late-{len(bound)}", units, gpu)
+                if free[gpu].units >= wish.units and free[gpu].core_percent >= wish.core_percent:
+                    pod = self.decided_pod(f"late-{len(bound)}", wish, gpu)
                     bound.append(pod.metadata.uid)
                     self.show(pod)
             await asyncio.sleep(0)
@@ -176,9 +197,16 @@ class Node:
         assert record is not None
         return record
 
-    def free(self) -> list[str]:
+    def free(self, resource: str) -> list[str]:
         used = {one for given in self.held.values() for ids in given.values() for one in ids}
-        every = [one for gpu in self.node.devices for one in self.book.ids.memory_ids(gpu, self.node.unit)]
+        ids = self.book.ids
+        every = [
+            one
+            for gpu in self.node.devices
+            for one in (
+                ids.core_ids(gpu) if resource == names.GPU_CORE else ids.memory_ids(gpu, self.node.unit)
+            )
+        ]
         free = [one for one in every if one not in used]
         self.slow.shuffle(free)
         return free
@@ -205,15 +233,18 @@ class Node:
         while not self.calm:
             await asyncio.sleep(0)
 
-    async def admit(self, uid: str, units: int) -> None:
+    async def admit(self, uid: str, wish: Wish) -> None:
         """As the kubelet does; raises ``ClaimRefused`` where it would fail the pod."""
-        ids = await self.allocator.prefer(names.GPU_MEM, units, self.free(), [])
-        await self.lag()
-        await self.allocator.allocate(names.GPU_MEM, [ids])
-        await self.lag()
-        pod = self.api[uid]
-        self.held[f"default/{pod.metadata.name}"] = {(CONTAINER, names.GPU_MEM): frozenset(ids)}
-        await self.lag()
+        given = self.held.setdefault(f"default/{self.api[uid].metadata.name}", {})
+        for resource, amount in wish.in_any_order(self.slow):
+            ids = await self.allocator.prefer(resource, amount, self.free(resource), [])
+            await self.lag()
+            await self.allocator.allocate(resource, [ids])
+            await self.lag()
+            given[CONTAINER, resource] = frozenset(ids)
+            await self.lag()
+        on = {gpu for ids in given.values() for gpu in self.book.ids.by_gpu(ids)}
+        assert len(on) == 1, f"{uid} has memory of one GPU and compute of another"
         pod = self.api[uid]
         self.show(msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Running")))
         await self.lag()
@@ -228,9 +259,11 @@ class Node:
                 await asyncio.sleep(0)
 
 
-async def serves_who_comes_meanwhile(slow: random.Random, *, early: int, late: int) -> None:
-    """One pod of ``early`` units for each GPU, and one of ``late`` units wherever there is ever room for it."""
-    node = Node(slow)
+async def serves_who_comes_meanwhile(
+    slow: random.Random, *, early: Wish, late: Wish, tells: bool = True
+) -> None:
+    """One pod that asks for ``early`` for each GPU, and one for ``late`` wherever there is ever room for it."""
+    node = Node(slow, tells=tells)
     pending = [node.bind(f"early-{gpu}", early, gpu) for gpu in range(GPUS)]
     came: list[str] = []
     others = [asyncio.create_task(one) for one in (node.watch(), node.reconcile(), node.schedule(late, came))]
@@ -242,9 +275,8 @@ async def serves_who_comes_meanwhile(slow: random.Random, *, early: int, late: i
                 taken = len(came)
                 uid = pending.pop(slow.randrange(len(pending)))
                 name = node.api[uid].metadata.name
-                units = early if name.startswith("early") else late
                 try:
-                    await node.admit(uid, units)
+                    await node.admit(uid, early if name.startswith("early") else late)
                 except ClaimRefused as refusal:
                     pytest.fail(f"{name}: {refusal}")
                 if not pending:
@@ -254,10 +286,10 @@ async def serves_who_comes_meanwhile(slow: random.Random, *, early: int, late: i
             other.cancel()
 
 
-async def admits_all(slow: random.Random) -> None:
+async def admits_all(slow: random.Random, *, equals: Wish, of_a_gpu: int, other: Wish) -> None:
     node = Node(slow)
-    first = node.bind("first", 2, slow.randrange(GPUS))
-    equal = [node.bind(f"equal-{number:02}", UNITS, number % GPUS) for number in range(4 * GPUS)]
+    first = node.bind("first", other, slow.randrange(GPUS))
+    equal = [node.bind(f"equal-{number:02}", equals, number % GPUS) for number in range(of_a_gpu * GPUS)]
     slow.shuffle(equal)
     others = [asyncio.create_task(node.watch()), asyncio.create_task(node.reconcile())]
     try:
@@ -265,7 +297,7 @@ async def admits_all(slow: random.Random) -> None:
             refused = []
             for uid in (first, *equal):
                 try:
-                    await node.admit(uid, 2 if uid == first else UNITS)
+                    await node.admit(uid, other if uid == first else equals)
                 except ClaimRefused as refusal:
                     refused.append(f"{node.api[uid].metadata.name}: {refusal}")
             assert not refused
@@ -275,7 +307,7 @@ async def admits_all(slow: random.Random) -> None:
         for other in others:
             other.cancel()
     for pod in node.api.values():
-        (ids,) = node.held[f"default/{pod.metadata.name}"].values()
+        ids = node.held[f"default/{pod.metadata.name}"][CONTAINER, names.GPU_MEM]
         record = claim_of(node.record(pod), node.node)
         assert record is not None
         assert record.assigned
@@ -285,9 +317,9 @@ async def admits_all(slow: random.Random) -> None:
 def test_a_watch_that_lags_does_not_have_an_older_record_marked() -> None:
     async def story() -> Pod:
         node = Node(random.Random(0))
-        uid = node.bind("early", UNITS, 0)
+        uid = node.bind("early", EQUAL, 0)
         for gpu in (1, 0):  # the first answer was for one that asks alike
-            ids = node.book.ids.memory_ids(node.node.devices[gpu], node.node.unit)[:UNITS]
+            ids = node.book.ids.memory_ids(node.node.devices[gpu], node.node.unit)[: EQUAL.units]
             node.held["default/early"] = {(CONTAINER, names.GPU_MEM): frozenset(ids)}
             while not await node.reconciler.once():
                 if names.ANN_ALSO in (node.api[uid].metadata.annotations or {}):
@@ -302,14 +334,34 @@ def test_a_watch_that_lags_does_not_have_an_older_record_marked() -> None:
     assert [share.index for share in record.allocation.gpus] == [0]
 
 
-@settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 1 << 32))
-def test_nobody_is_refused_and_every_record_ends_true(seed: int) -> None:
-    asyncio.run(admits_all(random.Random(seed)))
-
-
-@pytest.mark.parametrize(("early", "late"), [(8, 8), (3, 15), (5, 6)])
+@pytest.mark.parametrize(
+    ("equals", "of_a_gpu", "other"),
+    [(EQUAL, 4, Wish(2)), (Wish(11, 5), 1, Wish(2, 5)), (Wish(1, 45), 2, Wish(2, 10))],
+    ids=["memory", "memory is what fills", "compute is what fills"],
+)
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
-def test_who_is_bound_while_equal_pods_are_told_apart_is_served_too(early: int, late: int, seed: int) -> None:
+def test_nobody_is_refused_and_every_record_ends_true(
+    equals: Wish, of_a_gpu: int, other: Wish, seed: int
+) -> None:
+    asyncio.run(admits_all(random.Random(seed), equals=equals, of_a_gpu=of_a_gpu, other=other))
+
+
+@pytest.mark.parametrize(
+    ("early", "late"),
+    [
+        (Wish(8), Wish(8)),
+        (Wish(3), Wish(15)),
+        (Wish(5), Wish(6)),
+        (Wish(11, 5), Wish(11, 5)),
+        (Wish(2, 60), Wish(2, 60)),
+        (Wish(5, 30), Wish(6, 30)),
+    ],
+    ids=lambda wish: f"{wish.units} units, {wish.core_percent}%",
+)
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_who_is_bound_while_equal_pods_are_told_apart_is_served_too(
+    early: Wish, late: Wish, seed: int
+) -> None:
     asyncio.run(serves_who_comes_meanwhile(random.Random(seed), early=early, late=late))
