@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -196,7 +197,26 @@ async def test_a_pod_taken_away_by_force_leaves_no_process(cluster, caplog):
     await until(lambda: attempt.ended is not None, "the container has ended")
     assert await cluster.pod("p") is None
     await until(lambda: not any(cluster.folders.pods.iterdir()), "its folder is gone")
-    assert "does not die" not in caplog.text, "it was not waited for, and has died"
+    assert "does not die" not in caplog.text
+
+
+async def test_the_folder_of_a_pod_taken_away_by_force_stays_until_its_container_has_ended(cluster):
+    await cluster.create("p", script("trap '' TERM; echo up; while :; do sleep 0.02; done"))
+    await cluster.logs_are("p", "up\n")
+    attempt = cluster.attempt("p")
+    os.kill(attempt.shim, signal.SIGSTOP)  # it writes there how the container ended, once it goes on
+    try:
+        await cluster.delete("p", gracePeriodSeconds=0)
+        await until(lambda: _is_zombie(attempt.pid), "the container's process is killed")
+        assert attempt.folder.is_dir()
+    finally:
+        os.kill(attempt.shim, signal.SIGCONT)
+    await until(lambda: not any(cluster.folders.pods.iterdir()), "its folder is gone")
+    assert attempt.ended.signal == signal.SIGKILL
+
+
+def _is_zombie(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 async def test_what_a_container_leaves_behind_ends_with_it(cluster, tmp_path):

@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -331,26 +331,25 @@ class PodWorker:
             assert attempt is not None
             self._tell("Normal", "Killing", f"Stopping container {name}")
             self._node.containers.signal(attempt, signal.SIGTERM)
-        await self._await_ends(attempts, deadline)
+        # A pod that vanishes while it is being stopped is not waited for any longer.
+        await self._await_ends(attempts, lambda: self._now if self._is_gone() else deadline)
         for attempt in attempts:
             self._node.containers.signal(attempt, signal.SIGKILL)
-        if not await self._await_ends(attempts, self._now + KILL_TIMEOUT_S) and not self._is_gone():
+        # Its end is, vanished or not: until then its shim writes in the folder that is removed afterwards.
+        killed = self._now + KILL_TIMEOUT_S
+        if not await self._await_ends(attempts, lambda: killed):
             _log.error("a container does not die (pod %s)", self.pod.key)
 
-    async def _await_ends(self, attempts: list[Attempt], deadline: float) -> bool:
+    async def _await_ends(self, attempts: list[Attempt], deadline: Callable[[], float]) -> bool:
         while any(attempt.ended is None for attempt in attempts):
             self._wake.clear()
-            left_s = min(deadline, self._shortened()) - self._now
+            left_s = deadline() - self._now
             if left_s <= 0:
                 return False
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._wake.wait()
         return True
-
-    def _shortened(self) -> float:
-        """A pod that vanishes while it is being stopped is not waited for any longer."""
-        return self._now if self._is_gone() else float("inf")
 
     def _container(self, name: str) -> Container:
         return next(one for one in self.pod.ordered if one.name == name)
