@@ -250,6 +250,20 @@ async def test_pod_resources_list_each_device_alone_and_no_init_containers(clust
     assert got.pod_resources == pods["p"]
 
 
+async def test_pod_resources_list_a_pod_from_the_moment_it_is_its_turn_to_be_admitted(cluster, plugin):
+    plugin.gate.clear()
+    await cluster.create("p", waiting(**limits(2)))
+    await until(lambda: plugin.preferences, "p is asked for")
+    await cluster.create("q", waiting(**limits(2)))
+    await until(lambda: len(cluster.kubelet._workers) == 2, "the kubelet knows q")
+    listed = await ask(cluster, "List", resources_pb.ListPodResourcesRequest())
+    assert [one.name for one in listed.pod_resources] == ["p"]
+    plugin.gate.set()
+    await cluster.running("q")
+    listed = await ask(cluster, "List", resources_pb.ListPodResourcesRequest())
+    assert {one.name for one in listed.pod_resources} == {"p", "q"}
+
+
 async def test_pod_resources_of_an_unknown_pod_are_an_error_that_names_it(cluster):
     with pytest.raises(aio.AioRpcError) as caught:
         await ask(

@@ -62,6 +62,8 @@ class Kubelet:
         self.clock = clock
         self.port = 0
         self.book = DeviceBook()
+        self._asked_for = ""
+        """The pod (UID) that was taken last for admission."""
         self.plugins = Plugins(settings.folders, self.book, self._devices_changed, clock.monotonic)
         self.allocator = Allocator(settings.folders, self.book, self.plugins)
         self._cgroups = Cgroups(settings.folders.cgroups)
@@ -76,7 +78,7 @@ class Kubelet:
         self._status_due = asyncio.Event()
         self._node_known = asyncio.Event()
         self._grace_until = 0.0
-        self._pod_resources = PodResources(settings.folders, self.book, self._active_pods)
+        self._pod_resources = PodResources(settings.folders, self.book, self._listed_pods)
         self._server = Server(self, settings.token, settings.tls)
         self._node: NodeStatus | None = None
 
@@ -193,6 +195,7 @@ class Kubelet:
                 async with asyncio.timeout(_NODE_KNOWN_S):
                     await self._node_known.wait()
             await self._await_plugins()
+            self._asked_for = pod.uid
             await self.allocator.admit(pod, [one.uid for one in self._active_pods()], running)
             assert self._node is not None
             others = [one.pod for one in self._workers.values() if one.admitted and one.active]
@@ -215,6 +218,15 @@ class Kubelet:
 
     def _active_pods(self) -> list[Pod]:
         return [worker.pod for worker in self._workers.values() if worker.active]
+
+    def _listed_pods(self) -> list[Pod]:
+        """As the kubelet lists them, which takes one pod after the other: not those whose turn has not come."""
+        return [
+            worker.pod
+            for worker in self._workers.values()
+            if worker.active
+            and (worker.admitted or worker.pod.uid == self._asked_for or self.book.has_any(worker.pod.uid))
+        ]
 
     def _pod_ip(self, uid: str) -> str:
         """A loopback address for a pod: within 127.64.0.0/10, apart from those of other pods here."""

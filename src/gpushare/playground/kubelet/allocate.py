@@ -100,7 +100,7 @@ class Allocator:
             )
 
     def _asked(self, pod: Pod, container: Container) -> dict[str, int]:
-        """Resources of plugins that the container is limited to; others are not ours to give."""
+        """Resources of plugins that the container is limited to, in no order; others are not ours to give."""
         asked = {}
         for name, amount in container.limits.items():
             if name in self.book.resources:
@@ -117,7 +117,9 @@ class Allocator:
         self, pod: Pod, container: Container, reusable: dict[str, type_of_devices], *, running: bool
     ) -> None:
         given = False
-        for resource, amount in self._asked(pod, container).items():
+        asked = self._asked(pod, container)
+        for resource in self.book.in_any_order(asked):
+            amount = asked[resource]
             if not self.book.needs(pod.uid, container.name, resource, amount, already_running=running):
                 continue
             try:

@@ -105,6 +105,10 @@ class DeviceBook:
             for grant in resources.values()
         ]
 
+    def has_any(self, pod_uid: str) -> bool:
+        """Whether a pod has any device."""
+        return any(self._grants.get(pod_uid, {}).values())
+
     def of_container(self, pod_uid: str, container: str) -> list[Grant]:
         """What one container has."""
         return list(self._grants.get(pod_uid, {}).get(container, {}).values())
@@ -181,7 +185,11 @@ class DeviceBook:
             )
         return self._some(available, len(available))
 
-    def _some(self, devices: Iterable[str], most: int) -> list[str]:
-        shuffled = sorted(devices)
+    def in_any_order(self, resources: Iterable[str]) -> list[str]:
+        """``resources`` as the kubelet comes to them, which goes through a map: in an order that is no order."""
+        shuffled = sorted(resources)
         self._shuffle(shuffled)
-        return shuffled[:most]
+        return shuffled
+
+    def _some(self, devices: Iterable[str], most: int) -> list[str]:
+        return self.in_any_order(devices)[:most]
