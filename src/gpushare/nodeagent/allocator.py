@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
+from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import KubeError
 from gpushare.kube.events import Recorder
@@ -34,7 +35,8 @@ logger = logging.getLogger(__name__)
 
 REASON_REFUSED: Final = "FailedGPUAllocation"
 
-#: Bounds of what an answer may wait for, in seconds: a live list of the node's pods, the kubelet's own list.
+#: Bounds of what an answer may wait for, in seconds: a live list of the node's pods (or, before it is a refusal, for
+#: the kubelet to answer at all), the kubelet's own list.
 LIVE_LIST_S: Final = 2.0
 KUBELET_LIST_S: Final = 1.0
 
@@ -147,8 +149,14 @@ class Allocator:
         except ClaimRefused:
             # The kubelet notes an answer before it asks again. One that it does not list was for a pod that was
             # deleted meanwhile and taken for this one, or died with an earlier kubelet.
-            await asyncio.gather(self._read_pods(), self._read_kubelet(grace_s=0.0))
+            await asyncio.gather(self._read_pods(), self._hear_kubelet())
             return ask()
+
+    async def _hear_kubelet(self) -> None:
+        """A kubelet that starts anew may ask a moment before it answers."""
+        again, until_s = Backoff(0.05, 0.5), self._clock.monotonic() + LIVE_LIST_S
+        while not await self._read_kubelet(grace_s=0.0) and self._clock.monotonic() < until_s:
+            await self._clock.sleep(again.next_s())
 
     async def _read_pods(self) -> None:
         try:
@@ -157,7 +165,7 @@ class Allocator:
         except (KubeError, TimeoutError) as error:
             logger.warning("the API server does not say which pods are bound to this node (%s)", error)
 
-    async def _read_kubelet(self, grace_s: float = UNLISTED_GRACE_S) -> None:
+    async def _read_kubelet(self, grace_s: float = UNLISTED_GRACE_S) -> bool:
         asked_at_s = self._clock.monotonic()
         try:
             listing = await self._listing.read(KUBELET_LIST_S)
@@ -170,6 +178,8 @@ class Allocator:
                 )
         except PodResourcesUnavailable as error:
             logger.warning("%s", error)
+            return False
+        return True
 
     async def _injection(self, resource: str, match: Match, ids: Sequence[str]) -> Injection:
         request = match.claim.request

@@ -279,6 +279,8 @@ class _PodResources(resources_rpc.PodResourcesListerServicer):
 
     async def List(self, request: Any, context: Any) -> resources_pb.ListPodResourcesResponse:  # noqa: N802
         if not self._kubelet.listing_works:
+            self._kubelet.calls.append("List in vain")
+            self._kubelet.changes.tell()
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no pod resources here")
         self._kubelet.calls.append("List")
         self._kubelet.changes.tell()

@@ -1,5 +1,6 @@
 """Kubelets and node agents that are started anew, with pods running."""
 
+import asyncio
 from dataclasses import replace
 
 from gpushare.model import names
@@ -104,3 +105,20 @@ async def test_a_kubelet_that_lost_its_checkpoint_may_ask_again_for_a_running_po
     await world.kubelet.start()
     await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
     assert (await world.kubelet.admit(made)).envs["c"][names.ENV_MEM_INDEX] == "1"
+
+
+async def test_a_kubelet_that_asks_before_it_answers_is_heard_before_a_pod_is_refused(world: World) -> None:
+    await world.start()
+    made = world.bind("a", container("c", 3), on=1)
+    await world.kubelet.admit(made)
+    await world.until_assigned("a")
+    await world.kubelet.stop()
+    world.kubelet.admitted.clear()
+    world.kubelet.listing_works = False
+    await world.kubelet.start()
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
+    before = world.kubelet.calls.count("List in vain")
+    admission = asyncio.create_task(world.kubelet.admit(made))
+    await world.changes.until(lambda: world.kubelet.calls.count("List in vain") > before + 1, "asked in vain")
+    world.kubelet.listing_works = True
+    assert (await admission).envs["c"][names.ENV_MEM_INDEX] == "1"
