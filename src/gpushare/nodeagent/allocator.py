@@ -126,7 +126,9 @@ class Allocator:
         return answers
 
     async def _match(self, resource: str, ids: Sequence[str]) -> Match:
-        match = await self._decide(resource, len(ids), lambda: self._book.match(resource, ids))
+        # It was looked when these devices were named.
+        known = self._book.answers.has_told(ids)
+        match = await self._decide(resource, len(ids), lambda: self._book.match(resource, ids), known=known)
         logger.info(
             "pod %s, container %s: given %s of %s%s",
             match.claim.pod.key,
@@ -138,9 +140,9 @@ class Allocator:
         )
         return match
 
-    async def _decide(self, resource: str, amount: int, ask: Callable[[], _T]) -> _T:
+    async def _decide(self, resource: str, amount: int, ask: Callable[[], _T], *, known: bool = False) -> _T:
         """Ask the book; look closer first where pods could be mistaken, and once more before it refuses."""
-        if self._book.ambiguous(resource, amount):
+        if not known and self._book.ambiguous(resource, amount):
             await self._read_kubelet()
             if not self._book.known(resource, amount):
                 await self._read_pods()

@@ -70,6 +70,10 @@ class Answers:
         if self._listing is not None:
             self._listing.pop(key, None)
 
+    def has_told(self, ids: Iterable[str]) -> bool:
+        """Whether the kubelet was told last to take just these."""
+        return self.preference is not None and self.preference.ids == frozenset(ids)
+
     def grant(self, slot: Slot, ids: Iterable[str], now_s: float) -> None:
         """An ``Allocate`` was answered."""
         self.preference = None

@@ -186,8 +186,9 @@ class ClaimBook:
         counted, amount = self._counted(ids), len(ids)
         place = frozenset(counted)
         waiting = self._asking(resource, amount)
+        is_told = self.answers.has_told(ids)
         told, self.answers.preference = self.answers.preference, None
-        if told is not None and told.ids == frozenset(ids):
+        if is_told and told is not None:
             # What we said ourselves holds, whatever has been decided anew since, or become known of who was meant.
 
             def order(one: Waiting) -> tuple[bool, bool]:
