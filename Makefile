@@ -17,7 +17,7 @@ NONE_CHOSEN = || [ $$? = 5 -a -n "$(E2E_ARGS)" ]
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation soak fuzz valgrind proto lock clean
+.PHONY: help run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -141,6 +141,13 @@ soak: $(STAMPS)/test fakegpu isolation proto ## Randomized tests, with other exa
 		round=$$((round + 1)); echo "round $$round, $$(( (end - $$(date +%s)) / 60 + 1 )) minutes left"; \
 		GPUSHARE_SOAK=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --no-cov -q -m hypothesis tests/unit tests/integration || exit 1; \
 	done
+
+SLOW_DIRS := $(patsubst %,tests/integration/%,nodeagent kubelet scheduler kube apiserver admission inspect)
+
+soak-slow: $(STAMPS)/test fakegpu isolation proto ## Integration tests with sockets that are slow at random (SLOW_MS=200, PYTEST_ARGS=...)
+	SLOW_SOCKETS_MS=$(or $(SLOW_MS),200) PYTHONPATH=$(CURDIR)/tests/slow_sockets PATH="$(CURDIR)/$(BIN):$$PATH" \
+		$(BIN)/python -m pytest -n4 --no-cov -q -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
+		$(or $(PYTEST_ARGS),$(SLOW_DIRS))
 
 race-isolation: $(STAMPS)/test fakegpu isolation ## Processes of a container race for its memory, many are killed (ARGS="--seconds 60 --processes 64 --kills 1000")
 	@$(BIN)/python -m tests.integration.isolation.racing $(ARGS)
