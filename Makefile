@@ -142,12 +142,12 @@ soak: $(STAMPS)/test fakegpu isolation proto ## Randomized tests, with other exa
 		GPUSHARE_SOAK=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --no-cov -q -m hypothesis tests/unit tests/integration || exit 1; \
 	done
 
-SLOW_DIRS := $(patsubst %,tests/integration/%,nodeagent kubelet scheduler kube apiserver admission inspect)
+SLOW_TESTS := $(patsubst %,tests/integration/%,nodeagent kubelet scheduler kube apiserver admission inspect)
 
-soak-slow: $(STAMPS)/test fakegpu isolation proto ## Integration tests with sockets that are slow at random (SLOW_MS=200, PYTEST_ARGS=...)
+soak-slow: $(STAMPS)/test fakegpu isolation proto ## Integration tests with sockets that are slow at random (SLOW_MS=200, SLOW_TESTS=...)
 	SLOW_SOCKETS_MS=$(or $(SLOW_MS),200) PYTHONPATH=$(CURDIR)/tests/slow_sockets PATH="$(CURDIR)/$(BIN):$$PATH" \
 		$(BIN)/python -m pytest -n4 --no-cov -q -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
-		$(or $(PYTEST_ARGS),$(SLOW_DIRS))
+		$(SLOW_TESTS)
 
 race-isolation: $(STAMPS)/test fakegpu isolation ## Processes of a container race for its memory, many are killed (ARGS="--seconds 60 --processes 64 --kills 1000")
 	@$(BIN)/python -m tests.integration.isolation.racing $(ARGS)
