@@ -145,7 +145,7 @@ soak: $(STAMPS)/test fakegpu isolation proto ## Randomized tests, with other exa
 SLOW_TESTS := $(patsubst %,tests/integration/%,nodeagent kubelet scheduler kube apiserver admission inspect)
 
 soak-slow: $(STAMPS)/test fakegpu isolation proto ## Integration tests with sockets that are slow at random (SLOW_MS=200, SLOW_TESTS=...)
-	SLOW_SOCKETS_MS=$(or $(SLOW_MS),200) PYTHONPATH=$(CURDIR)/tests/slow_sockets PATH="$(CURDIR)/$(BIN):$$PATH" \
+	SLOW_SOCKETS_MS=$(or $(SLOW_MS),200) PYTHONPATH=$(CURDIR)/scripts/slow_sockets PATH="$(CURDIR)/$(BIN):$$PATH" \
 		$(BIN)/python -m pytest -n4 --no-cov -q -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
 		$(SLOW_TESTS)
 

@@ -18,7 +18,7 @@ CHANCE: Final = float(os.environ.get("SLOW_SOCKETS_CHANCE", "0.3"))
 #: What became ready while something is held back is seen within this time, in seconds.
 LOOK_S: Final = 0.002
 
-type_of_ready = list[tuple[selectors.SelectorKey, int]]
+Ready = list[tuple[selectors.SelectorKey, int]]
 
 
 class SlowSelector(selectors.DefaultSelector):
@@ -29,7 +29,7 @@ class SlowSelector(selectors.DefaultSelector):
         self._due_s: dict[int, float] = {}
         self._random = random.Random()
 
-    def select(self, timeout: float | None = None) -> type_of_ready:
+    def select(self, timeout: float | None = None) -> Ready:
         """As documented there."""
         end_s = float("inf") if timeout is None else time.monotonic() + max(timeout, 0.0)
         while True:
@@ -56,7 +56,7 @@ class SlowSelector(selectors.DefaultSelector):
 def _is_own(key: selectors.SelectorKey) -> bool:
     """Whether it is the pipe by which a loop wakes itself: that is no socket of anybody."""
     try:
-        callback = key.data[0]._callback
+        callback = key.data[0]._callback  # noqa: SLF001 - asyncio tells no other way
     except (AttributeError, IndexError, TypeError):
         return False
     return getattr(callback, "__name__", "") == "_read_from_self"
