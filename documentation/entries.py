@@ -48,20 +48,21 @@ def entries(folder: Path) -> Iterator[Entry]:
 
 def without_entry(messages: Iterable[Message], known: list[Entry]) -> list[Message]:
     """The messages that no entry is about."""
-    wide = [re.compile(_pattern(entry.text), re.DOTALL) for entry in known if _is_clear(entry.text)]
     texts = [entry.text for entry in known]
-    return [one for one in messages if not _has_entry(one.template, texts, wide)]
+    wide = [_wide(text) for text in texts]
+    return [one for one in messages if not _are_about(texts, wide, [one.template], [_parts(one.template)])]
 
 
 def without_message(known: Iterable[Entry], messages: list[Message]) -> list[Entry]:
     """Entries about messages of several words that the code does not have any more."""
     templates = [one.template for one in messages]
+    parts = [_parts(template) for template in templates]
     return [
         entry
         for entry in known
         if not entry.of_others
         and len(WORD.findall(entry.text)) >= LEAST_WORDS
-        and not any(_is_about(entry.text, template) for template in templates)
+        and not _are_about([entry.text], [_wide(entry.text)], templates, parts)
     ]
 
 
@@ -76,15 +77,24 @@ def says_nothing(known: Iterable[Entry]) -> list[Entry]:
     ]
 
 
-def _has_entry(template: str, texts: list[str], wide: list[re.Pattern[str]]) -> bool:
-    searched = re.compile(_pattern(_core(template)), re.DOTALL)
-    return any(searched.search(text) for text in texts) or any(one.fullmatch(template) for one in wide)
+def _are_about(
+    texts: list[str], wide: list[re.Pattern[str] | None], templates: list[str], parts: list[re.Pattern[str]]
+) -> bool:
+    """Whether an entry of ``texts`` holds one of ``templates``, or is so wide that it is one of them itself.
+
+    The patterns come compiled: a thousand entries by a thousand messages are more than ``re`` keeps.
+    """
+    return any(part.search(text) for part in parts for text in texts) or any(
+        one.fullmatch(template) for one in wide if one for template in templates
+    )
 
 
-def _is_about(text: str, template: str) -> bool:
-    if re.search(_pattern(_core(template)), text, re.DOTALL):
-        return True
-    return _is_clear(text) and re.fullmatch(_pattern(text), template, re.DOTALL) is not None
+def _parts(template: str) -> re.Pattern[str]:
+    return re.compile(_pattern(_core(template)), re.DOTALL)
+
+
+def _wide(text: str) -> re.Pattern[str] | None:
+    return re.compile(_pattern(text), re.DOTALL) if _is_clear(text) else None
 
 
 def _core(template: str) -> str:

@@ -165,3 +165,12 @@ def test_a_chart_says_what_it_refuses_and_what_its_policies_say(tmp_path: Path) 
         "label x is '…': write a number",
         "a quota has no … of its own",
     ]
+
+
+def test_an_entry_about_a_message_that_is_gone_is_named() -> None:
+    gone = Entry("p.md:3", "a message of several words that nobody says", ("why it comes", "what to do"))
+    others = Entry(
+        "p.md:4", "what another program says in words", ("why it comes", "what to do"), of_others=True
+    )
+    said = [Message("x", "no single GPU has … free "), Message("x", "gang …: something else entirely")]
+    assert without_message([ENTRY, WIDE, gone, others], said) == [gone]
