@@ -118,13 +118,17 @@ class Gangs:
         return len(self._groups)
 
     def _running(self, group: _Group, but: str) -> set[str]:
-        """Pods other than ``but`` that need nothing any more: bound, about to be, or without a GPU and free to go anywhere."""
+        """Pods other than ``but`` that need nothing any more: bound, about to be, or without a GPU and free to go anywhere.
+
+        One that is being deleted is none of them: those that take its place would run without the others.
+        """
         bound = {
             uid
             for uid, one in group.pods.items()
             if one.node or (one.bystander and not self.is_governed(one.pod.partition("/")[0]))
         }
-        return (bound | group.placed) - {but}
+        leaving = {uid for uid, one in group.pods.items() if one.leaving}
+        return (bound | group.placed) - leaving - {but}
 
     # --- what the informer tells --------------------------------------------------------------
 
@@ -140,6 +144,8 @@ class Gangs:
         before = group.pods.get(record.uid)
         new, early = before is None, self._early.pop(record.uid, False)
         group.pods[record.uid] = record
+        if record.leaving and record.uid in group.planned:
+            self._give_up(group)  # the plan was with it
         if record.node:
             group.offered.pop(record.uid, None)
             if record.bystander and before is not None and not before.node:
@@ -207,7 +213,7 @@ class Gangs:
         need = gang.least - len(running)
         if need <= 0:
             return None
-        there = len(group.pods)
+        there = sum(not one.leaving for one in group.pods.values())
         if there < gang.least:
             self._give_up(group)
             return _refused(
@@ -386,7 +392,7 @@ def _chosen(
     for uid, record in group.pods.items():
         if len(chosen) == need:
             break
-        if uid != first[0] and uid not in running and record.request is not None:
+        if uid != first[0] and uid not in running and record.request is not None and not record.leaving:
             chosen.append((uid, record.pod, record.request))
     return chosen
 

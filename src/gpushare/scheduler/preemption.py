@@ -135,7 +135,7 @@ class Preemptor:
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
         record = self._view.waiting.get(uid)
-        if record is None or record.request is None or not record.preempts:
+        if record is None or record.request is None or record.leaving or not record.preempts:
             return None
         return record
 
@@ -332,7 +332,7 @@ class Preemptor:
     def _waits(self, record: PodRecord) -> bool:
         """Whether it waits as it did, and no room is kept for it: then others are moved for it, or were ended."""
         uid = record.uid
-        if self._view.waiting.get(uid) is not record or self._ledger.held(uid) is not None:
+        if self._view.waiting.get(uid) is not record or record.leaving or self._ledger.held(uid) is not None:
             return False
         return not self._ledger.kept_on(uid)
 

@@ -23,6 +23,8 @@ REASON_WAITING: Final = "GPUShareWaiting"
 EVERY_S: Final = 5.0
 #: Pods younger than this are passed over: mostly they are placed meanwhile.
 PATIENCE_S: Final = 10.0
+#: After this a pod is told again why it waits: API servers forget an event after an hour.
+AGAIN_S: Final = 45 * 60.0
 #: Events that are noted at one look; those pods that are left are next.
 MOST_TOLD: Final = 50
 
@@ -94,6 +96,7 @@ class FromDecisions:
 class _Told(NamedTuple):
     since_s: float
     category: str = ""
+    told_s: float = 0.0
 
 
 class WaitingNews:
@@ -108,7 +111,7 @@ class WaitingNews:
         self.by_reason: Mapping[str, int] = {}
         """How many wait for each kind of reason, as of the last look. A kind that was seen once stays, with 0."""
         self.oldest_s: float = 0.0
-        """When the pod was made that has waited longest, in seconds since 1970; 0 where none waits."""
+        """When the pod was made that has waited longest, in seconds since 1970; 0 where none waits but for its scheduling gates."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -121,7 +124,7 @@ class WaitingNews:
         uids = list(self._known.uids())
         self._told = {uid: told for uid in uids if (told := self._told.get(uid)) is not None}
         counts = Counter(dict.fromkeys(self.by_reason, 0))
-        before_s = self._clock.time_ns() / 1e9 - PATIENCE_S
+        now_s = self._clock.time_ns() / 1e9
         oldest_s, left = 0.0, MOST_TOLD if self._leads.leads else 0
         for number, uid in enumerate(uids):
             if number % _AT_ONCE == _AT_ONCE - 1:
@@ -133,10 +136,12 @@ class WaitingNews:
             told = self._told.get(uid)
             if told is None:
                 told = self._told[uid] = _Told(self._known.since_s(uid))
-            oldest_s = min(oldest_s or told.since_s, told.since_s)
-            new = category != told.category and category not in _NO_NEWS
-            if left and new and told.since_s <= before_s:
-                self._told[uid] = told._replace(category=category)
+            if category != "gates":  # held back on purpose, perhaps for days: nobody has to look after it
+                oldest_s = min(oldest_s or told.since_s, told.since_s)
+            again = category != told.category or told.told_s + AGAIN_S <= now_s
+            new = again and category not in _NO_NEWS
+            if left and new and told.since_s <= now_s - PATIENCE_S:
+                self._told[uid] = told._replace(category=category, told_s=now_s)
                 left -= self._tell(uid)
                 # To say what would help may take a look at every node.
                 await asyncio.sleep(0)

@@ -15,6 +15,7 @@ from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.observing import REASON_STALE, Observing
 from gpushare.scheduler.waiting_news import (
+    AGAIN_S,
     MOST_TOLD,
     PATIENCE_S,
     REASON_WAITING,
@@ -145,6 +146,28 @@ async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of
     other, silent, _ = news([young, old], leads=False)
     await other.look()
     assert (told(silent), other.by_reason, other.waits_s()) == ([], {"memory": 1, "quota": 1}, 100.0)
+
+
+async def test_a_pod_that_waits_for_long_is_told_again_before_its_event_is_forgotten() -> None:
+    pod = Waiting("default/a", "u1", 900.0, "memory")
+    watched, events, clock = news([pod])
+    await watched.look()
+    pod.reason = "no single GPU has 8 GiB free on 4,998 nodes"
+    clock.now_s += AGAIN_S - 1
+    await watched.look()
+    assert len(told(events)) == 1
+    clock.now_s += 1
+    await watched.look()
+    await watched.look()
+    assert len(told(events)) == 2
+    assert "4,998 nodes" in told(events)[1][1]
+
+
+async def test_a_pod_that_its_gates_hold_back_is_counted_and_is_not_the_one_that_waits_longest() -> None:
+    gated, other = Waiting("default/a", "u1", 100.0, "gates"), Waiting("default/b", "u2", 900.0, "memory")
+    watched, _, _ = news([gated, other])
+    await watched.look()
+    assert (watched.by_reason, watched.waits_s()) == ({"gates": 1, "memory": 1}, 100.0)
 
 
 async def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None:
