@@ -26,8 +26,9 @@ from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.model.resource_policy import decode_policy
 from gpushare.scheduler import wire
 from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods, prioritize_nodes
+from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
 from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.records import PodRecord, record_of
 from gpushare.scheduler.view import ClusterView, NodeRecord
 

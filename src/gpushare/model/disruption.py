@@ -66,25 +66,29 @@ class DisruptionBudget(msgspec.Struct, gc=False):
         )
 
 
-def protected(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
-    """UIDs of those that ``budgets`` do not let go now, when all of ``pods`` are to be ended, in this order.
+def violating(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
+    """UIDs of those whose end ``budgets`` do not allow now, when all of ``pods`` are to be ended, in this order."""
+    return _refused(pods, budgets, one_each=False)
 
-    A pod that two of them cover is one of these: the API server evicts no such pod, whatever they allow.
-    """
+
+def protected(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
+    """The same where they are to be evicted: the eviction API lets no pod go that two budgets cover, whatever these allow."""
+    return _refused(pods, budgets, one_each=True)
+
+
+def _refused(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget], *, one_each: bool) -> set[str]:
     spent: dict[int, int] = {}
     found: set[str] = set()
     for pod in pods:
-        metadata = pod.metadata
-        covering = [
-            at for at, one in enumerate(budgets) if one.covers(metadata.namespace, metadata.labels or {})
-        ]
-        if len(covering) > 1:
-            found.add(metadata.uid)
-            continue
-        for at in covering:
-            spent[at] = spent.get(at, 0) + 1
-            if spent[at] > budgets[at].status.disruptions_allowed:
-                found.add(metadata.uid)
+        covering = 0
+        for index, budget in enumerate(budgets):
+            if budget.covers(pod.metadata.namespace, pod.metadata.labels or {}):
+                covering += 1
+                spent[index] = spent.get(index, 0) + 1
+                if spent[index] > budget.status.disruptions_allowed:
+                    found.add(pod.metadata.uid)
+        if one_each and covering > 1:
+            found.add(pod.metadata.uid)
     return found
 
 

@@ -11,17 +11,18 @@ from prometheus_client.metrics import Counter, Histogram
 from gpushare.logs import about
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder, BindRefused
+from gpushare.scheduler.budgets import BudgetReader, BudgetReading
 from gpushare.scheduler.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.extender import (
     Bodies,
     filter_nodes,
-    preempt_pods,
     prioritize_nodes,
     type_of_on_refused,
 )
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.preempt_verb import preempt_within_budgets
 from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.takeover import Takeover
 from gpushare.scheduler.view import ClusterView
@@ -40,6 +41,7 @@ class ExtenderApp(ReadOnly):
         binder: Binder,
         on_refused: type_of_on_refused,
         on_preempted: Callable[[str], None],
+        budgets: BudgetReader,
         metrics: Metrics,
         missing: Callable[[], str],
         policies: Policies | None = None,
@@ -52,6 +54,7 @@ class ExtenderApp(ReadOnly):
         self._binder = binder
         self._on_refused = on_refused
         self._on_preempted = on_preempted
+        self._budgets = budgets
         self._bodies = Bodies()
         verbs: dict[str, type_of_verb] = {
             "filter": self._filter,
@@ -114,10 +117,16 @@ class ExtenderApp(ReadOnly):
                 tell_prioritized(asked, answer)
             return answer
 
-    def _preempt(self, body: bytes) -> bytes:
+    async def _preempt(self, body: bytes) -> bytes:
         with self._verb("preempt"):
-            asked = wire.read_preemption(body)
-            return preempt_pods(self._view, asked, self._on_preempted, self._policies, self._decisions)
+            return await preempt_within_budgets(
+                self._view,
+                wire.read_preemption(body),
+                self._on_preempted,
+                self._policies,
+                self._decisions,
+                BudgetReading(self._view, self._budgets),
+            )
 
     async def _bind(self, body: bytes) -> bytes:
         with self._verb("bind"):

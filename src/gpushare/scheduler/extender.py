@@ -1,11 +1,9 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
 from collections.abc import Callable, Collection, Mapping
-from itertools import chain
 from typing import Final, NamedTuple
 
 from gpushare.ledger import Verdict
-from gpushare.ledger.preemption import ENOUGH, MOST_TRIED
 from gpushare.model.amounts import amounts_of
 from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import Gang, gang_of
@@ -192,74 +190,3 @@ def _without_whole(view: ClusterView, args: wire.ExtenderArgs, request: Request,
         return verdict
     fits = [name for name in verdict.fits if name not in refused]
     return Verdict(fits, {**verdict.refused, **refused}, verdict.hopeless)
-
-
-def preempt_pods(
-    view: ClusterView,
-    args: wire.PreemptionArgs,
-    on_found: Callable[[str], None],
-    policies: Policies | None = None,
-    decisions: Decisions | None = None,
-) -> bytes:
-    """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
-
-    Nodes on which somebody would go whose elastic quota that would bring below its min are left out.
-    ``on_found`` is told the UID of a pod for which kube-scheduler will make room.
-    """
-    offered = victims = args.victims()
-    if policies is not None and policies.in_use:
-        victims = policies.preemptable(args.pod, offered)
-    try:
-        request = request_of(args.pod)
-    except InvalidRequest:
-        return wire.preemption_answer({})
-    if request is None:
-        return wire.preemption_answer(victims)
-    uid = args.pod.metadata.uid
-    priority = args.pod.spec.priority or 0
-    found: dict[str, wire.Victims] = {}
-    vain: dict[str, bool] = {}
-    """Nodes that were looked at in vain; true: for an elastic quota."""
-    tried = 0
-    ended_early = False
-    # Room that is kept for the pod itself, for it was refused on GPUs before, is its own here, too.
-    lifted = view.ledger.lift((uid,))
-    try:
-        claim = view.quotas.claim(uid, args.pod.key, amounts_of(args.pod))
-        rank = view.lesser(priority, claim=claim)
-        reach = view.reach(priority, claim)
-        # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
-        for violations in sorted({one.violations for one in victims.values()}):
-            nodes = [node for node, one in victims.items() if one.violations == violations]
-            for node in chain.from_iterable(view.ledger.where_others_could_go(request, nodes, reach)):
-                if len(found) == ENOUGH or tried == MOST_TRIED:
-                    ended_early = True
-                    break
-                uids = victims[node].uids
-                if claim is not None and not all(claim.may_end(one, lesser=True) for one in uids):
-                    vain[node] = True
-                    continue
-                tried += 1
-                forced = set(uids)
-                plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
-                if plan is None:
-                    vain[node] = False
-                    continue
-                more = tuple(one for one in plan.victims if one not in forced)
-                if request.whole_device and not view.quotas.whole_is_let_in(
-                    args.pod, request, node, (*uids, *more)
-                ):
-                    vain[node] = True
-                    continue
-                found[node] = wire.Victims((*uids, *more), violations)
-    finally:
-        view.ledger.keep_again(lifted)
-    if found:
-        on_found(uid)
-    if decisions is not None:
-        # The first pod that needs others to end imports this, not the start.
-        from gpushare.scheduler.preempted import of_verb
-
-        told = of_verb(view, decisions.now_s, offered, victims, found, vain, ended_early=ended_early)
-        decisions.preempted(uid, args.pod.key, request, told)
-    return wire.preemption_answer(found)

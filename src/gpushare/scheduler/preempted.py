@@ -22,6 +22,7 @@ EXAMPLES: Final = 3
 NOT_LOOKED_AT: Final = "not looked at: enough nodes were, or have room"
 BELOW_MIN: Final = "an end in mind would bring an elastic quota below its min"
 NOT_ENOUGH: Final = "the ends in mind, and those of others that may go, leave no room on its GPUs"
+GUARDED: Final = "a PodDisruptionBudget protects who would have to end besides, and others have room without"
 NO_ROOM: Final = "no end of pods that may go there leaves room on its GPUs"
 BY_POLICY: Final = "its ResourcePolicy has another node for it"
 NOBODY: Final = "no end of pods that may go leaves room for it on any node"
@@ -76,16 +77,15 @@ def of_verb(
     offered: Mapping[str, wire.Victims],
     left: Mapping[str, wire.Victims],
     found: Mapping[str, wire.Victims],
-    vain: Mapping[str, bool],
+    vain: Mapping[str, str],
     *,
     ended_early: bool,
 ) -> Preemption:
     """An answer of ``preempt``: of what was ``offered`` policies ``left`` some.
 
-    ``vain`` are nodes that were looked at and are not among ``found``; true: for an elastic quota.
+    ``vain`` are nodes that were looked at and are not among ``found``, with the reason of each.
     """
-    why = {node: BELOW_MIN if by_quota else NOT_ENOUGH for node, by_quota in vain.items()}
-    counts, examples = Counter(why.values()), _examples(why)
+    counts, examples = Counter(vain.values()), _examples(vain)
     rest = len(left) - len(found) - len(vain)
     counts[NOT_LOOKED_AT if ended_early else NO_ROOM] += rest
     counts[BY_POLICY] += len(offered) - len(left)

@@ -20,9 +20,9 @@ from gpushare.kube.events import Recorder
 from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from, type_of_rank
 from gpushare.ledger.quota_claim import Claim
 from gpushare.model.amounts import type_of_amounts
-from gpushare.model.disruption import DisruptionBudget, protected
-from gpushare.model.objects import Pod
+from gpushare.model.disruption import protected
 from gpushare.model.request import Request
+from gpushare.scheduler.budgets import BudgetReader, BudgetReading
 from gpushare.scheduler.gangs import Wanting
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.view import ClusterView
@@ -50,20 +50,14 @@ REASON_NO_BUDGET: Final = "PreemptionRefused"
 _GUARDED: Final = "room could be made only by ending pods that a PodDisruptionBudget protects now"
 
 
-class Evictor(Protocol):
+class Evictor(BudgetReader, Protocol):
     """What is asked of the API server (``gpushare.kube.client.Client``); all methods raise ``KubeError``."""
-
-    async def get_pod(self, namespace: str, name: str) -> Pod:
-        """The pod as it is."""
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
         """Have it ended as its budgets allow."""
 
     async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
         """Note for which node it waits."""
-
-    async def list_budgets(self) -> list[DisruptionBudget]:
-        """Every PodDisruptionBudget."""
 
 
 class Preemptor:
@@ -368,25 +362,11 @@ class Preemptor:
         self._ledger.keep(record.uid, request, plan)
 
     async def _protected(self, victims: Collection[str]) -> set[str]:
-        """Those of the victims that budgets do not let go, or that are not what we know of them any more."""
+        """Those of the victims that budgets do not let go."""
         if not victims:
             return set()
-        budgets = await self._pods.list_budgets()
-        found: list[Pod] = []
-        for uid in victims:
-            record = self._view.bound.get(uid)
-            if record is None:
-                continue
-            namespace, _, name = record.pod.partition("/")
-            try:
-                pod = await self._pods.get_pod(namespace, name)
-            except ApiError as error:
-                if error.not_found:
-                    continue
-                raise
-            if pod.metadata.uid == uid:
-                found.append(pod)
-        return protected(found, budgets)
+        reading = BudgetReading(self._view, self._pods)
+        return protected(await reading.pods(victims), await reading.budgets())
 
     async def _end(self, record: PodRecord, plan: Plan) -> None:
         assert record.request is not None

@@ -262,6 +262,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 binder,
                 refused,
                 preemptor.left_to_scheduler,
+                client,
                 metrics,
                 missing,
                 policies.policies,

@@ -252,9 +252,13 @@ class ClusterView:
         )
 
     def lesser(
-        self, priority: int, guarded: Collection[str] = (), claim: Claim | None = None
+        self,
+        priority: int,
+        guarded: Collection[str] = (),
+        claim: Claim | None = None,
+        spared: Collection[str] = (),
     ) -> type_of_rank:
-        """The ranks of bound pods that may go for one of ``priority``; ``guarded`` ones (UIDs) may not.
+        """The ranks of bound pods that may go for one of ``priority``; ``guarded`` ones (UIDs) may not, ``spared`` ones as a last resort.
 
         Without a ``claim`` these are the pods with less; with one it says who of which priority. Who leaves already counts
         in any case.
@@ -270,7 +274,7 @@ class ClusterView:
                 lesser = leaving or claim.may_end(uid, lesser=lesser)
             if not lesser and not leaving:
                 return None
-            return Rank(record.priority, _made(record.created), leaving)
+            return Rank(record.priority, _made(record.created), leaving, uid in spared)
 
         return rank
 

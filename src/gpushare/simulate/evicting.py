@@ -6,7 +6,7 @@ with the extender's verb preempt. Whom they end is gone at once; what has a cont
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -17,12 +17,12 @@ from gpushare.intree.filters import Wanted
 from gpushare.intree.occupancy import NodeState, Occupancy, priority_of
 from gpushare.intree.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.kube.errors import ApiError
-from gpushare.model.disruption import DisruptionBudget, protected
+from gpushare.model.disruption import DisruptionBudget, violating
 from gpushare.model.json_objects import Json, annotations_of, key_of, spec_of, uid_of
 from gpushare.model.objects import ObjectReference, Pod, decode_pod
 from gpushare.scheduler import wire
-from gpushare.scheduler.extender import preempt_pods
 from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.preempt_verb import preempt_pods, type_of_violating
 from gpushare.scheduler.preemption import REASON_NO_BUDGET, SETTLE_S, Preemptor
 from gpushare.scheduler.view import ClusterView
 from gpushare.simulate.budgets import Budgets
@@ -183,14 +183,14 @@ class Evicting:
 
         budgets = self.budgets.now()
 
-        def guarded(uids: Sequence[str]) -> set[str]:
-            return protected((decode_pod(self._cluster.pods[keys[uid]]) for uid in uids), budgets)
+        def guarded(uids: Collection[str]) -> set[str]:
+            return violating((decode_pod(self._cluster.pods[keys[uid]]) for uid in uids), budgets)
 
         found = candidates(wanted, refusing, self._nodes, worth, guarded)
         # Those of a gang that waits for the rest of it have a node, and cannot be ended there yet.
         found = [one for one in found if all(self._is_bound(keys[uid]) for uid in one.victims)]
         if found and by_extender:
-            found = self._as_extender_has_it(pod, found)
+            found = self._as_extender_has_it(pod, found, guarded)
         if not found:
             return ""
         chosen = cheapest(found, worth)
@@ -202,7 +202,9 @@ class Evicting:
     def _is_bound(self, key: str) -> bool:
         return bool(spec_of(self._cluster.pods[key]).get("nodeName"))
 
-    def _as_extender_has_it(self, pod: Json, found: Sequence[Candidate]) -> list[Candidate]:
+    def _as_extender_has_it(
+        self, pod: Json, found: Sequence[Candidate], guarded: type_of_violating
+    ) -> list[Candidate]:
         body = {
             "Pod": pod,
             "NodeNameToMetaVictims": {
@@ -211,7 +213,8 @@ class Evicting:
             },
         }
         args = wire.read_preemption(msgspec.json.encode(body))
-        answer = preempt_pods(self._view, args, self._preemptor.left_to_scheduler, self._policies)
+        told = self._preemptor.left_to_scheduler
+        answer = preempt_pods(self._view, args, told, self._policies, protected=guarded)
         return [
             Candidate(node, tuple(each["UID"] for each in one.pods), one.violations)
             for node, one in _ANSWER.decode(answer).victims.items()

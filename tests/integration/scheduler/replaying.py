@@ -105,6 +105,7 @@ async def serving(
         world.binder,
         world.refused,
         world.preemptor.left_to_scheduler,
+        world.api,
         Metrics(),
         lambda: missing,
         policies,

@@ -87,6 +87,35 @@ async def test_a_budget_protects_its_pods_and_the_reason_is_told(seen: World) ->
     await seen.run_all("high")
 
 
+async def test_nobody_ends_beside_a_pod_that_two_budgets_cover(seen: World) -> None:
+    """Whatever they allow: the eviction API lets it not go."""
+    await classes(seen)
+    await seen.create(pod("twice", 8, "low", "single", app="db"), pod("other", 8, "low", "single"))
+    await seen.run_all("twice", "other")
+    for name in ("db", "db-too"):
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"minAvailable": 0, "selector": {"matchLabels": {"app": "db"}}},
+        }
+        assert (await seen.apply(budget)).code == 0
+        if isinstance(seen.cluster.control, EmbeddedControl):
+            # No controller of the playground's counts for budgets.
+            allows = json.dumps({"status": {"disruptionsAllowed": 1}})
+            patched = await seen.kubectl(
+                "patch", "pdb", name, "--subresource=status", "--type=merge", "-p", allows
+            )
+            assert patched.code == 0, patched.err
+        else:
+            await seen.kubectl("wait", "pdb", name, "--for=jsonpath={.status.disruptionsAllowed}=1")
+    await seen.create(pod("high", 16, "high", "single"))
+    await seen.event("high", "PreemptionRefused", "PodDisruptionBudget protects")
+    assert all(is_running(seen.pod(name)) for name in ("twice", "other"))
+    assert not any(seen.pod(name)["metadata"].get("deletionTimestamp") for name in ("twice", "other"))
+    await seen.kubectl("delete", "pdb", "db", "db-too")
+
+
 async def test_where_the_sum_is_short_too_the_victims_are_of_one_gpu(seen: World) -> None:
     """By kube-scheduler's sums the node is full: it asks about it all the same, for it does not count GPUs."""
     await classes(seen)

@@ -10,9 +10,10 @@ from gpushare.model.objects import decode_pod
 from gpushare.model.resource_policy import decode_policy, policy_pod_of
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import Binder
-from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
+from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.policy_binding import PolicyBinding
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.wire import BindingArgs
 from tests.unit.policy.policy_samples import written
 from tests.unit.scheduler.world import World, pod_object

@@ -23,6 +23,7 @@ class Browser:
             world.binder,
             world.refused,
             world.preemptor.left_to_scheduler,
+            world.api,
             Metrics(),
             lambda: self.missing,
             decisions=world.decisions,

@@ -6,7 +6,7 @@ import pytest
 from gpushare.model import names
 from gpushare.scheduler import nominated as nominated_module
 from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import preempt_pods
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.preemption import KEPT_S
 from gpushare.scheduler.wire import read_preemption
 from tests.unit.scheduler.test_preemption import args, ask, bound, look

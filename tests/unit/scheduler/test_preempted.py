@@ -117,7 +117,7 @@ def test_nodes_of_another_unit_and_nodes_that_nobody_looked_at_are_counted(world
     some = {f"n{number}": Victims((), 0) for number in range(100)}
     left = {name: some[name] for name in list(some)[:80]}
     found = {"n0": Victims(tuple(f"uid-{number}" for number in range(50)), 0)}
-    vain = {f"n{number}": number > 6 for number in range(1, 11)}
+    vain = {f"n{number}": BELOW_MIN if number > 6 else NOT_ENOUGH for number in range(1, 11)}
 
     told = of_verb(world.view, 1.0, some, left, found, vain, ended_early=True)
 

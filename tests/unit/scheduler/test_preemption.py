@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from gpushare.kube.errors import ApiError
-from gpushare.model.disruption import decode_budget
+from gpushare.model.disruption import DisruptionBudget, decode_budget
 from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.preemption import KEPT_S, SETTLE_S
 from gpushare.scheduler.wire import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -46,6 +47,15 @@ def end(world: World, name: str) -> None:
     record = world.view.bound[f"uid-{name}"]
     del world.api.pods[f"default/{name}"]
     world.view.remove_pod(record)
+
+
+def budget(name: str, allowed: int, **labels: str) -> DisruptionBudget:
+    written = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return decode_budget(msgspec.json.encode(written))
 
 
 async def test_the_least_important_pod_ends_and_its_room_is_for_the_one_that_waited(world: World) -> None:
@@ -119,12 +129,7 @@ async def test_where_kube_scheduler_makes_room_itself_we_do_not(world: World) ->
 async def test_protected_pods_stay_and_others_go_or_nobody_does(world: World) -> None:
     world.add_node(gpu_node("n2", 16384))
     await bound(world, "guarded", 16, priority=1, labels={"app": "db"})
-    budget = {
-        "metadata": {"name": "db", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "db"}}},
-        "status": {"disruptionsAllowed": 0},
-    }
-    world.api.budgets = [decode_budget(msgspec.json.encode(budget))]
+    world.api.budgets = [budget("db", 0, app="db")]
     world.create("high", 16, priority=9)
     assert not ask(world, "high", "n1")
     await look(world)
@@ -308,3 +313,17 @@ async def test_what_the_api_server_did_not_let_be_done_is_tried_again_later_and_
     await look(world)
     assert world.api.evicted == ["low"]
     assert world.ledger.kept_on("uid-high") == "n1"
+
+
+async def test_a_pod_that_two_budgets_cover_is_protected_and_nobody_ends_beside_it_in_vain(
+    world: World,
+) -> None:
+    """The eviction API lets it not go, whatever the two allow."""
+    await bound(world, "other", 8, priority=2)
+    await bound(world, "twice", 8, priority=1, labels={"app": "db"})
+    world.api.budgets = [budget("db", 1, app="db"), budget("db-too", 1, app="db")]
+    world.create("high", 16, priority=9)
+    assert not ask(world, "high")
+    await look(world)
+    assert world.api.evicted == []
+    assert world.events.notes[-1][:2] == ("high", "PreemptionRefused")

@@ -11,7 +11,8 @@ from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model import names
 from gpushare.model.quota_tree import QuotaTreeRecord, decode_quota_tree
 from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.preemption import SETTLE_S
 from gpushare.scheduler.quota_watch import RETRY_S, QuotaReports, decode_tree, status_of
 from gpushare.scheduler.quotas import _HEARD, REASON_NOT_IN_FORCE, REASON_REFUSED

@@ -5,7 +5,7 @@ import pytest
 
 from gpushare.ledger.preemption import ENOUGH, MOST_TRIED
 from gpushare.scheduler import view
-from gpushare.scheduler.extender import preempt_pods
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.wire import read_preemption
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.test_quotas import MEM, ask, bound, create, look, tree

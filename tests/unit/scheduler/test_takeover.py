@@ -147,6 +147,7 @@ def app_of(world: World, takeover: Takeover) -> ExtenderApp:
         world.binder,
         world.refused,
         world.preemptor.left_to_scheduler,
+        world.api,
         Metrics(),
         lambda: "",
         takeover=takeover,

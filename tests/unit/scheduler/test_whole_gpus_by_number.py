@@ -9,7 +9,8 @@ from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode, Placement
 from gpushare.model.nearness import matrix
 from gpushare.model.wire import read_allocation
-from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods, prioritize_nodes
+from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.wire import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 

@@ -87,6 +87,7 @@ class Tried:
             self.world.binder,
             lambda uid, nodes: None,
             lambda uid: None,
+            self.world.api,
             Metrics(),
             lambda: "",
             self.world.policies,

@@ -16,9 +16,10 @@ from gpushare.model.quota_tree import QuotaTreeRecord
 from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.bind import Binder, BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods, prioritize_nodes
+from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.policy_binding import PolicyBinding
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.records import PodRecord, record_of
 from gpushare.scheduler.view import NodeRecord
 from gpushare.scheduler.wire import BindingArgs, read_preemption

@@ -109,6 +109,8 @@ class Api:
         self.nominated.append((name, node))
 
     async def list_budgets(self) -> list[DisruptionBudget]:
+        if self.reading:
+            self.reading.pop(0)()
         return self.budgets
 
     async def bind(

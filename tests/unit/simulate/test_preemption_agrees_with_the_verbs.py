@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,8 @@ from gpushare.playground.kubescheduler.cycle import Unschedulable, choose
 from gpushare.playground.kubescheduler.extender import FilterResult
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes, preempt_pods
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.preemption import SETTLE_S, Preemptor
 from gpushare.simulate.evicting import MOST_TIMES, taken_off
 from gpushare.simulate.jumping import JumpingClock, run
@@ -143,7 +144,7 @@ class Cluster(Verbs):
         def worth(uid: str) -> Worth:
             return Worth(priority_of(by_uid[uid]), "~")
 
-        def guarded(uids: Sequence[str]) -> set[str]:
+        def guarded(uids: Collection[str]) -> set[str]:
             kept = [uid for uid in uids if by_uid[uid]["metadata"]["labels"].get(APP) == "kept"]
             return set(kept[allowed:])
 
@@ -154,7 +155,9 @@ class Cluster(Verbs):
                 for one in found
             }
             body = msgspec.json.encode({"Pod": item, "NodeNameToMetaVictims": victims})
-            answer = preempt_pods(self.view, wire.read_preemption(body), self.preemptor.left_to_scheduler)
+            answer = preempt_pods(
+                self.view, wire.read_preemption(body), self.preemptor.left_to_scheduler, protected=guarded
+            )
             found = [
                 Candidate(name, tuple(each["UID"] for each in one["Pods"]), one["NumPDBViolations"])
                 for name, one in msgspec.json.decode(answer)["NodeNameToMetaVictims"].items()
