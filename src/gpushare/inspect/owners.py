@@ -4,21 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpushare.model.objects import ObjectMeta, Pod, PodSpec
-
-
-class OwnerReference(msgspec.Struct, gc=False):
-    """One of a pod's owners."""
-
-    kind: str = ""
-    name: str = ""
-    controller: bool = False
-
-
-class OwnedMeta(ObjectMeta, rename="camel", gc=False):
-    """``metadata`` with the owners."""
-
-    owner_references: list[OwnerReference] | None = None
+from gpushare.model.objects import Pod, PodSpec
 
 
 class SelectingSpec(PodSpec, rename="camel", gc=False):
@@ -28,9 +14,8 @@ class SelectingSpec(PodSpec, rename="camel", gc=False):
 
 
 class OwnedPod(Pod, rename="camel", gc=False):
-    """A pod that says what made it, and which nodes it selects."""
+    """A pod that says which nodes it selects, beside what made it."""
 
-    metadata: OwnedMeta = msgspec.field(default_factory=OwnedMeta)
     spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
 
 

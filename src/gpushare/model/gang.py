@@ -13,10 +13,14 @@ MOST_PODS: Final = 100_000
 
 
 class Gang(msgspec.Struct, frozen=True, gc=False):
-    """The gang of a pod: ``key`` is ``namespace/name``, ``least`` how many of its pods must run together."""
+    """The gang of a pod: ``key`` is ``namespace/name``, ``least`` how many of its pods must run together.
+
+    ``owner`` is the UID of the pod's controller, empty where it has none.
+    """
 
     key: str
     least: int
+    owner: str = ""
 
 
 def gang_of(pod: Pod) -> Gang | None:
@@ -34,4 +38,5 @@ def gang_of(pod: Pod) -> Gang | None:
             f"label {names.LABEL_GANG_NAME}={name} needs {names.LABEL_GANG_LEAST} beside it, the number of pods "
             f"that must run together, from 1 to {MOST_PODS}: it is '{least[:63]}'; set both on every pod",
         )
-    return Gang(f"{pod.metadata.namespace}/{name}", int(least))
+    owner = next((one.uid for one in pod.metadata.owner_references or () if one.controller), "")
+    return Gang(f"{pod.metadata.namespace}/{name}", int(least), owner)

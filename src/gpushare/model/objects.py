@@ -13,6 +13,15 @@ from gpushare.model.quantity import type_of_quantity
 type_of_resources = dict[str, type_of_quantity]
 
 
+class OwnerReference(msgspec.Struct, gc=False):
+    """One of those for whose sake an object is there."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
 class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
     """``metadata``: identity, labels, annotations. Time stamps are RFC 3339 texts as sent."""
 
@@ -24,6 +33,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
 
 
 class ResourceRequirements(msgspec.Struct, rename="camel", gc=False):

@@ -82,6 +82,8 @@ def filter_nodes(
     refusal = _quota_refusal(view, args) if request is not None and view.quotas.in_use else ""
     in_turn: InTurn | None = None
     if refusal:
+        if gang is not None:
+            view.gangs.asked_about(args.pod.metadata.uid, gang, names)
         verdict = Verdict([], dict.fromkeys(names, refusal), {})
     elif policies is not None and policies.in_use:
         if gang is not None:

@@ -23,6 +23,17 @@ from gpushare.ledger import Ledger, Verdict
 from gpushare.model.gang import Gang
 from gpushare.model.request import Request
 from gpushare.scheduler.counted import are, have, pods
+from gpushare.scheduler.gang_members import (
+    Group,
+    candidates_of,
+    done_of,
+    largest_first,
+    remember,
+    size_of,
+    there_of,
+    type_of_candidate,
+    waiting_of,
+)
 from gpushare.scheduler.records import PodRecord
 
 type_of_told = Callable[[str], None]
@@ -55,37 +66,6 @@ class NotTogether(Exception):
     """Why a pod of a gang cannot be bound now, in words for its event."""
 
 
-class _Group:
-    """One gang: its pods by UID, the nodes that keep room for some of them, and who came to be bound."""
-
-    __slots__ = (
-        "came_s",
-        "come",
-        "here",
-        "offered",
-        "opened",
-        "placed",
-        "planned",
-        "pods",
-        "rests_until_s",
-        "since_s",
-    )
-
-    def __init__(self) -> None:
-        self.pods: dict[str, PodRecord] = {}
-        self.offered: dict[str, list[str]] = {}
-        self.planned: dict[str, str] = {}
-        self.here: set[str] = set()
-        self.come: set[str] = (
-            set()
-        )  # who has come to be bound since the plan was made: those that are here, and those that gave up
-        self.came_s = 0.0  # when the last of those came, in the event loop's time
-        self.placed: set[str] = set()
-        self.opened = asyncio.Event()
-        self.since_s = 0.0
-        self.rests_until_s = 0.0
-
-
 class Gangs:
     """Decides for whole gangs. Not for several threads."""
 
@@ -93,7 +73,7 @@ class Gangs:
         self._ledger = ledger
         self._patience_s = PATIENCE_S
         self._most_patience_s = MOST_PATIENCE_S
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Group] = {}
         self._group_of: dict[str, str] = {}
         self._early: OrderedDict[str, bool] = OrderedDict()
         """Pods about which we were asked before we knew them."""
@@ -117,18 +97,18 @@ class Gangs:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def _running(self, group: _Group, but: str) -> set[str]:
-        """Pods other than ``but`` that need nothing any more: bound, about to be, or without a GPU and free to go anywhere.
+    def _running(self, group: Group, but: str, gang: Gang) -> set[str]:
+        """Pods other than ``but`` that need nothing any more: bound, about to be, without a GPU and free to go anywhere, ended well.
 
-        One that is being deleted is none of them: those that take its place would run without the others.
+        Who leaves is none of them: a successor has to find room together with those of the others that leave.
         """
         bound = {
             uid
             for uid, one in group.pods.items()
-            if one.node or (one.bystander and not self.is_governed(one.pod.partition("/")[0]))
+            if not one.leaving
+            and (one.node or (one.bystander and not self.is_governed(one.pod.partition("/")[0])))
         }
-        leaving = {uid for uid, one in group.pods.items() if one.leaving}
-        return (bound | group.placed) - leaving - {but}
+        return (bound | group.placed | done_of(group, gang)) - {but}
 
     # --- what the informer tells --------------------------------------------------------------
 
@@ -140,28 +120,30 @@ class Gangs:
         if record.gang is None:
             return
         self._group_of[record.uid] = record.gang.key
-        group = self._groups.setdefault(record.gang.key, _Group())
+        group = self._groups.setdefault(record.gang.key, Group())
+        if record.succeeded:
+            group.done[record.uid] = record.gang
+            group.pods.pop(record.uid, None)
+            group.planned.pop(record.uid, None)  # what it held is free, and what is kept for the others stays
+            self._lessened(group, record.uid, record.gang)
+            return
         before = group.pods.get(record.uid)
         new, early = before is None, self._early.pop(record.uid, False)
         group.pods[record.uid] = record
-        if record.leaving and record.uid in group.planned:
-            self._give_up(group)  # the plan was with it
-        if record.node:
+        if record.leaving:
+            if before is None or not before.leaving:
+                self._lessened(group, record.uid, record.gang)
+        elif record.node:
             group.offered.pop(record.uid, None)
             if record.bystander and before is not None and not before.node:
                 # The others may have waited for it.
-                self.on_planned(
-                    [uid for uid, one in group.pods.items() if not one.node and not one.bystander]
-                )
-        elif new and len(group.pods) < record.gang.least:
+                self.on_planned([uid for uid in waiting_of(group) if not group.pods[uid].bystander])
+        elif new and (there := there_of(group, record.gang)) < record.gang.least:
             if early:
                 self.on_planned([record.uid])  # what it was told is not why it waits
         elif new:
             # kube-scheduler may have asked about it before we knew it, and about the others while it was missing.
-            complete = len(group.pods) == record.gang.least
-            self.on_planned(
-                [uid for uid, one in group.pods.items() if not one.node] if complete else [record.uid]
-            )
+            self.on_planned(waiting_of(group) if there == record.gang.least else [record.uid])
 
     def remove(self, uid: str) -> None:
         """A pod ended or is gone. What is kept for the rest of its gang is not enough any more: it is given up."""
@@ -169,15 +151,19 @@ class Gangs:
         if key is None:
             return
         group = self._groups[key]
-        gang = group.pods.pop(uid).gang
+        gang = group.done.pop(uid, None) or group.pods.pop(uid).gang
+        assert gang is not None
+        self._lessened(group, uid, gang)
+        if not group.pods and not group.done:
+            del self._groups[key]
+
+    def _lessened(self, group: Group, uid: str, gang: Gang) -> None:
+        """A pod does not stay, or needs nothing any more. Where the plan was for it, or is for too few without it, it is given up."""
         group.offered.pop(uid, None)
         group.placed.discard(uid)
-        # Where one that ran is gone the plan was for too few.
-        together = len(group.planned.keys() | self._running(group, ""))
-        if uid in group.planned or (gang is not None and group.planned and together < gang.least):
+        together = len(group.planned.keys() | self._running(group, "", gang))
+        if uid in group.planned or (group.planned and together < gang.least):
             self._give_up(group)
-        if not group.pods:
-            del self._groups[key]
 
     def lost(self, uid: str) -> None:
         """The reservation of a waiting pod has ended: so does what is kept for the rest of its gang."""
@@ -206,31 +192,33 @@ class Gangs:
         for group in self._groups.values():
             if 0 < group.rests_until_s <= now_s:
                 group.rests_until_s = 0.0
-                self.on_planned([uid for uid, one in group.pods.items() if not one.node])
+                self.on_planned(waiting_of(group))
 
     # --- filter ---------------------------------------------------------------------------------
 
     def verdict(self, uid: str, pod: str, gang: Gang, request: Request, nodes: list[str]) -> Verdict | None:
         """Where the pod may go for its gang's sake; ``None``: wherever it fits, enough of its gang run already."""
-        group = self._groups.get(gang.key) or _Group()
+        group = self._groups.get(gang.key) or Group()
         if uid not in group.pods:
             # kube-scheduler's watch is ahead of ours, or behind: what nobody tells the end of is not kept.
             self._early[uid] = True
             if len(self._early) > _EARLY_ONES:
                 self._early.popitem(last=False)
             return _refused(nodes, f"gang {gang.key}: this pod is not known yet")
+        if group.pods[uid].leaving:
+            return _refused(nodes, f"gang {gang.key}: this pod is being deleted")
         group.placed.discard(uid)
-        running = self._running(group, uid)
+        running = self._running(group, uid, gang)
         need = gang.least - len(running)
         if need <= 0:
             return None
-        there = sum(not one.leaving for one in group.pods.values())
+        there = there_of(group, gang)
+        remember(group, uid, nodes)
         if there < gang.least:
             self._give_up(group)
             return _refused(
                 nodes, f"gang {gang.key} needs {pods(gang.least)} together: there {are(there)} {there}"
             )
-        _remember(group, uid, nodes)
         if group.planned and self._is_kept(group):
             node = group.planned.get(uid)
             if node is None and len(group.planned.keys() | running) >= gang.least:
@@ -251,39 +239,92 @@ class Gangs:
         return self._plan(group, uid, pod, gang, request, need, running)
 
     def _plan(
-        self, group: _Group, uid: str, pod: str, gang: Gang, request: Request, need: int, running: set[str]
+        self, group: Group, uid: str, pod: str, gang: Gang, request: Request, need: int, running: set[str]
     ) -> Verdict:
         nodes = group.offered[uid]
-        chosen = _chosen(group, (uid, pod, request), need, running)
-        if len(chosen) < need:
+        candidates = candidates_of(group, (uid, pod, request), running)
+        if len(candidates) < need:
             wrong = [one for one in group.pods.values() if one.problem]
             why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else _WITHOUT_GPU
             return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {why}")
         # Room that others make by their end is its own.
         lifted = self._ledger.lift(group.pods)
-        for other, key, asked in _largest_first(chosen):
+        barren = self._reserve_all(group, uid, largest_first(candidates[:need]), need)
+        if barren is not None:
+            found = len(group.planned)
+            self._give_up(group)
+            if self._others_may_do(group, candidates, need, nodes):
+                # As many as possible find room if the smallest have theirs first.
+                others = [*candidates[:1], *sorted(candidates[1:], key=size_of)]
+                if self._reserve_all(group, uid, others, need) is None:
+                    barren = None
+                else:
+                    self._give_up(group)
+        if barren is not None:
+            asked, offered, refusal = barren
+            head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {found}"
+            refused = self._ledger.filter(asked, offered)
+            self._ledger.keep_again(lifted)
+            if refusal:
+                return _refused(nodes, f"{head}: {refusal}")
+            reasons = refused.refused | refused.hopeless
+            # Who finds room here for itself has it from the others, who would have none.
+            return Verdict([], {name: f"{head}: {reasons.get(name, _THE_OTHERS)}" for name in nodes}, {})
+        group.since_s = self.monotonic()
+        self._keep(group)
+        self.on_planned([other for other in group.planned if other != uid])
+        return _there_alone(group.planned[uid])
+
+    def _reserve_all(
+        self, group: Group, first: str, wanted: list[type_of_candidate], need: int
+    ) -> tuple[Request, list[str], str] | None:
+        """Give room to ``need`` of ``wanted``, ``first`` among them; else who had none first: its request, its nodes, and what refused it."""
+        nodes = group.offered[first]
+        none_for: set[tuple[Request, int]] = set()
+        barren: tuple[Request, list[str], str] | None = None
+        spare = len(wanted) - need
+        for other, key, asked in wanted:
+            if len(group.planned) == need:
+                break
             offered = group.offered.get(other, nodes)
-            refusal = self.refusal(other)
-            node = None if refusal else self._reserve(other, key, asked, offered)
+            alike = (asked, id(offered))
+            # What comes to be taken only grows: who asks for the same on the same nodes has none either.
+            vain = alike in none_for and self._ledger.held(other) is None
+            refusal = "" if vain else self.refusal(other)
+            node = None if vain or refusal else self._reserve(other, key, asked, offered)
             if node is not None and (refusal := self.passed(other)):
                 self.on_given_up(other)
                 node = None
-            if node is None:
-                found = len(group.planned)
-                self._give_up(group)
-                head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {found}"
-                refused = self._ledger.filter(asked, offered)
-                self._ledger.keep_again(lifted)
-                if refusal:
-                    return _refused(nodes, f"{head}: {refusal}")
-                reasons = refused.refused | refused.hopeless
-                # Who finds room here for itself has it from the others, who would have none.
-                return Verdict([], {name: f"{head}: {reasons.get(name, _THE_OTHERS)}" for name in nodes}, {})
-            group.planned[other] = node
-        group.since_s = self.monotonic()
-        self._keep(group)
-        self.on_planned([other for other, _, _ in chosen if other != uid])
-        return _there_alone(group.planned[uid])
+            if node is not None:
+                group.planned[other] = node
+                continue
+            if not refusal:
+                none_for.add(alike)
+            barren = barren or (asked, offered, refusal)
+            spare -= 1
+            if other == first or spare < 0:
+                return barren
+        return None
+
+    @staticmethod
+    def _others_may_do(
+        group: Group, candidates: list[type_of_candidate], need: int, nodes: list[str]
+    ) -> bool:
+        """Whether there are more than are needed, and not all of them want the same."""
+        kinds = {(asked, id(group.offered.get(uid, nodes))) for uid, _, asked in candidates}
+        return len(candidates) > need and len(kinds) > 1
+
+    def asked_about(self, uid: str, gang: Gang, nodes: list[str]) -> None:
+        """A pod that may have no room now, for whatever there is, was asked about: ``nodes`` are what others say of it."""
+        group = self._groups.get(gang.key)
+        if group is not None and uid in group.pods and not group.pods[uid].leaving:
+            remember(group, uid, nodes)
+
+    def there(self, uid: str) -> int:
+        """How many pods of a pod's gang there are that stay, or have ended well."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        gang = None if group is None or uid not in group.pods else group.pods[uid].gang
+        return 0 if group is None or gang is None else there_of(group, gang)
 
     def together_with(self, uid: str) -> list[str]:
         """UIDs of all pods of a pod's gang; of one without a gang its own."""
@@ -294,26 +335,27 @@ class Gangs:
         """Who of a pod's gang needs room at once with it, the largest first, for which pods of others may have to end.
 
         ``nodes`` may take the pod itself. Empty where the gang waits for something else, or room is being made for it
-        already.
+        already; and before each of them was asked about: nobody ends on a node that the pod may never have.
         """
         group = self._groups.get(self._group_of.get(uid, ""))
-        if group is None:
+        record = None if group is None else group.pods.get(uid)
+        if group is None or record is None or record.leaving:
             return []
-        record = group.pods[uid]
-        assert record.gang is not None
-        running = self._running(group, uid)
-        need = max(record.gang.least - len(running), 1)
-        waits = len(group.pods) < record.gang.least or bool(group.planned)
+        gang = record.gang
+        assert gang is not None
+        running = self._running(group, uid, gang)
+        need = max(gang.least - len(running), 1)
+        waits = there_of(group, gang) < gang.least or bool(group.planned)
         if waits or record.request is None or any(map(self._ledger.kept_on, group.pods)):
             return []
         if self.monotonic() < group.rests_until_s:
             return []
-        chosen = _chosen(group, (uid, record.pod, record.request), need, running)
-        if len(chosen) < need:
+        chosen = candidates_of(group, (uid, record.pod, record.request), running)[:need]
+        if len(chosen) < need or any(other != uid and other not in group.offered for other, _, _ in chosen):
             return []
         return [
             Wanting(group.pods[other], asked, group.offered.get(other, nodes))
-            for other, _, asked in _largest_first(chosen)
+            for other, _, asked in largest_first(chosen)
         ]
 
     def _reserve(self, uid: str, pod: str, request: Request, nodes: list[str]) -> str | None:
@@ -325,18 +367,18 @@ class Gangs:
             self._ledger.reserve(uid, pod, request, node)
         return node
 
-    def _is_kept(self, group: _Group) -> bool:
+    def _is_kept(self, group: Group) -> bool:
         held = map(self._ledger.held, group.planned)
         return all(
             one is not None and one.node == node
             for one, node in zip(held, group.planned.values(), strict=True)
         )
 
-    def _keep(self, group: _Group) -> None:
+    def _keep(self, group: Group) -> None:
         for uid in group.planned.keys() - group.placed:
             self.on_kept(uid, group.pods[uid].pod)
 
-    def _give_up(self, group: _Group) -> None:
+    def _give_up(self, group: Group) -> None:
         planned = [uid for uid in group.planned if uid not in group.placed]
         group.planned.clear()
         group.here.clear()
@@ -348,8 +390,10 @@ class Gangs:
 
     async def together(self, uid: str, gang: Gang) -> None:
         """Return once enough of the gang have come to be bound; raises ``NotTogether`` when they do not."""
-        group = self._groups.get(gang.key) or _Group()
-        if len(self._running(group, uid)) < gang.least:
+        group = self._groups.get(gang.key) or Group()
+        if (known := group.pods.get(uid)) is not None and known.leaving:
+            raise NotTogether(f"gang {gang.key}: this pod is being deleted")
+        if len(self._running(group, uid, gang)) < gang.least:
             if uid not in group.planned:
                 raise NotTogether(f"gang {gang.key}: room for all of its pods has to be found first")
             if self.monotonic() < group.since_s + KEPT_S:
@@ -357,13 +401,13 @@ class Gangs:
             group.here.add(uid)
             group.come.add(uid)
             group.came_s = asyncio.get_running_loop().time()
-            if len(self._running(group, "") | group.come) >= gang.least:
+            if len(self._running(group, "", gang) | group.come) >= gang.least:
                 self._open(group)
             else:
                 await self._wait(group, uid, gang)
         group.placed.add(uid)
 
-    def _open(self, group: _Group) -> None:
+    def _open(self, group: Group) -> None:
         """Let all go that have come: who is here now, and who gave up meanwhile as soon as it comes again."""
         gave_up = group.come - group.here
         group.placed |= group.come
@@ -373,7 +417,7 @@ class Gangs:
         if gave_up:
             self.on_planned(sorted(gave_up))
 
-    async def _wait(self, group: _Group, uid: str, gang: Gang) -> None:
+    async def _wait(self, group: Group, uid: str, gang: Gang) -> None:
         opened, loop = group.opened, asyncio.get_running_loop()
         until_s = loop.time() + self._most_patience_s
         try:
@@ -385,7 +429,7 @@ class Gangs:
                     async with asyncio.timeout(timeout_s):
                         await opened.wait()
         except TimeoutError:
-            come = len(self._running(group, "") | group.come)
+            come = len(self._running(group, "", gang) | group.come)
             raise NotTogether(
                 f"gang {gang.key}: {come} of {pods(gang.least)} {have(come)} come to be bound, room is kept for the others"
             ) from None
@@ -393,33 +437,6 @@ class Gangs:
             group.here.discard(uid)
         if uid not in group.placed:
             raise NotTogether(f"gang {gang.key}: the room that was kept for it was given up")
-
-
-def _chosen(
-    group: _Group, first: tuple[str, str, Request], need: int, running: set[str]
-) -> list[tuple[str, str, Request]]:
-    """``need`` pods that get room together, fewer where there are not as many; ``first`` is one of them."""
-    chosen = [first]
-    for uid, record in group.pods.items():
-        if len(chosen) == need:
-            break
-        if uid != first[0] and uid not in running and record.request is not None and not record.leaving:
-            chosen.append((uid, record.pod, record.request))
-    return chosen
-
-
-def _largest_first(chosen: list[tuple[str, str, Request]]) -> list[tuple[str, str, Request]]:
-    """So that what is small finds a place beside them."""
-    return sorted(chosen, key=lambda one: -one[2].memory_units * one[2].gpu_count)
-
-
-def _remember(group: _Group, uid: str, nodes: list[str]) -> None:
-    # Pods made from one template are offered the same nodes: one list stands for all of them.
-    for known in group.offered.values():
-        if known == nodes:
-            group.offered[uid] = known
-            return
-    group.offered[uid] = nodes
 
 
 def _there_alone(node: str) -> Verdict:

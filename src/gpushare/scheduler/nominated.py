@@ -28,7 +28,7 @@ class Nominated:
     def seen(self, record: PodRecord) -> None:
         """A pod is new or changed, and the view knows of it."""
         uid, node = record.uid, record.unplaced.nominated
-        if not node or record.node or record.finished:
+        if not node or record.node or record.finished or record.leaving:
             self._forget(uid)
             if not record.leaving and not record.finished:
                 return  # most events: nobody has left anything

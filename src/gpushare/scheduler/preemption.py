@@ -131,7 +131,7 @@ class Preemptor:
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
         record = self._view.waiting.get(uid)
-        if record is None or record.request is None or record.leaving or not record.preempts:
+        if record is None or record.request is None or not record.preempts or record.leaving:
             return None
         return record
 

@@ -49,6 +49,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """Whether it may have others ended to get room (``preemptionPolicy`` is not ``Never``)."""
     leaving: bool = False
     """Whether its end was asked for."""
+    succeeded: bool = False
+    """Whether it has finished, and well."""
     created: str = ""
     """RFC 3339."""
     cpu_milli: int = 0
@@ -77,6 +79,7 @@ def record_of(pod: Pod) -> PodRecord | None:
         priority=pod.spec.priority or 0,
         preempts=pod.spec.preemption_policy != "Never",
         leaving=pod.metadata.deletion_timestamp is not None,
+        succeeded=pod.status.phase == "Succeeded",
         created=pod.metadata.creation_timestamp or "",
         amounts=amounts_of(pod),
         unplaced=_PLACED if pod.spec.node_name else unplaced_of(pod),

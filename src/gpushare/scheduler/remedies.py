@@ -152,7 +152,7 @@ class Remedies:
         gang = record.gang
         if gang is None:
             return _GENERAL[Category.SCHEDULER]
-        there = len(self._view.gangs.together_with(record.uid))
+        there = self._view.gangs.there(record.uid)
         if there < gang.least:
             lack = gang.least - there
             return f"{lack} more {'pod' if lack == 1 else 'pods'} of gang {gang.key}: {there} of {gang.least} {are(there)} there"

@@ -131,7 +131,7 @@ class ClusterView:
     def upsert_pod(self, record: PodRecord) -> None:
         """A pod was added or changed."""
         if record.finished:
-            self.remove_pod(record)
+            self._free(record, gone=False)
             return
         self._take_pod(record)
         if record.node and not record.bystander:
@@ -201,7 +201,11 @@ class ClusterView:
             self.ledger.hold(record.uid, record.pod, record.node, allocation, confirmed=False)
 
     def remove_pod(self, record: PodRecord) -> None:
-        """A pod finished or is gone: what it held is free at once."""
+        """A pod is gone: what it held is free at once."""
+        self._free(record, gone=True)
+
+    def _free(self, record: PodRecord, *, gone: bool) -> None:
+        """What a pod held that finished, or is gone."""
         self.waiting.pop(record.uid, None)
         self.bound.pop(record.uid, None)
         self.ledger.unkeep(record.uid)
@@ -210,7 +214,10 @@ class ClusterView:
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
-        self.gangs.remove(record.uid)
+        if record.succeeded and not gone:
+            self.gangs.upsert(record)
+        else:
+            self.gangs.remove(record.uid)
         if self.ledger.release(record.uid) or freed:
             self.on_freed()
         self.quotas.look(record.uid)

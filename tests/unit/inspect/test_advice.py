@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from gpushare.inspect.advice import Advised, Rules, Waits, advise, told_s
 from gpushare.inspect.agent_figures import ANSWER, used_of
-from gpushare.inspect.owners import OwnedMeta, OwnedPod, OwnerReference, Workload, workload_of
+from gpushare.inspect.owners import OwnedPod, Workload, workload_of
 from gpushare.inspect.used import Used
 from gpushare.model import names
 from gpushare.model.allocation import share_of
 from gpushare.model.device import NodeMode
-from gpushare.model.objects import Pod
+from gpushare.model.objects import ObjectMeta, OwnerReference, Pod
 from gpushare.model.quantity import MemoryUnit, granted_mib
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.nodeagent.isolation.judging import Holder, Use
@@ -258,7 +258,7 @@ def test_times_are_told_shortly() -> None:
 
 def test_what_made_a_pod_is_found() -> None:
     def made(*owners: OwnerReference, **labels: str) -> OwnedPod:
-        return OwnedPod(OwnedMeta(name="p", namespace="x", labels=labels, owner_references=list(owners)))
+        return OwnedPod(ObjectMeta(name="p", namespace="x", labels=labels, owner_references=list(owners)))
 
     replica_set = OwnerReference("ReplicaSet", "web-abc", controller=True)
     assert workload_of(made()) == ("x", "Pod", "p")

@@ -6,6 +6,7 @@ import pytest
 from gpushare.kube.errors import ApiError
 from gpushare.model import names
 from gpushare.model.disruption import decode_budget
+from gpushare.scheduler import extender
 from gpushare.scheduler.gangs import PATIENCE_S
 from gpushare.scheduler.preemption import KEPT_S
 from tests.unit.scheduler.test_preemption import ask, bound, end, look
@@ -68,7 +69,7 @@ async def test_nobody_ends_where_not_all_of_the_gang_would_fit(world: World) -> 
     await filled(world)
     for name in ("g-0", "g-1", "g-2", "g-3"):
         member(world, name, 10, least=4, priority=9)
-    ask_both(world, "g-0")
+    ask_both(world, "g-0", "g-1", "g-2", "g-3")
     await look(world)
     assert world.api.evicted == []
     assert not any(world.ledger.kept_on(f"uid-g-{number}") for number in range(4))
@@ -107,7 +108,8 @@ async def test_a_failure_gives_all_of_the_gangs_room_back(world: World, failing:
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 8, priority=9)
-    ask_both(world, "g-0")
+    ask_both(world, "g-0", "g-1")
+    world.preemptor.left_to_scheduler("uid-g-1")  # one look
 
     def fail() -> None:
         raise ApiError(429, "TooManyRequests", "later", "")
@@ -122,7 +124,8 @@ async def test_a_node_that_changes_while_budgets_are_read_stops_it(world: World)
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 8, priority=9)
-    ask_both(world, "g-0")
+    ask_both(world, "g-0", "g-1")
+    world.preemptor.left_to_scheduler("uid-g-1")  # one look
     world.api.reading.append(lambda: world.add_node(gpu_node("n1", 16384, 16384)))
     await look(world)
     assert world.api.evicted == []
@@ -158,6 +161,8 @@ async def test_gangs_that_wait_for_something_else_end_nobody(world: World) -> No
     group.rests_until_s = world.clock.now_s + 1000
     assert world.view.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
     group.rests_until_s = 0.0
+    assert world.view.gangs.wanting("uid-g-0", ["n1", "n2"]) == [], "nobody has asked about g-1"
+    ask_both(world, "g-1")
     assert len(world.view.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
     # One that cannot be read leaves too few.
     world.api.pods["default/g-1"]["spec"]["containers"][0]["resources"] = {
@@ -220,7 +225,7 @@ async def test_room_of_a_lesser_gang_gives_way_as_a_whole(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 16, priority=5)
-    ask_both(world, "g-0")
+    ask_both(world, "g-0", "g-1")
     await look(world)
     assert sorted(world.api.evicted) == ["low-0", "low-1"]
     end(world, "low-0")
@@ -233,3 +238,61 @@ async def test_room_of_a_lesser_gang_gives_way_as_a_whole(world: World) -> None:
     await world.clock.turn(KEPT_S + 1)
     await look(world)
     assert world.ledger.kept_on("uid-high") == ""
+
+
+async def test_nobody_ends_on_a_node_that_a_pod_which_was_not_asked_about_may_never_have(
+    world: World,
+) -> None:
+    """Other rules of the scheduler (a selector) are known by the nodes that were offered."""
+    world.add_node(gpu_node("n1", 16384, 16384))
+    add_gpus(world, 16384)
+    for number in range(2):
+        await bound(world, f"low-{number}", 16, "n1", priority=1)
+    await bound(world, "stays", 16, "n2", priority=99)
+    for name in ("g-0", "g-1"):
+        member(world, name, 16, priority=9)
+    assert ask(world, "g-0", "n1") == []
+    await look(world)
+    assert world.api.evicted == []
+    assert ask(world, "g-1", "n2") == []
+    await look(world)
+    assert world.api.evicted == []
+    # Once it may have another, all of it is looked at again.
+    assert ask(world, "g-1", "n1", "n2") == []
+    await look(world)
+    assert sorted(world.api.evicted) == ["low-0", "low-1"]
+
+
+async def test_a_surplus_pod_that_nobody_asks_about_keeps_nobody_from_making_room(world: World) -> None:
+    await filled(world)
+    for name in ("never", "g-0", "g-1"):
+        member(world, name, 10, priority=9)
+    assert ask_both(world, "g-0", "g-1") == [[], []]
+    await look(world)
+    assert sorted(world.api.evicted) == ["low-0", "low-1"]
+
+
+async def test_who_is_refused_for_a_quota_was_asked_about_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(world)
+    for name in ("g-0", "g-1"):
+        member(world, name, 10, priority=9)
+    monkeypatch.setattr(extender, "_quota_refusal", lambda *_: "its quota")
+    monkeypatch.setattr(type(world.view.quotas), "in_use", property(lambda _: True))
+    ask_both(world, "g-0", "g-1")
+    monkeypatch.undo()
+    assert len(world.view.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
+
+
+async def test_nobody_ends_for_a_gang_of_which_the_pod_asked_about_is_being_deleted(world: World) -> None:
+    await filled(world)
+    for name in ("g-0", "g-1", "g-2"):
+        member(world, name, 10, priority=9)
+        ask_both(world, name)
+    ask_both(world, "g-0", "g-1", "g-2")
+    world.api.pods["default/g-0"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+    world.see("g-0")
+    assert world.view.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
+    found = world.view.gangs.wanting("uid-g-1", ["n1", "n2"])
+    assert sorted(one.record.uid for one in found) == ["uid-g-1", "uid-g-2"]

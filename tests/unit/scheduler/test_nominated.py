@@ -147,3 +147,13 @@ async def test_where_kube_scheduler_ends_others_besides_the_room_that_is_kept_fo
     told = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
     assert told == {"n1": victims}, "a stays"
     assert world.ledger.kept_on("uid-high") == "n1"
+
+
+async def test_nothing_is_kept_for_a_nominated_pod_that_is_being_deleted(world: World) -> None:
+    await filled(world)
+    world.create("high", 16, priority=9)
+    nominates(world, "high")
+    leaves(world, "high")
+    for name in ("a", "b"):
+        leaves(world, name)
+    assert world.ledger.kept_on("uid-high") == ""

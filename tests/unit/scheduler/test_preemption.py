@@ -327,3 +327,24 @@ async def test_a_pod_that_two_budgets_cover_is_protected_and_nobody_ends_beside_
     await look(world)
     assert world.api.evicted == []
     assert world.events.notes[-1][:2] == ("high", "PreemptionRefused")
+
+
+async def test_nobody_ends_for_a_pod_that_is_being_deleted_itself(world: World) -> None:
+    """Before it is looked at, or while budgets are read."""
+    await bound(world, "low", 16, priority=1)
+    for name in ("early", "late"):
+        world.create(name, 8, priority=9)
+
+    def deleted(name: str) -> None:
+        world.api.pods[f"default/{name}"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+        world.see(name)
+
+    ask(world, "early")
+    deleted("early")
+    await look(world)
+    ask(world, "late")
+    world.api.reading.append(lambda: deleted("late"))
+    await look(world)
+    await look(world)
+    assert world.api.evicted == []
+    assert not any(world.ledger.kept_on(f"uid-{name}") for name in ("early", "late"))

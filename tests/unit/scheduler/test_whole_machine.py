@@ -27,16 +27,12 @@ from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
 from tests.unit.scheduler.policy_truth import POLICIES, PolicyTruth, some_policy
 from tests.unit.scheduler.quota_truth import TREES, QuotaTruth, some_tree
+from tests.unit.scheduler.some_pods import GANGS, SPACE_OF, made_pod, some_pod
 from tests.unit.scheduler.watched import Cluster, given
-from tests.unit.scheduler.world import pod_object
 
 NODES = ("n0", "n1", "n2")
 #: MiB of the GPUs of each node.
 SIZES = {"n0": (8192, 8192), "n1": (4096, 8080, 8192, 8192), "n2": (16384,)}
-#: Gangs and how many of each must run together.
-GANGS = {"g2": 2, "g3": 3, "g5": 5}
-#: The namespaces of their pods: two have elastic quotas, one a ResourcePolicy.
-SPACE_OF = {"g2": "x", "g3": "z", "g5": "default"}
 #: By which units choose nodes.
 POOLS = {"n0": "a", "n1": "b", "n2": "c"}
 MODES = (
@@ -70,51 +66,6 @@ def node(name: str, generation: int = 0) -> NodeDevices:
     return NodeDevices(name, NodeMode.CORE_MEM, MemoryUnit.GIB, devices)
 
 
-@st.composite
-def _asked(draw: st.DrawFn) -> dict[str, Any]:
-    """What a new pod asks for, but for its name."""
-    kind = draw(
-        st.sampled_from(
-            ("share", "share", "share", "several", "whole", "gpus", "gang", "gang", "pipeline", "none")
-        )
-    )
-    labels: dict[str, str] = {}
-    namespace = draw(st.sampled_from(("default", "default", "x", "z")))
-    mem: int | None = draw(st.sampled_from((1, 2, 3, 4, 4, 7, 8, 16)))
-    core = draw(st.sampled_from((None, None, 30, 50, 100)))
-    if kind == "several":
-        count = draw(st.sampled_from((2, 3, 4)))
-        mem, core = draw(st.sampled_from((1, 2, 4))) * count, None
-        labels[names.LABEL_POD_GPU_COUNT] = str(count)
-    elif kind == "whole":
-        labels[names.LABEL_POD_PLACEMENT] = names.POD_PLACEMENT_WHOLE_DEVICE
-    elif kind in ("gpus", "none"):
-        mem = core = None
-    elif kind == "gang":
-        gang = draw(st.sampled_from(sorted(GANGS)))
-        labels[names.LABEL_GANG_NAME] = gang
-        labels[names.LABEL_GANG_LEAST] = str(GANGS[gang])
-        mem = draw(st.sampled_from((2, 4, 7, None)))
-        core = None
-        namespace = SPACE_OF[gang]
-    beside: list[tuple[str, int]] = []
-    if kind == "pipeline":
-        mem = draw(st.sampled_from((1, 2, 3)))
-        beside = draw(
-            st.lists(st.tuples(st.sampled_from(("init", "sidecar", "app")), st.integers(1, 4)), max_size=3)
-        )
-    return {
-        "mem": mem,
-        "core": core,
-        "beside": beside,
-        "gpus": draw(st.integers(1, 4)) if kind == "gpus" else None,
-        "labels": labels,
-        "namespace": namespace,
-        "priority": draw(st.sampled_from((0, 0, 10, 1000))),
-        "never": draw(st.integers(0, 5)) == 0,
-    }
-
-
 class WholeMachine(RuleBasedStateMachine):
     """Ends of pods, faults and kills between any two steps; what must hold is looked at after each."""
 
@@ -135,6 +86,8 @@ class WholeMachine(RuleBasedStateMachine):
         self.size_of = {gpu.uuid: gpu.total_mib for name in NODES for gpu in node(name).devices}
         #: Gangs that something befell after their first pod was bound: no scheduler makes them whole again for sure.
         self.disturbed: set[str] = set()
+        #: Pods that began to leave with all others of their gangs.
+        self.drained: set[str] = set()
 
     async def _begin(self) -> Cluster:
         return Cluster()
@@ -159,16 +112,16 @@ class WholeMachine(RuleBasedStateMachine):
 
     # --- pods -------------------------------------------------------------------------------------
 
-    @rule(new=st.lists(_asked(), min_size=1, max_size=6), together=st.integers(1, 5))
+    @rule(new=st.lists(some_pod(), min_size=1, max_size=6), together=st.integers(1, 5))
     def pods_are_made(self, new: list[dict[str, Any]], together: int) -> None:
         for asked in new:
             for _ in range(together if asked["labels"].get(names.LABEL_GANG_NAME) else 1):
                 self.made += 1
                 name = f"p{self.made}"
-                self.cluster.api.create(_pod(name, f"uid-{self.made}", **asked))
+                self.cluster.api.create(made_pod(name, f"uid-{self.made}", **asked))
                 self.cluster.api.changed(name)
 
-    @rule(new=st.lists(_asked(), min_size=4, max_size=12))
+    @rule(new=st.lists(some_pod(), min_size=4, max_size=12))
     def a_day_goes_as_planned(self, new: list[dict[str, Any]]) -> None:
         """Pods are made, told of, scheduled, and told of again."""
         self.pods_are_made(new, 5)
@@ -198,7 +151,31 @@ class WholeMachine(RuleBasedStateMachine):
                 self._befell(key.partition("/")[2])
                 self.cluster.api.remove(key.partition("/")[2])
 
+    @rule(gang=st.sampled_from(sorted(GANGS)), successors=st.integers(0, 6), mem=st.sampled_from((2, 4, 7)))
+    def a_gang_is_drained(self, gang: str, successors: int, mem: int) -> None:
+        """All of it that runs begins to leave, and the rest is gone: of its successors all run that must, or none, as of any gang."""
+        for key, pod in list(self.cluster.api.pods.items()):
+            if self._gang_of(pod) != gang:
+                continue
+            name = key.partition("/")[2]
+            if pod["spec"]["nodeName"] and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+                pod["metadata"].setdefault("deletionTimestamp", "2026-11-22T10:00:00Z")
+                self.cluster.api.changed(name)
+                self.drained.add(name)
+            else:
+                self.cluster.api.remove(name)
+        self.disturbed.discard(gang)
+        labels = {names.LABEL_GANG_NAME: gang, names.LABEL_GANG_LEAST: str(GANGS[gang])}
+        asked = {"mem": mem, "core": None, "labels": labels, "namespace": SPACE_OF[gang]}
+        for _ in range(successors):
+            self.made += 1
+            name = f"p{self.made}"
+            self.cluster.api.create(made_pod(name, f"uid-{self.made}", gpus=None, beside=[], **asked))
+            self.cluster.api.changed(name)
+
     def _befell(self, name: str) -> None:
+        if name in self.drained:
+            return  # others have come in its place
         gang = self._gang_of(self.cluster.api.pods[self.cluster.api.key(name)])
         if gang:
             self.disturbed.add(gang)
@@ -361,6 +338,9 @@ class WholeMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((1, 2, 5, 20, 70, 200)))
     def time_passes(self, seconds: int) -> None:
+        self._turn(seconds)
+
+    def _turn(self, seconds: int) -> None:
         ended = len(self.cluster.api.evicted)
         self.do(self.cluster.turn(seconds))
         for name in self.cluster.api.evicted[ended:]:
@@ -434,7 +414,7 @@ class WholeMachine(RuleBasedStateMachine):
             self.cluster.tell_pods(1000)
             self.cluster.tell_policies(1000)
             self.do(self.cluster.schedule(self.cluster.waiting()))
-            self.do(self.cluster.turn(20))
+            self._turn(20)
         self.cluster.tell_pods(1000)
         for gang in GANGS:
             assert gang in self.disturbed or not self._half_placed(gang), f"gang {gang} runs in part"
@@ -457,24 +437,12 @@ class WholeMachine(RuleBasedStateMachine):
 
     def _half_placed(self, gang: str) -> bool:
         """Whether pods with a GPU run without the others; who asks for none is bound without a question to us."""
-        bound = [pod for pod in self.cluster.running().values() if self._gang_of(pod) == gang]
+        bound = [
+            pod
+            for pod in self.cluster.running().values()
+            if self._gang_of(pod) == gang and "deletionTimestamp" not in pod["metadata"]
+        ]
         return any(map(_asks, bound)) and len(bound) < GANGS[gang]
-
-
-def _pod(
-    name: str, uid: str, *, gpus: int | None, beside: list[tuple[str, int]], **asked: Any
-) -> dict[str, Any]:
-    made = pod_object(name, uid=uid, **asked)
-    spec = made["spec"]
-    if gpus is not None:
-        spec["containers"][0]["resources"]["limits"][names.GPU_WHOLE] = gpus
-    for number, (kind, mem) in enumerate(beside):
-        limits = dict(spec["containers"][0]["resources"]["limits"]) | {names.GPU_MEM: mem}
-        container = {"name": f"{kind}-{number}", "resources": {"limits": limits}}
-        if kind == "sidecar":
-            container["restartPolicy"] = "Always"
-        spec.setdefault("containers" if kind == "app" else "initContainers", []).append(container)
-    return made
 
 
 def _asks(pod: dict[str, Any]) -> bool:

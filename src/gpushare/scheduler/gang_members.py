@@ -1,0 +1,94 @@
+"""One gang as it is known: its pods, who of them counts, and in which order they get room."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gpushare.model.gang import Gang
+from gpushare.model.request import Request
+
+if TYPE_CHECKING:
+    from gpushare.scheduler.records import PodRecord
+
+type_of_candidate = tuple[str, str, Request]
+"""UID and key of a pod, and what it asks for."""
+
+
+class Group:
+    """One gang: its pods by UID, the nodes that keep room for some of them, and who came to be bound.
+
+    ``done`` are those that have ended well, until their objects go.
+    """
+
+    __slots__ = (
+        "came_s",
+        "come",
+        "done",
+        "here",
+        "offered",
+        "opened",
+        "placed",
+        "planned",
+        "pods",
+        "rests_until_s",
+        "since_s",
+    )
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodRecord] = {}
+        self.done: dict[str, Gang] = {}
+        self.offered: dict[str, list[str]] = {}
+        self.planned: dict[str, str] = {}
+        self.here: set[str] = set()
+        self.come: set[str] = (
+            set()
+        )  # who has come to be bound since the plan was made: those that are here, and those that gave up
+        self.came_s = 0.0  # when the last of those came, in the event loop's time
+        self.placed: set[str] = set()
+        self.opened = asyncio.Event()
+        self.since_s = 0.0
+        self.rests_until_s = 0.0
+
+
+def candidates_of(group: Group, first: type_of_candidate, running: set[str]) -> list[type_of_candidate]:
+    """Who may have room together, ``first`` before others, and before those that were not asked about yet those that were."""
+    others = [
+        (uid, record.pod, record.request)
+        for uid, record in group.pods.items()
+        if uid != first[0] and uid not in running and not record.leaving and record.request is not None
+    ]
+    return [first, *sorted(others, key=lambda one: one[0] not in group.offered)]
+
+
+def done_of(group: Group, gang: Gang) -> set[str]:
+    """Those that have ended well, of the same controller: of another one they are of a gang that ran before, by the same name."""
+    return {uid for uid, one in group.done.items() if one.owner == gang.owner}
+
+
+def there_of(group: Group, gang: Gang) -> int:
+    """How many of its pods there are, without those that leave."""
+    return sum(not one.leaving for one in group.pods.values()) + len(done_of(group, gang))
+
+
+def waiting_of(group: Group) -> list[str]:
+    """Those that have no node, and are to have one."""
+    return [uid for uid, one in group.pods.items() if not one.node and not one.leaving]
+
+
+def largest_first(chosen: list[type_of_candidate]) -> list[type_of_candidate]:
+    """So that what is small finds a place beside them."""
+    return sorted(chosen, key=size_of, reverse=True)
+
+
+def size_of(one: type_of_candidate) -> int:
+    """Units, on all GPUs together."""
+    return one[2].memory_units * one[2].gpu_count
+
+
+def remember(group: Group, uid: str, nodes: list[str]) -> None:
+    """The pod was asked about, with ``nodes`` to choose from."""
+    # Pods made from one template are offered the same nodes: one list stands for all of them.
+    for known in group.offered.values():
+        if known == nodes:
+            group.offered[uid] = known
+            return
+    group.offered[uid] = nodes
