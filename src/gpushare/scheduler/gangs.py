@@ -183,6 +183,17 @@ class Gangs:
             self._give_up(group)
             group.rests_until_s = self.monotonic() + REST_S
 
+    def planned_on(self, uid: str) -> str:
+        """The node that the plan for its gang has for a pod; empty where there is none."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        return "" if group is None else group.planned.get(uid, "")
+
+    def denied(self, uid: str) -> None:
+        """The pod may not have the node that was planned for it now: what is kept for its gang is in vain, unless some of it run."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        if group is not None and uid in group.planned and not self._running(group, uid):
+            self._give_up(group)
+
     def wake(self) -> None:
         """Have gangs tried again that gave way to others for long enough."""
         now_s = self.monotonic()

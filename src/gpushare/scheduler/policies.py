@@ -7,8 +7,7 @@ seconds. Nothing of this is stored: how long a pod waits is told by its own cond
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import compress
 from typing import Final
 
@@ -23,7 +22,7 @@ from gpushare.model.objects import Pod
 from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
 from gpushare.policy.book import PolicyBook
 from gpushare.policy.census import Census
-from gpushare.policy.choosing import PREEMPTION_S, Choice, choose
+from gpushare.policy.choosing import PREEMPTION_S, Choice, Standing, choose
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.wire import Victims
 
@@ -47,8 +46,56 @@ class Promise(msgspec.Struct):
     until_s: float
 
 
-type_of_unreachable = Callable[[], dict[str, str]]
-"""Why nodes are in no unit with room for a pod, by node."""
+class InTurn:
+    """Goes through nodes as a pod's policy does: those of the first unit with room, and each next unit's besides.
+
+    The next is gone to only where the policy lets the pod go on from those before, which took its gang in vain.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        names: list[str],
+        masks: list[Mask],
+        choice: Callable[[Collection[int]], Choice] | None,
+        destined: str,
+        *,
+        without_group: str = "",
+    ) -> None:
+        self._key = key
+        self._names = names
+        self._masks = masks
+        self._choice = choice
+        self._without_group = without_group
+        self._there = np.zeros(len(names), np.bool_)
+        self._vain: set[int] = set()
+        if destined in names and choice is not None:
+            self._go_to(names.index(destined), choice)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Ask for more only where what was given last took the gang in vain."""
+        while self._choice is not None and (unit := self._choice(self._vain).unit) is not None:
+            self._vain.add(unit)
+            self._there |= self._masks[unit]
+            yield list(compress(self._names, self._there.tolist()))
+
+    def rest(self) -> dict[str, str]:
+        """Why the pod may have none of the nodes that were not given, by node."""
+        if self._choice is None:
+            return dict.fromkeys(self._names, self._without_group)
+        reasons = self._choice(self._vain).reasons
+        return _told(self._key, self._names, self._masks, reasons, but=self._there)
+
+    def _go_to(self, place: int, choice: Callable[[Collection[int]], Choice]) -> None:
+        """Begin where a plan is kept for the pod, if it may go on to there: to ask in units before would be the plan's end."""
+        vain: set[int] = set()
+        while (unit := choice(vain).unit) is not None:
+            if self._masks[unit][place]:
+                self._vain = vain
+                for number in vain:
+                    self._there |= self._masks[number]
+                return
+            vain.add(unit)
 
 
 class Policies:
@@ -149,26 +196,30 @@ class Policies:
 
     # --- filter -----------------------------------------------------------------------------------
 
-    def reachable(self, asked: Pod, names: list[str]) -> tuple[list[str], type_of_unreachable]:
-        """Those of ``names`` that are in a unit with room for the pod; and, should somebody ask, why the others are not.
+    def in_turn(self, asked: Pod, names: list[str], destined: str = "") -> "InTurn | None":
+        """The nodes that the pod may have, unit by unit; ``None`` where no policy decides for it.
 
-        For pods that are planned with others, before anything else is asked: the plan must not be in vain.
+        For pods that are planned with others, before anything else is asked: the plan must not be in vain. ``destined`` is the
+        node to which it goes already, by an earlier plan.
         """
         book = self.census.book_for(asked.metadata.namespace, asked.metadata.labels or {})
         if book is None:
-            return names, dict
+            return None
         pod = policy_pod_of(asked)
         group = book.group_of(pod)
         if isinstance(group, str):
-            return [], lambda: dict.fromkeys(names, group)
+            return InTurn(book.policy.key, names, [], None, "", without_group=group)
         masks = list(book.masks(pod, self.census.nodes.places(names)))
-        reasons = tuple(one.full for one in book.standings(pod, group, masks))
-        there = np.zeros(len(names), np.bool_)
-        for mask, reason in zip(masks, reasons, strict=True):
-            if not reason:
-                there |= mask
-        told = partial(_told, book.policy.key, names, masks, reasons, but=there)
-        return list(compress(names, there.tolist())), told
+        standings = book.standings(pod, group, masks)
+
+        def choice(vain: Collection[int]) -> Choice:
+            # What did not take its gang is as if it had no node.
+            left = [
+                one._replace(takes=False) if number in vain else one for number, one in enumerate(standings)
+            ]
+            return self._choice(book, pod, asked, left)
+
+        return InTurn(book.policy.key, names, masks, choice, destined)
 
     def narrow(self, asked: Pod, verdict: Verdict) -> Verdict:
         """What is left of the nodes that take the pod, for its policy's sake; ``verdict`` itself where it has none."""
@@ -207,6 +258,9 @@ class Policies:
     def _choose(self, book: PolicyBook, pod: PolicyPod, asked: Pod, masks: list[Mask]) -> Choice:
         group = book.group_of(pod)
         assert not isinstance(group, str)
+        return self._choice(book, pod, asked, book.standings(pod, group, masks))
+
+    def _choice(self, book: PolicyBook, pod: PolicyPod, asked: Pod, standings: list[Standing]) -> Choice:
         waited_s = max(self._clock.time_ns() / 1e9 - pod.scheduled, 0.0) if pod.scheduled else 0.0
         # kube-scheduler asks whom it may end after it was refused: until the time is over a unit is still being tried.
         over_s = self._clock.monotonic() - PREEMPTION_S
@@ -216,7 +270,7 @@ class Policies:
         elif tried and (pod.nominated or self.kept_on(pod.uid)):
             # Room is being made: the unit in which that was tried last is not given up yet.
             tried = tried - {max(tried)}
-        return choose(book.policy, book.standings(pod, group, masks), waited_s, tried)
+        return choose(book.policy, standings, waited_s, tried)
 
     def _none(
         self, book: PolicyBook, pod: PolicyPod, verdict: Verdict, masks: list[Mask], choice: Choice

@@ -315,3 +315,115 @@ async def test_pods_of_a_gang_have_their_own_policy_or_none(rules: PolicyWorld) 
     assert rules.ask("p", "a1")[0] == ["a1"]
     rules.make("q", 8, labels={**gang, "app": "y"})
     assert "counts pods by label hash" in rules.ask("q", "a1")[2]["a1"]
+
+
+PAIR = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+
+
+async def test_a_gang_that_waits_for_a_unit_keeps_nothing_in_a_later_one(rules: PolicyWorld) -> None:
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
+    rules.make("filler", 16)
+    await rules.bind("filler", "a1")
+    rules.look("filler")
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    for name in "pqp":
+        fits, _, hopeless = rules.ask(name, "a1", "b1")
+        assert not fits
+        assert hopeless["a1"].endswith(
+            "none of its nodes takes the pod; it is waited for until the unit is full"
+        )
+        assert hopeless["b1"] == "ResourcePolicy default/p: unit 2: unit 1 comes before it"
+    assert rules.used_mib("b1") == [0]
+    rules.make("other", 16, labels={"app": "y"})
+    assert rules.ask("other", "a1", "b1")[0] == ["b1"]
+
+
+async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_the_better_place(
+    rules: PolicyWorld,
+) -> None:
+    rules.view.gangs._patience_s = 0.05
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 32768))
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
+    rules.make("before", 8, labels={"app": "y"})
+    await rules.bind("before", "b1")
+    rules.look("before")
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    for name in "pq":
+        assert rules.ask(name, "a1", "b1")[0] == ["a1"]
+    await asyncio.gather(rules.bind("p", "a1"), rules.bind("q", "a1"))
+    assert sorted(rules.api.bindings[1:]) == [("default/p", "a1"), ("default/q", "a1")]
+
+
+async def test_a_gang_goes_on_where_its_policy_lets_it_and_its_plan_there_stays(rules: PolicyWorld) -> None:
+    rules.view.gangs._patience_s = 0.05
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 5}, {})
+    rules.make("filler", 9)
+    await rules.bind("filler", "a1")
+    rules.look("filler")
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    assert rules.ask("p", "a1", "b1")[0] == ["b1"]
+    binding = asyncio.create_task(rules.bind("p", "b1"))
+    await asyncio.sleep(0)
+    # Who has come to be bound waits on: another that is asked about starts no other plan.
+    assert rules.ask("q", "a1", "b1")[0] == ["b1"]
+    await asyncio.gather(binding, rules.bind("q", "b1"))
+    assert sorted(rules.api.bindings[1:]) == [("default/p", "b1"), ("default/q", "b1")]
+
+
+async def test_a_gang_whose_policy_denies_it_the_planned_node_gives_the_room_back(rules: PolicyWorld) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    rules.rules({})
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    assert rules.used_mib("a1") == [16384]
+    rules.policies.unread.add("default")
+    assert rules.ask("q", "a1")[0] == []
+    assert rules.used_mib("a1") == [0]
+
+
+async def test_the_rest_of_a_gang_that_runs_in_part_keeps_its_room_while_its_policy_is_not_read(
+    rules: PolicyWorld,
+) -> None:
+    rules.view.gangs._patience_s = 0.01
+    rules.add_node(gpu_node("a1", 16384))
+    rules.rules({})
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    for name in "pq":
+        assert rules.ask(name, "a1")[0] == ["a1"]
+    with pytest.raises(BindRefused, match="1 of 2 pods has come"):
+        await rules.bind("p", "a1")
+    await rules.bind("q", "a1")
+    rules.look("q")
+    rules.policies.unread.add("default")
+    assert rules.ask("p", "a1")[0] == []
+    assert rules.used_mib("a1") == [16384]
+    rules.policies.unread.clear()
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    await rules.bind("p", "a1")
+
+
+async def test_a_gang_with_a_time_for_each_unit_goes_on_once_it_is_over(rules: PolicyWorld) -> None:
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "TimeoutOrExceedMax", "timeout": "1m"})
+    rules.make("filler", 16)
+    await rules.bind("filler", "a1")
+    rules.look("filler")
+    since = {"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR, status={"conditions": [since]})
+    assert rules.ask("p", "a1", "b1")[0] == []
+    assert rules.used_mib("b1") == [0]
+    await rules.clock.turn(60.1)
+    for name in "pq":
+        assert rules.ask(name, "a1", "b1")[0] == ["b1"]
