@@ -323,6 +323,19 @@ class Policies:
                 return {name: found[name] for name in compress(nodes, masks[number].tolist())}
         return {}
 
+    def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
+        """Those of ``nodes`` that the pod may have, a list for each unit that is not full, in their order."""
+        pod = self.census.pod(uid)
+        book = None if pod is None else self.census.book_for(pod.namespace, pod.labels)
+        if pod is None or book is None:
+            return [nodes]
+        group = book.group_of(pod)
+        if isinstance(group, str):
+            return []
+        masks = book.masks(pod, self.census.nodes.places(nodes))
+        found = [list(compress(nodes, mask.tolist())) for mask in masks]
+        return [some for number, some in enumerate(found) if some and not book.full(pod, group, number)]
+
     # --- promises ---------------------------------------------------------------------------------
 
     def _promise(self, book: PolicyBook, pod: PolicyPod, unit: int) -> None:

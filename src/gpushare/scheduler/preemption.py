@@ -84,6 +84,8 @@ class Preemptor:
         """Called with the UIDs of pods that are to be tried soon."""
         self.told: Callable[[str, str, Request | None, Preemption], None] = lambda *_: None
         """Called with UID, key and request of a pod, and what was decided about room for it."""
+        self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
+        """Nodes for the pod of a UID in groups: in the first where it helps others are ended, in no other."""
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
@@ -261,10 +263,11 @@ class Preemptor:
             return None
         assert record.request is not None
         self._turn += _TURN
-        for amounts, some in self._view.quotas.by_charge(record.amounts, record.request, nodes):
-            plan = self._plan_among(record, some, guarded, ended, amounts)
-            if plan is not None:
-                return plan
+        for unit in self.in_turn(record.uid, nodes):
+            for amounts, some in self._view.quotas.by_charge(record.amounts, record.request, unit):
+                plan = self._plan_among(record, some, guarded, ended, amounts)
+                if plan is not None:
+                    return plan
         return None
 
     def _plan_among(
