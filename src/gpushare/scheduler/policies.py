@@ -2,7 +2,8 @@
 
 ``filter`` leaves the nodes of one unit and promises the pod a place in it, so that the next pod is not sent to a unit that
 is taken though no Binding was seen yet. A promise ends when the pod is seen bound, is asked about again, or after some
-seconds. Nothing of this is stored: how long a pod waits is told by its own condition, what a unit holds by its pods.
+seconds. Nothing of this is stored: how long a pod waits is told by its own condition, or a note on it (``refused_since``), what a
+unit holds by its pods.
 """
 
 import logging
@@ -19,11 +20,12 @@ from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
 from gpushare.model.names import SCHEDULER_NAME
 from gpushare.model.objects import Pod
-from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
+from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, TryNext, policy_pod_of
 from gpushare.policy.book import PolicyBook
 from gpushare.policy.census import Census
 from gpushare.policy.choosing import PREEMPTION_S, Choice, Standing, choose
 from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.refused_since import RefusedSince
 from gpushare.scheduler.wire import Victims
 
 logger = logging.getLogger(__name__)
@@ -118,6 +120,7 @@ class Policies:
         self.kept_on: Callable[[str], str] = lambda uid: ""
         """On which node room is kept for a pod until others have ended (``Ledger.kept_on``)."""
         self._clock = clock
+        self.since = RefusedSince()
         self._due: dict[str, float] = {}
         # Since when others may be ended for a pod in a unit, before the next is tried.
         self._tried: OrderedDict[str, dict[int, float]] = OrderedDict()
@@ -161,6 +164,7 @@ class Policies:
         self.census.set_pod(pod)
         if pod.node:
             self._forget(pod.uid)
+            self.since.forget(pod.uid)
             self.promises.pop(pod.uid, None)
         elif not self._note_waiting(pod):
             self.waiting.pop(pod.uid, None)
@@ -169,6 +173,7 @@ class Policies:
         """A pod has ended or is gone: others may have its place."""
         self.census.remove_pod(pod.uid)
         self._forget(pod.uid)
+        self.since.forget(pod.uid)
         self.end_promise(pod.uid)
         if pod.node:
             self.on_freed()
@@ -192,6 +197,7 @@ class Policies:
         if self.census.book_for(pod.namespace, pod.labels) is None:
             return False
         self.waiting[pod.uid] = PodRecord(pod.uid, pod.key, "", finished=False)
+        self.since.seen(pod, self._now)
         return True
 
     # --- filter -----------------------------------------------------------------------------------
@@ -253,6 +259,8 @@ class Policies:
         self.end_promise(uid)
         self.on_refused(uid)
         self._wait(uid, choice, len(everywhere))
+        if self.since.refused(pod, self._now) and book.policy.try_next is TryNext.TIMEOUT:
+            self._due[uid] = self._clock.monotonic()  # the touch notes it on the pod
         return self._none(book, pod, verdict, masks, choice)
 
     def _choose(self, book: PolicyBook, pod: PolicyPod, asked: Pod, masks: list[Mask]) -> Choice:
@@ -261,7 +269,7 @@ class Policies:
         return self._choice(book, pod, asked, book.standings(pod, group, masks))
 
     def _choice(self, book: PolicyBook, pod: PolicyPod, asked: Pod, standings: list[Standing]) -> Choice:
-        waited_s = max(self._clock.time_ns() / 1e9 - pod.scheduled, 0.0) if pod.scheduled else 0.0
+        waited_s = self.since.waited_s(pod, self._now)
         # kube-scheduler asks whom it may end after it was refused: until the time is over a unit is still being tried.
         over_s = self._clock.monotonic() - PREEMPTION_S
         tried = {number for number, at_s in self._tried.get(pod.uid, {}).items() if at_s <= over_s}
@@ -416,6 +424,11 @@ class Policies:
         self._due.pop(uid, None)
         self._tried.pop(uid, None)
         self._orphans.discard(uid)
+
+    @property
+    def _now(self) -> float:
+        """Seconds since 1970."""
+        return self._clock.time_ns() / 1e9
 
 
 def _refused(names: Iterable[str], reason: str) -> Verdict:
