@@ -181,9 +181,10 @@ class Gangs:
         return "" if group is None else group.planned.get(uid, "")
 
     def denied(self, uid: str) -> None:
-        """The pod may not have the node that was planned for it: what is kept for the rest of its gang is in vain."""
+        """The pod may not have the node that was planned for it now: what is kept for its gang is in vain, unless some of it run."""
         group = self._groups.get(self._group_of.get(uid, ""))
-        if group is not None and uid in group.planned:
+        gang = None if group is None or uid not in group.planned else group.pods[uid].gang
+        if group is not None and gang is not None and not self._running(group, uid, gang):
             self._give_up(group)
 
     def wake(self) -> None:

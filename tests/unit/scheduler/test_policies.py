@@ -443,6 +443,28 @@ async def test_a_gang_whose_policy_denies_it_the_planned_node_gives_the_room_bac
     assert rules.used_mib("a1") == [0]
 
 
+async def test_the_rest_of_a_gang_that_runs_in_part_keeps_its_room_while_its_policy_is_not_read(
+    rules: PolicyWorld,
+) -> None:
+    rules.view.gangs._patience_s = 0.01
+    rules.add_node(gpu_node("a1", 16384))
+    rules.rules({})
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    for name in "pq":
+        assert rules.ask(name, "a1")[0] == ["a1"]
+    with pytest.raises(BindRefused, match="1 of 2 pods has come"):
+        await rules.bind("p", "a1")
+    await rules.bind("q", "a1")
+    rules.look("q")
+    rules.policies.unread.add("default")
+    assert rules.ask("p", "a1")[0] == []
+    assert rules.used_mib("a1") == [16384]
+    rules.policies.unread.clear()
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    await rules.bind("p", "a1")
+
+
 async def test_a_gang_with_a_time_for_each_unit_goes_on_once_it_is_over(rules: PolicyWorld) -> None:
     for name in ("a1", "b1"):
         rules.add_node(gpu_node(name, 16384))

@@ -347,9 +347,9 @@ def test_what_is_odd_and_does_no_harm_is_told_in_the_status(world: World) -> Non
     world.view.quotas.upsert(tree(odd))
     status = status_of(world.view.quotas, world.view.quotas.trees["tree"])
     assert status["state"] == "InForce"
-    assert status["message"].startswith(
-        "quota root: its children's min of cpu add up to 2, above its own min (0)"
-    )
+    in_part, odd_sum = status["message"].split("; quota ")
+    assert in_part.startswith("cpu: counted of pods alone that ask for aliyun.com/gpu-mem")
+    assert odd_sum.startswith("root: its children's min of cpu add up to 2, above its own min (0)")
     assert world.events.notes == []
 
 

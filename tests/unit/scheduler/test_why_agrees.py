@@ -87,7 +87,6 @@ class Tried:
             self.world.binder,
             lambda uid, nodes: None,
             lambda uid: None,
-            self.world.api,
             Metrics(),
             lambda: "",
             self.world.policies,
@@ -108,12 +107,21 @@ class Tried:
         if not self.units:
             return said
         open_to_pod = [name for name in offered if not said[name]]
+        its = self.in_first_unit(open_to_pod)
+        if its:
+            return {name: said[name] or ("" if name in its else "not in the unit") for name in offered}
+        return {name: said[name] or "ResourcePolicy" for name in offered}
+
+    def in_first_unit(self, nodes: list[str]) -> list[str]:
+        """Those of ``nodes`` in the first unit that has any and is not full; all of them where there is no policy."""
+        if not self.units:
+            return nodes
         taken = [self.pool_of[one.node] for one in self.naive.holdings.values()]
         for pool, most in self.units:
-            its = [name for name in open_to_pod if self.pool_of[name] == pool]
+            its = [name for name in nodes if self.pool_of[name] == pool]
             if its and taken.count(pool) < most:
-                return {name: said[name] or ("" if name in its else "not in the unit") for name in offered}
-        return {name: said[name] or "ResourcePolicy" for name in offered}
+                return its
+        return []
 
     async def one(self, number: int) -> str:
         choose, name = self.choose, f"p{number}"
@@ -210,23 +218,11 @@ class Tried:
             assert could == set(answer)
         return "would end" if answer else "waits"
 
-    def _in_turn(self, nodes: list[str]) -> list[list[str]]:
-        """Where others may be ended: in the first group where it helps. A unit that is full is none, nor what is in no unit."""
-        if not self.units:
-            return [nodes]
-        taken = [self.pool_of[one.node] for one in self.naive.holdings.values()]
-        return [
-            [node for node in nodes if self.pool_of[node] == pool]
-            for pool, most in self.units
-            if taken.count(pool) < most
-        ]
-
     async def _we_end(self, name: str, pod: Any, request: Request, priority: int) -> str:
         """The preemptor looks at what was refused: what is recorded is whom it asked to end, on the node that it keeps."""
         uid, nodes = f"uid-{name}", sorted(self.pool_of)
-        helped = [node for node in nodes if self._without(self._lesser(priority, node), request, node)]
-        could = next(
-            filter(None, ([one for one in helped if one in some] for some in self._in_turn(nodes))), []
+        could = self.in_first_unit(
+            [node for node in nodes if self._without(self._lesser(priority, node), request, node)]
         )
         self.world.preemptor.refused(uid, nodes)
         before = len(self.world.api.evicted)

@@ -100,6 +100,7 @@ class Governed(World):
         super().__init__(api, clock)
         self.policies = Policies(clock)
         self.policies.kept_on = self.ledger.kept_on
+        self.preemptor.in_turn = self.policies.by_unit
         self.view.gangs.is_governed = self.policies.governs
         self.binding = PolicyBinding(api, self.policies, clock)
         self.binder = Binder(self.view, self.binding, self.reservations, clock)
