@@ -15,6 +15,7 @@ from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.observing import REASON_STALE, Observing
 from gpushare.scheduler.waiting_news import (
+    AGAIN_S,
     MOST_TOLD,
     PATIENCE_S,
     REASON_WAITING,
@@ -132,6 +133,46 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     assert [note for _, note in told(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
     # Each may have been told by who led before.
     assert [one.telling for one in events.told] == ["standing", "standing"]
+
+
+async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it_in_todays_words() -> None:
+    pod = Waiting("default/a", "u1", 980.0, "memory")
+    watched, events, clock = news([pod])
+    await watched.look()
+    clock.now_s += AGAIN_S - 1.0
+    await watched.look()
+    assert len(events.told) == 1
+    clock.now_s += 1.0
+    await watched.look()
+    await watched.look()
+    first, again = events.told
+    assert again == first, "the same words count on the event that is there"
+    pod.remedy = "1 GiB more free on one GPU of node n9"
+    clock.now_s += AGAIN_S - 1.0
+    await watched.look()
+    assert len(events.told) == 2
+    clock.now_s += 1.0
+    await watched.look()
+    assert events.told[2].note.endswith("What would help: 1 GiB more free on one GPU of node n9")
+    assert events.told[2].cause not in {"memory", first.cause}, "a written event keeps its text"
+    clock.now_s += AGAIN_S
+    await watched.look()
+    assert events.told[3] == events.told[2]
+    clock.now_s += AGAIN_S
+    pod.category = "binding"
+    await watched.look()
+    assert len(events.told) == 4, "it has found a place"
+
+
+async def test_pods_with_gates_are_told_of_and_do_not_count_as_the_longest_wait() -> None:
+    gated = Waiting("default/gated", "u1", 100.0, "gates", reason="gates: example.com/later", remedy="")
+    watched, events, _ = news([gated, Waiting("default/a", "u2", 940.0, "memory")])
+    await watched.look()
+    assert (watched.by_reason, watched.waits_s()) == ({"gates": 1, "memory": 1}, 60.0)
+    assert [name for name, _ in told(events)] == ["gated", "a"]
+    only, *_ = news([gated])
+    await only.look()
+    assert only.waits_s() == 0.0
 
 
 async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:
