@@ -249,7 +249,7 @@ def _uses(pod: str, uuid: str, figures: Figures) -> Iterator[UseDetail]:
     if its:
         yield from (UseDetail(one.container, one.used_mib, one.busy_percent) for one in its)
     else:
-        # Agents name containers that have processes on the GPU. Where the driver says that all of it is idle, so is each part.
+        # Agents of earlier versions name containers that have processes on the GPU alone. Where the driver says that all of it is idle, so is each part.
         whole = figures.gpus.get(uuid, Real())
         if whole.used_mib == 0:
             yield UseDetail("", 0, 0 if whole.busy_percent == 0 else UNKNOWN)
