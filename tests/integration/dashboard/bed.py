@@ -173,14 +173,19 @@ class Bed:
             return web.json_response({"scheduler": {"name": "extender"}, "waiting": self.line})
 
         async def decision(request: web.Request) -> web.Response:
+            pod = "{namespace}/{name}".format_map(request.match_info)
+            waits = next((one for one in self.line or [] if one["key"] == pod), None)
             nodes = [{"node": node_name(0), "reason": "no GPU has 3 units free"}]
-            return web.json_response({"scheduler": {"name": "extender"}, "said": "", "nodes": nodes})
+            return web.json_response(
+                {"scheduler": {"name": "extender"}, "said": "", "waiting": waits, "nodes": nodes}
+            )
 
         async def metrics(request: web.Request) -> web.Response:
             return web.Response(text=self.figures)
 
         app = web.Application()
         app.router.add_get("/gpushare/decisions", decisions)
+        app.router.add_get("/gpushare/decisions/{namespace}/{name}", decision)
         app.router.add_get("/gpushare/decisions/{namespace}/{name}/nodes", decision)
         app.router.add_get("/metrics", metrics)
         return app
