@@ -32,7 +32,11 @@ export function asked(title, path, draw, { store, touched, crumbs = [] }) {
         last = text;
         place([draw(JSON.parse(text))].flat(Infinity).filter(Boolean));
       }
-      for (const one of body.querySelectorAll("[data-since]")) one.textContent = age(Date.now() / 1000 - Number(one.dataset.since));
+      for (const one of body.querySelectorAll("[data-since]")) {
+        const now = age(Date.now() / 1000 - Number(one.dataset.since));
+        // The same words written again are laid out again.
+        if (one.textContent !== now) one.textContent = now;
+      }
     } catch (error) {
       if (error instanceof LoggedOut) document.dispatchEvent(new CustomEvent("loggedout"));
       else if (mounted && (error.status || !last)) {

@@ -43,7 +43,7 @@ export function lines(title, times, series, { format, most, note }) {
   });
   picture.addEventListener("pointerleave", () => { cursor.setAttribute("visibility", "hidden"); readAt(times.length - 1, "now"); });
   const some = times.map((_, at) => at).filter((at) => at % Math.ceil(times.length / 24 || 1) === 0).reverse();
-  return h("section", { class: "card chart" }, h("h2", null, title), note && h("p", { class: "quiet" }, note), read, picture,
+  return h("section", { class: "card chart" }, h("div", { class: "head" }, h("h2", null, title), note && h("span", { class: "quiet" }, note)), read, picture,
     h("details", null, h("summary", null, "As a table"),
       table([{ text: "Time" }, ...series.map((one) => number(one.name))], some.map((at) => [when(times[at]), ...series.map((one) => (one.values[at] === null ? "–" : format(one.values[at])))]), { label: `${title} as a table`, cards: false })));
 }

@@ -20,7 +20,7 @@ function tiles(store) {
     tile("GPUs", count(sum.gpus), `${count(store.slots.size)} nodes${bad ? `, ${count(bad)} unhealthy` : ""}`),
     tile("Memory given", percent(given), `${gib(sum.given_mib)} of ${gib(sum.total_mib)}`, given),
     tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : `${gib(sum.used_mib)}${sum.told_gpus < sum.gpus ? `, told by ${count(sum.told_gpus)} GPU${sum.told_gpus === 1 ? "" : "s"}` : ""}`, used === UNKNOWN ? 0 : used),
-    tile("Compute given", percent(core), core === UNKNOWN ? "no node shares it" : sum.core_gpus < sum.gpus ? `of ${count(sum.core_gpus)} GPUs that share it` : "of all GPUs", core),
+    tile("Compute given", percent(core), core === UNKNOWN ? "no node shares it" : sum.core_gpus < sum.gpus ? `of ${count(sum.core_gpus)} GPUs` : "of all GPUs", core),
     tile("Pods", count(sum.pods), "hold a share"),
     tile("Waiting", count(sum.waiting), sum.waiting ? h("a", { href: "#/waiting" }, "see why") : "nobody"),
   ];
