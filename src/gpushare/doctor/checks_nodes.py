@@ -86,7 +86,7 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
             yield fault(
                 node.subject,
                 error.problem,
-                "the node agent writes it anew when it is removed; look at its log",
+                "a node agent that runs there writes it anew within seconds; look at its pod",
             )
             continue
         if described is None:

@@ -197,7 +197,7 @@ def description_of(node: Node) -> Described | None:
     except (ValueError, RecursionError) as error:
         raise MalformedDevices(
             subject,
-            f"annotation {names.ANN_DEVICES} cannot be read ({error}); remove it, the node agent writes it anew",
+            f"annotation {names.ANN_DEVICES} cannot be read ({error}); a node agent that runs there writes it anew within seconds: look at its pod",
         ) from None
     if described.version != _VERSION:
         raise MalformedDevices(
@@ -212,7 +212,8 @@ def description_of(node: Node) -> Described | None:
         near = untriangle(described.near, order)
     except ValueError as error:
         raise MalformedDevices(
-            subject, f"annotation {names.ANN_DEVICES}: {error}; remove it, the node agent writes it anew"
+            subject,
+            f"annotation {names.ANN_DEVICES}: {error}; a node agent that runs there writes it anew within seconds: look at its pod",
         ) from None
     return Described(described.mode, unit, devices, near)
 

@@ -67,15 +67,24 @@ class DisruptionBudget(msgspec.Struct, gc=False):
 
 
 def protected(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
-    """UIDs of those that ``budgets`` do not let go now, when all of ``pods`` are to be ended, in this order."""
+    """UIDs of those that ``budgets`` do not let go now, when all of ``pods`` are to be ended, in this order.
+
+    A pod that two of them cover is one of these: the API server evicts no such pod, whatever they allow.
+    """
     spent: dict[int, int] = {}
     found: set[str] = set()
     for pod in pods:
-        for index, budget in enumerate(budgets):
-            if budget.covers(pod.metadata.namespace, pod.metadata.labels or {}):
-                spent[index] = spent.get(index, 0) + 1
-                if spent[index] > budget.status.disruptions_allowed:
-                    found.add(pod.metadata.uid)
+        metadata = pod.metadata
+        covering = [
+            at for at, one in enumerate(budgets) if one.covers(metadata.namespace, metadata.labels or {})
+        ]
+        if len(covering) > 1:
+            found.add(metadata.uid)
+            continue
+        for at in covering:
+            spent[at] = spent.get(at, 0) + 1
+            if spent[at] > budgets[at].status.disruptions_allowed:
+                found.add(metadata.uid)
     return found
 
 

@@ -116,6 +116,8 @@ ANN_COST_WRITTEN: Final = "gpushare.dev/deletion-cost"
 """On a pod: the deletion cost that a ResourcePolicy gave it. One that differs from this is somebody else's."""
 ANN_UNIT_LABELS: Final = "gpushare.dev/unit-labels"
 """On a pod: the labels that the unit of a ResourcePolicy put on it, by key, with commas."""
+ANN_REFUSED_SINCE: Final = "gpushare.dev/refused-since"
+"""On a waiting pod: since when a ResourcePolicy counts its time (RFC 3339), where its own condition cannot tell."""
 ANN_ISOLATION: Final = "gpushare.dev/isolation"
 """On a node: what holds containers to their share there and why, or what is wrong with it; for people."""
 

@@ -66,6 +66,7 @@ class PodCondition(msgspec.Struct, rename="camel", gc=False):
 
     type: str = ""
     status: str = ""
+    reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
 

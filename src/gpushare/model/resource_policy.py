@@ -24,6 +24,8 @@ TIMEOUT_S: Final = 15 * 60.0
 #: Longer texts of annotations are not kept: the schema lets none be asked for.
 LONGEST_TEXT: Final = 1024
 _MOST_UNITS: Final = 16
+#: The reason of the condition of pods with scheduling gates, also for an instant after these are gone.
+_GATED: Final = "SchedulingGated"
 _DURATION: Final = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h))+", re.ASCII)
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -126,8 +128,8 @@ class ResourcePolicy(msgspec.Struct, frozen=True):
 class PolicyPod(msgspec.Struct, frozen=True, gc=False):
     """A pod as policies see it. Times are seconds since 1970.
 
-    ``scheduled`` is when it got its node, or when it first did not (0: neither was told). ``amounts`` are what it asks
-    for, thousandths by resource.
+    ``scheduled`` is when it got its node, or when it first did not (0: neither was told). ``untimed``: it has no node, and its
+    condition does not tell since when. ``amounts`` are what it asks for, thousandths by resource.
     """
 
     uid: str
@@ -142,6 +144,9 @@ class PolicyPod(msgspec.Struct, frozen=True, gc=False):
     amounts: type_of_amounts = NOTHING
     leaving: bool = False
     nominated: str = ""
+    untimed: bool = False
+    refused_since: float = 0.0
+    """As it is noted on it; 0 where nothing is."""
 
     @property
     def key(self) -> str:
@@ -258,7 +263,10 @@ def policy_pod_of(pod: Pod) -> PolicyPod:
     meta, spec = pod.metadata, pod.spec
     known = {key: text for key, text in (meta.annotations or {}).items() if len(text) <= LONGEST_TEXT}
     conditions = pod.status.conditions or ()
-    scheduled = next((one for one in conditions if one.type == "PodScheduled"), None)
+    condition = next((one for one in conditions if one.type == "PodScheduled"), None)
+    scheduled = 0.0 if condition is None else seconds_of(condition.last_transition_time)
+    if condition is not None and condition.reason == _GATED:
+        scheduled = 0.0  # of its creation: nobody was asked about it yet
     return PolicyPod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -268,10 +276,12 @@ def policy_pod_of(pod: Pod) -> PolicyPod:
         labels=meta.labels or {},
         annotations=known,
         created=seconds_of(meta.creation_timestamp),
-        scheduled=0.0 if scheduled is None else seconds_of(scheduled.last_transition_time),
+        scheduled=scheduled,
         amounts=amounts_of(pod),
         leaving=meta.deletion_timestamp is not None,
         nominated=pod.status.nominated_node_name,
+        untimed=condition is not None and not scheduled and not spec.node_name,
+        refused_since=seconds_of(known.get(names.ANN_REFUSED_SINCE)),
     )
 
 

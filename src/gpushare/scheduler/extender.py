@@ -12,7 +12,7 @@ from gpushare.model.gang import Gang, gang_of
 from gpushare.model.request import Request, request_of
 from gpushare.scheduler import wire
 from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.policies import Policies, type_of_unreachable
+from gpushare.scheduler.policies import InTurn, Policies
 from gpushare.scheduler.view import ClusterView
 
 #: Larger bodies are read and forgotten.
@@ -77,26 +77,28 @@ def filter_nodes(
         verdict = Verdict([], {}, dict.fromkeys(names, problem))
         _note(decisions, asked, verdict)
         return wire.filter_answer(args, [], {}, verdict.hopeless)
-    unreachable: type_of_unreachable = dict
-    if gang is not None and policies is not None and policies.in_use:
-        names, unreachable = policies.reachable(args.pod, names)
     short: Mapping[str, str] = {}
     if request is not None and view.offers.any_short and view.ledger.held(args.pod.metadata.uid) is None:
         short = view.offers.refusals(request, names)
         names = [name for name in names if name not in short] if short else names
     refusal = _quota_refusal(view, args) if request is not None and view.quotas.in_use else ""
+    in_turn: InTurn | None = None
     if refusal:
         verdict = Verdict([], dict.fromkeys(names, refusal), {})
+    elif policies is not None and policies.in_use:
+        if gang is not None:
+            in_turn = policies.in_turn(args.pod, names, _destined(view, args.pod.metadata.uid))
+        taken = _verdict(view, asked, names) if in_turn is None else _verdict_in_turn(view, asked, in_turn)
+        verdict = policies.narrow(args.pod, taken)
+        if taken.fits and not verdict.fits:
+            view.gangs.denied(args.pod.metadata.uid)
     else:
-        verdict = Verdict(names, {}, {}) if request is None else _verdict(view, args, request, names, gang)
-        if request is not None and request.whole_device and view.quotas.in_use:
-            verdict = _without_whole(view, args, request, verdict)
-        if policies is not None and policies.in_use:
-            verdict = policies.narrow(args.pod, verdict)
+        verdict = _verdict(view, asked, names)
     if short:
         verdict = Verdict(verdict.fits, verdict.refused, {**verdict.hopeless, **short})
     if not verdict.fits:
-        verdict = Verdict([], verdict.refused, verdict.hopeless | unreachable())
+        if in_turn is not None:
+            verdict = Verdict([], verdict.refused, verdict.hopeless | in_turn.rest())
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
     if request is not None or verdict.refused or verdict.hopeless:
@@ -138,12 +140,36 @@ def prioritize_nodes(view: ClusterView, asked: Asked, decisions: Decisions | Non
     return wire.priorities(above)
 
 
-def _verdict(
-    view: ClusterView, args: wire.ExtenderArgs, request: Request, names: list[str], gang: Gang | None
-) -> Verdict:
-    uid = args.pod.metadata.uid
-    if gang is not None:
-        found = view.gangs.verdict(uid, args.pod.key, gang, request, names)
+def _verdict(view: ClusterView, asked: Asked, names: list[str]) -> Verdict:
+    request = asked.request
+    if request is None:
+        return Verdict(names, {}, {})
+    found = _by_room(view, asked, request, names)
+    if request.whole_device and view.quotas.in_use:
+        return _without_whole(view, asked.args, request, found)
+    return found
+
+
+def _destined(view: ClusterView, uid: str) -> str:
+    """Where the pod goes already: by the plan for its gang, or by a Binding that may still arrive."""
+    planned = view.gangs.planned_on(uid)
+    held = None if planned else view.ledger.held(uid)
+    return planned if held is None else held.node
+
+
+def _verdict_in_turn(view: ClusterView, asked: Asked, in_turn: InTurn) -> Verdict:
+    verdict: Verdict | None = None
+    for names in in_turn:
+        verdict = _verdict(view, asked, names)
+        if verdict.fits:
+            return verdict
+    return _verdict(view, asked, []) if verdict is None else verdict
+
+
+def _by_room(view: ClusterView, asked: Asked, request: Request, names: list[str]) -> Verdict:
+    uid, key = asked.args.pod.metadata.uid, asked.args.pod.key
+    if asked.gang is not None:
+        found = view.gangs.verdict(uid, key, asked.gang, request, names)
         if found is not None:
             return found
     held = view.ledger.held(uid)

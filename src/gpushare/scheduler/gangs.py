@@ -118,13 +118,17 @@ class Gangs:
         return len(self._groups)
 
     def _running(self, group: _Group, but: str) -> set[str]:
-        """Pods other than ``but`` that need nothing any more: bound, about to be, or without a GPU and free to go anywhere."""
+        """Pods other than ``but`` that need nothing any more: bound, about to be, or without a GPU and free to go anywhere.
+
+        One that is being deleted is none of them: those that take its place would run without the others.
+        """
         bound = {
             uid
             for uid, one in group.pods.items()
             if one.node or (one.bystander and not self.is_governed(one.pod.partition("/")[0]))
         }
-        return (bound | group.placed) - {but}
+        leaving = {uid for uid, one in group.pods.items() if one.leaving}
+        return (bound | group.placed) - leaving - {but}
 
     # --- what the informer tells --------------------------------------------------------------
 
@@ -140,6 +144,8 @@ class Gangs:
         before = group.pods.get(record.uid)
         new, early = before is None, self._early.pop(record.uid, False)
         group.pods[record.uid] = record
+        if record.leaving and record.uid in group.planned:
+            self._give_up(group)  # the plan was with it
         if record.node:
             group.offered.pop(record.uid, None)
             if record.bystander and before is not None and not before.node:
@@ -183,6 +189,17 @@ class Gangs:
             self._give_up(group)
             group.rests_until_s = self.monotonic() + REST_S
 
+    def planned_on(self, uid: str) -> str:
+        """The node that the plan for its gang has for a pod; empty where there is none."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        return "" if group is None else group.planned.get(uid, "")
+
+    def denied(self, uid: str) -> None:
+        """The pod may not have the node that was planned for it: what is kept for the rest of its gang is in vain."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        if group is not None and uid in group.planned:
+            self._give_up(group)
+
     def wake(self) -> None:
         """Have gangs tried again that gave way to others for long enough."""
         now_s = self.monotonic()
@@ -207,7 +224,7 @@ class Gangs:
         need = gang.least - len(running)
         if need <= 0:
             return None
-        there = len(group.pods)
+        there = sum(not one.leaving for one in group.pods.values())
         if there < gang.least:
             self._give_up(group)
             return _refused(
@@ -386,7 +403,7 @@ def _chosen(
     for uid, record in group.pods.items():
         if len(chosen) == need:
             break
-        if uid != first[0] and uid not in running and record.request is not None:
+        if uid != first[0] and uid not in running and record.request is not None and not record.leaving:
             chosen.append((uid, record.pod, record.request))
     return chosen
 

@@ -2,13 +2,13 @@
 
 ``filter`` leaves the nodes of one unit and promises the pod a place in it, so that the next pod is not sent to a unit that
 is taken though no Binding was seen yet. A promise ends when the pod is seen bound, is asked about again, or after some
-seconds. Nothing of this is stored: how long a pod waits is told by its own condition, what a unit holds by its pods.
+seconds. Nothing of this is stored: how long a pod waits is told by its own condition, or a note on it (``refused_since``), what a
+unit holds by its pods.
 """
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import compress
 from typing import Final
 
@@ -20,11 +20,12 @@ from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
 from gpushare.model.names import SCHEDULER_NAME
 from gpushare.model.objects import Pod
-from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
+from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, TryNext, policy_pod_of
 from gpushare.policy.book import PolicyBook
 from gpushare.policy.census import Census
-from gpushare.policy.choosing import PREEMPTION_S, Choice, choose
+from gpushare.policy.choosing import PREEMPTION_S, Choice, Standing, choose
 from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.refused_since import RefusedSince
 from gpushare.scheduler.wire import Victims
 
 logger = logging.getLogger(__name__)
@@ -47,8 +48,56 @@ class Promise(msgspec.Struct):
     until_s: float
 
 
-type_of_unreachable = Callable[[], dict[str, str]]
-"""Why nodes are in no unit with room for a pod, by node."""
+class InTurn:
+    """Goes through nodes as a pod's policy does: those of the first unit with room, and each next unit's besides.
+
+    The next is gone to only where the policy lets the pod go on from those before, which took its gang in vain.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        names: list[str],
+        masks: list[Mask],
+        choice: Callable[[Collection[int]], Choice] | None,
+        destined: str,
+        *,
+        without_group: str = "",
+    ) -> None:
+        self._key = key
+        self._names = names
+        self._masks = masks
+        self._choice = choice
+        self._without_group = without_group
+        self._there = np.zeros(len(names), np.bool_)
+        self._vain: set[int] = set()
+        if destined in names and choice is not None:
+            self._go_to(names.index(destined), choice)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Ask for more only where what was given last took the gang in vain."""
+        while self._choice is not None and (unit := self._choice(self._vain).unit) is not None:
+            self._vain.add(unit)
+            self._there |= self._masks[unit]
+            yield list(compress(self._names, self._there.tolist()))
+
+    def rest(self) -> dict[str, str]:
+        """Why the pod may have none of the nodes that were not given, by node."""
+        if self._choice is None:
+            return dict.fromkeys(self._names, self._without_group)
+        reasons = self._choice(self._vain).reasons
+        return _told(self._key, self._names, self._masks, reasons, but=self._there)
+
+    def _go_to(self, place: int, choice: Callable[[Collection[int]], Choice]) -> None:
+        """Begin where a plan is kept for the pod, if it may go on to there: to ask in units before would be the plan's end."""
+        vain: set[int] = set()
+        while (unit := choice(vain).unit) is not None:
+            if self._masks[unit][place]:
+                self._vain = vain
+                for number in vain:
+                    self._there |= self._masks[number]
+                return
+            vain.add(unit)
 
 
 class Policies:
@@ -71,6 +120,7 @@ class Policies:
         self.kept_on: Callable[[str], str] = lambda uid: ""
         """On which node room is kept for a pod until others have ended (``Ledger.kept_on``)."""
         self._clock = clock
+        self.since = RefusedSince()
         self._due: dict[str, float] = {}
         # Since when others may be ended for a pod in a unit, before the next is tried.
         self._tried: OrderedDict[str, dict[int, float]] = OrderedDict()
@@ -114,6 +164,7 @@ class Policies:
         self.census.set_pod(pod)
         if pod.node:
             self._forget(pod.uid)
+            self.since.forget(pod.uid)
             self.promises.pop(pod.uid, None)
         elif not self._note_waiting(pod):
             self.waiting.pop(pod.uid, None)
@@ -122,6 +173,7 @@ class Policies:
         """A pod has ended or is gone: others may have its place."""
         self.census.remove_pod(pod.uid)
         self._forget(pod.uid)
+        self.since.forget(pod.uid)
         self.end_promise(pod.uid)
         if pod.node:
             self.on_freed()
@@ -145,30 +197,35 @@ class Policies:
         if self.census.book_for(pod.namespace, pod.labels) is None:
             return False
         self.waiting[pod.uid] = PodRecord(pod.uid, pod.key, "", finished=False)
+        self.since.seen(pod, self._now)
         return True
 
     # --- filter -----------------------------------------------------------------------------------
 
-    def reachable(self, asked: Pod, names: list[str]) -> tuple[list[str], type_of_unreachable]:
-        """Those of ``names`` that are in a unit with room for the pod; and, should somebody ask, why the others are not.
+    def in_turn(self, asked: Pod, names: list[str], destined: str = "") -> "InTurn | None":
+        """The nodes that the pod may have, unit by unit; ``None`` where no policy decides for it.
 
-        For pods that are planned with others, before anything else is asked: the plan must not be in vain.
+        For pods that are planned with others, before anything else is asked: the plan must not be in vain. ``destined`` is the
+        node to which it goes already, by an earlier plan.
         """
         book = self.census.book_for(asked.metadata.namespace, asked.metadata.labels or {})
         if book is None:
-            return names, dict
+            return None
         pod = policy_pod_of(asked)
         group = book.group_of(pod)
         if isinstance(group, str):
-            return [], lambda: dict.fromkeys(names, group)
+            return InTurn(book.policy.key, names, [], None, "", without_group=group)
         masks = list(book.masks(pod, self.census.nodes.places(names)))
-        reasons = tuple(one.full for one in book.standings(pod, group, masks))
-        there = np.zeros(len(names), np.bool_)
-        for mask, reason in zip(masks, reasons, strict=True):
-            if not reason:
-                there |= mask
-        told = partial(_told, book.policy.key, names, masks, reasons, but=there)
-        return list(compress(names, there.tolist())), told
+        standings = book.standings(pod, group, masks)
+
+        def choice(vain: Collection[int]) -> Choice:
+            # What did not take its gang is as if it had no node.
+            left = [
+                one._replace(takes=False) if number in vain else one for number, one in enumerate(standings)
+            ]
+            return self._choice(book, pod, asked, left)
+
+        return InTurn(book.policy.key, names, masks, choice, destined)
 
     def narrow(self, asked: Pod, verdict: Verdict) -> Verdict:
         """What is left of the nodes that take the pod, for its policy's sake; ``verdict`` itself where it has none."""
@@ -202,12 +259,17 @@ class Policies:
         self.end_promise(uid)
         self.on_refused(uid)
         self._wait(uid, choice, len(everywhere))
+        if self.since.refused(pod, self._now) and book.policy.try_next is TryNext.TIMEOUT:
+            self._due[uid] = self._clock.monotonic()  # the touch notes it on the pod
         return self._none(book, pod, verdict, masks, choice)
 
     def _choose(self, book: PolicyBook, pod: PolicyPod, asked: Pod, masks: list[Mask]) -> Choice:
         group = book.group_of(pod)
         assert not isinstance(group, str)
-        waited_s = max(self._clock.time_ns() / 1e9 - pod.scheduled, 0.0) if pod.scheduled else 0.0
+        return self._choice(book, pod, asked, book.standings(pod, group, masks))
+
+    def _choice(self, book: PolicyBook, pod: PolicyPod, asked: Pod, standings: list[Standing]) -> Choice:
+        waited_s = self.since.waited_s(pod, self._now)
         # kube-scheduler asks whom it may end after it was refused: until the time is over a unit is still being tried.
         over_s = self._clock.monotonic() - PREEMPTION_S
         tried = {number for number, at_s in self._tried.get(pod.uid, {}).items() if at_s <= over_s}
@@ -216,7 +278,7 @@ class Policies:
         elif tried and (pod.nominated or self.kept_on(pod.uid)):
             # Room is being made: the unit in which that was tried last is not given up yet.
             tried = tried - {max(tried)}
-        return choose(book.policy, book.standings(pod, group, masks), waited_s, tried)
+        return choose(book.policy, standings, waited_s, tried)
 
     def _none(
         self, book: PolicyBook, pod: PolicyPod, verdict: Verdict, masks: list[Mask], choice: Choice
@@ -268,6 +330,19 @@ class Policies:
             if masks[number].any():
                 return {name: found[name] for name in compress(nodes, masks[number].tolist())}
         return {}
+
+    def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
+        """Those of ``nodes`` that the pod may have, a list for each unit that is not full, in their order."""
+        pod = self.census.pod(uid)
+        book = None if pod is None else self.census.book_for(pod.namespace, pod.labels)
+        if pod is None or book is None:
+            return [nodes]
+        group = book.group_of(pod)
+        if isinstance(group, str):
+            return []
+        masks = book.masks(pod, self.census.nodes.places(nodes))
+        found = [list(compress(nodes, mask.tolist())) for mask in masks]
+        return [some for number, some in enumerate(found) if some and not book.full(pod, group, number)]
 
     # --- promises ---------------------------------------------------------------------------------
 
@@ -349,6 +424,11 @@ class Policies:
         self._due.pop(uid, None)
         self._tried.pop(uid, None)
         self._orphans.discard(uid)
+
+    @property
+    def _now(self) -> float:
+        """Seconds since 1970."""
+        return self._clock.time_ns() / 1e9
 
 
 def _refused(names: Iterable[str], reason: str) -> Verdict:

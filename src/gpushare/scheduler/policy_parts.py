@@ -25,6 +25,7 @@ class PolicyParts:
         self.policies = Policies(clock)
         self.policies.kept_on = ledger.kept_on
         retries = Retries(self.policies.waiting, client, clock)
+        retries.noting = self.policies.since.stamp
         self.policies.on_refused = retries.refused
         self.policies.on_due = retries.hurry
         self.policies.on_freed = retries.freed

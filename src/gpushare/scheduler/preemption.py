@@ -84,6 +84,8 @@ class Preemptor:
         """Called with the UIDs of pods that are to be tried soon."""
         self.told: Callable[[str, str, Request | None, Preemption], None] = lambda *_: None
         """Called with UID, key and request of a pod, and what was decided about room for it."""
+        self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
+        """Nodes for the pod of a UID in groups: in the first where it helps others are ended, in no other."""
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
@@ -135,7 +137,7 @@ class Preemptor:
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
         record = self._view.waiting.get(uid)
-        if record is None or record.request is None or not record.preempts:
+        if record is None or record.request is None or record.leaving or not record.preempts:
             return None
         return record
 
@@ -261,10 +263,11 @@ class Preemptor:
             return None
         assert record.request is not None
         self._turn += _TURN
-        for amounts, some in self._view.quotas.by_charge(record.amounts, record.request, nodes):
-            plan = self._plan_among(record, some, guarded, ended, amounts)
-            if plan is not None:
-                return plan
+        for unit in self.in_turn(record.uid, nodes):
+            for amounts, some in self._view.quotas.by_charge(record.amounts, record.request, unit):
+                plan = self._plan_among(record, some, guarded, ended, amounts)
+                if plan is not None:
+                    return plan
         return None
 
     def _plan_among(
@@ -332,7 +335,7 @@ class Preemptor:
     def _waits(self, record: PodRecord) -> bool:
         """Whether it waits as it did, and no room is kept for it: then others are moved for it, or were ended."""
         uid = record.uid
-        if self._view.waiting.get(uid) is not record or self._ledger.held(uid) is not None:
+        if self._view.waiting.get(uid) is not record or record.leaving or self._ledger.held(uid) is not None:
             return False
         return not self._ledger.kept_on(uid)
 

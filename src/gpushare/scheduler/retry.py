@@ -10,7 +10,7 @@ room was found when another of them was asked about.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gpushare.kube.backoff import Backoff
@@ -42,6 +42,8 @@ class Retries:
         self._hurried: set[str] = set()
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=SETTLE_S)
+        self.noting: Callable[[str], Mapping[str, str]] = lambda uid: {}
+        """What is to be noted on the pod of a UID besides, as annotations, when it is touched anyway."""
 
     def refused(self, uid: str) -> None:
         """No node took the pod."""
@@ -113,7 +115,7 @@ class Retries:
     async def _touch(self, record: PodRecord) -> bool:
         """Whether no more needs to be done."""
         namespace, _, name = record.pod.partition("/")
-        stamp = {names.ANN_RETRY: str(self._clock.time_ns())}
+        stamp = {names.ANN_RETRY: str(self._clock.time_ns()), **self.noting(record.uid)}
         try:
             await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
         except KubeError as error:

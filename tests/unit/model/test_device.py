@@ -83,7 +83,7 @@ def test_how_near_gpus_are_is_read_in_the_order_of_their_indices() -> None:
 def test_nearness_of_other_gpus_than_are_described_is_refused() -> None:
     text = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, (T4,), ((0, 5), (5, 0)))
     with pytest.raises(
-        MalformedDevices, match="nearness of 1 GPUs is told in rows of 0 to 0 numbers; remove it"
+        MalformedDevices, match="nearness of 1 GPUs is told in rows of 0 to 0 numbers; a node agent"
     ):
         described_devices(node(annotation=text))
 
@@ -242,7 +242,7 @@ MANY = devices_annotation(
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        (node(annotation="{"), "cannot be read .*; remove it"),
+        (node(annotation="{"), "cannot be read .*; a node agent"),
         (node(annotation='{"version":1,"unit":"3GiB","mode":"share","gpus":[]}'), "unknown GPU memory unit"),
         (
             node(annotation='{"version":2,"unit":"1GiB","mode":"share","gpus":[]}'),

@@ -29,6 +29,7 @@ class PolicyWorld(World):
         self.clock.wall_off_s = FIRST - self.clock.now_s
         self.policies = Policies(self.clock)
         self.policies.kept_on = self.ledger.kept_on
+        self.preemptor.in_turn = self.policies.by_unit
         self.again: list[str] = []
         self.policies.on_due = self.again.extend
         self.policies.on_refused = lambda uid: None

@@ -11,7 +11,10 @@ from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.policies import LOOK_AGAIN_S, PROMISED_S
 from gpushare.scheduler.retry import Retries
 from tests.unit.scheduler.policy_world import NODES, PolicyWorld, meta
+from tests.unit.scheduler.test_preemption import look
 from tests.unit.scheduler.world import gpu_node, pod_object
+
+PAIR = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
 
 
 @pytest.fixture
@@ -202,6 +205,60 @@ async def test_others_are_ended_only_where_all_units_have_failed_and_in_the_firs
     assert rules.victims("p", "a1", "b1") == []
 
 
+async def test_room_on_gpus_is_made_in_the_first_unit_where_that_helps_not_where_it_costs_least(
+    rules: PolicyWorld,
+) -> None:
+    for name in ("a1", "b1", "c1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 2}, {}, {})
+    for name, node, priority in (("high", "a1", 90), ("middle", "b1", 10), ("low", "c1", 0)):
+        rules.make(name, 16, priority=priority)
+        await rules.bind(name, node)
+        rules.look(name)
+    rules.make("asks", 16, priority=50)
+    rules.make("important", 16, priority=100)
+    assert list(rules.ask("asks", "c1", "b1", "a1")[1]) == ["c1", "b1", "a1"]
+    await look(rules)
+    assert rules.api.evicted == ["middle"]
+    assert rules.victims("important", "a1", "b1", "c1") == ["a1"]
+    rules.ask("important", "c1", "b1", "a1")
+    await look(rules)
+    assert rules.api.evicted == ["middle", "high"]
+
+
+async def test_room_for_each_pod_of_a_gang_is_made_in_the_first_unit_where_that_helps(
+    rules: PolicyWorld,
+) -> None:
+    for name in ("a1", "b1", "c1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({}, {}, {})
+    for name, node, priority in (("first", "a1", 20), ("second", "b1", 10), ("third", "c1", 0)):
+        rules.make(name, 16, priority=priority)
+        await rules.bind(name, node)
+        rules.look(name)
+    for name in "pq":
+        rules.make(name, 16, labels=PAIR, priority=50)
+    for name in "pq":
+        assert rules.ask(name, "c1", "b1", "a1")[0] == []
+    await look(rules)
+    assert sorted(rules.api.evicted) == ["first", "second"]
+
+
+async def test_nobody_is_ended_in_a_unit_that_is_full_by_then(rules: PolicyWorld) -> None:
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 2}, {})
+    for name, node, priority in (("one", "a1", 0), ("other", "b1", 9)):
+        rules.make(name, 16, priority=priority)
+        await rules.bind(name, node)
+        rules.look(name)
+    rules.make("asks", 16, priority=50)
+    rules.ask("asks", "a1", "b1")
+    rules.make("came", node="a1")
+    await look(rules)
+    assert rules.api.evicted == ["other"]
+
+
 async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_policy_says_so(
     rules: PolicyWorld,
 ) -> None:
@@ -292,9 +349,8 @@ async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: Policy
     for name in ("a1", "b1", "n1"):
         rules.add_node(gpu_node(name, 16384))
     rules.rules({"max": 0}, {})
-    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     for name in "pq":
-        rules.make(name, 8, labels=gang)
+        rules.make(name, 8, labels=PAIR)
     fits, _, hopeless = rules.ask("p", "a1", "n1")
     assert not fits
     assert hopeless == {
@@ -315,3 +371,90 @@ async def test_pods_of_a_gang_have_their_own_policy_or_none(rules: PolicyWorld) 
     assert rules.ask("p", "a1")[0] == ["a1"]
     rules.make("q", 8, labels={**gang, "app": "y"})
     assert "counts pods by label hash" in rules.ask("q", "a1")[2]["a1"]
+
+
+async def test_a_gang_that_waits_for_a_unit_keeps_nothing_in_a_later_one(rules: PolicyWorld) -> None:
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
+    rules.make("filler", 16)
+    await rules.bind("filler", "a1")
+    rules.look("filler")
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    for name in "pqp":
+        fits, _, hopeless = rules.ask(name, "a1", "b1")
+        assert not fits
+        assert hopeless["a1"].endswith(
+            "none of its nodes takes the pod; it is waited for until the unit is full"
+        )
+        assert hopeless["b1"] == "ResourcePolicy default/p: unit 2: unit 1 comes before it"
+    assert rules.used_mib("b1") == [0]
+    rules.make("other", 16, labels={"app": "y"})
+    assert rules.ask("other", "a1", "b1")[0] == ["b1"]
+
+
+async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_the_better_place(
+    rules: PolicyWorld,
+) -> None:
+    rules.view.gangs._patience_s = 0.05
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 32768))
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
+    rules.make("before", 8, labels={"app": "y"})
+    await rules.bind("before", "b1")
+    rules.look("before")
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    for name in "pq":
+        assert rules.ask(name, "a1", "b1")[0] == ["a1"]
+    await asyncio.gather(rules.bind("p", "a1"), rules.bind("q", "a1"))
+    assert sorted(rules.api.bindings[1:]) == [("default/p", "a1"), ("default/q", "a1")]
+
+
+async def test_a_gang_goes_on_where_its_policy_lets_it_and_its_plan_there_stays(rules: PolicyWorld) -> None:
+    rules.view.gangs._patience_s = 0.05
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 5}, {})
+    rules.make("filler", 9)
+    await rules.bind("filler", "a1")
+    rules.look("filler")
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    assert rules.ask("p", "a1", "b1")[0] == ["b1"]
+    binding = asyncio.create_task(rules.bind("p", "b1"))
+    await asyncio.sleep(0)
+    # Who has come to be bound waits on: another that is asked about starts no other plan.
+    assert rules.ask("q", "a1", "b1")[0] == ["b1"]
+    await asyncio.gather(binding, rules.bind("q", "b1"))
+    assert sorted(rules.api.bindings[1:]) == [("default/p", "b1"), ("default/q", "b1")]
+
+
+async def test_a_gang_whose_policy_denies_it_the_planned_node_gives_the_room_back(rules: PolicyWorld) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    rules.rules({})
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    assert rules.used_mib("a1") == [16384]
+    rules.policies.unread.add("default")
+    assert rules.ask("q", "a1")[0] == []
+    assert rules.used_mib("a1") == [0]
+
+
+async def test_a_gang_with_a_time_for_each_unit_goes_on_once_it_is_over(rules: PolicyWorld) -> None:
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "TimeoutOrExceedMax", "timeout": "1m"})
+    rules.make("filler", 16)
+    await rules.bind("filler", "a1")
+    rules.look("filler")
+    since = {"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR, status={"conditions": [since]})
+    assert rules.ask("p", "a1", "b1")[0] == []
+    assert rules.used_mib("b1") == [0]
+    await rules.clock.turn(60.1)
+    for name in "pq":
+        assert rules.ask(name, "a1", "b1")[0] == ["b1"]

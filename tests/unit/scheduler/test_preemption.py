@@ -136,6 +136,38 @@ async def test_protected_pods_stay_and_others_go_or_nobody_does(world: World) ->
     assert world.api.evicted == ["free"]
 
 
+async def test_a_pod_that_two_budgets_cover_stays_for_the_api_server_evicts_none_such(world: World) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    await bound(world, "covered", 16, priority=1, labels={"app": "db"})
+    await bound(world, "free", 16, "n2", priority=2)
+    world.api.budgets = [
+        decode_budget(
+            msgspec.json.encode(
+                {
+                    "metadata": {"name": name, "namespace": "default"},
+                    "spec": {"selector": {"matchLabels": {"app": "db"}}},
+                    "status": {"disruptionsAllowed": 1},
+                }
+            )
+        )
+        for name in ("one", "another")
+    ]
+    world.create("high", 16, priority=9)
+    assert not ask(world, "high", "n1", "n2")
+    await look(world)
+    assert world.api.evicted == ["free"]
+
+
+async def test_nobody_ends_for_a_pod_that_is_being_deleted(world: World) -> None:
+    await bound(world, "low", 16, priority=1)
+    world.create("high", 8, priority=9)
+    assert not ask(world, "high")
+    world.api.pods["default/high"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+    world.see("high")
+    await look(world)
+    assert not world.api.evicted
+
+
 async def test_a_budget_that_forbids_it_meanwhile_gives_the_room_back(world: World) -> None:
     await bound(world, "a", 16, priority=1)
     world.create("high", 16, priority=9)

@@ -209,10 +209,24 @@ class Tried:
             assert could == set(answer)
         return "would end" if answer else "waits"
 
+    def _in_turn(self, nodes: list[str]) -> list[list[str]]:
+        """Where others may be ended: in the first group where it helps. A unit that is full is none, nor what is in no unit."""
+        if not self.units:
+            return [nodes]
+        taken = [self.pool_of[one.node] for one in self.naive.holdings.values()]
+        return [
+            [node for node in nodes if self.pool_of[node] == pool]
+            for pool, most in self.units
+            if taken.count(pool) < most
+        ]
+
     async def _we_end(self, name: str, pod: Any, request: Request, priority: int) -> str:
         """The preemptor looks at what was refused: what is recorded is whom it asked to end, on the node that it keeps."""
         uid, nodes = f"uid-{name}", sorted(self.pool_of)
-        could = [node for node in nodes if self._without(self._lesser(priority, node), request, node)]
+        helped = [node for node in nodes if self._without(self._lesser(priority, node), request, node)]
+        could = next(
+            filter(None, ([one for one in helped if one in some] for some in self._in_turn(nodes))), []
+        )
         self.world.preemptor.refused(uid, nodes)
         before = len(self.world.api.evicted)
         await look(self.world)
