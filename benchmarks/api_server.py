@@ -47,6 +47,8 @@ def node_object(node: NodeDevices, version: int) -> dict[str, object]:
         names.GPU_MEM: str(node.total_units),
         names.GPU_COUNT: str(len(node.devices)),
     }
+    if node.mode.gives_core:
+        capacity[names.GPU_CORE] = str(100 * len(node.devices))
     return {
         "metadata": {
             "name": node.name,

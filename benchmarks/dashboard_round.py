@@ -17,10 +17,12 @@ import aiohttp
 
 from benchmarks.api_server import Cluster, described_node, node_name
 from benchmarks.dashboard_page import GPU_MIB, TOKEN, served, type_of_figures
+from gpushare.dashboard.history import Sample
 from gpushare.model.quantity import MemoryUnit
 
 NODES = 5000
 _LAST_S = 600.0
+_TOLD = Sample.__struct_fields__.index("told_gpus")
 _GPU_LINES = 14
 _CONTAINER_LINES = 10
 
@@ -52,8 +54,8 @@ async def _measure(nodes: int) -> type_of_figures:
             ):
                 async for line in news.content:
                     told = json.loads(line[6:]) if line.startswith(b'data: {"') else {}
-                    # Totals are a row; the figure before the last counts GPUs of which an agent tells.
-                    if told.get("totals", [0, 0])[-2] == 8 * nodes:
+                    # Totals are a row.
+                    if "totals" in told and told["totals"][_TOLD] == 8 * nodes:
                         break
             files = _open_files(process.pid)
             took_s, cost_s = time.monotonic() - began_s, _computed_s(process.pid) - cost_s
@@ -110,9 +112,12 @@ def _answer(number: int) -> bytes:
             f"gpushare_nodeagent_container_used_mebibytes{{{whose}}} 2048",
             f"gpushare_nodeagent_container_sm_percent{{{whose}}} 37",
         ]
+        its = f'namespace="default",pod="pod-{device.index}",container="main",{ours}'
         lines += [
-            f'gpushare_container_memory_given_bytes{{namespace="default",{whose},node="{node_name(number)}"}} 3221225472'
-        ] * (_CONTAINER_LINES - 2)
+            f"gpushare_container_memory_used_bytes{{{its}}} 2147483648",
+            f"gpushare_container_compute_used_ratio{{{its}}} 0.37",
+        ]
+        lines += [f"gpushare_container_memory_given_bytes{{{its}}} 3221225472"] * (_CONTAINER_LINES - 4)
     body = "\n".join(lines).encode() + b"\n"
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\n\r\n"
     return head % len(body) + body

@@ -3,7 +3,7 @@
 ``scrape_loop_ms_40000`` is the processor time that the loop's own thread spends on one scrape, from the request to the
 answer's being handed on, as Prometheus asks for it (packed); the rest is done in another thread meanwhile.
 ``scrape_stall_ms_40000`` is how late a task of the loop comes at most that wants to run every half millisecond, which other
-threads can delay by holding the interpreter. Between two scrapes pods come and go on 1,000 nodes. The first scrape is told apart.
+threads can delay by holding the interpreter. All that the process tells is in it, with 1,000 pods that wait. Between two scrapes pods come and go on 1,000 nodes. The first scrape is told apart.
 Usage: ``python -m benchmarks scrape``.
 """
 
@@ -12,12 +12,24 @@ import gc
 import statistics
 import sys
 import time
+from typing import Any
 
+from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.kube.informer import InformerFigures
 from gpushare.ledger import Ledger
 from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.scheduler.bind import RESERVATION_TTL_S, Reservations
+from gpushare.scheduler.categories import Category
+from gpushare.scheduler.decisions import Decisions
+from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.observing import Observing
+from gpushare.scheduler.process import export
+from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.view import ClusterView
+from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
 
 Figures = dict[str, tuple[float, str]]
 
@@ -25,6 +37,7 @@ _NODES = 5_000
 _GPUS = 8
 _PODS = 50_000
 _CHANGED = 1_000
+_WAITING = 1_000
 _TICK_S = 0.0005
 
 
@@ -35,7 +48,7 @@ def measure(*, quick: bool) -> Figures:
 
 async def _measure(rounds: int) -> Figures:
     ledger = _cluster()
-    metrics = Metrics(ledger)
+    metrics = _metrics(ledger)
     # As the process does once it has read everything.
     gc.collect()
     gc.freeze()
@@ -61,6 +74,53 @@ async def _measure(rounds: int) -> Figures:
         "scrape_stall_ms_40000": (statistics.median(stalls[1:]) * 1000, "ms"),
         "scrape_packed_mb_40000": (size / 1e6, "MB"),
     }
+
+
+class _Silent:
+    """No events are written."""
+
+    def record(self, *about: Any, **said: Any) -> None:
+        """Nothing."""
+
+
+class _NoLeases:
+    """There is one scheduler alone."""
+
+    async def lease_holder(self, namespace: str, name: str) -> str:
+        return ""
+
+
+class _Watch:
+    """A watch that has read everything."""
+
+    figures = InformerFigures(
+        synced=True,
+        objects=_PODS,
+        events=0,
+        relists=0,
+        reconnects=0,
+        unreadable=0,
+        last_heard_s=0.0,
+        last_error="",
+    )
+
+
+def _metrics(ledger: Ledger) -> Metrics:
+    """As the process exports it."""
+    metrics, events = Metrics(ledger), _Silent()
+    view = ClusterView(ledger, events, lambda uid: None)
+    for number in range(_WAITING):
+        view.waiting[f"w{number}"] = PodRecord(f"w{number}", f"default/w{number}", "", False, _request())
+    reservations = Reservations(RESERVATION_TTL_S)
+    for number in range(_WAITING):
+        reservations.add(f"r{number}", f"default/r{number}", SYSTEM_CLOCK.monotonic())
+    watches = {kind: _Watch() for kind in ("nodes", "pods")}
+    leading = LeadWatch(Leading(_NoLeases(), None), SYSTEM_CLOCK)
+    news = WaitingNews(FromDecisions(Decisions(view, SYSTEM_CLOCK)), events, SYSTEM_CLOCK, leading)
+    news.by_reason = {category.value: 1 for category in Category}
+    export(metrics, view, reservations, watches)
+    Observing(metrics, events, reservations, leading, SYSTEM_CLOCK).export(watches, news)
+    return metrics
 
 
 async def _longest_stall_s() -> float:

@@ -31,7 +31,8 @@ type_of_uuids = Callable[[str], Sequence[str]]
 class Agents:
     """Asks agents, and puts what they tell on the board.
 
-    ``uuids`` names a node's GPUs as the board shows them. A node that cannot be asked has no figures from then on.
+    ``uuids`` names a node's GPUs as the board shows them. A node that cannot be asked has no figures from then on, and
+    none has while nobody looks: what was measured once is not what is used now.
     """
 
     def __init__(
@@ -73,14 +74,17 @@ class Agents:
         return figures, problem
 
     async def sweep(self, nodes: Callable[[], Iterable[str]], wanted: Callable[[], bool]) -> None:
-        """Ask all nodes in turn, as they are named, for ever, while somebody looks."""
+        """Ask all nodes in turn, as they are named, for ever, while somebody looks; else forget what is older than a round."""
         places = asyncio.Semaphore(AT_ONCE)
+        round_s = ROUND_S
         async with asyncio.TaskGroup() as looks:
             while True:
                 names = list(nodes()) if wanted() else []
                 for gone in self._last.keys() - set(names) if names else ():
                     del self._last[gone]
                 each_s = max(1 / A_SECOND, ROUND_S / max(len(names), 1))
+                if names:
+                    round_s = each_s * len(names)
                 for start in range(0, len(names), _BATCH):
                     batch = names[start : start + _BATCH]
                     for name in batch:
@@ -91,4 +95,12 @@ class Agents:
                     if not wanted():
                         break
                 if not names:
+                    self._forget(round_s)
                     await self._clock.sleep(IDLE_S)
+
+    def _forget(self, older_s: float) -> None:
+        """Say of nodes that were asked longer ago that nobody knows."""
+        before_s = self._clock.monotonic() - older_s
+        for node in [node for node, (asked_s, *_) in self._last.items() if asked_s < before_s]:
+            del self._last[node]
+            self._put(node, [])

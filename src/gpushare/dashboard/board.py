@@ -2,7 +2,7 @@
 
 A node has a slot, a small number that stays its own as long as it is known; slots that come free are given again. What
 has changed since the last delta is noted slot by slot, so a change costs what the node costs, whatever the size
-of the cluster. Figures that nobody knows are ``UNKNOWN``, never 0.
+of the cluster. Figures that nobody knows are ``UNKNOWN``, never 0; so is the compute that is given where none is counted.
 """
 
 import struct
@@ -129,7 +129,9 @@ class Board:
                 state = State.CORDONED
             else:
                 state = State.CLOSED if closed else State.IN_SERVICE
-            figures = (gpu.total_mib, gpu.used_mib, gpu.foreign_mib, gpu.used_core, len(gpu.pods), state)
+            # Where compute is not counted, 0 would say that all of it is free.
+            core = gpu.used_core if devices.mode.gives_core else UNKNOWN
+            figures = (gpu.total_mib, gpu.used_mib, gpu.foreign_mib, core, len(gpu.pods), state)
             for row, figure in zip(rows, figures, strict=True):
                 row[at] = min(figure, np.iinfo(row.dtype).max)
         if before is not None and before.gpus != shown.gpus:

@@ -10,8 +10,10 @@ from gpushare.dashboard.board import UNKNOWN, Real
 from gpushare.dashboard.cluster import Cluster
 from gpushare.dashboard.exposition import Figures
 from gpushare.ledger.records import Held
+from gpushare.model import names
 from gpushare.model.allocation import GpuShare
 from gpushare.model.request import Request
+from gpushare.scheduler.records import PodRecord
 
 MOST_FOUND: Final = 50
 _LEAST_OF_UUID: Final = 4
@@ -78,7 +80,11 @@ class NodeDetail(msgspec.Struct, frozen=True):
 
 
 class PodDetail(msgspec.Struct, frozen=True):
-    """A pod that holds something or waits (then ``node`` is empty)."""
+    """A pod that holds something or waits (then ``node`` is empty).
+
+    One that waits has the scheduler's ``reason`` and ``remedy``, or ``unexplained`` says why nobody can tell; all three are empty where
+    the scheduler has no word on it yet.
+    """
 
     pod: str
     uid: str
@@ -91,6 +97,9 @@ class PodDetail(msgspec.Struct, frozen=True):
     problem: str
     shares: tuple[ShareDetail, ...]
     untold: str
+    reason: str = ""
+    remedy: str = ""
+    unexplained: str = ""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -165,7 +174,7 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str)
         pod=record.pod,
         uid=uid,
         node=record.node,
-        asks=asks_of(record.request) if record.request is not None else "",
+        asks=_asked_by(record, held) if record.request is None else asks_of(record.request),
         priority=record.priority,
         created=record.created,
         leaving=record.leaving,
@@ -179,13 +188,33 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str)
 def asks_of(request: Request) -> str:
     """As people write it."""
     if request.by_gpu:
-        return f"{request.gpu_count} GPU{'s' if request.gpu_count > 1 else ''}"
-    text = f"{request.memory_units} unit{'s' if request.memory_units != 1 else ''}"
-    if request.wants_core:
-        text += f", {request.core_percent}% compute"
-    if request.gpu_count > 1:
-        text += f", of each of {request.gpu_count} GPUs"
+        return _counted(request.gpu_count, "GPU")
+    text = _parts(request.memory_units, request.core_percent, request.gpu_count)
     return f"{text}, whole GPU" if request.whole_device else text
+
+
+def _parts(units: int, core_percent: int, gpus: int) -> str:
+    text = _counted(units, "unit")
+    if core_percent:
+        text += f", {core_percent}% compute"
+    return f"{text}, of each of {gpus} GPUs" if gpus > 1 else text
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _asked_by(record: PodRecord, held: Held | None) -> str:
+    """What a placed pod asks for, of whose manifest the sums are kept: in the same words."""
+    gpus = 1 if held is None else len(held.allocation.gpus)
+    whole, memory, core = (
+        record.amounts.get(name, 0) // 1000 for name in (names.GPU_WHOLE, names.GPU_MEM, names.GPU_CORE)
+    )
+    if whole:
+        return _counted(whole, "GPU")
+    if not memory or memory % gpus:
+        return ""
+    return _parts(memory // gpus, core, gpus)
 
 
 def found(cluster: Cluster, text: str) -> list[Found]:
@@ -249,7 +278,7 @@ def _uses(pod: str, uuid: str, figures: Figures) -> Iterator[UseDetail]:
     if its:
         yield from (UseDetail(one.container, one.used_mib, one.busy_percent) for one in its)
     else:
-        # Agents name containers that have processes on the GPU. Where the driver says that all of it is idle, so is each part.
+        # Agents of earlier versions name containers that have processes on the GPU alone. Where the driver says that all of it is idle, so is each part.
         whole = figures.gpus.get(uuid, Real())
         if whole.used_mib == 0:
             yield UseDetail("", 0, 0 if whole.busy_percent == 0 else UNKNOWN)

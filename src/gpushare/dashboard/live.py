@@ -11,7 +11,7 @@ import msgspec
 from gpushare.dashboard import details, fragmentation
 from gpushare.dashboard.agents import Agents
 from gpushare.dashboard.app import Asked, as_binary, as_json
-from gpushare.dashboard.board import UNKNOWN
+from gpushare.dashboard.board import UNKNOWN, State
 from gpushare.dashboard.cluster import Cluster
 from gpushare.dashboard.exposition import Figures
 from gpushare.dashboard.history import History, Sample
@@ -91,19 +91,22 @@ class Live:
         board, totals = cluster.board, cluster.ledger.totals()
         used = board.plane("used_mib")
         known = used != UNKNOWN
+        core = board.plane("given_core")
+        counted = (board.plane("state") != State.ABSENT) & (core != UNKNOWN)
         return Sample(
             at_s=self._clock.time_ns() // 10**9,
             gpus=totals.gpus,
             total_mib=totals.total_mib,
             given_mib=totals.used_mib,
             used_mib=int(used[known].sum()) if known.any() else UNKNOWN,
-            given_core=totals.used_core,
+            given_core=int(core[counted].sum()),
             pods=totals.pods,
             waiting=len(cluster.waiting()),
             free_mib=fragmentation.free_mib(cluster),
             fragments_mib=cluster.ledger.fragments_mib(),
             told_gpus=int(known.sum()),
             told_mib=int(board.plane("total_mib")[known].sum()),
+            core_gpus=int(counted.sum()),
         )
 
     # --- answers --------------------------------------------------------------------------------
@@ -114,7 +117,9 @@ class Live:
             line = await self._source.line(here=asked.here)
             return as_json(line if asked.here or not line.problem else self._without_reasons(line))
         if path == "decision":
-            body, problem = await self._source.decision(asked.parameter("pod"), here=asked.here)
+            body, problem = await self._source.decision(
+                asked.parameter("pod"), here=asked.here, nodes=asked.parameters.get("nodes") != "0"
+            )
             if problem or not body:
                 raise Refusal(502 if problem else 404, problem or "the scheduler has no record of that pod")
             return JSON, body
@@ -179,6 +184,12 @@ class Live:
         found = details.pod_detail(self._cluster, key, None, "")
         if found is not None and found.node:
             found = details.pod_detail(self._cluster, key, *await self._figures(found.node))
+        elif found is not None:
+            one, problem = await self._source.one(key)
+            if one is not None:
+                found = msgspec.structs.replace(found, reason=one.reason, remedy=one.remedy)
+            else:
+                found = msgspec.structs.replace(found, unexplained=problem)
         if found is None:
             raise Refusal(404, f"no pod {key} that holds or wants a part of a GPU is known")
         return as_json(found)

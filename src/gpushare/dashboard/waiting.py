@@ -52,6 +52,13 @@ class _Told(msgspec.Struct):
     waiting: list[Waiting]
 
 
+class _Record(msgspec.Struct):
+    """What is wanted here of the scheduler's record of a pod."""
+
+    waiting: Waiting | None = None
+
+
+_RECORD: Final = msgspec.json.Decoder(_Record)
 _TOLD: Final = msgspec.json.Decoder(list[Waiting] | _Told)
 _LINE: Final = msgspec.json.Decoder(Line)
 
@@ -82,6 +89,7 @@ class Source:
         self._token = token
         self._last: tuple[float, Line] | None = None
         self._leads: tuple[float, str] | None = None
+        self._ones: dict[str, tuple[float, tuple[Waiting | None, str]]] = {}
         self._one_at_a_time = asyncio.Lock()
 
     async def line(self, *, here: bool = False) -> Line:
@@ -94,16 +102,39 @@ class Source:
                 self._last = (now_s, await self._line())
             return self._last[1]
 
-    async def decision(self, pod: str, *, here: bool = False) -> tuple[bytes, str]:
-        """The scheduler's record of its last look at a pod, node by node (JSON, empty where there is none), or why it cannot be had."""
+    async def one(self, pod: str) -> tuple[Waiting | None, str]:
+        """The pod as it waits, at most ``FRESH_S`` old, or why nobody can tell; neither where the scheduler does not know that it waits."""
+        line = await self.line()
+        found = next((one for one in line.pods if one.key == pod), None)
+        if found is not None or line.problem or line.count <= len(line.pods):
+            return found, line.problem
+        # It is behind those that are shown.
+        now_s = self._clock.monotonic()
+        self._ones = {key: one for key, one in self._ones.items() if now_s - one[0] < FRESH_S}
+        if pod not in self._ones:
+            self._ones[pod] = now_s, await self._read_one(pod)
+        return self._ones[pod][1]
+
+    async def _read_one(self, pod: str) -> tuple[Waiting | None, str]:
+        body, problem = await self.decision(pod, nodes=False)
+        try:
+            return (_RECORD.decode(body).waiting if body else None), problem
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return None, f"the scheduler answers what this version does not understand ({error})"
+
+    async def decision(self, pod: str, *, here: bool = False, nodes: bool = True) -> tuple[bytes, str]:
+        """The scheduler's record of its last look at a pod (JSON, empty where there is none), or why it cannot be had.
+
+        ``nodes``: with what was said of each node, which is long in a large cluster.
+        """
         namespace, _, name = pod.partition("/")
         path = f"{quote(namespace, safe='')}/{quote(name, safe='')}"
         try:
             base, headers = ("", None) if here else await self._where()
             if base:
-                url = f"http://{base}/api/decision?here=1&pod={quote(pod, safe='')}"
+                url = f"http://{base}/api/decision?here=1&pod={quote(pod, safe='')}{'' if nodes else '&nodes=0'}"
             else:
-                url = f"{self._scheduler}/gpushare/decisions/{path}/nodes"
+                url = f"{self._scheduler}/gpushare/decisions/{path}{'/nodes' if nodes else ''}"
             return await self._asks.get(url, headers), ""
         except NotKept:
             return b"", ""

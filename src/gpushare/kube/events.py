@@ -170,6 +170,9 @@ class EventRecorder:
         if before is not None and (before.written == 0 or _goes_on(before, telling, now_s)):
             known = before
             known.count += 1
+            if known.written:
+                # What is written keeps its words; where the server has forgotten it, the next one has today's.
+                known.note = note
             known.last_ns, known.last_s = now_ns, now_s
         else:
             known = _Known(

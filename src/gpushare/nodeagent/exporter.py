@@ -4,6 +4,7 @@
 join by. Whatever has a name of DCGM's or ACK's, too (``/metrics/dcgm``), is among them.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from gpushare.nodeagent.isolation.region import read_usage
@@ -79,12 +80,12 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_container_memory_used_bytes": (
         "gauge",
-        "Memory that the driver says the container holds, absent where it does not tell; container is empty where only the pod is known.",
+        "Memory that the driver says the container holds, 0 without a process, absent where it does not tell; container is empty where only the pod is known.",
         _CONTAINER,
     ),
     "gpushare_container_compute_used_ratio": (
         "gauge",
-        "Part of the GPU's time that the driver says the container computes, 0 to 1.",
+        "Part of the GPU's time that the driver says the container computes, 0 to 1; 0 without a process.",
         _CONTAINER,
     ),
     "gpushare_container_memory_counted_bytes": (
@@ -216,12 +217,21 @@ class _Ours:
             ):
                 if percent >= 0:
                     self._page.set("gpushare_process_engine_used_ratio", (*its, engine), percent / 100)
-        for labels, (mib, percent) in used.items():
+        for labels, (mib, percent) in (self._unused(used) | used).items():
             if mib >= 0:
                 self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
             self._page.set("gpushare_container_compute_used_ratio", labels, percent / 100)
         for uuid, count in foreign.items() if self._seen.asked.watched.looks else ():
             self._page.set("gpushare_gpu_foreign_processes", self._gpus[uuid], count)
+
+    def _unused(self, used: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[int, int]]:
+        """0 of all that containers were given, where it is known who uses the GPUs, and which container each process is of."""
+        found: dict[tuple[str, ...], tuple[int, int]] = {}
+        for one in self._seen.given if self._seen.asked.watched.looks else ():
+            gpu = self._gpus[one.gpu]
+            if (one.namespace, one.pod, "", *gpu) not in used:
+                found[one.namespace, one.pod, one.container, *gpu] = (0, 0)
+        return found
 
     def _take_directories(self) -> None:
         asked = self._seen.asked

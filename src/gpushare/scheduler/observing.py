@@ -77,7 +77,7 @@ class Observing:
         )
         metrics.watch(
             "gpushare_scheduler_longest_wait_seconds",
-            "How long the pod has waited that waits longest; pods with scheduling gates do not count; 0 where none waits.",
+            "How long the pod has waited that waits longest, those with scheduling gates left out; 0 where none waits.",
             news.waits_s,
         )
         metrics.watch(

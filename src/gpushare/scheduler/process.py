@@ -5,7 +5,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,7 +31,7 @@ from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.nominated import Nominated
-from gpushare.scheduler.observing import Observing
+from gpushare.scheduler.observing import Observing, Watch
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_watch import QuotaWatch
@@ -239,7 +239,7 @@ async def serve(access: Access, settings: Settings) -> None:
         )
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
-        _export(metrics, view, reservations, watches)
+        export(metrics, view, reservations, watches)
         observing.export(watches, news)
 
         def missing() -> str:
@@ -333,12 +333,10 @@ async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
     logger.info("ready")
 
 
-def _export(
-    metrics: Metrics,
-    view: ClusterView,
-    reservations: Reservations,
-    watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]],
+def export(
+    metrics: Metrics, view: ClusterView, reservations: Reservations, watches: Mapping[str, Watch]
 ) -> None:
+    """Have the sums of the cluster, and when each of ``watches`` was last heard, in every scrape."""
     metrics.watch(
         "gpushare_scheduler_waiting_pods",
         "Pods without a node that ask for a GPU.",
@@ -369,7 +367,7 @@ def _export(
         lambda: len(view.malformed),
     )
 
-    def lag_s(watch: Informer[NodeRecord] | Informer[PodRecord]) -> float:
+    def lag_s(watch: Watch) -> float:
         heard = watch.figures.last_heard_s
         return float("inf") if heard is None else SYSTEM_CLOCK.monotonic() - heard
 

@@ -1,8 +1,9 @@
-"""Tells people of pods that wait: an event on the pod once per change of the reason, and figures for Prometheus.
+"""Tells people of pods that wait: an event on the pod at each change of the reason, and figures for Prometheus.
 
 kube-scheduler's own event (``FailedScheduling``) counts our reasons node by node, and is cut after 1,024 bytes: with thousands of
 nodes that name different figures it says neither why nor what would help. This one says both in one line. It is told by
-the scheduler that leads, after a while in which most pods find their place, for some pods a turn.
+the scheduler that leads, after a while in which most pods find their place, for some pods a turn; and again before an API
+server forgets it, in today's words.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ REASON_WAITING: Final = "GPUShareWaiting"
 EVERY_S: Final = 5.0
 #: Pods younger than this are passed over: mostly they are placed meanwhile.
 PATIENCE_S: Final = 10.0
-#: After this a pod is told again why it waits: API servers forget an event after an hour.
+#: An API server keeps an event for an hour since it was written last: what lasts longer is told again before that.
 AGAIN_S: Final = 45 * 60.0
 #: Events that are noted at one look; those pods that are left are next.
 MOST_TOLD: Final = 50
@@ -33,6 +34,8 @@ MOST_TOLD: Final = 50
 _AT_ONCE: Final = 100
 #: Kinds that are no news: the first cycle is still to come, or it has succeeded.
 _NO_NEWS: Final = frozenset({"unasked", "scheduler", "binding"})
+#: Somebody has set the gates on purpose: no fault, and nobody is kept waiting.
+_GATES: Final = "gates"
 
 
 class Known(Protocol):
@@ -94,9 +97,13 @@ class FromDecisions:
 
 
 class _Told(NamedTuple):
+    """What is told of a pod: the kind of reason, when (monotonic), the text, and as news of which cause."""
+
     since_s: float
     category: str = ""
-    told_s: float = 0.0
+    at_s: float = 0.0
+    note: str = ""
+    cause: str = ""
 
 
 class WaitingNews:
@@ -111,7 +118,7 @@ class WaitingNews:
         self.by_reason: Mapping[str, int] = {}
         """How many wait for each kind of reason, as of the last look. A kind that was seen once stays, with 0."""
         self.oldest_s: float = 0.0
-        """When the pod was made that has waited longest, in seconds since 1970; 0 where none waits but for its scheduling gates."""
+        """When the pod was made that has waited longest, in seconds since 1970; 0 where none waits. Pods with gates do not count."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -124,7 +131,7 @@ class WaitingNews:
         uids = list(self._known.uids())
         self._told = {uid: told for uid in uids if (told := self._told.get(uid)) is not None}
         counts = Counter(dict.fromkeys(self.by_reason, 0))
-        now_s = self._clock.time_ns() / 1e9
+        before_s = self._clock.time_ns() / 1e9 - PATIENCE_S
         oldest_s, left = 0.0, MOST_TOLD if self._leads.leads else 0
         for number, uid in enumerate(uids):
             if number % _AT_ONCE == _AT_ONCE - 1:
@@ -136,13 +143,11 @@ class WaitingNews:
             told = self._told.get(uid)
             if told is None:
                 told = self._told[uid] = _Told(self._known.since_s(uid))
-            if category != "gates":  # held back on purpose, perhaps for days: nobody has to look after it
+            if category != _GATES:
                 oldest_s = min(oldest_s or told.since_s, told.since_s)
-            again = category != told.category or told.told_s + AGAIN_S <= now_s
-            new = again and category not in _NO_NEWS
-            if left and new and told.since_s <= now_s - PATIENCE_S:
-                self._told[uid] = told._replace(category=category, told_s=now_s)
-                left -= self._tell(uid)
+            new = category != told.category or self._clock.monotonic() - told.at_s >= AGAIN_S
+            if left and new and category not in _NO_NEWS and told.since_s <= before_s:
+                left -= self._tell(uid, category, told)
                 # To say what would help may take a look at every node.
                 await asyncio.sleep(0)
         self.by_reason, self.oldest_s = counts, oldest_s
@@ -151,21 +156,31 @@ class WaitingNews:
         """How long the pod has waited that waits longest, in seconds."""
         return max(0.0, self._clock.time_ns() / 1e9 - self.oldest_s) if self.oldest_s else 0.0
 
-    def _tell(self, uid: str) -> bool:
+    def _tell(self, uid: str, category: str, before: _Told) -> bool:
+        told = before._replace(category=category, at_s=self._clock.monotonic())
         one = self._known.waiting(uid)
         if one is None:
+            self._told[uid] = told
             return False
         namespace, _, name = one.key.partition("/")
         why = f"waits for {one.asks}: {one.reason}" if one.asks else f"waits: {one.reason}"
+        note = f"{why}. What would help: {one.remedy}" if one.remedy else why
+        if category != before.category:
+            # The figures in the text change with every pod that comes and goes; the kind of reason does not.
+            cause = category
+        elif note == before.note:
+            cause = before.cause
+        else:
+            # A written event keeps its text: today's is an event of its own, and the old one goes within the hour.
+            cause = f"{category}: {note}"
+        self._told[uid] = told._replace(note=note, cause=cause)
         self._events.record(
             ObjectReference("Pod", name, namespace, uid),
-            # Somebody has set the gates on purpose.
-            kind="Normal" if one.category == "gates" else "Warning",
+            kind="Normal" if category == _GATES else "Warning",
             reason=REASON_WAITING,
             action="Scheduling",
-            note=f"{why}. What would help: {one.remedy}" if one.remedy else why,
-            # The figures in the text change with every pod that comes and goes; the kind of reason does not.
-            cause=one.category,
+            note=note,
+            cause=cause,
             # Whoever led before may have told it; and what a pod waits for once more counts on.
             telling="standing",
         )

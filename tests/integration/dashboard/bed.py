@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,6 +109,8 @@ class Bed:
         self.relay = Relay()
         self.line: list[dict[str, Any]] | None = []
         self.figures = ""
+        self.agents: Mapping[str, Callable[[], str]] = {node_name(0): lambda: self.figures}
+        """What each node's agent tells, by the node's name."""
         self._folder = folder
 
     async def start(self) -> None:
@@ -121,7 +123,9 @@ class Bed:
         assert site._server is not None
         parts = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
         (self._folder / "token").write_text(TOKEN)
-        (self._folder / "agents").write_text(f"{node_name(0)} 127.0.0.1:{parts}\n")
+        (self._folder / "agents").write_text(
+            "".join(f"{node} 127.0.0.1:{parts}/agents/{node}\n" for node in self.agents)
+        )
         self._settings = Settings(
             self._folder / "token",
             port=0,
@@ -165,7 +169,7 @@ class Bed:
         return b" 200 " in answer[:20]
 
     def _parts_app(self) -> web.Application:
-        """The extender's decisions and an agent's figures."""
+        """The extender's decisions and the agents' figures."""
 
         async def decisions(request: web.Request) -> web.Response:
             if self.line is None:
@@ -173,16 +177,21 @@ class Bed:
             return web.json_response({"scheduler": {"name": "extender"}, "waiting": self.line})
 
         async def decision(request: web.Request) -> web.Response:
+            pod = "{namespace}/{name}".format_map(request.match_info)
+            waits = next((one for one in self.line or [] if one["key"] == pod), None)
             nodes = [{"node": node_name(0), "reason": "no GPU has 3 units free"}]
-            return web.json_response({"scheduler": {"name": "extender"}, "said": "", "nodes": nodes})
+            return web.json_response(
+                {"scheduler": {"name": "extender"}, "said": "", "waiting": waits, "nodes": nodes}
+            )
 
         async def metrics(request: web.Request) -> web.Response:
-            return web.Response(text=self.figures)
+            return web.Response(text=self.agents[request.match_info["node"]]())
 
         app = web.Application()
         app.router.add_get("/gpushare/decisions", decisions)
+        app.router.add_get("/gpushare/decisions/{namespace}/{name}", decision)
         app.router.add_get("/gpushare/decisions/{namespace}/{name}/nodes", decision)
-        app.router.add_get("/metrics", metrics)
+        app.router.add_get("/agents/{node}/metrics", metrics)
         return app
 
     # --- changes --------------------------------------------------------------------------------

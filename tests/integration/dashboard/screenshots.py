@@ -4,19 +4,29 @@ import asyncio
 import json
 import random
 import tempfile
-import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from benchmarks.api_server import described_node, node_name, node_object, pod_object
+from gpushare.dashboard.cluster import Cluster
+from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.model import names
 from gpushare.model.allocation import allocate_on
-from gpushare.model.device import NodeDevices, NodeMode
+from gpushare.model.device import NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.scheduler.decisions import Decisions
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.process import decode_record, node_decoder
+from gpushare.scheduler.telling import DECISIONS, told
+from gpushare.scheduler.view import NodeReader
 from tests.integration.dashboard.bed import Bed, Look, browser, looking
 
 IMAGES: Final = Path(__file__).parents[3] / "docs" / "images"
@@ -69,38 +79,61 @@ def _pod(number: int, node: NodeDevices, gpu: int, units: int, chance: random.Ra
     return dict(pod)
 
 
-def waiting(number: int, units: int, reason: str, remedy: str, category: str) -> dict[str, Any]:
-    """A pod that waits, as the scheduler tells of it."""
-    name = f"{_TEAMS[number % 5]}/{_JOBS[number * 3 % 5]}-{number:05x}"
-    return {
-        "key": name,
-        "uid": f"w{number}",
-        "since": time.time() - 97 * (number + 1) ** 2,
-        "asks": f"aliyun.com/gpu-mem: {units}",
-        "category": category,
-        "reason": reason,
-        "remedy": remedy,
+def waiting() -> list[dict[str, Any]]:
+    """Pods that wait, each for another reason."""
+    gang = {names.LABEL_GANG_NAME: "pretrain", names.LABEL_GANG_LEAST: "8"}
+    gates = [{"name": "example.com/data-is-there"}]
+    return [
+        _waiting("vision", "train-large", 1, 96),
+        _waiting("search", "train-wide", 2, 72, core=50),
+        _waiting("ranking", "serve-quick", 3, 40, core=95),
+        _waiting("research", "pretrain-0", 4, 20, labels=gang),
+        _waiting("research", "pretrain-1", 5, 20, labels=gang),
+        _waiting("speech", "batch-nightly", 6, 10, gates=gates),
+    ]
+
+
+def _waiting(
+    namespace: str,
+    name: str,
+    number: int,
+    units: int,
+    *,
+    core: int = 0,
+    labels: Mapping[str, str] = MappingProxyType({}),
+    gates: Sequence[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    pod: Any = pod_object(10**9 + number, 1, units, None)
+    made = datetime.now(UTC) - timedelta(seconds=97 * (8 - number) ** 3)
+    pod["metadata"] |= {
+        "namespace": namespace,
+        "name": name,
+        "creationTimestamp": f"{made:%Y-%m-%dT%H:%M:%SZ}",
     }
+    pod["metadata"]["labels"] |= dict(labels)
+    pod["spec"]["schedulingGates"] = list(gates)
+    if core:
+        pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_CORE] = str(core)
+    return dict(pod)
 
 
-LINE: Final = [
-    waiting(1, 81, "the largest GPU has 80 GiB", "ask for 80 or less, or for several GPUs", "too_large"),
-    waiting(
-        2,
-        72,
-        "no single GPU has 72 GiB free on 3,204 nodes; 1,796 are of another mode",
-        "72 GiB come free on one GPU if search/embed-00b1f moves",
-        "fragmented",
-    ),
-    waiting(
-        3,
-        40,
-        "its quota research is used up: 4,096 of 4,096 GiB",
-        "28 GiB of research end, or its quota grows",
-        "quota",
-    ),
-    waiting(4, 20, "2 of 8 pods of its gang are there", "the other 6 are created", "gang"),
-]
+def line_of(nodes: Iterable[bytes], pods: Iterable[bytes], waits: Iterable[dict[str, Any]]) -> Any:
+    """What the scheduler says of those that wait, once it was asked about all nodes for each that has no gates."""
+    cluster = Cluster()
+    decode = node_decoder(NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=Placement.BINPACK))
+    for raw in nodes:
+        cluster.seen_nodes.upsert(decode(raw)[1])
+    for raw in (*pods, *(json.dumps(pod).encode() for pod in waits)):
+        seen = decode_record(raw)
+        assert seen is not None
+        cluster.pods.upsert(seen[1])
+    decisions = Decisions(cluster.view, SYSTEM_CLOCK)
+    offered = list(cluster.ledger.node_names())
+    for pod in waits:
+        if not pod["spec"]["schedulingGates"]:
+            asked = Bodies().read(json.dumps({"Pod": pod, "NodeNames": offered}).encode())
+            filter_nodes(cluster.view, asked, lambda uid, some: None, decisions=decisions)
+    return json.loads(told(decisions, DECISIONS))["waiting"]
 
 
 async def pictures(look: Look, made: Bed, node: str, pod: str) -> None:
@@ -142,16 +175,16 @@ async def main() -> None:
         cluster = made.cluster
         cluster.nodes = [json.dumps(node_object(node, at)).encode() for at, node in enumerate(nodes, 1)]
         late = 24000
-        cluster.pods = [json.dumps(pod).encode() for pod in pods[:-late]]
+        waits = waiting()
+        cluster.pods = [json.dumps(pod).encode() for pod in (*pods[:-late], *waits)]
         cluster.version = len(nodes) + len(pods)
-        for at, one in enumerate(LINE):
-            pod: Any = pod_object(len(pods) + at, 1, int(one["asks"].split()[-1]), None)
-            pod["metadata"]["namespace"], pod["metadata"]["name"] = one["key"].split("/")
-            cluster.pods.append(json.dumps(pod).encode())
-        made.line = LINE
-        share = {"pod": pods[0]["metadata"], "uuid": nodes[0].devices[0].uuid}
-        first = [pod for pod in pods[:40] if share["uuid"] in json.dumps(pod["metadata"]["annotations"])]
-        made.figures = _figures(nodes[0], first)
+        made.line = line_of(cluster.nodes, (json.dumps(pod).encode() for pod in pods), waits)
+        on: dict[str, list[dict[str, Any]]] = {node.name: [] for node in nodes}
+        for pod in pods:
+            on[pod["spec"]["nodeName"]].append(pod)
+        made.agents = {node.name: partial(_figures, node, on[node.name]) for node in nodes}
+        uuid = nodes[0].devices[0].uuid
+        first = next(pod for pod in on[nodes[0].name] if uuid in json.dumps(pod["metadata"]["annotations"]))
         await made.start()
         async with (
             browser() as window,
@@ -162,7 +195,7 @@ async def main() -> None:
                     for watcher in cluster.watchers:
                         watcher.show(json.dumps({"type": "ADDED", "object": pod}).encode() + b"\n")
                 await look.page.wait_for_timeout(5000)
-            meta = first[0]["metadata"]
+            meta = first["metadata"]
             await pictures(look, made, node_name(0), f"{meta['namespace']}/{meta['name']}")
             async with looking(window, made, viewport=PHONE, is_mobile=True, has_touch=True) as small:
                 await on_a_phone(small)
@@ -170,27 +203,27 @@ async def main() -> None:
 
 
 def _figures(node: NodeDevices, pods: list[dict[str, Any]]) -> str:
-    """What the node's agent tells: of the pods of GPU 0 each, and of every GPU as a whole."""
-    lines, sums = (
-        [],
-        {
-            device.index: (9000 + 5200 * device.index, (17 + 31 * device.index) % 97)
-            for device in node.devices
-        },
-    )
-    mib = percent = 0
-    for at, pod in enumerate(pods):
-        units = int(pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEM])
-        used, busy = int(1024 * units * (0.93, 0.41, 0.76)[at % 3]), 22 + 9 * at
-        mib, percent = mib + used, percent + busy
-        key = f'pod="{pod["metadata"]["namespace"]}/{pod["metadata"]["name"]}",container="main",gpu="{node.devices[0].uuid}"'
-        lines.append(f"gpushare_nodeagent_container_used_mebibytes{{{key}}} {used}")
-        lines.append(f"gpushare_nodeagent_container_sm_percent{{{key}}} {busy}")
-    sums[0] = mib, percent
-    for device in node.devices:
-        used, busy = sums[device.index]
-        lines.append(f'gpushare_gpu_memory_used_bytes{{UUID="{device.uuid}"}} {used << 20}')
-        lines.append(f'gpushare_gpu_utilization_ratio{{UUID="{device.uuid}"}} {busy / 100}')
+    """What the node's agent tells: of each container, and of every GPU as a whole. Some containers use nothing."""
+    chance = random.Random(node.name)
+    lines, sums = [], {device.uuid: (0, 0) for device in node.devices}
+    for pod in pods:
+        limits, meta = pod["spec"]["containers"][0]["resources"]["limits"], pod["metadata"]
+        (share,) = json.loads(meta["annotations"][names.ANN_SHARE])["gpus"]
+        used = int(
+            1024 * int(limits[names.GPU_MEM]) * chance.choice((0.0, 0.41, 0.52, 0.63, 0.76, 0.81, 0.88, 0.93))
+        )
+        busy = min(int(limits.get(names.GPU_CORE, 30)), chance.randrange(4, 40)) if used else 0
+        mib, percent = sums[share["uuid"]]
+        sums[share["uuid"]] = mib + used, min(percent + busy, 100)
+        key = (
+            f'namespace="{meta["namespace"]}",pod="{meta["name"]}",container="main",node="{node.name}",'
+            f'gpu="{share["index"]}",UUID="{share["uuid"]}"'
+        )
+        lines.append(f"gpushare_container_memory_used_bytes{{{key}}} {used << 20}")
+        lines.append(f"gpushare_container_compute_used_ratio{{{key}}} {busy / 100}")
+    for uuid, (mib, percent) in sums.items():
+        lines.append(f'gpushare_gpu_memory_used_bytes{{UUID="{uuid}"}} {mib << 20}')
+        lines.append(f'gpushare_gpu_utilization_ratio{{UUID="{uuid}"}} {percent / 100}')
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from benchmarks.api_server import node_name
 from tests.integration.dashboard.bed import TOKEN, Bed, bed, looking
@@ -17,6 +17,10 @@ WAITS = {
     "reason": "no GPU has 3 units free <img src=x onerror=alert(1)>",
     "remedy": "free 3 units on one GPU",
 }
+
+
+#: How many cells of each row were there when they were marked.
+KEPT = "[...document.querySelectorAll('main tbody tr')].map((row) => [...row.cells].filter((one) => one.drawn).length)"
 
 
 async def test_only_who_knows_the_token_sees_anything(window: Browser, made: Bed) -> None:
@@ -120,7 +124,7 @@ async def test_nodes_that_come_and_go_do_so_on_the_map_and_in_the_table(window: 
         await expect(look.page.get_by_role("link", name=node_name(1), exact=True)).to_be_visible()
         await expect(look.page.get_by_role("link", name=node_name(0), exact=True)).to_have_count(0)
         await look.page.get_by_label("Names that hold").fill("0.1")
-        await expect(look.page.get_by_text("11 nodes, page 1 of 1")).to_be_visible()
+        await expect(look.page.get_by_text("11 nodes")).to_be_visible()
         await look.page.get_by_role("button", name="Pods").click()
         await expect(look.page.get_by_role("columnheader", name="Pods")).to_have_attribute(
             "aria-sort", "ascending"
@@ -135,7 +139,9 @@ async def test_a_lost_connection_is_shown_and_what_was_missed_comes_without_read
         made.relay.shut = True
         made.relay.cut()
         await look.state("Connection lost")
-        await expect(look.page.get_by_role("alert")).to_contain_text("What you see may be old")
+        await expect(look.page.get_by_role("alert")).to_contain_text(
+            re.compile(r"What you see may be \d+ s old\.")
+        )
         made.bind("pod-60", 7)
         made.relay.shut = False
         await look.state("Live")
@@ -230,6 +236,86 @@ async def test_who_waits_is_told_with_reason_and_remedy_as_text(window: Browser,
         await expect(look.page.get_by_role("cell", name=node_name(0))).to_be_visible()
 
 
+async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
+    window: Browser, made: Bed
+) -> None:
+    async with looking(window, made, "#/pod/default/pod-60") as look:
+        page = look.page
+        await expect(page.get_by_text("The scheduler has no word on it yet.")).to_be_visible()
+        await page.get_by_text("What the scheduler answered, node by node").click()
+        await expect(page.get_by_role("cell", name=node_name(0))).to_be_visible()
+        made.line = [WAITS]
+        await expect(page.get_by_text("free 3 units on one GPU")).to_be_visible()
+        await expect(page.get_by_text("no word on it yet")).to_have_count(0)
+        await expect(page.get_by_role("cell", name=node_name(0))).to_be_visible()
+        made.line = None
+        await expect(page.get_by_text("older version")).to_be_visible()
+        made.bind("pod-60", 7)
+        await expect(page.get_by_text("What it holds")).to_be_visible()
+        await expect(page.get_by_text("Asks for3 units")).to_be_visible()
+
+
+async def test_of_many_who_wait_a_page_is_shown_and_only_what_changes_is_drawn_anew(
+    window: Browser, made: Bed
+) -> None:
+    # They wait for 0 s, whenever they are looked at.
+    made.line = [{**WAITS, "key": f"default/p-{n:03}", "since": 4e9 + n} for n in range(150)]
+    async with looking(window, made, "#/waiting") as look:
+        page = look.page
+        rows = page.locator("main tbody tr")
+        await expect(page.get_by_text("150 pods, page 1 of 2")).to_be_visible()
+        await expect(rows).to_have_count(100)
+        await page.evaluate("for (const one of document.querySelectorAll('main td')) one.drawn = 'before'")
+        made.line = [{**made.line[0], "reason": "another one"}, *made.line[2:]]
+        await expect(rows.first).to_contain_text("another one")
+        # One row is gone, one has come, one has another reason.
+        assert await page.evaluate(KEPT) == [4, *[5] * 98, 0]
+        await expect(rows.nth(1)).to_contain_text("p-002")
+        await page.get_by_role("button", name="Next").click()
+        await expect(rows).to_have_count(49)
+        await expect(rows.first).to_contain_text("p-101")
+        await page.get_by_role("button", name="Back").click()
+        await expect(rows.first).to_contain_text("p-000")
+
+
+async def test_nodes_are_sorted_by_what_they_give_and_only_what_changes_is_drawn_anew(
+    window: Browser, made: Bed
+) -> None:
+    async with looking(window, made, "#/nodes") as look:
+        page = look.page
+        rows = page.locator("main tbody tr")
+        await expect(rows).to_have_count(20)
+        await expect(rows.first).to_contain_text("not shared")
+        for text in ("Pods", "Pods"):
+            await page.get_by_role("button", name=text).click()
+        await page.evaluate("for (const one of document.querySelectorAll('main td')) one.drawn = 'before'")
+        made.bind("pod-60", 19)
+        await expect(rows.first).to_contain_text(node_name(19))
+        # What it gives and its pods are drawn anew.
+        assert await page.evaluate(KEPT) == [6, *[8] * 19]
+        await expect(rows.nth(1)).to_contain_text(node_name(0))
+        await page.get_by_role("button", name="Node").click()
+        await expect(rows.first).to_contain_text(node_name(0))
+        await page.get_by_role("button", name="Node").click()
+        await expect(rows.first).to_contain_text(node_name(19))
+
+
+async def test_where_compute_is_not_shared_nothing_says_0_percent(window: Browser, made: Bed) -> None:
+    async with looking(window, made) as look:
+        await look.tile("Compute given", "–")
+        await look.tile("Compute given", "no node shares it")
+        await look.page.get_by_role("button", name="Compute given").click()
+        legend = look.page.get_by_role("group", name="Legend")
+        await expect(legend).to_contain_text("not shared")
+        await look.page.locator("canvas").focus()
+        await look.page.keyboard.press("ArrowRight")
+        await expect(look.page.locator("#said")).to_contain_text("Compute given not shared")
+        above, below = await legend.bounding_box(), await look.page.locator("canvas").bounding_box()
+        assert above is not None
+        assert below is not None
+        assert above["y"] + above["height"] < below["y"]
+
+
 async def test_where_the_scheduler_cannot_tell_why_the_page_says_so(window: Browser, made: Bed) -> None:
     made.line = None
     async with looking(window, made, "#/waiting") as look:
@@ -273,12 +359,32 @@ async def test_themes_follow_the_system_until_somebody_chooses(window: Browser, 
 async def test_history_and_fragmentation_are_drawn(window: Browser, made: Bed) -> None:
     async with looking(window, made, "#/history") as look:
         await expect(look.page.get_by_role("img", name=re.compile("Memory: now given"))).to_be_visible()
+        await expect(look.page.locator(".chart").first).to_contain_text("What is really used nobody tells")
         await look.page.get_by_text("As a table").first.click()
         await expect(look.page.get_by_role("columnheader", name="given").first).to_be_visible()
         await look.page.get_by_role("link", name="Fragmentation").click()
         await expect(look.page.get_by_text("What is free, in one piece")).to_be_visible()
         await expect(look.page.get_by_role("row").filter(has_text="64 GiB").first).to_contain_text("160")
         await expect(look.page.get_by_text("there is room").first).to_be_visible()
+
+
+async def test_a_history_of_days_says_which_day_and_of_how_many_gpus_use_is_told(
+    window: Browser, made: Bed
+) -> None:
+    async def days(route: Route) -> None:
+        rows = [
+            [1767225600 + hour * 3600, 160, 160, 80, 20, 0, 60, 5, 80, 8, 40, 40, 0] for hour in range(48)
+        ]
+        await route.fulfill(json={"step_s": 3600, "samples": rows})
+
+    async with looking(window, made, timezone_id="UTC") as look:
+        await look.page.route("**/api/history", days)
+        await look.page.evaluate("location.hash = '#/history'")
+        chart = look.page.locator(".chart").first
+        await expect(chart).to_contain_text("Really used: of 40 GPUs that tell.")
+        await expect(chart.locator("text").filter(has_text="2 Jan, 23:00")).to_have_count(1)
+        await chart.get_by_text("As a table").click()
+        await expect(chart.get_by_role("cell", name="1 Jan, 02:00")).to_be_visible()
 
 
 async def test_nodes_are_narrowed_by_state_and_where_there_are_none_the_map_says_so(

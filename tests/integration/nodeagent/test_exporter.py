@@ -285,7 +285,7 @@ async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
     ]
     used = "gpushare_container_memory_used_bytes"
     pod = ("default", "w", "", NODE, "1", mine)
-    told = await until(world, lambda said: said[used], "its pod")
+    told = await until(world, lambda said: pod in said[used], "its pod")
     assert told[used] == {pod: 9000.0 * MIB}
     tell_container(world, "w")
     its = ("default", "w", "c", NODE, "1", mine)
@@ -296,6 +296,28 @@ async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
     ack = ("exclusive", "c", "default", "w", *NOWHERE, mine, "nvidia1", "1", "Tesla T4")
     assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {(*ack, "41", "python3", "C"): 9000.0}
     assert len(told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"]) == 2
+
+
+async def test_a_container_without_a_process_uses_nothing_unless_nobody_knows(world: World) -> None:
+    watch(world)
+    await world.start(mode="core_mem")
+    await world.run_pod("idle", 3, on=0, core=30)
+    await world.until_assigned("idle")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    await world.until_assigned("a")
+    tell_container(world, "idle")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted))
+    used, busy = "gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"
+    idle, its = (("default", pod, "c", NODE, "0", G0) for pod in ("idle", "a"))
+    told = await until(world, lambda said: idle in said[used], "the idle one")
+    assert (told[used][idle], told[busy][idle]) == (0.0, 0.0)
+    uses(world, (41, 1000, 10))
+    told = await until(world, lambda said: said[used][its], "the other's process")
+    assert told[used] == {idle: 0.0, its: 1000.0 * MIB}
+    uses(world, (41, -1, 10))
+    told = await until(world, lambda said: its not in said[used], "memory that the driver does not tell")
+    assert (told[used], told[busy][its]) == ({idle: 0.0}, 0.1)
 
 
 async def test_on_a_node_that_gives_nothing_away_nobody_is_a_stranger(world: World) -> None:

@@ -124,6 +124,9 @@ async def test_figures_of_containers_agree_with_what_was_given_and_done(
     assert int(given["value"][1]) == record["mib"] << 20
     (core,) = await prometheus.query(f"gpushare_container_compute_given_ratio{{{idle}}}")
     assert core["value"][1] == "0.1"
+    for family in ("gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"):
+        (unused,) = await prometheus.until(f"{family}{{{idle}}}", "what idle uses")
+        assert unused["value"][1] == "0", "nothing, and not no figure"
     busy_one = 'namespace="default", container="cuda-sample"'
     assert await prometheus.until(f"gpushare_container_memory_refused_total{{{busy_one}}} >= 1", "refused")
     assert await prometheus.until(

@@ -67,7 +67,13 @@ class Page:
 async def test_a_snapshot_shows_what_each_gpu_has_gives_and_is() -> None:
     shown = Shown()
     shown.add(
-        described("a", gpu("a", 0), gpu("a", 1, healthy=False), gpu("a", 2, cordoned=True, foreign_mib=100)),
+        described(
+            "a",
+            gpu("a", 0),
+            gpu("a", 1, healthy=False),
+            gpu("a", 2, cordoned=True, foreign_mib=100),
+            mode=NodeMode.CORE_MEM,
+        ),
         holder("one", "a", share("a", 0, 3, 30)),
         holder("two", "a", share("a", 0, 1, 10)),
     )
@@ -102,6 +108,18 @@ async def test_a_node_that_takes_nothing_new_is_closed() -> None:
         "b": [State.CLOSED],
         "c": [State.IN_SERVICE],
     }
+
+
+async def test_where_compute_is_not_counted_nothing_is_said_of_it() -> None:
+    shown = Shown()
+    shown.add(
+        described("a", gpu("a", 0), mode=NodeMode.CORE_MEM),
+        *(described(mode.value, gpu(mode.value, 0), mode=mode) for mode in NodeMode if not mode.gives_core),
+    )
+    await shown.cluster.refresh()
+    seen = Page(shown.cluster.board.snapshot({})).seen()
+    assert seen.pop("a")["given_core"] == [0]
+    assert {name: one["given_core"] for name, one in seen.items()} == {name: [UNKNOWN] for name in seen}
 
 
 async def test_only_what_changed_is_told_and_only_once() -> None:

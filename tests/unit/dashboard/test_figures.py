@@ -11,6 +11,7 @@ from gpushare.dashboard import agents as asking_agents
 from gpushare.dashboard.agents import Agents
 from gpushare.dashboard.board import UNKNOWN, Real
 from gpushare.dashboard.exposition import ContainerUse, read
+from gpushare.dashboard.history import Sample
 from gpushare.nodeagent.metrics import Metrics
 from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share
 from tests.unit.scheduler.world import TurnedClock
@@ -45,6 +46,24 @@ def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
     figures = read(text)
     assert figures.of_gpu("GPU-a-0") == Real(512, 46)
     assert figures.of_gpu("GPU-a-1") == Real()
+
+
+def test_a_container_that_uses_nothing_is_told_beside_one_that_does() -> None:
+    page = "\n".join(
+        f'{name}{{namespace="default",pod="{pod}",container="main",node="a",gpu="0",UUID="GPU-a-0"}} {value}'
+        for name, values in (
+            ("gpushare_container_memory_used_bytes", {"idle": 0, "one": 300 << 20}),
+            ("gpushare_container_compute_used_ratio", {"idle": 0, "one": 0.3, "untold": 0.1}),
+        )
+        for pod, value in values.items()
+    )
+    # Under their earlier names figures are of processes alone.
+    figures = read(f"{page}\n{exposed(one=(300, 30), untold=(0, 10)).decode()}")
+    assert figures.containers == (
+        ContainerUse("default/idle", "main", "GPU-a-0", 0, 0),
+        ContainerUse("default/one", "main", "GPU-a-0", 300, 30),
+        ContainerUse("default/untold", "main", "GPU-a-0", UNKNOWN, 10),
+    )
 
 
 @given(st.text())
@@ -120,6 +139,33 @@ async def test_all_are_asked_in_turn_and_only_while_somebody_looks(monkeypatch: 
     asked = len(shown.asks.asked)
     await turn(60)
     assert len(shown.asks.asked) == asked
+    sweep.cancel()
+    await asyncio.gather(sweep, return_exceptions=True)
+
+
+async def test_while_nobody_looks_nothing_is_said_to_be_used_and_no_history_is_made_of_old_figures() -> None:
+    shown = await shown_node()
+    shown.asks.answers[URL] = exposed(one=(300, 30))
+    page = shown.stream.listen("")
+    sweep = asyncio.create_task(shown.agents.sweep(lambda: ["a"], lambda: shown.stream.pages > 0))
+
+    async def turn(seconds: float) -> Sample:
+        await shown.clock.turn(seconds)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await shown.live.tick()
+        return shown.history.samples()[-1]
+
+    assert (await turn(asking_agents.ROUND_S)).used_mib == 300
+    # Somebody who comes back at once finds what was there.
+    shown.stream.leave(page)
+    assert (await turn(asking_agents.ROUND_S)).used_mib == 300
+    for _ in range(3):
+        last = await turn(asking_agents.ROUND_S)
+    assert (last.used_mib, last.told_gpus) == (UNKNOWN, 0)
+    assert len(shown.asks.asked) < 4
+    shown.stream.listen("")
+    assert (await turn(asking_agents.ROUND_S)).used_mib == 300
     sweep.cancel()
     await asyncio.gather(sweep, return_exceptions=True)
 

@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.dashboard import details, fragmentation
+from gpushare.dashboard import details, fragmentation, waiting
 from gpushare.dashboard import history as histories
 from gpushare.dashboard.app import Asked
 from gpushare.dashboard.history import History, Sample
+from gpushare.dashboard.waiting import Waiting
 from gpushare.ledger import Ledger
+from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.gang import Gang
 from gpushare.serving.exchange import Refusal
@@ -73,6 +75,12 @@ async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
     assert (totals.pods, totals.waiting, totals.given_mib) == (2, 1, 5120)
 
 
+async def test_compute_is_a_part_of_those_gpus_that_count_it() -> None:
+    shown = await shown_cluster()
+    (sample,) = shown.history.samples()
+    assert (sample.gpus, sample.core_gpus, sample.given_core) == (3, 2, 30)
+
+
 async def test_where_nothing_changed_nothing_is_told() -> None:
     shown = await shown_cluster()
     number = shown.stream.number
@@ -132,6 +140,58 @@ async def test_pods_are_told_whether_they_hold_something_or_wait() -> None:
     assert (await refused(shown, "pod", key="default/none"))[0] == 404
     shown.remove(waiter("big", 40))
     assert (await refused(shown, "pod", key="default/big"))[0] == 404
+
+
+async def test_a_placed_pod_says_what_it_asks_for() -> None:
+    shown = await shown_cluster()
+    for name, amounts, shares in (
+        ("one", {names.GPU_MEM: 3000, names.GPU_CORE: 30000}, [share("a", 0, 3, 30)]),
+        ("two", {names.GPU_MEM: 4000}, [share("a", 0, 2), share("a", 1, 2)]),
+        ("whole", {names.GPU_WHOLE: 2000, "cpu": 500}, [share("a", 0, 16), share("a", 1, 16)]),
+        ("odd", {names.GPU_MEM: 3000}, [share("a", 0, 2), share("a", 1, 2)]),
+    ):
+        shown.add(holder(name, "a", *shares, amounts=amounts))
+    asks = {
+        name: (await ask(shown, "pod", key=f"default/{name}"))["asks"]
+        for name in ("one", "two", "whole", "odd")
+    }
+    assert asks == {
+        "one": "3 units, 30% compute",
+        "two": "2 units, of each of 2 GPUs",
+        "whole": "2 GPUs",
+        "odd": "",
+    }
+
+
+async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
+    shown = await shown_cluster()
+
+    async def why() -> tuple[str, str, str]:
+        await shown.clock.turn(waiting.FRESH_S)
+        pod = await ask(shown, "pod", key="default/big")
+        return pod["reason"], pod["remedy"], pod["unexplained"]
+
+    told = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
+    other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(waiting.MOST_SHOWN)]
+    url = "http://scheduler/gpushare/decisions"
+    assert "cannot be asked" in (await why())[2]
+    shown.asks.answers[url] = msgspec.json.encode(other)
+    shown.asks.answers[f"{url}/default/big"] = None
+    assert await why() == ("", "", ""), "the scheduler does not know it yet"
+    shown.asks.answers[url] = msgspec.json.encode([told])
+    assert await why() == ("no GPU is so large", "ask for less", "")
+    # Behind those that are shown.
+    shown.asks.answers[url] = msgspec.json.encode([*other, told])
+    assert await why() == ("", "", "")
+    shown.asks.answers[f"{url}/default/big"] = b'{"state":"waiting","waiting":%s}' % msgspec.json.encode(told)
+    asked = len(shown.asks.asked)
+    assert await why() == ("no GPU is so large", "ask for less", "")
+    await ask(shown, "pod", key="default/big")
+    assert len(shown.asks.asked) == asked + 2, "the line and the pod, once each"
+    shown.asks.answers[f"{url}/default/big"] = b"{"
+    assert "does not understand" in (await why())[2]
+    del shown.asks.answers[f"{url}/default/big"]
+    assert "nobody is there" in (await why())[2]
 
 
 async def test_a_pod_of_the_same_name_takes_the_place_of_the_one_before() -> None:

@@ -64,6 +64,8 @@ async def test_the_leading_dashboard_is_asked_with_the_token_where_another_leads
     decision = "http://10.0.0.2:9453/api/decision?here=1&pod=default%2Fone"
     beside.asks.answers[decision] = b'{"said":""}'
     assert await beside.source.decision("default/one") == (b'{"said":""}', "")
+    beside.asks.answers[f"{decision}&nodes=0"] = b'{"said":"short"}'
+    assert await beside.source.decision("default/one", nodes=False) == (b'{"said":"short"}', "")
 
 
 async def test_what_another_asks_of_us_is_answered_from_beside_us_whoever_leads() -> None:
@@ -73,6 +75,8 @@ async def test_what_another_asks_of_us_is_answered_from_beside_us_whoever_leads(
     assert (await beside.source.line(here=True)).count == 1
     beside.asks.answers[f"{HERE}/default/one/nodes"] = b"{}"
     assert await beside.source.decision("default/one", here=True) == (b"{}", "")
+    beside.asks.answers[f"{HERE}/default/one"] = b'{"nodes":null}'
+    assert await beside.source.decision("default/one", here=True, nodes=False) == (b'{"nodes":null}', "")
 
 
 @pytest.mark.parametrize(

@@ -216,18 +216,19 @@ async def test_a_namespace_that_can_be_none_is_dropped() -> None:
     assert (talk.ears.heard, talk.recorder.dropped) == ([], 1)
 
 
-async def test_a_series_whose_event_has_expired_is_told_as_a_new_one() -> None:
+async def test_a_series_whose_event_has_expired_is_told_as_a_new_one_in_todays_words() -> None:
     talk = Talk()
-    talk.say()
+    talk.say("2 GiB free", cause="memory")
     await talk.settle()
     talk.ears.faults.append(refusal(404))
     talk.clock.now_s += 100.0
-    talk.say()
+    talk.say("3 GiB free", cause="memory")
     await talk.settle()
     (_, _, old), (lost, _, _), (again, _, new) = talk.ears.heard
     assert (lost, again) == ("PATCH", "POST")
     assert old["metadata"]["name"] != new["metadata"]["name"]
     assert new["eventTime"] > old["eventTime"]
+    assert (old["note"], new["note"]) == ("2 GiB free", "3 GiB free")
 
 
 async def test_when_too_much_waits_the_oldest_goes() -> None:

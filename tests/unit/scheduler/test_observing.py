@@ -135,6 +135,46 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     assert [one.telling for one in events.told] == ["standing", "standing"]
 
 
+async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it_in_todays_words() -> None:
+    pod = Waiting("default/a", "u1", 980.0, "memory")
+    watched, events, clock = news([pod])
+    await watched.look()
+    clock.now_s += AGAIN_S - 1.0
+    await watched.look()
+    assert len(events.told) == 1
+    clock.now_s += 1.0
+    await watched.look()
+    await watched.look()
+    first, again = events.told
+    assert again == first, "the same words count on the event that is there"
+    pod.remedy = "1 GiB more free on one GPU of node n9"
+    clock.now_s += AGAIN_S - 1.0
+    await watched.look()
+    assert len(events.told) == 2
+    clock.now_s += 1.0
+    await watched.look()
+    assert events.told[2].note.endswith("What would help: 1 GiB more free on one GPU of node n9")
+    assert events.told[2].cause not in {"memory", first.cause}, "a written event keeps its text"
+    clock.now_s += AGAIN_S
+    await watched.look()
+    assert events.told[3] == events.told[2]
+    clock.now_s += AGAIN_S
+    pod.category = "binding"
+    await watched.look()
+    assert len(events.told) == 4, "it has found a place"
+
+
+async def test_pods_with_gates_are_told_of_and_do_not_count_as_the_longest_wait() -> None:
+    gated = Waiting("default/gated", "u1", 100.0, "gates", reason="gates: example.com/later", remedy="")
+    watched, events, _ = news([gated, Waiting("default/a", "u2", 940.0, "memory")])
+    await watched.look()
+    assert (watched.by_reason, watched.waits_s()) == ({"gates": 1, "memory": 1}, 60.0)
+    assert [name for name, _ in told(events)] == ["gated", "a"]
+    only, *_ = news([gated])
+    await only.look()
+    assert only.waits_s() == 0.0
+
+
 async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:
     young, old = Waiting("default/a", "u1", 1_000.0, "memory"), Waiting("default/b", "u2", 900.0, "quota")
     watched, events, clock = news([young])
@@ -146,28 +186,6 @@ async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of
     other, silent, _ = news([young, old], leads=False)
     await other.look()
     assert (told(silent), other.by_reason, other.waits_s()) == ([], {"memory": 1, "quota": 1}, 100.0)
-
-
-async def test_a_pod_that_waits_for_long_is_told_again_before_its_event_is_forgotten() -> None:
-    pod = Waiting("default/a", "u1", 900.0, "memory")
-    watched, events, clock = news([pod])
-    await watched.look()
-    pod.reason = "no single GPU has 8 GiB free on 4,998 nodes"
-    clock.now_s += AGAIN_S - 1
-    await watched.look()
-    assert len(told(events)) == 1
-    clock.now_s += 1
-    await watched.look()
-    await watched.look()
-    assert len(told(events)) == 2
-    assert "4,998 nodes" in told(events)[1][1]
-
-
-async def test_a_pod_that_its_gates_hold_back_is_counted_and_is_not_the_one_that_waits_longest() -> None:
-    gated, other = Waiting("default/a", "u1", 100.0, "gates"), Waiting("default/b", "u2", 900.0, "memory")
-    watched, _, _ = news([gated, other])
-    await watched.look()
-    assert (watched.by_reason, watched.waits_s()) == ({"gates": 1, "memory": 1}, 100.0)
 
 
 async def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None:

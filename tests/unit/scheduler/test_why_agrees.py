@@ -85,6 +85,7 @@ class Tried:
         self.app = ExtenderApp(
             self.world.view,
             self.world.binder,
+            self.world.api,
             lambda uid, nodes: None,
             lambda uid: None,
             Metrics(),

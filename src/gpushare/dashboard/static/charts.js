@@ -3,6 +3,8 @@
 import { clock, h, number, s, table } from "./dom.js";
 
 const WIDE = 560, NARROW = 340, HEIGHT = 150, LEFT = 40, BOTTOM = 22, TOP = 10, RIGHT = 8;
+/** Over so long the time of day alone does not tell when. */
+const DATED_FROM_S = 20 * 3600;
 
 /** `series`: [{name, colour, values}] beside `times` (s); values may be null. `format` writes a value. */
 export function lines(title, times, series, { format, most, note }) {
@@ -17,8 +19,8 @@ export function lines(title, times, series, { format, most, note }) {
     s("line", { x1: LEFT, x2: width - RIGHT, y1: y(part * top), y2: y(part * top), class: "grid" }),
     s("text", { x: LEFT - 6, y: y(part * top) + 4, "text-anchor": "end", class: "axis" }, format(part * top)),
   ]);
-  const span = until - from, marks = [from, from + span / 2, until];
-  const ticks = marks.map((time, at) => s("text", { x: x(time), y: HEIGHT - 6, "text-anchor": ["start", "middle", "end"][at], class: "axis" }, clock(time)));
+  const span = until - from, when = (time) => clock(time, span > DATED_FROM_S), marks = [from, from + span / 2, until];
+  const ticks = marks.map((time, at) => s("text", { x: x(time), y: HEIGHT - 6, "text-anchor": ["start", "middle", "end"][at], class: "axis" }, when(time)));
   const paths = series.map((one) => [
     one.area && s("path", { d: area(times, one.values, x, y), class: "area", fill: `var(${one.colour})` }),
     s("path", { d: path(times, one.values, x, y), class: "line", stroke: `var(${one.colour})` }),
@@ -37,13 +39,13 @@ export function lines(title, times, series, { format, most, note }) {
     cursor.setAttribute("x1", x(times[at]));
     cursor.setAttribute("x2", x(times[at]));
     cursor.setAttribute("visibility", "visible");
-    readAt(at, clock(times[at]));
+    readAt(at, when(times[at]));
   });
   picture.addEventListener("pointerleave", () => { cursor.setAttribute("visibility", "hidden"); readAt(times.length - 1, "now"); });
   const some = times.map((_, at) => at).filter((at) => at % Math.ceil(times.length / 24 || 1) === 0).reverse();
-  return h("section", { class: "card chart" }, h("h2", null, title), note && h("p", { class: "quiet" }, note), read, picture,
+  return h("section", { class: "card chart" }, h("div", { class: "head" }, h("h2", null, title), note && h("span", { class: "quiet" }, note)), read, picture,
     h("details", null, h("summary", null, "As a table"),
-      table([{ text: "Time" }, ...series.map((one) => number(one.name))], some.map((at) => [clock(times[at]), ...series.map((one) => (one.values[at] === null ? "–" : format(one.values[at])))]), { label: `${title} as a table`, cards: false })));
+      table([{ text: "Time" }, ...series.map((one) => number(one.name))], some.map((at) => [when(times[at]), ...series.map((one) => (one.values[at] === null ? "–" : format(one.values[at])))]), { label: `${title} as a table`, cards: false })));
 }
 
 function path(times, values, x, y) {
@@ -57,6 +59,7 @@ function path(times, values, x, y) {
 }
 
 function area(times, values, x, y) {
+  if (values.every((value) => value === null)) return "";
   const line = path(times, values.map((value) => value ?? 0), x, y);
   return line && `${line}L${x(times.at(-1)).toFixed(1)} ${y(0)}L${x(times[0]).toFixed(1)} ${y(0)}Z`;
 }

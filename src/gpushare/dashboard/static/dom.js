@@ -41,7 +41,8 @@ export function age(seconds) {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
-export const clock = (seconds) =>
+/** The time of day; with `dated` the day, too. */
+export const clock = (seconds, dated = false) => dated ? `${new Date(seconds * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${clock(seconds).slice(0, 5)}` :
   new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 /** On a narrow screen each row becomes a card with its heads beside the cells, unless `cards` says no. Roles are named: a table
@@ -53,8 +54,11 @@ export function table(heads, rows, { caption, empty, label, cards = true } = {})
     h("table", { class: cards ? "data cards" : "data", role: "table" },
       caption && h("caption", { class: "sr" }, caption),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, texts.map((text, at) => h("th", { scope: "col", role: "columnheader", class: classes[at] }, text)))),
-      h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map((cell, at) => h("td", { role: "cell", class: classes[at], "data-head": texts[at] }, cell)))))));
+      h("tbody", { role: "rowgroup" }, rows.map((cells) => row(heads, cells)))));
 }
+export const row = (heads, cells) =>
+  h("tr", { role: "row" }, cells.map((cell, at) => h("td", { role: "cell", class: heads[at].number ? "number" : null, "data-head": heads[at].text ?? heads[at] }, cell)));
+export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
 export const number = (text) => ({ text, number: true });
 
 export const to = {

@@ -123,8 +123,8 @@ export class HeatMap {
     this.columns = most <= 4 ? most : Math.min(Math.ceil(most / 2), 8);
     this.rows = Math.ceil(most / this.columns);
     this.width = this.element.clientWidth || 800;
-    // What the window shows without scrolling, less the legend.
-    const room = Math.max(220, innerHeight - this.element.getBoundingClientRect().top - scrollY - 80);
+    // What the window shows without scrolling, less what is around the map.
+    const room = Math.max(220, innerHeight - this.element.getBoundingClientRect().top - scrollY - 40);
     this.labelled = this.order.length <= LABELLED;
     for (this.size of SIZES) {
       this.gap = this.size >= FIGURES ? 4 : this.size >= 12 ? 2 : 1;
@@ -306,6 +306,7 @@ export class HeatMap {
       h("span", { class: "swatch ramp" }, "0", Array.from({ length: STEPS }, (_, step) => h("i", { style: { background: this.colours[RAMP + step] } })), "100%"),
       this.metric.id !== "core" && !this.metric.real && swatch(ABOVE, "above"),
       this.metric.real && swatch(NO_FIGURE, "no figure"),
+      this.metric.id === "core" && swatch(NO_FIGURE, "not shared"),
       swatch(BROKEN, "unhealthy"),
     ];
   }
@@ -317,7 +318,7 @@ export class HeatMap {
       lines: [
         ["Memory given", `${gib(figure("given_mib"))} of ${gib(total)} (${percent(share(figure("given_mib"), total))})`],
         ["Memory used", gib(figure("used_mib"))],
-        ["Compute given", percent(figure("given_core"))],
+        ["Compute given", figure("given_core") === UNKNOWN ? "not shared" : percent(figure("given_core"))],
         ["Compute used", percent(figure("busy_percent"))],
         ["Pods", count(figure("pods"))],
         ["Mode", store.nodes[slot].mode],

@@ -38,6 +38,8 @@ export class Link extends EventTarget {
     this.tries = 0;
     this.source = null;
     this.timer = 0;
+    /** When the server was last heard of; 0: never. */
+    this.heardAt = 0;
     addEventListener("online", () => this.state === "lost" && this.again(0));
     document.addEventListener("visibilitychange", () => !document.hidden && this.state === "lost" && this.again(0));
   }
@@ -50,6 +52,7 @@ export class Link extends EventTarget {
       const buffer = await response.arrayBuffer();
       performance.mark("gpushare:snapshot");
       this.store.load(buffer);
+      this.heardAt = Date.now();
       this.listen();
     } catch (error) {
       if (error instanceof LoggedOut) this.tell("out");
@@ -63,6 +66,7 @@ export class Link extends EventTarget {
     let behind = null; // what comes while a snapshot is unpacked
     const heard = (handle) => (event) => {
       if (source !== this.source) return;
+      this.heardAt = Date.now();
       this.alive();
       const take = () => {
         if (event.lastEventId) this.store.id = event.lastEventId;
@@ -84,6 +88,7 @@ export class Link extends EventTarget {
     // Who answers now numbers otherwise, or has forgotten what was missed: it sends everything.
     source.addEventListener("snapshot", async (event) => {
       if (source !== this.source) return;
+      this.heardAt = Date.now();
       this.alive();
       behind = [];
       try {

@@ -2,11 +2,13 @@
 
 import { h } from "./dom.js";
 import { Link, logIn } from "./link.js";
+import { nodesView } from "./nodes.js";
 import { overview } from "./overview.js";
-import { fragmentationView, gpuView, historyView, nodeView, nodesView, podView, waitingView } from "./pages.js";
+import { fragmentationView, gpuView, historyView, nodeView, podView } from "./pages.js";
 import { search } from "./search.js";
 import { connection, keys, login, theme, waitingCount } from "./shell.js";
 import { Store } from "./store.js";
+import { waitingView } from "./waiting.js";
 
 const main = document.getElementById("main"), sayer = document.getElementById("said");
 const store = new Store(), link = new Link(store);

@@ -12,7 +12,7 @@ function tile(name, value, note, part) {
 }
 
 function tiles(store) {
-  const sum = store.totals, given = share(sum.given_mib, sum.total_mib), used = share(sum.used_mib, sum.told_mib), core = sum.gpus ? sum.given_core / sum.gpus : 0;
+  const sum = store.totals, given = share(sum.given_mib, sum.total_mib), used = share(sum.used_mib, sum.told_mib), core = sum.core_gpus ? sum.given_core / sum.core_gpus : UNKNOWN;
   const states = store.planes.state;
   let bad = 0;
   for (let at = 0; at < states.length; at++) bad += states[at] === UNHEALTHY;
@@ -20,7 +20,7 @@ function tiles(store) {
     tile("GPUs", count(sum.gpus), `${count(store.slots.size)} nodes${bad ? `, ${count(bad)} unhealthy` : ""}`),
     tile("Memory given", percent(given), `${gib(sum.given_mib)} of ${gib(sum.total_mib)}`, given),
     tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : `${gib(sum.used_mib)}${sum.told_gpus < sum.gpus ? `, told by ${count(sum.told_gpus)} GPU${sum.told_gpus === 1 ? "" : "s"}` : ""}`, used === UNKNOWN ? 0 : used),
-    tile("Compute given", percent(core), "of all GPUs", core),
+    tile("Compute given", percent(core), core === UNKNOWN ? "no node shares it" : sum.core_gpus < sum.gpus ? `of ${count(sum.core_gpus)} GPUs` : "of all GPUs", core),
     tile("Pods", count(sum.pods), "hold a share"),
     tile("Waiting", count(sum.waiting), sum.waiting ? h("a", { href: "#/waiting" }, "see why") : "nobody"),
   ];
@@ -83,7 +83,7 @@ export function overview(store, { said }) {
     element: h("div", { class: "view" }, h("h1", { class: "sr" }, "Overview"), sums,
       h("section", { class: "card", "aria-label": "All GPUs" },
         h("div", { class: "toolbar" }, h("div", { class: "segments", role: "group", "aria-label": "What the heat map shows" }, buttons), h("div", { class: "selects" }, modes, states)),
-        map.element, legend)),
+        legend, map.element)),
     mount() {
       map.mount();
       store.addEventListener("changed", changed);

@@ -1,66 +1,11 @@
-// Node, GPU, pod, all nodes, who waits, fragmentation, history: what is asked of the server when it is looked at.
+// Node, GPU, pod, fragmentation, history: what is asked of the server when it is looked at.
 
-import { DASH, UNKNOWN, age, count, gib, h, number, percent, share, table, to } from "./dom.js";
-import { askJson, LoggedOut } from "./link.js";
+import { asked, since, trail } from "./asked.js";
 import { lines } from "./charts.js";
-import { CORDONED, IN_SERVICE, STATES, UNHEALTHY, natural, totals } from "./store.js";
+import { DASH, UNKNOWN, age, badge, count, gib, h, number, percent, share, table, to } from "./dom.js";
+import { askJson } from "./link.js";
+import { totals } from "./store.js";
 
-const AGAIN_MS = 3000;
-
-/** How long ago that was; it grows while it is looked at. */
-const since = (seconds) => h("span", { class: "short", "data-since": seconds }, age(Date.now() / 1000 - seconds));
-
-/** A view that is asked for, drawn, and asked for again: when the cluster changes (`touched`), and every few seconds. */
-function asked(title, path, draw, { store, touched, crumbs = [] }) {
-  const body = h("div", { class: "body" }, h("p", { class: "quiet" }, "Reading …"));
-  const element = h("div", { class: "view" }, crumbs.length > 0 && trail(crumbs), body);
-  let timer = 0, mounted = false, last = "", busy = false, again = false;
-  async function load() {
-    if (busy) { again = true; return; }
-    busy = true;
-    clearTimeout(timer);
-    try {
-      const found = await askJson(path), text = JSON.stringify(found);
-      // Anew only where something is new: a reader's place in it stays.
-      if (mounted && text !== last) {
-        last = text;
-        const open = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-        body.replaceChildren(...[draw(found)].flat(Infinity).filter(Boolean));
-        if (open) body.querySelector(`a[href="${CSS.escape(open)}"]`)?.focus();
-      }
-      for (const one of body.querySelectorAll("[data-since]")) one.textContent = age(Date.now() / 1000 - Number(one.dataset.since));
-    } catch (error) {
-      if (error instanceof LoggedOut) document.dispatchEvent(new CustomEvent("loggedout"));
-      else if (mounted && (error.status || !last)) {
-        last = "";
-        body.replaceChildren(h("div", { class: "note bad", role: "alert" }, error.message));
-      }
-    }
-    busy = false;
-    if (mounted) timer = setTimeout(load, again ? 250 : AGAIN_MS);
-    again = false;
-  }
-  const changed = (event) => touched?.(event) && load();
-  return {
-    title, element,
-    mount() {
-      mounted = true;
-      store.addEventListener("changed", changed);
-      store.addEventListener("waiting", changed);
-      load();
-    },
-    unmount() {
-      mounted = false;
-      clearTimeout(timer);
-      store.removeEventListener("changed", changed);
-      store.removeEventListener("waiting", changed);
-    },
-  };
-}
-
-const trail = (crumbs) =>
-  h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("ol", null, crumbs.map(([name, href], at) => h("li", null, at < crumbs.length - 1 ? h("a", { href }, name) : h("span", { "aria-current": "page" }, name)))));
-const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
 const fact = (name, value) => [h("dt", null, name), h("dd", null, value)];
 const stateOf = (gpu, node) => (!gpu.healthy ? ["unhealthy", "bad"] : gpu.cordoned ? ["cordoned", "warn"] : node.refusal ? ["closed", "warn"] : ["in service", "good"]);
 const sum = (values) => (values.some((value) => value !== UNKNOWN) ? values.filter((value) => value !== UNKNOWN).reduce((a, b) => a + b, 0) : UNKNOWN);
@@ -125,7 +70,9 @@ export function gpuView(store, name, index) {
 }
 
 export function podView(store, key) {
-  const view = asked(key, `api/pod?key=${encodeURIComponent(key)}`, (pod) => [
+  // It stays as it is opened, whatever else is drawn anew.
+  const answers = decided(key);
+  return asked(key, `api/pod?key=${encodeURIComponent(key)}`, (pod) => [
     trail([["Cluster", "#/"], ...(pod.node ? [[pod.node, to.node(pod.node)]] : [["Waiting", "#/waiting"]]), ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].index}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
     h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "ending" : "placed", pod.leaving ? "warn" : "good") : badge("waiting", "warn")),
     pod.problem && h("p", { class: "note bad" }, pod.problem),
@@ -138,30 +85,25 @@ export function podView(store, key) {
         pod.shares.map((one) => [h("a", { href: to.gpu(pod.node, one.index) }, `GPU ${one.index}`), gib(one.mib), gib(sum(one.containers.map((use) => use.used_mib))), one.core_percent ? percent(one.core_percent) : "no limit", percent(sum(one.containers.map((use) => use.busy_percent)))]), { label: "Shares" }),
       pod.shares.some((one) => one.containers.length > 1) && [h("h3", null, "By container"),
         table([{ text: "Container" }, { text: "GPU" }, number("Memory used"), number("Compute used")], pod.shares.flatMap((one) => one.containers.map((use) => [use.container, one.index, gib(use.used_mib), percent(use.busy_percent)])), { label: "Containers" })]),
-    !pod.node && why(key),
+    !pod.node && [why(pod), answers],
   ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });
-  return view;
 }
 
-/** Why it waits: the line's entry, and the scheduler's record of its last look, node by node. */
-function why(key) {
-  const place = h("div", { class: "body" });
-  askJson("api/waiting").then((line) => {
-    const one = line.pods.find((pod) => pod.key === key);
-    place.prepend(h("section", { class: "card" }, h("h2", null, "Why it waits"),
-      line.problem ? h("p", { class: "note warn" }, line.problem) : one ? [h("p", null, one.reason || "The scheduler has not looked at it yet."), one.remedy && h("p", { class: "remedy" }, h("b", null, "What would let it fit: "), one.remedy)] : h("p", { class: "quiet" }, "The scheduler has no word on it yet.")));
-  }).catch(() => undefined);
-  // Asked for only when it is opened: of a large cluster it is long.
+const why = (pod) => h("section", { class: "card" }, h("h2", null, "Why it waits"),
+  pod.unexplained ? h("p", { class: "note warn" }, pod.unexplained) : pod.reason ? h("p", null, pod.reason) : h("p", { class: "quiet" }, "The scheduler has no word on it yet."),
+  pod.remedy && h("p", { class: "remedy" }, h("b", null, "What would let it fit: "), pod.remedy));
+
+/** The scheduler's record of its last look at a pod, node by node. Asked for when it is opened: of a large cluster it is long. */
+function decided(key) {
   const inside = h("div", { class: "body" });
-  place.append(h("details", { class: "card", ontoggle: async (event) => {
-    if (!event.target.open || inside.childElementCount) return;
+  return h("details", { class: "card", ontoggle: async (event) => {
+    if (!event.target.open) return;
     try {
       inside.replaceChildren(...recordOf(await askJson(`api/decision?pod=${encodeURIComponent(key)}`)));
     } catch (error) {
       inside.replaceChildren(h("p", { class: "note" }, error.message));
     }
-  } }, h("summary", null, "What the scheduler answered, node by node"), inside));
-  return place;
+  } }, h("summary", null, "What the scheduler answered, node by node"), inside);
 }
 
 const MOST_ROWS = 500;
@@ -175,22 +117,6 @@ function recordOf(record) {
     if (nodes.length > MOST_ROWS) found.push(h("p", { class: "quiet" }, `And ${count(nodes.length - MOST_ROWS)} more.`));
   } else found.push(h("p", { class: "quiet" }, "What was said of each node is not kept any more."));
   return found;
-}
-
-/** What a pod asks for, broken between resources alone. */
-const asksOf = (text) => h("span", { class: "asks" }, text.split(", ").map((one, at, all) => [h("span", { class: "short" }, at < all.length - 1 ? `${one},` : one), " "]));
-
-export function waitingView(store) {
-  return asked("Waiting", "api/waiting", (line) => [
-    h("div", { class: "head" }, h("h1", null, "Pods that wait"), badge(count(line.count), line.count ? "warn" : "good"), line.told_by && h("span", { class: "quiet" }, `told by ${line.told_by}`)),
-    line.problem && h("p", { class: "note warn", role: "alert" }, line.problem),
-    Object.keys(line.by_category).length > 0 && h("ul", { class: "chips" }, Object.entries(line.by_category).sort((a, b) => b[1] - a[1]).map(([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h("b", null, count(pods))))),
-    h("section", { class: "card" },
-      table([{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would let it fit" }],
-        line.pods.map((pod) => [h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), asksOf(pod.asks), h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH)]),
-        { empty: line.problem ? null : "No pod waits for a GPU.", label: "Pods that wait" }),
-      line.count > line.pods.length && h("p", { class: "quiet" }, `And ${count(line.count - line.pods.length)} more.`)),
-  ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });
 }
 
 export function fragmentationView(store) {
@@ -211,6 +137,8 @@ export function fragmentationView(store) {
   }, { store, touched: (event) => event.detail?.totals, crumbs: [] });
 }
 
+const told = (row) => (row?.told_gpus ? `Really used: of ${count(row.told_gpus)} GPU${row.told_gpus === 1 ? "" : "s"} that tell${row.told_gpus === 1 ? "s" : ""}.` : "What is really used nobody tells at present.");
+
 export function historyView(store) {
   const body = h("div", { class: "charts" }, h("p", { class: "quiet" }, "Reading …"));
   const element = h("div", { class: "view" }, h("div", { class: "head" }, h("h1", null, "History"), h("span", { class: "quiet" }, "since this dashboard started")), body);
@@ -219,8 +147,8 @@ export function historyView(store) {
     const rows = store.samples.map(totals), times = rows.map((row) => row.at_s), part = (name, all) => rows.map((row) => (row[name] === UNKNOWN || !row[all] ? null : (100 * row[name]) / row[all]));
     const open = [...body.querySelectorAll("details")].map((one) => one.open);
     body.replaceChildren(
-      lines("Memory", times, [{ name: "given", colour: "--line-1", values: part("given_mib", "total_mib"), area: true }, { name: "really used", colour: "--line-2", values: part("used_mib", "told_mib") }], { format: percent, most: 100 }),
-      lines("Compute given", times, [{ name: "given", colour: "--line-1", values: rows.map((row) => (row.gpus ? row.given_core / row.gpus : null)), area: true }], { format: percent, most: 100 }),
+      lines("Memory", times, [{ name: "given", colour: "--line-1", values: part("given_mib", "total_mib"), area: true }, { name: "really used", colour: "--line-2", values: part("used_mib", "told_mib") }], { format: percent, most: 100, note: told(rows.at(-1)) }),
+      lines("Compute given", times, [{ name: "given", colour: "--line-1", values: rows.map((row) => (row.core_gpus ? row.given_core / row.core_gpus : null)), area: true }], { format: percent, most: 100 }),
       lines("Pods that wait", times, [{ name: "waiting", colour: "--line-3", values: rows.map((row) => row.waiting), area: true }], { format: (value) => count(Math.round(value * 10) / 10) }),
       lines("Fragmentation", times, [{ name: "of what is free, of no use", colour: "--line-4", values: part("fragments_mib", "free_mib"), area: true }], { format: percent, most: 100 }));
     body.querySelectorAll("details").forEach((one, at) => (one.open = open[at] ?? false));
@@ -240,57 +168,5 @@ export function historyView(store) {
       }
     },
     unmount() { store.removeEventListener("sample", sampled); },
-  };
-}
-
-const PER_PAGE = 100;
-/** The heat map as a table: a row a node. */
-export function nodesView(store) {
-  const place = h("div"), pages = h("div", { class: "pages" });
-  const filter = h("input", { type: "search", placeholder: "Names with …", "aria-label": "Names that hold", oninput: () => { page = 0; draw(); } });
-  const heads = [["Node", "name"], ["Mode", "mode"], ["GPUs", "gpus", 1], ["Memory given", "given", 1], ["Memory used", "used", 1], ["Compute given", "core", 1], ["Pods", "pods", 1], ["State", "bad"]];
-  let page = 0, by = "name", down = false, frame = 0;
-  function rowOf(slot) {
-    const node = store.nodes[slot], row = { name: node.name, mode: node.mode, gpus: node.gpus, total: 0, given: 0, used: UNKNOWN, core: 0, pods: 0, bad: 0, cordoned: 0 };
-    for (let gpu = 0; gpu < node.gpus; gpu++) {
-      const figure = (name) => store.figure(name, slot, gpu), used = figure("used_mib"), state = figure("state");
-      row.total += figure("total_mib");
-      row.given += figure("given_mib");
-      row.core += figure("given_core");
-      row.pods += figure("pods");
-      row.bad += state === UNHEALTHY;
-      row.cordoned += state === CORDONED;
-      if (used !== UNKNOWN) row.used = Math.max(row.used, 0) + used;
-    }
-    row.state = row.bad ? `${row.bad} unhealthy` : node.refusal ? "closed" : row.cordoned ? `${row.cordoned} cordoned` : STATES[IN_SERVICE];
-    return row;
-  }
-  function draw() {
-    const wanted = filter.value.trim().toLowerCase();
-    const rows = [...store.slots].filter(([name]) => name.toLowerCase().includes(wanted)).map(([, slot]) => rowOf(slot));
-    const key = (row) => (by === "given" ? row.given / (row.total || 1) : row[by]);
-    rows.sort((a, b) => (down ? -1 : 1) * (typeof key(a) === "number" ? key(a) - key(b) : natural(key(a), key(b))) || natural(a.name, b.name));
-    const last = Math.max(0, Math.ceil(rows.length / PER_PAGE) - 1);
-    page = Math.min(page, last);
-    const focused = place.contains(document.activeElement) ? (document.activeElement.getAttribute("href") ?? document.activeElement.textContent) : null;
-    const found = table(heads.map(([text, , isNumber]) => ({ text, number: isNumber })), rows.slice(page * PER_PAGE, (page + 1) * PER_PAGE).map((row) => [
-      h("a", { href: to.node(row.name) }, row.name), badge(row.mode, "mode"), count(row.gpus), h("span", { class: "with-meter" }, h("span", { class: "meter", "aria-hidden": "true" }, h("i", { style: { width: `${Math.min(share(row.given, row.total), 100)}%` } })), `${gib(row.given)} of ${gib(row.total)}`),
-      gib(row.used), percent(row.core / (row.gpus || 1)), count(row.pods), badge(row.state, row.bad ? "bad" : row.state === "in service" ? "good" : "warn")]), { empty: "No node with GPUs.", label: "Nodes" });
-    found.querySelectorAll("thead th").forEach((head, at) => {
-      const [text, id] = heads[at];
-      head.setAttribute("aria-sort", by === id ? (down ? "descending" : "ascending") : "none");
-      head.replaceChildren(h("button", { type: "button", class: "sort", onclick: () => { down = by === id ? !down : false; by = id; draw(); } }, text, by === id && (down ? " ↓" : " ↑")));
-    });
-    place.replaceChildren(found);
-    if (focused) [...place.querySelectorAll("a, button")].find((one) => (one.getAttribute("href") ?? one.textContent) === focused || one.textContent.startsWith(focused.replace(/ [↑↓]$/, "")))?.focus();
-    const turn = (text, next) => h("button", { type: "button", class: "plain", disabled: next < 0 || next > last, onclick: () => { page = next; draw(); } }, text);
-    pages.replaceChildren(turn("Back", page - 1), h("span", { class: "quiet" }, `${count(rows.length)} nodes, page ${page + 1} of ${last + 1}`), turn("Next", page + 1));
-  }
-  const changed = () => (frame ||= setTimeout(() => { frame = 0; draw(); }, 1000));
-  return {
-    title: "Nodes",
-    element: h("div", { class: "view" }, h("div", { class: "head" }, h("h1", null, "Nodes"), filter), h("section", { class: "card" }, place, pages)),
-    mount() { store.addEventListener("changed", changed); store.addEventListener("loaded", draw); draw(); },
-    unmount() { clearTimeout(frame); store.removeEventListener("changed", changed); store.removeEventListener("loaded", draw); },
   };
 }

@@ -1,6 +1,6 @@
 // What is around every view: the bar, themes, keys, login, and the word that the connection is lost.
 
-import { h } from "./dom.js";
+import { age, h } from "./dom.js";
 import { LoggedOut, logIn, logOut } from "./link.js";
 
 const byId = (id) => document.getElementById(id);
@@ -81,10 +81,14 @@ export function connection(link, askForToken) {
     banner.hidden = detail.state !== "lost";
     if (detail.state === "out") askForToken();
     if (detail.state !== "lost") return;
-    const left = h("span"), count = () => (left.textContent = ` Trying again in ${Math.max(0, Math.ceil((detail.at - Date.now()) / 1000))} s.`);
+    const left = h("span"), old = h("span");
+    const count = () => {
+      old.textContent = link.heardAt ? ` What you see may be ${age((Date.now() - link.heardAt) / 1000)} old.` : "";
+      left.textContent = ` Trying again in ${Math.max(0, Math.ceil((detail.at - Date.now()) / 1000))} s.`;
+    };
     count();
     timer = setInterval(count, 1000);
-    banner.replaceChildren(h("b", null, "Not live: "), `${detail.why}. What you see may be old.`, left,
+    banner.replaceChildren(h("b", null, "Not live: "), `${detail.why}.`, old, left,
       h("button", { type: "button", class: "plain", onclick: () => link.again(0) }, "Try now"));
   });
 }

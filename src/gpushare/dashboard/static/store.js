@@ -133,10 +133,7 @@ export class Store extends EventTarget {
   }
 }
 
-const collator = new Intl.Collator("en", { numeric: true });
-export const natural = collator.compare;
-
 const padded = (at) => (at + 7) & ~7;
 
-const FIELDS = ["at_s", "gpus", "total_mib", "given_mib", "used_mib", "given_core", "pods", "waiting", "free_mib", "fragments_mib", "told_gpus", "told_mib"];
+const FIELDS = ["at_s", "gpus", "total_mib", "given_mib", "used_mib", "given_core", "pods", "waiting", "free_mib", "fragments_mib", "told_gpus", "told_mib", "core_gpus"];
 export const totals = (row) => Object.fromEntries(FIELDS.map((name, at) => [name, row[at]]));

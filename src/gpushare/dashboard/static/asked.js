@@ -1,0 +1,71 @@
+// What views have in common that ask the server: asked for, drawn, and asked for again.
+
+import { age, h } from "./dom.js";
+import { LoggedOut, ask } from "./link.js";
+
+const AGAIN_MS = 3000;
+
+/** How long ago that was; it grows while it is looked at. */
+export const since = (seconds) => h("span", { class: "short", "data-since": seconds }, age(Date.now() / 1000 - seconds));
+
+/** A view that is asked for, drawn, and asked for again: when the cluster changes (`touched`), and every few seconds. What `draw` gives
+ * again is left where it is. */
+export function asked(title, path, draw, { store, touched, crumbs = [] }) {
+  const body = h("div", { class: "body" }, h("p", { class: "quiet" }, "Reading …"));
+  const element = h("div", { class: "view" }, crumbs.length > 0 && trail(crumbs), body);
+  let timer = 0, mounted = false, last = "", busy = false, again = false;
+  function place(parts) {
+    if (parts.length === body.childElementCount && parts.every((one, at) => one === body.children[at])) return;
+    const focused = body.contains(document.activeElement) ? document.activeElement : null, link = focused?.getAttribute("href");
+    body.replaceChildren(...parts);
+    if (focused && body.contains(focused)) focused.focus();
+    else if (link) body.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus();
+  }
+  async function load() {
+    if (busy) { again = true; return; }
+    busy = true;
+    clearTimeout(timer);
+    try {
+      const text = await (await ask(path)).text();
+      // Anew only where something is new: a reader's place in it stays.
+      if (mounted && text !== last) {
+        last = text;
+        place([draw(JSON.parse(text))].flat(Infinity).filter(Boolean));
+      }
+      for (const one of body.querySelectorAll("[data-since]")) {
+        const now = age(Date.now() / 1000 - Number(one.dataset.since));
+        // The same words written again are laid out again.
+        if (one.textContent !== now) one.textContent = now;
+      }
+    } catch (error) {
+      if (error instanceof LoggedOut) document.dispatchEvent(new CustomEvent("loggedout"));
+      else if (mounted && (error.status || !last)) {
+        last = "";
+        body.replaceChildren(h("div", { class: "note bad", role: "alert" }, error.message));
+      }
+    }
+    busy = false;
+    if (mounted) timer = setTimeout(load, again ? 250 : AGAIN_MS);
+    again = false;
+  }
+  const changed = (event) => touched?.(event) && load();
+  return {
+    title, element,
+    mount() {
+      mounted = true;
+      store.addEventListener("changed", changed);
+      store.addEventListener("waiting", changed);
+      load();
+    },
+    unmount() {
+      mounted = false;
+      clearTimeout(timer);
+      store.removeEventListener("changed", changed);
+      store.removeEventListener("waiting", changed);
+    },
+  };
+}
+
+/** The line of links that says where a view is. */
+export const trail = (crumbs) =>
+  h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("ol", null, crumbs.map(([name, href], at) => h("li", null, at < crumbs.length - 1 ? h("a", { href }, name) : h("span", { "aria-current": "page" }, name)))));
