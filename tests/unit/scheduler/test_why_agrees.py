@@ -85,9 +85,9 @@ class Tried:
         self.app = ExtenderApp(
             self.world.view,
             self.world.binder,
-            self.world.api,
             lambda uid, nodes: None,
             lambda uid: None,
+            self.world.api,
             Metrics(),
             lambda: "",
             self.world.policies,
