@@ -4,14 +4,16 @@ After "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentat
 a node and a kind of request, what is free on GPUs that cannot take the kind's share is a fragment; all that is free is one
 where the node cannot take the kind at all. Averaged over the mix of kinds, a request goes where it adds least.
 
-One thing is counted more finely than there: a node whose processors serve one pod of a kind, but not as many as its GPUs
-would take, counts as usable only for what its processors serve. So do fragments grow before the last processor is gone.
-A kind is rarely alone on a node, and those beside it mostly want fewer processors: a quarter more is taken to be served.
+Processors are looked at twice. A node that has too few for one pod of a kind cannot take it, as there. Beyond that the mix
+as a whole is to fit what a node has: its average pod, which takes any piece of a GPU, uses no more memory than the processors
+serve. So a pod that wants few processors goes where they are short, one that wants many goes where they are plenty, and
+this long before the last is gone. Pods without a GPU take of them too, unseen, so the average counts once more with twice
+the processors.
 
 Figures are MiB times the mix's weight: whole numbers below 2**53, exact also where they pass through floats.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,16 +21,21 @@ import numpy as np
 from gpushare.arrays import Floats, Ints, Mask
 from gpushare.ledger.fitting import FAR
 from gpushare.ledger.mix import Kind
+from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI
 
 #: Kinds that count, the most frequent: bounds the work.
 MOST_WEIGHED: Final = 64
 #: Rarer kinds are left out once the others make up so many percent of the arrivals.
 WEIGHED_PERCENT: Final = 95
-#: What processors serve of a kind, in parts of what they would if it had the node for itself.
-SERVED: Final = 1.25
+#: Processors of the average pod, in parts of what the mix asks for: by itself, and with as many for pods without a GPU.
+LOADS: Final = (1, 2)
 #: Which requests a node is open to, as bits.
 OPEN_TO_MEMORY: Final = 1
 OPEN_TO_CORE: Final = 2
+#: Bits of the average pod's units: times the processors of a node and the MiB of a unit they stay below 2**63.
+_UNITS_BITS: Final = 20
+#: The average pod but for its processors: it takes any piece of a GPU.
+_ANY: Final = Kind(1, 1)
 
 
 class State(NamedTuple):
@@ -47,22 +54,29 @@ class State(NamedTuple):
 
 
 class Weighed:
-    """A mix of kinds, as arrays: a row per kind, or per share (units, compute) that kinds want of each of their GPUs."""
+    """A mix of kinds, as arrays: a row per kind, or per share (units, compute) that kinds want of each of their GPUs.
 
-    def __init__(self, weights: Mapping[Kind, int]) -> None:
+    ``loads`` adds a row for each: the average pod, with so many times its processors, weighing as much as all kinds together.
+    """
+
+    def __init__(self, weights: Mapping[Kind, int], loads: Sequence[int] = LOADS) -> None:
         kinds = _most_frequent(weights)
-        shares = sorted({(kind.units, kind.core_percent) for kind in kinds})
-        self.weight = sum(kinds.values())
+        average = [_ANY] * len(loads)
+        rows = [*kinds, *average]
+        shares = sorted({(kind.units, kind.core_percent) for kind in rows})
+        row_weights = [*kinds.values(), *[sum(kinds.values())] * len(loads)]
+        self.weight = sum(row_weights)
         self._share_units = _rows(units for units, _ in shares)
         self._share_core = _rows(core_percent for _, core_percent in shares)
-        self._weights = _rows(kinds.values())
-        self._share = np.array([shares.index((kind.units, kind.core_percent)) for kind in kinds], np.intp)
-        self._gpus = _rows(kind.gpus for kind in kinds)
-        self._cpu = _rows(kind.cpu_milli for kind in kinds)
-        self._units = _rows(kind.gpus * kind.units for kind in kinds)
-        self._needs = _rows(OPEN_TO_CORE if kind.core_percent else OPEN_TO_MEMORY for kind in kinds)
-        self._asking = np.flatnonzero(self._cpu)
+        self._weights = _rows(row_weights)
+        self._share = np.array([shares.index((kind.units, kind.core_percent)) for kind in rows], np.intp)
+        self._gpus = _rows(kind.gpus for kind in rows)
+        self._cpu = _rows(kind.cpu_milli for kind in rows)
+        needs = [OPEN_TO_CORE if kind.core_percent else OPEN_TO_MEMORY for kind in kinds]
+        self._needs = _rows([*needs, *[OPEN_TO_MEMORY | OPEN_TO_CORE] * len(loads)])
         self._several = np.flatnonzero(self._gpus > 1)
+        self._units, cpu_milli = _average(kinds)
+        self._loads = _rows(load * cpu_milli for load in loads if cpu_milli)
 
     def fragments(self, state: State) -> Ints:
         """For each node the sum over the mix of the free MiB that the kind could not use, times its weight."""
@@ -110,14 +124,13 @@ class Weighed:
         return fits
 
     def _most(self, lines: State) -> Floats:
-        """For each kind and node the MiB that the node's lines let it use, however much is free."""
-        most = np.where(self._needs & lines.open_to > 0, np.inf, 0.0)
-        asking = self._asking
-        if asking.size:
-            cpu = self._cpu[asking]
-            served = np.floor(SERVED * lines.cpu_milli * (self._units[asking] * lines.unit_mib) / cpu)
-            served[lines.cpu_milli < cpu] = 0.0
-            most[asking] = np.minimum(most[asking], served)
+        """For each row and node the MiB that the node's lines let it use, however much is free."""
+        able = (self._needs & lines.open_to > 0) & (lines.cpu_milli >= self._cpu)
+        most = np.where(able, np.inf, 0.0)
+        if self._loads.size:
+            served = lines.cpu_milli * (self._units * lines.unit_mib) // self._loads
+            average = most[-len(served) :]
+            np.minimum(average, served, out=average, where=lines.cpu_milli < UNKNOWN_CPU_MILLI)
         return most
 
     def _usable(self, free: Ints, gpus: Ints, most: Floats) -> Ints:
@@ -143,6 +156,14 @@ def _most_frequent(weights: Mapping[Kind, int]) -> dict[Kind, int]:
         if found * 100 >= total * WEIGHED_PERCENT:
             break
     return kinds
+
+
+def _average(kinds: Mapping[Kind, int]) -> tuple[int, int]:
+    """Units and thousandths of processors of the average pod: only what one is to the other counts."""
+    units = sum(weight * kind.gpus * kind.units for kind, weight in kinds.items())
+    cpu_milli = sum(weight * kind.cpu_milli for kind, weight in kinds.items())
+    cut = max(units.bit_length() - _UNITS_BITS, 0)
+    return units >> cut, cpu_milli >> cut
 
 
 def _rows(amounts: Iterable[int]) -> Ints:

@@ -88,7 +88,9 @@ class Growth:
     def fragments_mib(self) -> int:
         """How much of what is free the mix could not use on average, over all columns; 0 before anything has arrived."""
         self._renew()
-        if not self._weighed.weight:
+        # Kinds alone: the average pod is there to rank by, and uses any piece.
+        weighed = Weighed(self._weights, loads=())
+        if not weighed.weight:
             return 0
         columns, width = self._columns, self._columns.width
         given = (columns.room_units[:, :width] != SHUT) & (columns.no_memory[:width] == 0)
@@ -97,7 +99,7 @@ class Growth:
         open_to |= np.where(columns.no_core[:width] + columns.memory_pods[:width] == 0, OPEN_TO_CORE, 0)
         lines = columns.free_cpu_milli[:width], open_to, columns.unit_mib[:width]
         state = State(free_mib, columns.fit_units[:, :width], columns.free_core[:, :width], *lines)
-        return int(self._weighed.fragments(state).sum()) // self._weighed.weight
+        return int(weighed.fragments(state).sum()) // weighed.weight
 
     def _renew(self) -> None:
         if self._mix.weights is not self._weights:

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from math import floor
 
-from gpushare.ledger.fragmentation import SERVED
+from gpushare.ledger.fragmentation import LOADS
 from gpushare.ledger.mix import Kind
 
 
@@ -33,14 +31,28 @@ class NaiveNode:
         taking = [gpu for gpu in self.gpus if gpu.takes(kind)]
         if not (self.open_to_core if kind.core_percent else self.open_to_memory) or len(taking) < kind.gpus:
             return 0
-        usable = sum(gpu.free_mib for gpu in taking)
-        if not kind.cpu_milli or self.cpu_milli is None:
-            return usable
-        if self.cpu_milli < kind.cpu_milli:
+        if self.cpu_milli is not None and self.cpu_milli < kind.cpu_milli:
             return 0
-        served = Fraction(SERVED) * self.cpu_milli * kind.gpus * kind.units * self.unit_mib / kind.cpu_milli
-        return min(usable, floor(served))
+        return sum(gpu.free_mib for gpu in taking)
+
+    def usable_on_average_mib(self, weights: Mapping[Kind, int], load: int) -> int:
+        """What pods that want processors as the mix does, ``load`` times, could use of any pieces."""
+        units = sum(weight * kind.gpus * kind.units for kind, weight in weights.items())
+        cpu_milli = sum(weight * kind.cpu_milli for kind, weight in weights.items() if kind.gpus)
+        if not self.open_to_memory and not self.open_to_core:
+            return 0
+        usable = sum(gpu.free_mib for gpu in self.gpus if gpu.fit_units >= 1)
+        if not cpu_milli or self.cpu_milli is None:
+            return usable
+        return min(usable, self.cpu_milli * units * self.unit_mib // (load * cpu_milli))
+
+    def fragments_of_kinds(self, weights: Mapping[Kind, int]) -> int:
+        free = sum(gpu.free_mib for gpu in self.gpus)
+        return sum(weight * (free - self.usable_mib(kind)) for kind, weight in weights.items() if kind.gpus)
 
     def fragments(self, weights: Mapping[Kind, int]) -> int:
         free = sum(gpu.free_mib for gpu in self.gpus)
-        return sum(weight * (free - self.usable_mib(kind)) for kind, weight in weights.items() if kind.gpus)
+        weight = sum(weight for kind, weight in weights.items() if kind.gpus)
+        return self.fragments_of_kinds(weights) + sum(
+            weight * (free - self.usable_on_average_mib(weights, load)) for load in LOADS
+        )

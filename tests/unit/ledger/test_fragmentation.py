@@ -133,16 +133,39 @@ def test_what_too_small_gpus_have_free_is_a_fragment_and_all_is_where_too_few_ta
     assert weighed.fragments(state_of([halves])).tolist() == [3 * 15 * MIB]
 
 
-def test_what_the_nodes_processors_cannot_serve_is_a_fragment() -> None:
+def test_all_is_a_fragment_where_processors_do_not_do_for_one_pod_of_the_kind() -> None:
     node = NaiveNode((NaiveGpu(10 * MIB, 10, -1), NaiveGpu(10 * MIB, 10, -1)), 6000, True, False, MIB)
-    assert Weighed({Kind(1, 10, 0, 3000): 1}).fragments(state_of([node])).tolist() == [0]
-    assert Weighed({Kind(1, 10, 0, 5000): 1}).fragments(state_of([node])).tolist() == [5 * MIB]
-    assert Weighed({Kind(1, 10, 0, 6001): 1}).fragments(state_of([node])).tolist() == [20 * MIB]
+    assert Weighed({Kind(1, 10, 0, 6000): 1}, loads=()).fragments(state_of([node])).tolist() == [0]
+    assert Weighed({Kind(1, 10, 0, 6001): 1}, loads=()).fragments(state_of([node])).tolist() == [20 * MIB]
+
+
+def test_what_processors_do_not_serve_of_the_average_pod_is_a_fragment() -> None:
+    node = NaiveNode((NaiveGpu(10 * MIB, 10, -1), NaiveGpu(5 * MIB, 5, -1)), 4500, True, False, MIB)
+    mix = {Kind(1, 5, 0, 1000): 1, Kind(1, 5, 0, 2000): 1}
+    kinds = Weighed(mix, loads=()).fragments(state_of([node])).item()
+    assert Weighed(mix, loads=(1,)).fragments(state_of([node])).item() - kinds == 0
+    # Twice 1,500 for 5 units: 4,500 serve 7.5 of them, of 15 that are free.
+    assert Weighed(mix, loads=(2,)).fragments(state_of([node])).item() - kinds == 2 * 7.5 * MIB
+
+
+def test_free_processors_that_nobody_knows_serve_everything() -> None:
+    node = NaiveNode((NaiveGpu(10 * MIB, 10, -1),), None, True, False, MIB)
+    assert Weighed({Kind(1, 1, 0, 1 << 31): 3}).fragments(state_of([node])).tolist() == [0]
+
+
+def test_the_average_pod_is_right_however_large_the_figures_are() -> None:
+    most, weight = 1 << 31, 1 << 18
+    mix = {Kind(8, most - 1, 0, most - 1): weight}
+    for free_cpu, served_mib in ((0, 0), (1000, 1000 * 8 * 1024), (most - 1, 1 << 25)):
+        node = NaiveNode((NaiveGpu(1 << 25, most, -1),), free_cpu, True, False, 1024)
+        kinds = Weighed(mix, loads=()).fragments(state_of([node])).item()
+        unserved_mib = (Weighed(mix, loads=(1,)).fragments(state_of([node])).item() - kinds) // weight
+        assert (1 << 25) - unserved_mib == pytest.approx(served_mib, rel=1e-5)
 
 
 def test_the_rarest_kinds_are_left_out_and_the_number_of_others_is_bounded() -> None:
-    assert Weighed({Kind(1, 1): 95, Kind(1, 2): 4, Kind(1, 3): 1}).weight == 95
-    assert Weighed({Kind(1, units): 1 for units in range(1, 300)}).weight == MOST_WEIGHED
+    assert Weighed({Kind(1, 1): 95, Kind(1, 2): 4, Kind(1, 3): 1}, loads=()).weight == 95
+    assert Weighed({Kind(1, units): 1 for units in range(1, 300)}, loads=()).weight == MOST_WEIGHED
 
 
 def test_a_mix_of_nothing_has_no_fragments() -> None:

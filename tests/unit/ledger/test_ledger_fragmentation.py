@@ -64,17 +64,26 @@ def test_memory_alone_avoids_the_node_that_pods_with_compute_could_use() -> None
     assert ledger.score(asks(4), ["core", "cgpu"]) == [9, 10]
 
 
-def test_processors_that_nobody_could_use_with_gpus_are_spent_first() -> None:
-    ledger = ledger_of(node("few", T4, T4), node("many", T4, T4))
-    ledger.set_free_cpu("few", 8_000)
+def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus_need() -> None:
+    """Long before processors run short: beside it either node could take another just like it."""
+    ledger = ledger_of(node("few", *[T4] * 4), node("many", *[T4] * 4))
+    ledger.set_free_cpu("few", 18_000)
     ledger.set_free_cpu("many", 64_000)
-    request = with_cpu(asks(15), 4_000)
-    arrive(ledger, *[request] * 4)
-    assert ledger.score(with_cpu(asks(15), 4_000), ["few", "many"]) == [10, 10]
-    assert ledger.score(with_cpu(asks(15), 6_000), ["few", "many"]) == [9, 10]
+    arrive(ledger, *[with_cpu(asks(15), 4_000)] * 4)
+    assert ledger.score(with_cpu(asks(15), 2_000), ["few", "many"]) == [10, 9]
+    assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [9, 10]
     ledger.set_free_cpu("few", None)
-    assert ledger.score(with_cpu(asks(15), 6_000), ["few", "many"]) == [10, 10]
+    assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [10, 10]
     ledger.set_free_cpu("gone", 1)
+
+
+def test_fragments_that_are_told_are_those_of_kinds_alone() -> None:
+    ledger = ledger_of(node("few", T4, T4))
+    ledger.set_free_cpu("few", 4_000)
+    arrive(ledger, *[with_cpu(asks(15), 4_000)] * 4)
+    assert ledger.fragments_mib() == 0
+    ledger.set_free_cpu("few", 3_999)
+    assert ledger.fragments_mib() == 2 * T4
 
 
 def test_several_gpus_are_taken_where_the_fewest_whole_ones_are_lost() -> None:
