@@ -1,8 +1,9 @@
 """What workloads should ask for, by what they have used: pure, and never a guess.
 
-Memory goes by the most that was used, as a pod that has less than it needs fails; compute by what 95 of 100 looks found, as one that has
-less is slower for a moment. Who waited for its share of compute would have used more: without a limit the same work takes the time less
-what was waited, so that it is busy for p95 / (1 - waited). Both get a margin. Nothing below what is in use is ever advised.
+Memory goes by the most that was used, as a pod that has less than it needs fails: never less than that is advised. Compute goes by what
+95 of 100 looks found of those that found it computing, as one that has less is slower for a moment; where that is less than its peak, it is
+said. Who waited for its share of compute would have used more: without a limit the same work takes the time less what was waited, so
+that it is busy for p95 / (1 - waited). Both get a margin.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -239,7 +240,7 @@ def _units(one: _Holding, rules: Rules) -> int:
 
 def _core(core: Amount, throttled: Throttled | None, rules: Rules) -> tuple[Amount, str]:
     if not core.peak:
-        return core, "how much it computes is not told by the driver"
+        return core, "it was not seen to compute, or the driver does not tell"
     if throttled is not None:
         wanted = -(-throttled.need_percent * (100 + rules.margin_percent) // 100)
         return core._replace(advised=max(_stepped(wanted), min(core.given, _MOST_CORE))), (
@@ -249,7 +250,11 @@ def _core(core: Amount, throttled: Throttled | None, rules: Rules) -> tuple[Amou
         # It is held to its share: what it would use is not known, less is not enough. A little more is how use is measured.
         advised = core.given if core.p95 <= core.given + _ROUGH else _stepped(core.p95)
         return core._replace(advised=advised), "it uses all the compute that it has"
-    return core._replace(advised=_stepped(-(-core.p95 * (100 + rules.margin_percent) // 100))), ""
+    advised = _stepped(-(-core.p95 * (100 + rules.margin_percent) // 100))
+    # More than was given cannot be had: a look that found more is one of the rough ones.
+    most = min(core.peak, core.given)
+    slower = f"for moments it used {most}%: with what is advised they take longer" if advised < most else ""
+    return core._replace(advised=advised), slower
 
 
 def _stepped(percent: int) -> int:

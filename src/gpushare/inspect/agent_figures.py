@@ -43,7 +43,8 @@ class _Answer(msgspec.Struct):
     begins: int | None = msgspec.field(name="from", default=None)
 
 
-_ANSWER: Final = msgspec.json.Decoder(_Answer)
+#: How an agent's answer is read.
+ANSWER: Final = msgspec.json.Decoder(_Answer)
 
 
 def paths_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str]:
@@ -89,7 +90,7 @@ def figures_of_agents(
                         missing.append(
                             f"node {node}: its agent is of an earlier version and knows no window: all that it remembers is used"
                         )
-                    used += [_used(one) for one in answer.containers]
+                    used += [used_of(one) for one in answer.containers]
         finally:
             for _, begun in rounds:
                 begun.end()
@@ -101,7 +102,7 @@ def figures_of_agents(
 def _finished(node: str, begun: Round, missing: list[str]) -> _Answer | None:
     try:
         (raw,) = begun.finish()
-        answer = _ANSWER.decode(raw)
+        answer = ANSWER.decode(raw)
     except KubectlFailed as error:
         missing.append(f"node {node}: its agent could not be asked: {error.complaint}")
     except msgspec.DecodeError as error:
@@ -115,7 +116,8 @@ def _finished(node: str, begun: Round, missing: list[str]) -> _Answer | None:
     return None
 
 
-def _used(one: _Container) -> Used:
+def used_of(one: _Container) -> Used:
+    """What an agent told of a container, in the form of all sources."""
     return Used(
         one.namespace,
         one.pod,

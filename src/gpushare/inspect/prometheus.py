@@ -27,14 +27,19 @@ class PrometheusFailed(InspectError):
 
 
 def queries(window: str) -> dict[str, str]:
-    """What is asked: by what it gives. ``window`` as Prometheus writes it (``7d``)."""
+    """What is asked: by what it gives. ``window`` as Prometheus writes it (``7d``).
+
+    What is told of compute is that of the minutes in which a container computed: idle ones make it need no less.
+    """
+    at_work = f"({_COMPUTE} > 0)[{window}:1m]"
     return {
         "peak": f"max_over_time({_MEMORY}[{window}])",
         "p95": f"quantile_over_time(0.95, {_MEMORY}[{window}])",
         "last": f"last_over_time({_MEMORY}[{window}])",
         "minutes": f"count_over_time({_MEMORY}[{window}:1m])",
         "busy": f"max_over_time({_COMPUTE}[{window}])",
-        "busy95": f"quantile_over_time(0.95, {_COMPUTE}[{window}])",
+        "busy95": f"quantile_over_time(0.95, {at_work})",
+        "work": f"count_over_time({at_work})",
         "throttled": f"increase({_THROTTLED}[{window}])",
     }
 
@@ -50,8 +55,9 @@ def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
             _mib(told["p95"].get(series, peak)),
             _mib(told["last"].get(series, peak)),
             _percent(told["busy"].get(series, 0.0)),
-            _percent(told["busy95"].get(series, 0.0)),
-            _share(told["throttled"].get(series, 0.0), 60.0 * told["minutes"].get(series, 0.0)),
+            # Work that fell between two minutes is known by its peak alone.
+            _percent(told["busy95"].get(series, told["busy"].get(series, 0.0))),
+            _share(told["throttled"].get(series, 0.0), 60.0 * told["work"].get(series, 0.0)),
         )
         for series, peak in sorted(told["peak"].items())
     )

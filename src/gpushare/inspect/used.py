@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Used(NamedTuple):
     """What one container used of one GPU (UUID) over ``seen_s`` seconds. MiB, and percent of the GPU's time.
 
-    Quantiles are those of the moments in which it was at work there. ``container`` is empty where those of a pod cannot be told apart.
+    Quantiles of MiB are those of the moments in which it was there, of percent those in which it computed. ``container`` is empty where those of a pod cannot be told apart.
     """
 
     namespace: str
@@ -20,7 +20,7 @@ class Used(NamedTuple):
     peak_percent: int
     p95_percent: int
     throttled: float = 0.0
-    """For how much of the time that it was at work its threads waited for their share of compute: 0 to 1."""
+    """For how much of the time in which it computed its threads waited for their share of compute: 0 to 1."""
     uid: str = ""
     """Of the pod; empty where the source knows pods by name alone. A pod that is made again has its name again, and is another."""
 

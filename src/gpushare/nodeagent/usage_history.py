@@ -1,8 +1,8 @@
 """What containers have used of their GPUs since this process began, in a bounded memory; told as JSON at ``/usage``.
 
-Of each container and GPU: how often it was seen at work there, the most that it used, how its use was spread, by which any
-quantile is told to a sixteenth, and for how long its threads waited for their share of compute. It is memory alone: an agent that
-starts again says since when it knows.
+Of each container and GPU: how often it was seen there, the most that it used, how its use was spread, by which any quantile is told
+to a sixteenth (that of compute over the looks that found it computing), how long it computed, and for how long its threads waited for
+their share of compute. It is memory alone: an agent that starts again says since when it knows.
 
 Time is cut in slices, the young ones short and the older ones longer, so that a question about the last hours (``?window=SECONDS``) is
 answered from the slices that reach into them, and says from when on.
@@ -39,7 +39,7 @@ type_of_key = tuple[str, str, str, str]
 
 
 class _Track:
-    """What one container used of one GPU: looks by step of MiB, and by percent (packed once its slice is over)."""
+    """What one container used of one GPU: looks by step of MiB, and those at work by percent (packed once its slice is over)."""
 
     __slots__ = (
         "first_ns",
@@ -120,7 +120,7 @@ class UsageHistory:
         for use in uses:
             # Of who is seen for the first time nothing is known of the time before.
             known = tracks.get(_key(use.holder))
-            if known is not None:
+            if known is not None and use.sm_percent > 0:
                 known.work_ns += between_ns
         if now_ns >= self._slices[-1].begin_ns + SLICE_NS:
             self._settle(now_ns)
@@ -145,8 +145,10 @@ class UsageHistory:
         assert isinstance(track.percent, dict)
         step = step_of(use.mib)
         track.mib[step] = track.mib.get(step, 0) + 1
-        percent = min(use.sm_percent, 100)
-        track.percent[percent] = track.percent.get(percent, 0) + 1
+        if use.sm_percent > 0:
+            # What it needs shows in the moments in which it computes: idle ones, however many, make it need no less.
+            percent = min(use.sm_percent, 100)
+            track.percent[percent] = track.percent.get(percent, 0) + 1
 
     @property
     def pages(self) -> dict[str, Callable[[str], bytes]]:
@@ -299,19 +301,19 @@ def _told(key: type_of_key, track: _Track) -> dict[str, Any]:
         "p95MiB": min(most_in(_quantile(mib)), track.peak_mib),
         "lastMiB": track.last_mib,
         "givenCorePercent": track.given_core,
-        "peakPercent": max(percent),
+        "peakPercent": max(percent, default=0),
         "p95Percent": _quantile(percent),
     }
 
 
 def _quantile(counts: dict[int, int]) -> int:
-    """The least value below or at which 95 of 100 looks are."""
+    """The least value below or at which 95 of 100 looks are; 0 without any."""
     wanted, below = -(-sum(counts.values()) * _QUANTILE // 100), 0
     for value in sorted(counts):
         below += counts[value]
         if below >= wanted:
             return value
-    raise AssertionError("there is at least one look")
+    return 0
 
 
 def _key(holder: Holder) -> type_of_key:

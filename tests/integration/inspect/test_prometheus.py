@@ -21,22 +21,33 @@ _READY_S = 30.0
 _STEP_S = 30
 _HOURS = 2
 _WHOSE = 'namespace="default",pod="web-0",container="main",node="n",gpu="0",UUID="GPU-1"'
+_BURSTY = _WHOSE.replace("web-0", "bursty")
 
 
 def figures(now_s: int) -> str:
-    """Two hours of a container that uses 2 GiB and 20%, and for two minutes 5 GiB and 90%; as OpenMetrics."""
-    memory, compute = [], []
+    """Two hours of a container that uses 2 GiB and 20%, and for two minutes 5 GiB and 90%, and of one that is idle but for a minute in 25.
+
+    As OpenMetrics.
+    """
+    memory, compute, throttled, waited_s = [], [], [], 0
     begin_s = now_s - _HOURS * 3600
     for at_s in range(begin_s, now_s, _STEP_S):
         high = 3600 <= at_s - begin_s < 3720
         memory.append(f"gpushare_container_memory_used_bytes{{{_WHOSE}}} {(5 if high else 2) << 30} {at_s}")
         compute.append(f"gpushare_container_compute_used_ratio{{{_WHOSE}}} {0.9 if high else 0.2} {at_s}")
+        works = (at_s - begin_s) // 60 % 25 == 7
+        waited_s += _STEP_S // 2 if works else 0
+        memory.append(f"gpushare_container_memory_used_bytes{{{_BURSTY}}} {1 << 30} {at_s}")
+        compute.append(f"gpushare_container_compute_used_ratio{{{_BURSTY}}} {0.8 if works else 0} {at_s}")
+        throttled.append(f"gpushare_container_compute_throttled_seconds_total{{{_BURSTY}}} {waited_s} {at_s}")
     return "\n".join(
         [
             "# TYPE gpushare_container_memory_used_bytes gauge",
             *memory,
             "# TYPE gpushare_container_compute_used_ratio gauge",
             *compute,
+            "# TYPE gpushare_container_compute_throttled_seconds counter",
+            *throttled,
             "# EOF",
             "",
         ]
@@ -91,15 +102,23 @@ def _until_ready(running: "subprocess.Popen[bytes]", port: int, log: Path) -> No
 
 
 def test_peak_quantile_and_history_are_what_prometheus_has(prometheus: str) -> None:
-    (one,) = figures_of_prometheus(Kubectl(), prometheus, "3h").used
+    _, one = figures_of_prometheus(Kubectl(), prometheus, "3h").used
     assert (one.namespace, one.pod, one.container, one.gpu) == ("default", "web-0", "main", "GPU-1")
     assert (one.peak_mib, one.p95_mib, one.last_mib) == (5120, 2048, 2048)
     assert (one.peak_percent, one.p95_percent) == (90, 20)
     assert 115 * 60 <= one.seen_s <= 126 * 60
 
 
+def test_compute_and_waiting_are_of_the_minutes_in_which_there_was_work(prometheus: str) -> None:
+    one, _ = figures_of_prometheus(Kubectl(), prometheus, "3h").used
+    assert one.pod == "bursty"
+    # In 5 minutes of 120 it computed, and waited for half of them.
+    assert (one.peak_percent, one.p95_percent) == (80, 80)
+    assert 0.35 <= one.throttled <= 0.65
+
+
 def test_a_window_leaves_out_what_was_before(prometheus: str) -> None:
-    (one,) = figures_of_prometheus(Kubectl(), prometheus, "30m").used
+    _, one = figures_of_prometheus(Kubectl(), prometheus, "30m").used
     assert (one.peak_mib, one.peak_percent) == (2048, 20)
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.inspect.advice import Advised, Rules, Waits, advise, told_s
+from gpushare.inspect.agent_figures import ANSWER, used_of
 from gpushare.inspect.owners import OwnedMeta, OwnedPod, OwnerReference, Workload, workload_of
 from gpushare.inspect.used import Used
 from gpushare.model import names
@@ -15,7 +16,10 @@ from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
 from gpushare.model.quantity import MemoryUnit, granted_mib
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.nodeagent.isolation.judging import Holder, Use
+from gpushare.nodeagent.usage_history import UsageHistory
 from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
+from tests.unit.nodeagent.test_usage_history import Wall
 
 quick = settings(max_examples=200, deadline=None)
 T4 = 15360
@@ -112,12 +116,14 @@ def test_pods_on_nodes_of_several_units_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("peak", "p95", "advised_core", "note"),
     [
-        (30, 10, 15, ""),
+        (30, 10, 15, "for moments it used 30%: with what is advised they take longer"),
+        (40, 10, 15, "for moments it used 30%: with what is advised they take longer"),
+        (14, 10, 15, ""),
         (2, 1, 5, ""),
         (30, 26, 30, "it uses all the compute that it has"),
         (40, 34, 30, "it uses all the compute that it has"),
         (50, 45, 45, "it uses all the compute that it has"),
-        (0, 0, None, "how much it computes is not told by the driver"),
+        (0, 0, None, "it was not seen to compute, or the driver does not tell"),
     ],
 )
 def test_compute_goes_by_what_95_of_100_looks_found(
@@ -127,6 +133,23 @@ def test_compute_goes_by_what_95_of_100_looks_found(
     ([web], _) = advised_for([one("w", 2, 30)], figures, mode=NodeMode.CORE_MEM)
     assert web.core is not None
     assert (web.core.given, web.core.advised, web.note) == (30, advised_core, note)
+
+
+def test_a_container_that_is_idle_most_of_the_time_is_advised_what_its_work_takes() -> None:
+    """From what the agent sees to what is advised: all of its 80% in one look of 25."""
+    clock = Wall()
+    history, pod = UsageHistory(clock), one("w", 2, 80)
+    holder = Holder("default/w", pod.metadata.uid, "main", device(0).uuid, 2048, 80)
+    for look in range(1440):
+        clock.now_s = 1000 + 5 * look
+        history.take([Use(holder, 1000, 0 if look % 25 else 80)])
+    remembered = [used_of(container) for container in ANSWER.decode(history.answer()).containers]
+
+    ([web], _) = advised_for([pod], remembered, mode=NodeMode.CORE_MEM)
+
+    assert web.core is not None
+    assert (web.core.peak, web.core.p95, web.core.advised) == (80, 80, 80)
+    assert web.note == "it uses all the compute that it has"
 
 
 @quick

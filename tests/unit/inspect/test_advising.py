@@ -313,7 +313,8 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
         "minutes": 90,
         "busy": 0.5,
         "busy95": 0.251,
-        "throttled": 2700,
+        "work": 30,
+        "throttled": 900,
     }
     from urllib.parse import urlencode
 

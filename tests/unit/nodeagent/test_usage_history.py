@@ -3,6 +3,7 @@
 import itertools
 import json
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,15 @@ def test_the_quantile_is_that_of_the_looks(looks: list[tuple[int, int]]) -> None
     exact = sorted(mib for mib, _ in looks)[-(-len(looks) * 95 // 100) - 1]
     assert exact <= one["p95MiB"] <= min(exact + exact // 16, one["peakMiB"])
     assert one["peakMiB"] == max(mib for mib, _ in looks)
-    percents = sorted(min(percent, 100) for _, percent in looks)
-    assert one["p95Percent"] == percents[-(-len(looks) * 95 // 100) - 1]
-    assert one["peakPercent"] == percents[-1]
+    assert one["looks"] == len(looks)
+    assert one["p95Percent"] == p95_at_work(percent for _, percent in looks)
+    assert one["peakPercent"] == max(min(percent, 100) for _, percent in looks)
+
+
+def p95_at_work(percents: Iterable[int]) -> int:
+    """Naive: of the looks that found it computing."""
+    found = sorted(min(percent, 100) for percent in percents if percent)
+    return found[-(-len(found) * 95 // 100) - 1] if found else 0
 
 
 looks_of_pods = st.lists(
@@ -156,7 +163,7 @@ def test_a_window_tells_of_every_look_since_the_moment_that_is_told_and_of_no_ot
             assert (one["looks"], one["first"], one["last"]) == (len(its), its[0][0], its[-1][0])
             assert (one["peakMiB"], one["lastMiB"]) == (max(mib for _, mib, _ in its), its[-1][1])
             assert exact <= one["p95MiB"] <= exact + exact // 16
-            assert one["p95Percent"] == sorted(percent for *_, percent in its)[place]
+            assert one["p95Percent"] == p95_at_work(percent for *_, percent in its)
             assert one["peakPercent"] == max(percent for *_, percent in its)
 
 
@@ -240,14 +247,28 @@ def test_time_that_threads_wait_is_that_of_the_window_and_not_of_before(tmp_path
     assert told(history)[0]["waitedSeconds"] == first["waitedSeconds"] + 13
 
 
+def test_idle_moments_are_no_time_at_work(tmp_path: Path) -> None:
+    clock, waits = Wall(), Waits(tmp_path)
+    history = UsageHistory(clock, waits.directories)
+    for look in range(1000):
+        # In 4 of 100 looks it computes, and waits for half of that time.
+        clock.now_s = 1000 + 5 * look
+        waits.say(2.5 * (look // 25))
+        history.take([use(1000, 80 if look % 25 == 24 else 0)])
+    (one,) = told(history)
+    assert (one["looks"], one["peakPercent"], one["p95Percent"]) == (1000, 80, 80)
+    assert one["workSeconds"] == 40 * 5
+    assert abs(one["waitedSeconds"] / one["workSeconds"] - 0.5) < 0.02
+
+
 def test_who_asks_for_no_compute_waits_for_none_and_a_long_silence_is_no_work(tmp_path: Path) -> None:
     clock, waits = Wall(), Waits(tmp_path, core_percent=0)
     waits.say(0)
     history = UsageHistory(clock, waits.directories)
-    history.take([use(1)])
+    history.take([use(1, 5)])
     waits.say(100)
     clock.now_s += 61
-    history.take([use(1)])
+    history.take([use(1, 5)])
     (one,) = told(history)
     assert (one["workSeconds"], one["waitedSeconds"]) == (0, 0)
 
@@ -260,9 +281,9 @@ def test_what_was_waited_before_a_container_was_seen_is_not_of_the_time_in_which
     history.take([])
     clock.now_s += 30
     waits.say(20)
-    history.take([use(1)])
+    history.take([use(1, 5)])
     clock.now_s += 10
     waits.say(27)
-    history.take([use(1)])
+    history.take([use(1, 5)])
     (one,) = told(history)
     assert (one["workSeconds"], one["waitedSeconds"]) == (10, 7)
