@@ -59,7 +59,7 @@ class Throttled(NamedTuple):
 class Advised(NamedTuple):
     """What a workload should ask for on each GPU. ``note`` says what else is to be known, or why nothing is advised.
 
-    ``seen`` of its ``pods`` were seen for long enough, the longest for ``seen_s`` seconds. ``core``: ``None`` where it asks for memory alone.
+    ``memory_told``: else the driver does not tell how much memory its pods hold, and ``memory`` says less than they do. ``seen`` of its ``pods`` were seen for long enough, the longest for ``seen_s`` seconds. ``core``: ``None`` where it asks for memory alone.
     """
 
     workload: Workload
@@ -72,6 +72,7 @@ class Advised(NamedTuple):
     core: Amount | None
     note: str
     throttled: Throttled | None = None
+    memory_told: bool = True
 
 
 class Gain(NamedTuple):
@@ -108,6 +109,7 @@ class _Need(NamedTuple):
     p95_percent: int
     need_percent: int = 0
     throttled: float = 0.0
+    memory_told: bool = True
 
 
 def advise(
@@ -145,6 +147,7 @@ def _needs(used: Iterable[Used]) -> dict[tuple[str, str, str], dict[str, _Need]]
             before.p95_percent + one.p95_percent,
             before.need_percent + _need_percent(one),
             max(before.throttled, one.throttled),
+            before.memory_told and one.memory_told,
         )
     return found
 
@@ -187,19 +190,34 @@ def _advised(workload: Workload, holdings: Sequence[_Holding], rules: Rules) -> 
             max((one.p95_percent for one in told), default=0),
         )
     throttled = _throttled(told) if core is not None and core.peak else None
-    note = _why_nothing(holdings, seen, longest_s, rules)
-    if not note:
-        units = max(_units(one, rules) for one in holdings)
-        memory = memory._replace(advised=units)
+    memory_told = all(need.memory_told for need in told)
+    why = _why_nothing(holdings, seen, longest_s, rules)
+    notes = [why]
+    if not why:
         if core is not None:
             core, note = _core(core, throttled, rules)
-        if units > given:
-            note = "; ".join(filter(None, (note, "it uses nearly all that it has, or more")))
+            notes.append(note)
+        if memory_told:
+            memory = memory._replace(advised=max(_units(one, rules) for one in holdings))
+        else:
+            notes.append("how much memory it holds is not told by the driver")
+        if memory.advised is not None and memory.advised > given:
+            notes.append("it uses nearly all that it has, or more")
         if len(seen) < len(holdings):
-            note = "; ".join(
-                filter(None, (note, f"{len(holdings) - len(seen)} of its pods were seen too shortly"))
-            )
-    return Advised(workload, len(holdings), len(seen), longest_s, gpus, unit, memory, core, note, throttled)
+            notes.append(f"{len(holdings) - len(seen)} of its pods were seen too shortly")
+    return Advised(
+        workload,
+        len(holdings),
+        len(seen),
+        longest_s,
+        gpus,
+        unit,
+        memory,
+        core,
+        "; ".join(filter(None, notes)),
+        throttled,
+        memory_told,
+    )
 
 
 def _why_nothing(

@@ -151,7 +151,7 @@ def _table(advice: Advice, figures: Figures, asked: _Asked) -> str:
             f"{one.workload.kind} {one.workload.name}",
             str(one.pods),
             told_s(one.seen_s),
-            f"{one.memory.peak}/{one.memory.p95} MiB",
+            f"{one.memory.peak}/{one.memory.p95} MiB" if one.memory_told else "-",
             *_amounts(one.memory, one.gpus),
         ]
         if core:
@@ -243,8 +243,8 @@ def _workload(one: Advised) -> dict[str, Any]:
         "memory": {
             "givenUnits": one.memory.given,
             "advisedUnits": one.memory.advised,
-            "peakMiB": one.memory.peak,
-            "p95MiB": one.memory.p95,
+            "peakMiB": one.memory.peak if one.memory_told else None,
+            "p95MiB": one.memory.p95 if one.memory_told else None,
         },
         "core": core,
         "note": one.note,

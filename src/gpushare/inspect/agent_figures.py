@@ -10,7 +10,8 @@ import msgspec
 
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.kubectl import Kubectl, Round
-from gpushare.inspect.used import Figures, Used
+from gpushare.inspect.real_use import NOT_LOOKED
+from gpushare.inspect.used import FEW_UNTOLD, Figures, Used
 from gpushare.model import names
 from gpushare.model.objects import Node, Pod
 
@@ -34,6 +35,8 @@ class _Container(msgspec.Struct, rename="camel"):
     work_seconds: int = 0
     waited_seconds: int = 0
     uid: str = ""
+    looks: int = 0
+    untold_looks: int = 0
 
 
 class _Answer(msgspec.Struct):
@@ -41,6 +44,7 @@ class _Answer(msgspec.Struct):
     since: int
     containers: list[_Container]
     begins: int | None = msgspec.field(name="from", default=None)
+    looked: int | None = None
 
 
 #: How an agent's answer is read.
@@ -90,6 +94,8 @@ def figures_of_agents(
                         missing.append(
                             f"node {node}: its agent is of an earlier version and knows no window: all that it remembers is used"
                         )
+                    if answer.looked == 0:
+                        missing.append(f"node {node}: {NOT_LOOKED}")
                     used += [used_of(one) for one in answer.containers]
         finally:
             for _, begun in rounds:
@@ -131,4 +137,5 @@ def used_of(one: _Container) -> Used:
         one.p95_percent,
         min(one.waited_seconds / one.work_seconds, 1.0) if one.work_seconds else 0.0,
         one.uid,
+        one.untold_looks <= FEW_UNTOLD * one.looks,
     )

@@ -146,8 +146,8 @@ def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[
                 continue
             for share in pod.shares:
                 real = use.of.get((f"{pod.namespace}/{pod.name}", share.device.uuid))
-                # An agent that answers and does not name a pod knows that it uses nothing, of a GPU that it can ask.
-                nothing = 0.0 if node.name in use.answered and share.device.healthy else None
+                # An agent that looks and does not name a pod knows that it uses nothing, of a GPU that it can ask.
+                nothing = 0.0 if node.name in use.looked and share.device.healthy else None
                 found.append(
                     Row(
                         pod.namespace,

@@ -4,12 +4,15 @@ import json
 import math
 import urllib.error
 import urllib.request
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.used import Figures, Used
+from gpushare.inspect.used import FEW_UNTOLD, Figures, Used
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ANSWER_S: Final = 60.0
 _MIB: Final = 1 << 20
@@ -36,7 +39,8 @@ def queries(window: str) -> dict[str, str]:
         "peak": f"max_over_time({_MEMORY}[{window}])",
         "p95": f"quantile_over_time(0.95, {_MEMORY}[{window}])",
         "last": f"last_over_time({_MEMORY}[{window}])",
-        "minutes": f"count_over_time({_MEMORY}[{window}:1m])",
+        "told": f"count_over_time({_MEMORY}[{window}:1m])",
+        "minutes": f"count_over_time({_COMPUTE}[{window}:1m])",
         "busy": f"max_over_time({_COMPUTE}[{window}])",
         "busy95": f"quantile_over_time(0.95, {at_work})",
         "work": f"count_over_time({at_work})",
@@ -47,20 +51,7 @@ def queries(window: str) -> dict[str, str]:
 def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
     """What is known over ``window``. ``where`` is a URL, or a path of the API server's proxy. Raises ``InspectError``."""
     told = {name: _vector(kubectl, where, query) for name, query in queries(window).items()}
-    used = tuple(
-        Used(
-            *series,
-            60.0 * told["minutes"].get(series, 0.0),
-            _mib(peak),
-            _mib(told["p95"].get(series, peak)),
-            _mib(told["last"].get(series, peak)),
-            _percent(told["busy"].get(series, 0.0)),
-            # Work that fell between two minutes is known by its peak alone.
-            _percent(told["busy95"].get(series, told["busy"].get(series, 0.0))),
-            _share(told["throttled"].get(series, 0.0), 60.0 * told["work"].get(series, 0.0)),
-        )
-        for series, peak in sorted(told["peak"].items())
-    )
+    used = tuple(_used(series, told) for series in sorted(told["peak"].keys() | told["busy"].keys()))
     missing = (
         ()
         if used
@@ -69,6 +60,26 @@ def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
         )
     )
     return Figures(f"Prometheus at {where}, {window}", used, missing)
+
+
+def _used(series: type_of_series, told: "Mapping[str, Mapping[type_of_series, float]]") -> Used:
+    of = {name: values.get(series) for name, values in told.items()}
+    peak, busy, memory_minutes = of["peak"] or 0.0, of["busy"] or 0.0, of["told"] or 0.0
+    minutes = max(of["minutes"] or 0.0, memory_minutes)
+    p95, last, busy95 = of["p95"], of["last"], of["busy95"]
+    return Used(
+        *series,
+        60.0 * minutes,
+        _mib(peak),
+        _mib(peak if p95 is None else p95),
+        _mib(peak if last is None else last),
+        _percent(busy),
+        # Work that fell between two minutes is known by its peak alone.
+        _percent(busy if busy95 is None else busy95),
+        _share(of["throttled"] or 0.0, 60.0 * (of["work"] or 0.0)),
+        # Where the driver does not tell how much memory is held, compute alone has figures.
+        memory_told=of["peak"] is not None and memory_minutes >= (1.0 - FEW_UNTOLD) * minutes,
+    )
 
 
 def _vector(kubectl: Kubectl, where: str, query: str) -> dict[type_of_series, float]:

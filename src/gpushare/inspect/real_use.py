@@ -20,22 +20,28 @@ _DEFAULT_PORT: Final = 9452
 _MEMORY: Final = "gpushare_nodeagent_container_used_mebibytes"
 _COMPUTE: Final = "gpushare_nodeagent_container_sm_percent"
 _LINE: Final = re.compile(rf"({_MEMORY}|{_COMPUTE})\{{(.*)\}} (\S+)$", re.MULTILINE)
+_LOOKED: Final = re.compile(r"^gpushare_nodeagent_looked_timestamp_seconds (\S+)$", re.MULTILINE)
+#: Why it is not known what is used where an agent answers.
+NOT_LOOKED: Final = "its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off, a node that shares no GPUs, or it has only begun)"
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class Use(NamedTuple):
-    """What the containers of a pod hold of a GPU, in MiB, and how much of its time they compute, in percent."""
+    """What the containers of a pod hold of a GPU, in MiB, and how much of its time they compute, in percent; ``None``: not told."""
 
-    mib: float
-    sm_percent: float
+    mib: "float | None"
+    sm_percent: "float | None"
 
 
 class RealUse(NamedTuple):
-    """``of``: by pod (``namespace/name``) and GPU UUID. ``silent``: nodes whose agent told nothing, with why."""
+    """``of``: by pod (``namespace/name``) and GPU UUID. ``silent``: nodes of which not all is known, with why.
+
+    ``looked``: nodes whose agent has seen who uses the GPUs, so that a pod which it does not name uses none.
+    """
 
     of: "dict[tuple[str, str], Use]"
     silent: "dict[str, str]"
-    answered: "frozenset[str]"
+    looked: "frozenset[str]"
 
 
 def ports_of(nodes: Iterable[Node]) -> "dict[str, int]":
@@ -72,13 +78,22 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
     silent = dict.fromkeys(wanted - where.keys(), why)
     told = dict(zip(where, proxied.answers(list(where.values()))))  # noqa: B905 (as many)
     found: dict[tuple[str, str], Use] = {}
+    looked = set()
     for node, text in told.items():
         if text is None:
             right = "pods/proxy" if "/pods/" in where[node] else "nodes/proxy"
             silent[node] = f"its node agent's metrics cannot be read (needs the right to get {right})"
         else:
-            _add(found, text.decode(errors="replace"))
-    return RealUse(found, silent, frozenset(node for node, text in told.items() if text is not None))
+            words = text.decode(errors="replace")
+            found.update(_uses(words))
+            when = _LOOKED.search(words)
+            if when is None:
+                silent[node] = "its node agent is of an earlier version and does not say whether it looks"
+            elif float(when[1]):
+                looked.add(node)
+            else:
+                silent[node] = NOT_LOOKED
+    return RealUse(found, silent, frozenset(looked))
 
 
 def _port(pod: "dict[str, object]") -> int:
@@ -91,13 +106,23 @@ def _port(pod: "dict[str, object]") -> int:
     return _DEFAULT_PORT
 
 
-def _add(found: "dict[tuple[str, str], Use]", text: str) -> None:
+def _uses(text: str) -> "dict[tuple[str, str], Use]":
+    told: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for name, labels, value in _LINE.findall(text):
         label = dict(_LABEL.findall(labels))
-        key = (label.get("pod", ""), label.get("gpu", ""))
-        use = found.get(key, Use(0.0, 0.0))
-        amount = float(value)
-        if name == _MEMORY:
-            found[key] = use._replace(mib=use.mib + amount)
-        else:
-            found[key] = use._replace(sm_percent=use.sm_percent + amount)
+        its = told.setdefault((label.get("pod", ""), label.get("gpu", "")), {})
+        its.setdefault(label.get("container", ""), {})[name] = float(value)
+    return {
+        key: Use(*(_sum(one.get(name) for one in its.values()) for name in (_MEMORY, _COMPUTE)))
+        for key, its in told.items()
+    }
+
+
+def _sum(amounts: "Iterable[float | None]") -> "float | None":
+    """Of all containers; what is not known of one is not known of all."""
+    total = 0.0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total

@@ -1,6 +1,9 @@
 """What containers have used of their GPUs, from whoever knows it: one form for all sources."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: Part of the looks that may have been without a word of memory: a process that has only begun has no figure for a moment.
+FEW_UNTOLD: Final = 0.05
 
 
 class Used(NamedTuple):
@@ -23,6 +26,8 @@ class Used(NamedTuple):
     """For how much of the time in which it computed its threads waited for their share of compute: 0 to 1."""
     uid: str = ""
     """Of the pod; empty where the source knows pods by name alone. A pod that is made again has its name again, and is another."""
+    memory_told: bool = True
+    """Whether the driver tells how much memory it holds; else it is more than the figures say."""
 
 
 class Figures(NamedTuple):

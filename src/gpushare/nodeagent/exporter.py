@@ -79,7 +79,7 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_container_memory_used_bytes": (
         "gauge",
-        "Memory that the driver says the container holds; container is empty where only the pod is known.",
+        "Memory that the driver says the container holds, absent where it does not tell; container is empty where only the pod is known.",
         _CONTAINER,
     ),
     "gpushare_container_compute_used_ratio": (
@@ -201,7 +201,9 @@ class _Ours:
                 namespace, _, pod = holder.pod.partition("/")
                 labels = (namespace, pod, holder.container, *gpu)
                 mib, percent = used.get(labels, (0, 0))
-                used[labels] = mib + max(process.mib, 0), percent + max(process.sm_percent, 0)
+                # What the driver does not tell of one of them is not known of all.
+                mib = -1 if mib < 0 or process.mib < 0 else mib + process.mib
+                used[labels] = mib, percent + max(process.sm_percent, 0)
             its = (*labels, str(process.pid), name, process.kind)
             if process.mib >= 0:
                 self._page.set("gpushare_process_memory_used_bytes", its, process.mib * _MIB)
@@ -215,7 +217,8 @@ class _Ours:
                 if percent >= 0:
                     self._page.set("gpushare_process_engine_used_ratio", (*its, engine), percent / 100)
         for labels, (mib, percent) in used.items():
-            self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
+            if mib >= 0:
+                self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
             self._page.set("gpushare_container_compute_used_ratio", labels, percent / 100)
         for uuid, count in foreign.items() if self._seen.asked.watched.looks else ():
             self._page.set("gpushare_gpu_foreign_processes", self._gpus[uuid], count)

@@ -142,10 +142,15 @@ class Metrics:
             "gpushare_nodeagent_isolated_containers",
             "Directories of isolated containers on this node.",
         )
+        self.looked = Family(
+            "gauge",
+            "gpushare_nodeagent_looked_timestamp_seconds",
+            "When it was last seen which containers use the GPUs, since 1970; who is not named then uses none. 0 where that is not known.",
+        )
         self.used_mib = Family(
             "gauge",
             "gpushare_nodeagent_container_used_mebibytes",
-            "Memory that the driver says a container holds of a GPU.",
+            "Memory that the driver says a container holds of a GPU; absent where it does not tell.",
             *_OF_A_CONTAINER,
         )
         self.limited_mib = Family(
@@ -199,6 +204,7 @@ class Metrics:
             self.isolation,
             self.trial,
             self.directories,
+            self.looked,
             self.used_mib,
             self.limited_mib,
             self.limit_faults,

@@ -50,6 +50,7 @@ class _Track:
         "mib",
         "peak_mib",
         "percent",
+        "untold",
         "waited_ns",
         "work_ns",
     )
@@ -57,7 +58,7 @@ class _Track:
     def __init__(self, now_ns: int) -> None:
         self.first_ns = self.last_ns = now_ns
         self.peak_mib = self.last_mib = self.given_mib = self.given_core = 0
-        self.work_ns = self.waited_ns = 0
+        self.work_ns = self.waited_ns = self.untold = 0
         self.mib: dict[int, int] | bytes = {}
         self.percent: dict[int, int] | bytes = {}
 
@@ -72,6 +73,7 @@ class _Track:
         self.peak_mib = max(self.peak_mib, other.peak_mib)
         self.work_ns += other.work_ns
         self.waited_ns += other.waited_ns
+        self.untold += other.untold
         self.mib = _sum(self.mib, other.mib)
         self.percent = _sum(self.percent, other.percent)
 
@@ -139,6 +141,8 @@ class UsageHistory:
         track = tracks.pop(key, None) or _Track(now_ns)
         tracks[key] = track  # the order is that of the last looks
         track.last_ns, track.last_mib = now_ns, use.mib
+        # What is told of some of its processes counts all the same: it holds that, and more.
+        track.untold += use.untold > 0
         track.peak_mib = max(track.peak_mib, use.mib)
         track.given_mib, track.given_core = holder.mib, holder.core_percent
         assert isinstance(track.mib, dict)
@@ -158,7 +162,8 @@ class UsageHistory:
     def answer(self, query: str = "") -> bytes:
         """What is known, as JSON; times are seconds since 1970. Raises ``ValueError`` for a window that is no number of seconds.
 
-        ``from`` is when the first of the slices begins that reach into the window.
+        ``from`` is when the first of the slices begins that reach into the window; ``looked`` the last look, 0 for none. In
+        ``untoldLooks`` of its ``looks`` the driver did not tell how much memory a container holds.
         """
         now_ns = self._clock.time_ns()
         window_s = _window_s(query)
@@ -181,6 +186,7 @@ class UsageHistory:
                 "version": 1,
                 "since": self._since_ns // 10**9,
                 "from": some[0].begin_ns // 10**9,
+                "looked": (self._looked_ns or 0) // 10**9,
                 "containers": [_told(key, track) for key, track in told.items()],
             }
         )
@@ -292,6 +298,7 @@ def _told(key: type_of_key, track: _Track) -> dict[str, Any]:
         "container": container,
         "gpu": gpu,
         "looks": sum(mib.values()),
+        "untoldLooks": track.untold,
         "first": track.first_ns // 10**9,
         "last": track.last_ns // 10**9,
         "workSeconds": track.work_ns // 10**9,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from gpushare.model import names
+from gpushare.nodeagent.metrics import Metrics
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl
 from tests.integration.inspect.test_command import listed
 from tests.unit.inspect.clusters import device, node, placed, pod
@@ -45,10 +46,14 @@ server.serve_forever()
 """
 AGENTS = "/api/v1/pods?labelSelector=app.kubernetes.io/name%3Dgpushare-device-plugin"
 METRICS = """\
+# TYPE gpushare_nodeagent_looked_timestamp_seconds gauge
+gpushare_nodeagent_looked_timestamp_seconds 1763982000
 # TYPE gpushare_nodeagent_container_used_mebibytes gauge
 gpushare_nodeagent_container_used_mebibytes{{pod="default/train",container="a",gpu="GPU-00000000"}} 1000
 gpushare_nodeagent_container_used_mebibytes{{pod="default/train",container="b",gpu="GPU-00000000"}} {more}
+gpushare_nodeagent_container_used_mebibytes{{pod="default/serve",container="a",gpu="GPU-00000001"}} 0
 gpushare_nodeagent_container_sm_percent{{pod="default/train",container="a",gpu="GPU-00000000"}} 12
+gpushare_nodeagent_container_sm_percent{{pod="default/train",container="b",gpu="GPU-00000000"}} 0
 gpushare_nodeagent_container_sm_percent{{pod="default/serve",container="a",gpu="GPU-00000001"}} 70
 """
 
@@ -80,8 +85,10 @@ class Agents:
         self.say(AGENTS, json.dumps({"items": items}))
 
     def tell(self, name: str, more: int) -> None:
-        path = f"/api/v1/namespaces/kube-system/pods/http:agent-{name}:9452/proxy/metrics"
-        self.say(path, METRICS.format(more=more))
+        self.say_metrics(name, METRICS.format(more=more))
+
+    def say_metrics(self, name: str, text: str) -> None:
+        self.say(f"/api/v1/namespaces/kube-system/pods/http:agent-{name}:9452/proxy/metrics", text)
 
 
 @pytest.fixture
@@ -142,6 +149,46 @@ def test_programs_get_the_same_and_null_where_nobody_knows(agents: Agents, inspe
     assert by_name["far"]["usedMiB"] is None
     assert "cannot be read (needs the right to get pods/proxy)" in told["warnings"][0]
     assert "train" not in inspect_cgpu("--pods", "-n", "other").stdout
+
+
+def test_what_nobody_looked_at_or_the_driver_does_not_tell_is_not_taken_for_none(
+    agents: Agents, inspect_cgpu: Run
+) -> None:
+    agents.run_on("n1", "n2")
+    agents.say_metrics("n2", Metrics().exposition().decode())
+    told = METRICS.format(more=500).splitlines()
+    agents.say_metrics(
+        "n1", "\n".join(one for one in told if 'mebibytes{pod="default/train",container="b"' not in one)
+    )
+
+    done = inspect_cgpu("--pods")
+
+    assert [line.split() for line in done.stdout.splitlines()[1:]] == [
+        ["default", "train", "n1", "0", "6144", "-", "-", "12"],
+        ["default", "serve", "n1", "1", "3072", "0", "60", "70"],
+        ["other", "far", "n2", "2", "1024", "-", "-", "-"],
+    ]
+    assert (
+        "not known of n2: its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off"
+        in done.stderr
+    )
+    assert sorted(inspect_cgpu("--top").stdout.splitlines()) == sorted(done.stdout.splitlines())
+
+    agents.say_metrics("n2", "")
+    assert (
+        "n2: its node agent is of an earlier version and does not say whether it looks"
+        in inspect_cgpu("--pods").stderr
+    )
+
+
+def test_an_agent_that_looks_and_does_not_name_a_pod_knows_that_it_uses_nothing(
+    agents: Agents, inspect_cgpu: Run
+) -> None:
+    agents.run_on("n1", "n2")
+    agents.tell("n2", 0)
+    assert ["other", "far", "n2", "2", "1024", "0", "-", "0"] in [
+        line.split() for line in inspect_cgpu("--pods").stdout.splitlines()
+    ]
 
 
 def test_without_the_right_to_list_agents_what_was_given_is_shown(agents: Agents, inspect_cgpu: Run) -> None:

@@ -241,6 +241,35 @@ async def test_switched_off_nothing_is_looked_at(world: World) -> None:
     await world.start(mode="share")
     await world.changes.until(lambda: names.ANN_DEVICES in world.api.annotations("nodes", NODE))
     assert first_gpu(world).foreign_mib == 0
+    assert world.agent is not None
+    assert world.agent.metrics.looked.value() == 0
+
+
+async def test_it_is_told_when_it_was_looked_and_until_when_that_is_known(world: World) -> None:
+    watch(world)
+    await world.start(mode="share")
+    assert world.agent is not None
+    looked = world.agent.metrics.looked
+    await world.changes.until(lambda: looked.value() > 1_700_000_000, "looked", every_s=0.02)
+    world.agent._watchdog.lose()
+    assert looked.value() == 0
+
+
+async def test_what_the_driver_does_not_tell_of_memory_has_no_figure(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    admitted = await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    process(world, 41, contained(admitted))
+    process(world, 42, contained(admitted))
+    uses(world, (41, 300, 10), (42, -1, 20))
+    assert world.agent is not None
+    metrics = world.agent.metrics
+    await world.changes.until(lambda: "} 30" in "".join(metrics.sm_percent.lines()), "seen", every_s=0.02)
+    assert "mebibytes{" not in "".join(metrics.used_mib.lines())
+    assert "gpushare_container_memory_used_bytes{" not in world.agent.figures.exposition().decode()
+    uses(world, (41, 300, 10), (42, 200, 20))
+    await world.changes.until(lambda: "} 500" in "".join(metrics.used_mib.lines()), "told", every_s=0.02)
 
 
 @pytest.fixture

@@ -97,6 +97,15 @@ def test_workloads_with_too_little_history_are_named_and_not_guessed(figures: li
     assert (web.memory.advised, web.note, gain.free_mib) == (None, note, 0)
 
 
+def test_no_memory_is_advised_where_the_driver_does_not_tell_how_much_is_held() -> None:
+    figures = [used("w1", 1000), used("w2", 0, memory_told=False, peak_percent=20, p95_percent=20)]
+    ([web], gain) = advised_for([one("w1", 5, 60), one("w2", 5, 60)], figures, mode=NodeMode.CORE_MEM)
+    assert (web.memory.advised, web.memory_told, gain.free_mib) == (None, False, 0)
+    assert web.core is not None
+    assert web.core.advised == 25
+    assert web.note == "how much memory it holds is not told by the driver"
+
+
 def test_whole_gpus_are_left_alone() -> None:
     ([web], _) = advised_for([one("w", 15)], [used("w", 100)])
     assert (web.memory.advised, web.note) == (None, "it has whole GPUs")

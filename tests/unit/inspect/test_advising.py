@@ -219,6 +219,30 @@ def test_throttling_is_told_in_words_and_in_figures() -> None:
     }
 
 
+@pytest.mark.parametrize(("untold", "peak", "advised_units"), [(5, 2000, 3), (6, None, None)])
+def test_memory_that_is_not_told_is_not_taken_for_none(
+    untold: int, peak: int | None, advised_units: int | None
+) -> None:
+    quiet = answer("web", 2000, 0, 7200)
+    quiet["containers"][0] |= {"looks": 100, "untoldLooks": untold}
+    lists = {"/api/v1/nodes/n:9452/proxy/usage": quiet}
+    whole = json.loads(shown("--advise -o json", **lists)[0])
+    assert faults(whole) == []
+    web = next(one for one in whole["workloads"] if one["name"] == "web")
+    assert (web["memory"]["peakMiB"], web["memory"]["advisedUnits"]) == (peak, advised_units)
+    (line,) = [one for one in shown("--advise", **lists)[0].splitlines() if "StatefulSet web" in one]
+    assert ("not told by the driver" in line, "/2000 MiB" in line) == (peak is None, peak is not None)
+
+
+def test_an_agent_that_has_not_looked_is_named() -> None:
+    idle = answer("web", 2000, 0, 7200) | {"looked": 0, "containers": []}
+    _, remarks = shown("--advise", **{"/api/v1/nodes/n:9452/proxy/usage": idle})
+    assert (
+        "warning: node n: its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off, a node that "
+        "shares no GPUs, or it has only begun)" in remarks
+    )
+
+
 def test_a_namespace_narrows_it() -> None:
     assert shown("--advise -n other")[0] == "No pod holds a share of a GPU.\n"
 
@@ -310,6 +334,7 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
         "peak": 2000 << 20,
         "p95": 1500 << 20,
         "last": 1000 << 20,
+        "told": 90,
         "minutes": 90,
         "busy": 0.5,
         "busy95": 0.251,
@@ -331,6 +356,23 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
     assert f"Figures of Prometheus at {SERVICE}, 2h; 15% on top" in text
     assert "default    StatefulSet web  1     1 h   2000/1500 MiB   8        3" in text
     assert remarks == ()
+
+
+def test_compute_without_figures_of_memory_is_a_driver_that_does_not_tell_them() -> None:
+    from urllib.parse import urlencode
+
+    whose = {"namespace": "default", "pod": "web", "container": "main", "UUID": device(0).uuid}
+    answers = {
+        f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": vector((whose, "1"))
+        if name in ("minutes", "work", "busy", "busy95")
+        else vector()
+        for name, query in queries("7d").items()
+    }
+    kubectl: Any = Scripted(answers)
+    (one,) = figures_of_prometheus(kubectl, SERVICE, "7d").used
+    assert (one.seen_s, one.peak_percent, one.memory_told) == (60.0, 100, False)
+    text, _ = shown(f"--advise --least-history 1m --prometheus {SERVICE}", **answers)
+    assert "how much memory it holds is not told by the driver" in text
 
 
 def test_a_prometheus_that_knows_nothing_says_so() -> None:

@@ -175,11 +175,15 @@ async def test_a_pod_whose_gpu_is_out_of_service_is_told_so_and_that_what_it_use
     assert document["record"]["holds"]["gpus"][0]["outOfService"] == "GPU 0 is unhealthy: GPU is lost"
 
 
-@pytest.mark.parametrize(("healthy", "used"), [(True, 0.0), (False, None)])
-def test_of_a_gpu_that_answers_nothing_nobody_knows_what_is_used(healthy: bool, used: float | None) -> None:
+@pytest.mark.parametrize(
+    ("healthy", "looked", "used"), [(True, {"n"}, 0.0), (False, {"n"}, None), (True, set(), None)]
+)
+def test_where_gpu_or_agent_tell_nothing_nobody_knows_what_is_used(
+    healthy: bool, looked: set[str], used: float | None
+) -> None:
     gpu = device(0, healthy=healthy, reason="" if healthy else "GPU is lost")
     found = seen([node("n", "10.0.0.1", [gpu])], [placed("web", "n", gpu, 4)])
-    (row,) = _rows(found, RealUse({}, {}, frozenset({"n"})), None)
+    (row,) = _rows(found, RealUse({}, {}, frozenset(looked)), None)
     assert (row.used_mib, row.used_core_percent) == (used, used)
 
 

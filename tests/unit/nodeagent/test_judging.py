@@ -108,9 +108,9 @@ def test_uses_are_added_up_by_holder_and_the_rest_is_foreign() -> None:
         OWNERS,
         holder_of,
     )
-    assert [(use.holder, use.mib, use.sm_percent, use.pids) for use in found.uses] == [
-        (A, 300, 10, [1, 2]),
-        (B, 0, 50, [3]),
+    assert [(use.holder, use.mib, use.untold, use.sm_percent, use.pids) for use in found.uses] == [
+        (A, 300, 0, 10, [1, 2]),
+        (B, 0, 1, 50, [3]),
     ]
     assert found.foreign["GPU-0"].mib == 800
     assert found.foreign["GPU-0"].pids == {OUTSIDE: [4], Owner("nobody", "z"): [5]}

@@ -36,8 +36,16 @@ class Wall:
         raise AssertionError("nothing waits")
 
 
-def use(mib: int, percent: int = 0, *, pod: str = "a", container: str = "main", gpu: str = "GPU-0") -> Use:
-    return Use(Holder(f"default/{pod}", f"uid-{pod}", container, gpu, 4096, 30), mib, percent, [1])
+def use(
+    mib: int,
+    percent: int = 0,
+    *,
+    pod: str = "a",
+    container: str = "main",
+    gpu: str = "GPU-0",
+    untold: int = 0,
+) -> Use:
+    return Use(Holder(f"default/{pod}", f"uid-{pod}", container, gpu, 4096, 30), mib, percent, [1], untold)
 
 
 def told(history: UsageHistory, query: str = "") -> list[dict[str, Any]]:
@@ -62,6 +70,7 @@ def test_peak_quantile_and_last_are_told_for_each_container_and_gpu() -> None:
         "container": "main",
         "gpu": "GPU-0",
         "looks": 100,
+        "untoldLooks": 0,
         "first": 1000,
         "last": 1099,
         "workSeconds": 99,
@@ -245,6 +254,18 @@ def test_time_that_threads_wait_is_that_of_the_window_and_not_of_before(tmp_path
     waits.say(1000)
     clock.now_s += 10
     assert told(history)[0]["waitedSeconds"] == first["waitedSeconds"] + 13
+
+
+def test_looks_in_which_the_driver_does_not_tell_of_memory_are_counted() -> None:
+    clock = Wall()
+    history = UsageHistory(clock)
+    assert json.loads(history.answer())["looked"] == 0
+    for look in range(50):
+        clock.now_s = 1000 + 20 * look
+        history.take([use(300 if look % 2 else 700, untold=look % 2)])
+    (one,) = told(history)
+    assert (one["looks"], one["untoldLooks"], one["peakMiB"]) == (50, 25, 700)
+    assert json.loads(history.answer())["looked"] == clock.now_s
 
 
 def test_idle_moments_are_no_time_at_work(tmp_path: Path) -> None:

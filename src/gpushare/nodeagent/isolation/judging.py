@@ -52,12 +52,13 @@ class Holder(NamedTuple):
 
 
 class Use(msgspec.Struct):
-    """What a holder uses of its GPU. ``mib`` is of those processes that the driver tells it of."""
+    """What a holder uses of its GPU. ``mib`` is of those processes of which the driver tells it; of ``untold`` more it does not."""
 
     holder: Holder
     mib: int = 0
     sm_percent: int = 0
     pids: list[int] = []
+    untold: int = 0
 
 
 class Foreign(msgspec.Struct):
@@ -94,6 +95,7 @@ def seen(
             continue
         use = uses.setdefault(holder, Use(holder))
         use.mib += max(process.mib, 0)
+        use.untold += process.mib < 0
         use.sm_percent += max(process.sm_percent, 0)
         use.pids.append(process.pid)
     return Seen(tuple(uses.values()), foreign)

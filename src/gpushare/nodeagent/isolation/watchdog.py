@@ -133,6 +133,7 @@ class Watchdog:
         """The driver does not answer any more, so nobody knows who uses its GPUs. What is kept back for others stays so."""
         self._last = None
         self._count(Seen((), {}))
+        self._metrics.looked.set(value=0.0)
 
     @property
     def looks(self) -> bool:
@@ -161,6 +162,8 @@ class Watchdog:
         node = self._book.node
         found = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
         self._count(found)
+        looked_s = self._clock.time_ns() // 10**9 if node.mode.shares_memory else 0
+        self._metrics.looked.set(value=float(looked_s))
         self._on_used(found.uses)
         if node.mode.isolated:
             for finding in self._overuse.judge(found.uses, self._clock.monotonic()):
@@ -184,7 +187,9 @@ class Watchdog:
         busy: dict[tuple[str, ...], float] = {}
         for use in found.uses:
             labels = (use.holder.pod, use.holder.container, use.holder.gpu)
-            used[labels], busy[labels] = float(use.mib), float(use.sm_percent)
+            busy[labels] = float(use.sm_percent)
+            if not use.untold:
+                used[labels] = float(use.mib)
         metrics.used_mib.replace(used)
         metrics.sm_percent.replace(busy)
 
