@@ -12,11 +12,13 @@ from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.moments import ago, seconds_of
 from gpushare.inspect.shown import Shown
-from gpushare.model import names
+from gpushare.model.asked import asks_text
+from gpushare.model.errors import ModelError
+from gpushare.model.objects import decode_pod
+from gpushare.model.request import request_of
 
 VERSION: Final = 1
 _PENDING: Final = "/api/v1/pods?fieldSelector=status.phase%3DPending%2Cspec.nodeName%3D"
-_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 
 Json = dict[str, Any]
 
@@ -76,23 +78,22 @@ def _table(found: "list[Json]", paint: Paint) -> list[str]:
 
 
 def _of_pod(pod: Json) -> "Json | None":
-    spec, meta = pod["spec"], pod["metadata"]
-    asked: dict[str, int] = {}
-    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
-        limits = (container.get("resources") or {}).get("limits") or {}
-        for resource in _RESOURCES:
-            if str(limits.get(resource, "")).isdecimal():
-                asked[resource] = asked.get(resource, 0) + int(limits[resource])
-    if not asked:
-        return None
+    meta = pod["metadata"]
+    category, problem = "", ""
+    try:
+        request = request_of(decode_pod(pod))
+        if request is None:
+            return None
+    except ModelError as error:
+        request, category, problem = None, "request", error.problem
     conditions = (pod.get("status") or {}).get("conditions") or ()
     scheduled: Json = next((one for one in conditions if one.get("type") == "PodScheduled"), {})
     return {
         "key": f"{meta['namespace']}/{meta['name']}",
         "uid": meta["uid"],
         "since": seconds_of(meta.get("creationTimestamp") or ""),
-        "asks": ", ".join(f"{resource}: {amount}" for resource, amount in asked.items()),
-        "category": "",
-        "reason": str(scheduled.get("message") or scheduled.get("reason") or "not tried yet"),
+        "asks": asks_text(request),
+        "category": category,
+        "reason": problem or str(scheduled.get("message") or scheduled.get("reason") or "not tried yet"),
         "remedy": "",
     }

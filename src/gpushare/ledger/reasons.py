@@ -5,6 +5,7 @@ from functools import cache
 from typing import Final
 
 from gpushare.model import names
+from gpushare.model.asked import memory_text
 from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
@@ -13,11 +14,6 @@ UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
 _MOST_KEPT: Final = 20_000
 #: Nobody means that much of one GPU: it was written in another unit.
 _NO_GPU_HAS_MIB: Final = 1 << 20
-
-
-def memory_text(mib: int) -> str:
-    """``8 GiB`` or ``128 MiB``: GiB where it comes out even."""
-    return f"{mib >> 10} GiB" if mib % 1024 == 0 else f"{mib} MiB"
 
 
 def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from gpushare.ledger import Verdict
-from gpushare.ledger.reasons import memory_text
 from gpushare.model import names
+from gpushare.model.asked import memory_text
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
 from gpushare.scheduler import mode_remedies, own_rules
@@ -31,24 +31,6 @@ _NOT_ASKED: Final = (
 #: Nodes that stand for those that were asked about, where none of them is among the roomiest.
 _SOME: Final = 16
 _MOVES: Final = "kubectl inspect cgpu --fragmentation says whose move would help"
-
-
-def asks_text(request: Request | None) -> str:
-    """What a pod asks for, as its manifest has it; empty where that cannot be read."""
-    if request is None:
-        return ""
-    if request.by_gpu:
-        return f"{names.GPU_WHOLE}: {request.gpu_count}"
-    parts = [f"{names.GPU_MEM}: {request.memory_units * request.gpu_count}"]
-    if request.unit_mib:
-        parts = [f"{names.GPU_MEMORY}: {memory_text(request.memory_units * request.unit_mib)}"]
-    if request.core_percent:
-        parts.append(f"{names.GPU_CORE}: {request.core_percent}")
-    if request.gpu_count > 1:
-        parts.append(f"{names.LABEL_POD_GPU_COUNT}: {request.gpu_count}")
-    if request.whole_device:
-        parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")
-    return ", ".join(parts)
 
 
 class Remedies:

@@ -12,10 +12,10 @@ import msgspec
 
 from gpushare.ledger.reasons import unhealthy_text
 from gpushare.model.allocation import GpuShare
+from gpushare.model.asked import asks_text
 from gpushare.model.device import Placement
 from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
 from gpushare.scheduler.preempted import Preemption, Victim
-from gpushare.scheduler.remedies import asks_text
 from gpushare.scheduler.verdicts import Example, Summary
 from gpushare.scheduler.view import ClusterView
 from gpushare.scheduler.waiting import waiting

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from gpushare.model.asked import asks_text
 from gpushare.model.request import Request
 from gpushare.scheduler import own_rules
 from gpushare.scheduler.categories import Category, category_of
 from gpushare.scheduler.decisions import Bind, Cut, Decision, Decisions, Waiting, cut
 from gpushare.scheduler.records import PodRecord
-from gpushare.scheduler.remedies import Remedies, asks_text, fitting_text, reason_text
+from gpushare.scheduler.remedies import Remedies, fitting_text, reason_text
 from gpushare.scheduler.verdicts import Summary, sampled, summarized
 
 #: Seconds after which a pod that has room and no binding is said to be left by kube-scheduler.

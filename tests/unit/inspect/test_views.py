@@ -19,6 +19,7 @@ from gpushare.inspect.structured import encoded
 from gpushare.inspect.waiting import waiting
 from gpushare.inspect.why import why
 from gpushare.inspect.written import written
+from gpushare.model import names
 from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
 from gpushare.scheduler.telling import told
 from tests.unit.inspect.clusters import device, node, placed, seen
@@ -332,6 +333,16 @@ async def test_without_the_scheduler_waiting_pods_say_what_kube_scheduler_wrote(
         ("aliyun.com/gpu-mem: 6", "0/3 nodes")
     ]
     assert document["source"] == "conditions"
+    # As Kubernetes counts: an init container is gone before the others start.
+    pod["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {names.GPU_MEM: "4"}}}]
+    pod["metadata"]["labels"] = {names.LABEL_POD_GPU_COUNT: "2"}
+    plain["spec"]["containers"][0]["resources"] = {"limits": {names.GPU_CORE: "30"}}
+    document = both(lambda form: waiting(kubectl, options("--waiting", "-o", form), PLAIN))
+    told = {one["key"]: (one["asks"], one["category"]) for one in document["waiting"]}
+    assert told == {
+        "default/pod": (f"{names.GPU_MEM}: 6, {names.LABEL_POD_GPU_COUNT}: 2", ""),
+        "default/plain": ("", "request"),
+    }
     assert "unknown" in waiting(kubectl, options("--waiting"), PLAIN).text
     with pytest.raises(KubectlFailed):
         waiting(Answers(), options("--waiting"), PLAIN)

@@ -1,0 +1,27 @@
+"""What a pod asks for, in words."""
+
+from gpushare.model import names
+from gpushare.model.request import Request
+
+
+def asks_text(request: Request | None) -> str:
+    """What a pod asks for, as its manifest has it; empty where that cannot be read."""
+    if request is None:
+        return ""
+    if request.by_gpu:
+        return f"{names.GPU_WHOLE}: {request.gpu_count}"
+    parts = [f"{names.GPU_MEM}: {request.memory_units * request.gpu_count}"]
+    if request.unit_mib:
+        parts = [f"{names.GPU_MEMORY}: {memory_text(request.memory_units * request.unit_mib)}"]
+    if request.core_percent:
+        parts.append(f"{names.GPU_CORE}: {request.core_percent}")
+    if request.gpu_count > 1:
+        parts.append(f"{names.LABEL_POD_GPU_COUNT}: {request.gpu_count}")
+    if request.whole_device:
+        parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")
+    return ", ".join(parts)
+
+
+def memory_text(mib: int) -> str:
+    """``8 GiB`` or ``128 MiB``: GiB where it comes out even."""
+    return f"{mib >> 10} GiB" if mib % 1024 == 0 else f"{mib} MiB"
