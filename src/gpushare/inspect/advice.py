@@ -118,8 +118,9 @@ def advise(
     used: Iterable[Used],
     waiting: Sequence[Waits],
     rules: Rules,
+    whole: Collection[str] = (),
 ) -> Advice:
-    """Advice for all pods that hold a share. ``workloads``: what made each, by UID."""
+    """Advice for all pods that hold a share. ``workloads``: what made each, by UID; ``whole``: UIDs of those that ask for whole GPUs."""
     needs = _needs(used)
     by_workload: dict[Workload, list[_Holding]] = {}
     for node in cluster.nodes:
@@ -129,7 +130,9 @@ def advise(
                     (pod.namespace, pod.name, ""), {}
                 )
                 by_workload.setdefault(workloads[pod.uid], []).append(_Holding(node, pod, seen))
-    advised = {workload: _advised(workload, by_workload[workload], rules) for workload in sorted(by_workload)}
+    advised = {
+        workload: _advised(workload, by_workload[workload], rules, whole) for workload in sorted(by_workload)
+    }
     return Advice(tuple(advised.values()), _gain(cluster, workloads, advised, waiting))
 
 
@@ -167,7 +170,9 @@ def _throttled(told: Sequence[_Need]) -> Throttled | None:
     return Throttled(round(100 * worst.throttled), min(worst.need_percent, _MOST_CORE))
 
 
-def _advised(workload: Workload, holdings: Sequence[_Holding], rules: Rules) -> Advised:
+def _advised(
+    workload: Workload, holdings: Sequence[_Holding], rules: Rules, whole: Collection[str]
+) -> Advised:
     given = max(share.units for one in holdings for share in one.pod.shares)
     given_core = max(share.core_percent for one in holdings for share in one.pod.shares)
     gpus = max(len(one.pod.shares) for one in holdings)
@@ -191,7 +196,7 @@ def _advised(workload: Workload, holdings: Sequence[_Holding], rules: Rules) -> 
         )
     throttled = _throttled(told) if core is not None and core.peak else None
     memory_told = all(need.memory_told for need in told)
-    why = _why_nothing(holdings, seen, longest_s, rules)
+    why = _why_nothing(holdings, seen, longest_s, rules, whole)
     notes = [why]
     if not why:
         if core is not None:
@@ -221,17 +226,17 @@ def _advised(workload: Workload, holdings: Sequence[_Holding], rules: Rules) -> 
 
 
 def _why_nothing(
-    holdings: Sequence[_Holding], seen: Sequence[_Holding], longest_s: float, rules: Rules
+    holdings: Sequence[_Holding],
+    seen: Sequence[_Holding],
+    longest_s: float,
+    rules: Rules,
+    whole: Collection[str],
 ) -> str:
     if len({one.node.unit for one in holdings}) > 1:
         return "its pods are on nodes with different memory units"
-    if all(
-        share.units == one.node.unit.count_in(share.device.total_mib)
-        for one in holdings
-        for share in one.pod.shares
-    ):
-        # What is given whole was perhaps asked for whole, whatever its memory.
-        return "it has whole GPUs"
+    if any(one.pod.uid in whole for one in holdings):
+        # It wants nobody beside it, whatever its memory.
+        return "it asks for whole GPUs"
     if not any(one.used for one in holdings):
         return "it was not seen to use a GPU"
     if not seen:

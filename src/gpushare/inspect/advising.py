@@ -69,7 +69,8 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
         for pod in held
         if options.namespace in (None, pod.metadata.namespace)
     }
-    advice = advise(cluster, workloads, figures.used, _waiting(nodes, pods), asked.rules)
+    whole = {pod.metadata.uid for pod in held if _asks_for_whole(pod)}
+    advice = advise(cluster, workloads, figures.used, _waiting(nodes, pods), asked.rules, whole)
     remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *figures.missing))
     if options.output in ("json", "yaml"):
         return Shown(written(_structured(advice, figures, asked), options.output), remarks)
@@ -116,6 +117,15 @@ def _decoded(decoder: Any, answer: bytearray, path: str) -> Any:
             f"answer to {path}",
             f"is not what an API server sends ({error}); see what kubectl get --raw '{path}' prints",
         ) from None
+
+
+def _asks_for_whole(pod: OwnedPod) -> bool:
+    """Whether it asks for GPUs that nobody else uses, by their number or by its label."""
+    try:
+        request = request_of(pod)
+    except ModelError:
+        return False
+    return request is not None and request.whole_device
 
 
 def _waiting(nodes: list[Node], pods: list[OwnedPod]) -> list[Waits]:

@@ -1,5 +1,6 @@
 """What is advised, when nothing is, and what following it would bring."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -48,10 +49,11 @@ def advised_for(
     mode: NodeMode = NodeMode.CGPU,
     gpus: int = 1,
     waiting: list[Waits] | None = None,
+    whole: Collection[str] = (),
 ) -> tuple[list[Advised], Any]:
     cluster = seen([node("n", "10.0.0.1", [device(index) for index in range(gpus)], mode=mode)], pods)
     workloads = {one.metadata.uid: Workload("default", "Deployment", one.metadata.name[0]) for one in pods}
-    found = advise(cluster, workloads, figures, waiting or [], rules or Rules())
+    found = advise(cluster, workloads, figures, waiting or [], rules or Rules(), whole)
     return list(found.workloads), found.gain
 
 
@@ -106,9 +108,16 @@ def test_no_memory_is_advised_where_the_driver_does_not_tell_how_much_is_held() 
     assert web.note == "how much memory it holds is not told by the driver"
 
 
-def test_whole_gpus_are_left_alone() -> None:
-    ([web], _) = advised_for([one("w", 15)], [used("w", 100)])
-    assert (web.memory.advised, web.note) == (None, "it has whole GPUs")
+def test_who_asks_for_whole_gpus_is_left_alone() -> None:
+    pod = one("w", 15)
+    ([web], gain) = advised_for([pod], [used("w", 100)], whole={pod.metadata.uid})
+    assert (web.memory.advised, web.note, gain.free_mib) == (None, "it asks for whole GPUs", 0)
+
+
+def test_a_share_that_happens_to_be_all_of_a_gpu_is_advised_like_any_other() -> None:
+    ([web], gain) = advised_for([one("w", 15)], [used("w", 2000)])
+    assert (web.memory.given, web.memory.advised, web.note) == (15, 3, "")
+    assert gain.free_mib == 12 * 1024
 
 
 def test_pods_on_nodes_of_several_units_are_left_alone() -> None:

@@ -243,6 +243,29 @@ def test_an_agent_that_has_not_looked_is_named() -> None:
     )
 
 
+def test_whole_gpus_are_told_from_large_shares_by_what_the_pods_ask_for() -> None:
+    alone = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+    large, label = (as_json(one(name, 15, gpu=number)) for number, name in enumerate(("large", "label")))
+    label["metadata"]["labels"] = alone
+    counts = as_json(one("counts", 15, gpu=2))
+    counts["spec"]["containers"][0]["resources"] = {"limits": {names.GPU_WHOLE: "1"}}
+    unclear = as_json(one("unclear", 15, gpu=3))
+    unclear["metadata"]["labels"] = {names.LABEL_POD_GPU_COUNT: "x"}
+    gpus = [device(number) for number in range(4)]
+    lists = {
+        "/api/v1/nodes": {"items": [as_json(node("n", "10.0.0.1", gpus))]},
+        "/api/v1/pods": {"items": [large, label, counts, unclear]},
+    }
+    whole = json.loads(shown("--advise -o json", **lists)[0])
+    notes = {each["name"]: each["note"] for each in whole["workloads"]}
+    assert notes == {
+        "large": "it was not seen to use a GPU",
+        "label": "it asks for whole GPUs",
+        "counts": "it asks for whole GPUs",
+        "unclear": "it was not seen to use a GPU",
+    }
+
+
 def test_a_namespace_narrows_it() -> None:
     assert shown("--advise -n other")[0] == "No pod holds a share of a GPU.\n"
 
