@@ -65,8 +65,10 @@ class _Older(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """``zip(strict=…)`` and ``Popen(pipesize=…)``: the first guards against our own mistakes, the second is speed."""
+        """``zip(strict=…)`` guards against our own mistakes, ``Popen(pipesize=…)`` is speed; ``isinstance(x, A | B)`` is ``(A, B)``."""
         self.generic_visit(node)
+        if _name_of(node.func) == "isinstance":
+            node.args[1] = _either(node.args[1])
         gone = {"zip": "strict", "Popen": "pipesize"}.get(_name_of(node.func))
         node.keywords = [one for one in node.keywords if one.arg != gone or gone is None]
         return node
@@ -82,6 +84,12 @@ class _Older(ast.NodeTransformer):
 
 def _name_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _either(node: ast.expr) -> ast.expr:
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)):
+        return node
+    return ast.Tuple([_either(node.left), _either(node.right)], ast.Load())
 
 
 def _union(node: ast.expr) -> ast.expr:

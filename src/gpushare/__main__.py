@@ -56,7 +56,7 @@ examples:
   gpushare doctor                            the cluster of your kubeconfig, looked over
   gpushare config show scheduler             what holds there, and where each value comes from
 
-Options of processes come from flags, the environment (GPUSHARE_…) and a file (--config).
+Options come from flags, the environment (GPUSHARE_…) and a file (--config).
 To read on: docs/guide/install.md, docs/guide/configuration.md, docs/guide/doctor.md, docs/guide/logs.md"""
 
 

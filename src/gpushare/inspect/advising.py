@@ -9,7 +9,7 @@ import msgspec
 
 from gpushare.inspect.advice import Advice, Advised, Amount, Rules, Waits, advise, told_s
 from gpushare.inspect.agent_figures import figures_of_agents, paths_of
-from gpushare.inspect.arguments import Options
+from gpushare.inspect.arguments import LEAST_HISTORY, LENGTH, MARGIN, MOST_MARGIN, Options
 from gpushare.inspect.columns import aligned, printable
 from gpushare.inspect.errors import UnreadableAnswer, UsageError
 from gpushare.inspect.kubectl import Kubectl, Round
@@ -27,7 +27,6 @@ from gpushare.model.request import request_of
 #: docs/guide/right-sizing.md has the schema.
 SCHEMA_VERSION: Final = 1
 _LENGTHS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_MOST_MARGIN: Final = 400
 #: How far back a Prometheus is asked; agents tell all that they remember.
 _PROMETHEUS_WINDOW: Final = "7d"
 
@@ -78,13 +77,13 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
 
 
 def _asked(said: Mapping[str, str]) -> _Asked:
-    margin = said.get("--margin", "15").removesuffix("%")
-    if not re.fullmatch(r"\d{1,3}", margin, re.ASCII) or int(margin) > _MOST_MARGIN:
-        raise UsageError("", f"--margin={margin} is not a number of percent from 0 to {_MOST_MARGIN}")
+    margin = said.get("--margin", str(MARGIN)).removesuffix("%")
+    if not re.fullmatch(r"\d{1,3}", margin, re.ASCII) or int(margin) > MOST_MARGIN:
+        raise UsageError("", f"--margin={margin} is not a number of percent from 0 to {MOST_MARGIN}")
     window = said.get("--window", "")
     if window and not _seconds(window):
         raise UsageError("", f"--window={window} is no length of time, such as 12h or 7d")
-    least = said.get("--least-history", "1h")
+    least = said.get("--least-history", LEAST_HISTORY)
     least_s = _seconds(least)
     if least_s is None:
         raise UsageError("", f"--least-history={least} is no length of time, such as 90s, 30m or 1d")
@@ -92,7 +91,7 @@ def _asked(said: Mapping[str, str]) -> _Asked:
 
 
 def _seconds(text: str) -> float | None:
-    if not re.fullmatch(r"\d{1,6}[smhd]", text, re.ASCII):
+    if not re.fullmatch(LENGTH, text, re.ASCII):
         return None
     return int(text[:-1]) * _LENGTHS_S[text[-1]]
 

@@ -5,7 +5,8 @@ knows neither ``-ojson`` beside ``-dw`` nor flags that are handed on.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpushare.inspect.errors import UsageError
@@ -47,6 +48,7 @@ Flags:
       --pods                the pods on GPUs, with real use beside what they were given
       --top                 the same, live; keys: m by memory, c by compute, q to leave
       --scheduler=NAMESPACE/NAME  the Service of the scheduler (default kube-system/ack-co-scheduler)
+      --config=FILE         what is said for good, JSON or YAML, in the section inspect: docs/guide/configuration.md
   -n, --namespace=NAME      name only the pods of this namespace; sums stay those of all pods
   -A, --all-namespaces      name the pods of all namespaces (the default)
   -h, --help                this text
@@ -55,6 +57,8 @@ Handed on to kubectl: --context --kubeconfig --cluster --user --server (-s) --to
   --as-uid --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify
   --tls-server-name --request-timeout --cache-dir --disable-compression --match-server-version
 
+$GPUSHARE_INSPECT_SCHEDULER, _INTERVAL, _MARGIN, _LEAST_HISTORY, _PROMETHEUS and _WINDOW say what these flags do where they are not typed, and
+$GPUSHARE_CONFIG names the file. A flag wins over a variable, a variable over the file.
 $KUBECTL names the kubectl to use, if it is not the one on PATH. Colours are for terminals alone; $NO_COLOR turns them off.
 Exit status: 0 shown, 1 not possible (the reason is on stderr), 2 wrong command line.
 """
@@ -71,11 +75,27 @@ _VALUED: Final = {"-o": "--output", "-n": "--namespace", "-s": "--server"}
 #: What is shown in place of nodes; one of them.
 VIEWS: Final = ("--fragmentation", "--advise", "--why", "--waiting", "--pods", "--top")
 SCHEDULER: Final = "kube-system/ack-co-scheduler"
+INTERVAL_S: Final = 2.0
+MARGIN: Final = 15
+LEAST_HISTORY: Final = "1h"
+SHORTEST_INTERVAL_S: Final = 0.1
+LONGEST_INTERVAL_S: Final = 86_400.0
+MOST_MARGIN: Final = 400
+#: How values are written.
+LENGTH: Final = r"\d{1,6}[smhd]"
+WINDOW: Final = r"(?!0+[smhd])\d{1,6}[smhd]"
+PROMETHEUS: Final = r"(https?://|/).+"
+_NAME: Final = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+SERVICE: Final = f"{_NAME}/{_NAME}"
+#: With one of these in its name a variable may say what no flag does.
+_VARIABLES: Final = ("GPUSHARE_INSPECT_", "GPUSHARE_CONFIG")
 _OWN_SWITCHES: Final = frozenset(
     (*_SWITCHES.values(), "--fragmentation", "--advise", "--waiting", "--pods", "--top")
 )
 _ADVICE: Final = ("--margin", "--least-history", "--prometheus", "--window")
-_OWN_VALUED: Final = frozenset({"--output", "--namespace", "--interval", "--why", "--scheduler", *_ADVICE})
+_OWN_VALUED: Final = frozenset(
+    {"--output", "--namespace", "--interval", "--why", "--scheduler", "--config", *_ADVICE}
+)
 _KUBECTL_SWITCHES: Final = frozenset(
     {"--insecure-skip-tls-verify", "--disable-compression", "--match-server-version"}
 )
@@ -103,10 +123,11 @@ SWITCHES: Final = frozenset((*_SWITCHES, *_OWN_SWITCHES, *_KUBECTL_SWITCHES))
 #: Flags that take a value, and all of our own.
 VALUED: Final = _OWN_VALUED | _KUBECTL_VALUED
 OWN: Final = _OWN_SWITCHES | _OWN_VALUED
-_POD_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_POD_NAME: Final = re.compile(_NAME, re.ASCII)
 _TRUE: Final = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
-_SHORTEST_INTERVAL_S: Final = 0.1
-_LONGEST_INTERVAL_S: Final = 86_400.0
+
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Options(NamedTuple):
@@ -116,7 +137,7 @@ class Options(NamedTuple):
     details: bool = False
     output: str = ""
     watch: bool = False
-    interval_s: float = 2.0
+    interval_s: float = INTERVAL_S
     namespace: str | None = None
     help: bool = False
     fragmentation: bool = False
@@ -131,8 +152,8 @@ class Options(NamedTuple):
     kubectl_flags: tuple[str, ...] = ()
 
 
-def parse(arguments: Sequence[str]) -> Options:
-    """Read a command line (without the program's name); raises ``UsageError``."""
+def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Options:
+    """Read a command line (without the program's name), and what ``environ`` and a file say beside it; raises ``UsageError``."""
     switches: dict[str, bool] = {}
     values: dict[str, str] = {}
     kubectl_flags: list[str] = []
@@ -159,9 +180,12 @@ def parse(arguments: Sequence[str]) -> Options:
     advise = switches.get("--advise", False)
     if advise and (nodes or fragmentation or switches.get("--details") or output == "wide"):
         raise UsageError("", "--advise is about all workloads: without NODE, -d, --fragmentation and -o wide")
-    advice = tuple((name, values[name]) for name in _ADVICE if name in values)
-    if advice and not advise:
-        raise UsageError("", f"{advice[0][0]} goes with --advise")
+    typed = [name for name in _ADVICE if name in values]
+    if typed and not advise:
+        raise UsageError("", f"{typed[0]} goes with --advise")
+    asks_for_help = switches.get("--help", False)
+    if not asks_for_help:
+        values = {**_settled(values.get("--config"), environ), **values}
     namespace = None if switches.get("--all-namespaces") else values.get("--namespace") or None
     view, pod = _view(switches, values, nodes, output)
     return Options(
@@ -169,17 +193,26 @@ def parse(arguments: Sequence[str]) -> Options:
         details=switches.get("--details", False),
         output=output,
         watch=switches.get("--watch", False),
-        interval_s=_interval_s(values.get("--interval", "2")),
+        interval_s=_interval_s(values["--interval"]) if "--interval" in values else INTERVAL_S,
         namespace=namespace,
-        help=switches.get("--help", False),
+        help=asks_for_help,
         fragmentation=fragmentation,
         advise=advise,
-        advice=advice,
+        advice=tuple((name, values[name]) for name in _ADVICE if name in values) if advise else (),
         view=view,
         pod=pod,
         scheduler=_scheduler(values.get("--scheduler", SCHEDULER)),
         kubectl_flags=tuple(kubectl_flags),
     )
+
+
+def _settled(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":
+    """What is said for good of flags that were not typed."""
+    if config is None and not any(name.startswith(_VARIABLES) for name in environ):
+        return {}
+    from gpushare.inspect.options import settled  # it takes longer to import than a command line to read
+
+    return settled(config, environ)
 
 
 def _view(
@@ -209,8 +242,7 @@ def _view(
 
 
 def _scheduler(text: str) -> str:
-    namespace, slash, name = text.partition("/")
-    if not slash or not _POD_NAME.fullmatch(namespace) or not _POD_NAME.fullmatch(name):
+    if not re.fullmatch(SERVICE, text, re.ASCII):
         raise UsageError("", f"--scheduler {text}: write NAMESPACE/NAME of a Service")
     return text
 
@@ -290,9 +322,9 @@ def _truth(name: str, value: str) -> bool:
 def _interval_s(text: str) -> float:
     if re.fullmatch(r"\d{1,6}(\.\d{1,6})?s?", text, re.ASCII):
         interval_s = float(text.removesuffix("s"))
-        if _SHORTEST_INTERVAL_S <= interval_s <= _LONGEST_INTERVAL_S:
+        if SHORTEST_INTERVAL_S <= interval_s <= LONGEST_INTERVAL_S:
             return interval_s
     raise UsageError(
         "",
-        f"--interval={text} is not a number of seconds from {_SHORTEST_INTERVAL_S} to {_LONGEST_INTERVAL_S:.0f}",
+        f"--interval={text} is not a number of seconds from {SHORTEST_INTERVAL_S} to {LONGEST_INTERVAL_S:.0f}",
     )

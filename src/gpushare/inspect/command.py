@@ -55,7 +55,7 @@ def _run(arguments: Sequence[str]) -> None:
         sys.stdout.write(answer(arguments[1:]))
         sys.stdout.flush()
         return
-    options = parse(arguments)
+    options = parse(arguments, os.environ)
     if options.help:
         sys.stdout.write(HELP)
         sys.stdout.flush()

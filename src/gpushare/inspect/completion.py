@@ -31,6 +31,7 @@ FLAGS: Final = {
     "--least-history": "how long a pod must have been seen",
     "--prometheus": "who tells what was used, instead of the node agents",
     "--window": "how far back what was used is looked at",
+    "--config": "a file with what is said for good",
     "--namespace": "pods of this namespace",
     "--all-namespaces": "pods of all namespaces",
     "--help": "what there is",

@@ -13,13 +13,20 @@ examples:
   gpushare node-template --gpus 4 --gpu-memory-mib 16160 --mode core_mem -o azure
 what to do with it: docs/guide/autoscaling.md
 """
+_NAME: Final = "node-template"
 _MODES: Final = tuple(mode.value for mode in NodeMode if mode is not NodeMode.DEFAULT)
 
 ROLE: Final = Role(
-    "node-template",
+    _NAME,
     "Prints what cluster-autoscaler or Karpenter must know of the nodes of a group, to make the first one.",
     (
-        Option("node", TEXT, "a node of the group as JSON; - reads it from standard input", metavar="FILE"),
+        Option(
+            "node",
+            TEXT,
+            "a node of the group as JSON; - reads it from standard input",
+            metavar="FILE",
+            role=_NAME,
+        ),
         Option(
             "gpus",
             INTEGER,
@@ -40,7 +47,9 @@ ROLE: Final = Role(
         Option("mode", CHOICE, "label ack.node.gpu.schedule", absent="share, or --node's", choices=_MODES),
         Option("unit", UNIT, "memory unit; with --node: another than the node's", absent="1GiB, or --node's"),
         Option("group", TEXT, "name of the NodePool, for karpenter", "gpu"),
-        Option("output", CHOICE, "for which autoscaler", "capacity", choices=tuple(FORMS), short="-o"),
+        Option(
+            "output", CHOICE, "for which autoscaler", "capacity", choices=tuple(FORMS), short="-o", role=_NAME
+        ),
     ),
     epilog=_EXAMPLES,
 )

@@ -30,6 +30,7 @@ ROLE: Final = Role(
             "folder of the isolation libraries that `make isolation` builds",
             _CHECKOUT / "build" / "isolation",
             absent="build/isolation of the checkout",
+            role="playground",
         ),
         Option(
             "examples",

@@ -4,44 +4,16 @@
 """
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from gpushare.settings.option import InvalidSettings, Option, Role
+from gpushare.settings.option import InvalidSettings, Option, Role, TwiceThere
 from gpushare.settings.reading import Setting
 from gpushare.settings.roles import ROLES, role_of
 
 #: No configuration is larger.
 _MOST_BYTES: Final = 1 << 20
-
-
-class _Twice(ValueError):
-    pass
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without its surprises: no key twice, and ``on``, ``off``, ``yes`` and ``no`` are texts."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001 - PyYAML's
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            key = repr(self.construct_object(key_node, deep=True)).strip("'")
-            if key in seen:
-                raise _Twice(f"line {key_node.start_mark.line + 1}: key {key} is there twice")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_BOOLEAN: Final = "tag:yaml.org,2002:bool"
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(_BOOLEAN, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def read_file(path: Path, role: Role, problems: list[str]) -> Mapping[str, Setting]:
@@ -55,8 +27,14 @@ def read_file(path: Path, role: Role, problems: list[str]) -> Mapping[str, Setti
     for name, section in sections.items():
         if name == role.name:
             found = _read_section(path, role, section, problems)
-        else:
-            _read_section(path, role_of(name), section, problems)
+            continue
+        try:
+            other = role_of(name)
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("gpushare."):
+                raise
+            continue  # the kubectl plugin as one file has no other role's options
+        _read_section(path, other, section, problems)
     return found
 
 
@@ -101,10 +79,19 @@ def _parsed(path: Path) -> Any:
         text = raw.decode()
         if path.suffix == ".json":
             return json.loads(text, object_pairs_hook=_once)
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        # The kubectl plugin as one file runs where there is no PyYAML.
+        from gpushare.settings.yaml_text import parsed
+
+        return parsed(text)
     except OSError as error:
         raise InvalidSettings([f"{path}: cannot be read: {error.strerror}"]) from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+    except ImportError:
+        raise InvalidSettings(
+            [
+                f"{path}: cannot be read: this Python has no PyYAML; write JSON, in a file whose name ends in .json"
+            ]
+        ) from None
+    except (ValueError, RecursionError) as error:
         words = " ".join(str(error).split())[:300]
         raise InvalidSettings(
             [f"{path}: is no {'JSON' if path.suffix == '.json' else 'YAML'}: {words}"]
@@ -115,7 +102,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _Twice(f"key {key} is there twice")
+            raise TwiceThere(f"key {key} is there twice")
         found[key] = value
     return found
 

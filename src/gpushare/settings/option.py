@@ -18,12 +18,17 @@ class InvalidSettings(Exception):
         self.problems = problems
 
 
+class TwiceThere(ValueError):
+    """A key that a mapping of a file has twice."""
+
+
 class Option(msgspec.Struct, frozen=True):
     """One option. ``name`` is its flag without dashes, and its key in a file.
 
     ``default`` is a value as the kind reads it, ``None`` where there is none. ``absent`` says in words what holds by default
     where the value does not.
-    ``least`` and ``most`` bound numbers, in the kind's unit; ``variables`` are read, in this order, after our own.
+    ``least`` and ``most`` bound numbers, in the kind's unit; ``variables`` are read, in this order, after our own. ``role`` is named
+    in our own where other roles mean something else by the name.
     """
 
     name: str
@@ -39,6 +44,7 @@ class Option(msgspec.Struct, frozen=True):
     variables: tuple[str, ...] = ()
     group: str = ""
     short: str = ""
+    role: str = ""
 
     @property
     def flag(self) -> str:
@@ -52,8 +58,9 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def variable(self) -> str:
-        """Its environment variable: ``GPUSHARE_LOG_LEVEL``."""
-        return PREFIX + self.attribute.upper()
+        """Its environment variable: ``GPUSHARE_LOG_LEVEL``, or with its role ``GPUSHARE_INSPECT_MARGIN``."""
+        named = f"{self.role}-{self.name}" if self.role else self.name
+        return PREFIX + named.replace("-", "_").upper()
 
     @property
     def allowed(self) -> str:

@@ -16,6 +16,7 @@ ROLES: Final = {
     "node-template": "gpushare.nodetemplate.options",
     "doctor": "gpushare.doctor.options",
     "simulate": "gpushare.simulate.options",
+    "inspect": "gpushare.inspect.options",
 }
 
 

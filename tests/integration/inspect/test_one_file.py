@@ -96,13 +96,15 @@ def answers(command: list[str], kubectl: ScriptedKubectl) -> dict[str, tuple[int
         "--advise",
         "--advise -o json",
         "--advise -o yaml",
+        f"--advise -o json --config {kubectl.path.parent / 'options.json'}",
+        f"--advise --config {kubectl.path.parent / 'wrong.json'}",
         "completion bash",
         "__complete --w",
         "--nonsense",
     ):
         done = subprocess.run(
             [*command, *flags.split()],
-            env={**os.environ, "KUBECTL": str(kubectl.path)},
+            env={**os.environ, "KUBECTL": str(kubectl.path), "GPUSHARE_INSPECT_WINDOW": "6h"},
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -116,7 +118,14 @@ def test_it_answers_as_the_installed_package_does_with_every_python_that_there_i
     file: Path, kubectl: ScriptedKubectl
 ) -> None:
     cluster(kubectl)
+    folder = kubectl.path.parent
+    (folder / "options.json").write_text('{"inspect": {"margin": 30}, "scheduler": {"unit": "128MiB"}}')
+    (folder / "wrong.json").write_text('{"inspect": {"margin": "30", "least-histroy": "1h"}}')
     expected = answers([PLUGIN], kubectl)
+    (code, said, _), wrong = (expected[key] for key in expected if "--config" in key)
+    assert code == 0
+    assert (json.loads(said)["marginPercent"], json.loads(said)["windowSeconds"]) == (30, 6 * 3600)
+    assert (wrong[0], "did you mean least-history?" in wrong[2]) == (2, True)
     assert expected[""][0] == expected["--waiting"][0] == 0, expected
     assert "pod default/wrong" in expected[""][2]
     tried = pythons()
@@ -145,7 +154,21 @@ def test_every_module_in_it_is_what_python_3_9_understands(file: Path) -> None:
                 else []
             )
         }
-        assert imported <= sys.stdlib_module_names | {"gpushare", "msgspec"}, name
+        # Asked for by a file in YAML alone, and its absence is told.
+        beside = {"yaml"} if name == "gpushare/settings/yaml_text.py" else set()
+        assert imported <= sys.stdlib_module_names | {"gpushare", "msgspec"} | beside, name
+
+
+def test_a_file_in_yaml_without_what_reads_it_is_refused_with_what_to_do(file: Path, tmp_path: Path) -> None:
+    options = tmp_path / "options.yaml"
+    options.write_text("inspect: {margin: 30}\n")
+    command = [sys.executable, "-I", "-S", str(file), "--advise", f"--config={options}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 2
+    assert (
+        f"error: {options}: cannot be read: this Python has no PyYAML; write JSON, in a file whose name ends in .json"
+        in done.stderr
+    )
 
 
 def test_the_same_checkout_gives_the_same_file(file: Path, tmp_path: Path) -> None:

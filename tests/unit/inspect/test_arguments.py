@@ -1,7 +1,14 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from gpushare.inspect.arguments import Options, parse
+from gpushare.inspect.arguments import HELP, VALUED, Options, parse
+from gpushare.inspect.completion import FLAGS
 from gpushare.inspect.errors import UsageError
+from gpushare.inspect.options import ROLE
+from gpushare.settings.option import Option
 
 
 @pytest.mark.parametrize(
@@ -88,3 +95,74 @@ def test_mistake_is_named(typed: list[str], message: str) -> None:
         parse(typed)
     assert str(caught.value) == message
     assert caught.value.status == 2
+
+
+# --- what is said for good ---------------------------------------------------------------------------
+
+
+def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "options.yaml"
+    file.write_text(
+        "inspect: {margin: 30, window: 7d, interval: 5s, scheduler: a/b}\nscheduler: {unit: 128MiB}\n"
+    )
+    environ = {
+        "GPUSHARE_CONFIG": str(file),
+        "GPUSHARE_INSPECT_MARGIN": "20",
+        "GPUSHARE_INSPECT_PROMETHEUS": "http://p:9090",
+        "GPUSHARE_INSPECT_WINDOW": "",
+        "GPUSHARE_INTERVAL": "not ours",
+    }
+    found = parse(["--advise", "--prometheus="], environ)
+    assert dict(found.advice) == {"--margin": "20", "--prometheus": "", "--window": "7d"}
+    assert (found.interval_s, found.scheduler) == (5.0, "a/b")
+    assert dict(parse(["--advise", "--margin=1"], environ).advice)["--margin"] == "1"
+    # Who does not ask for advice is told nothing of how to advise.
+    assert parse(["--pods"], environ).advice == ()
+    assert parse(["--config", str(file)], {}).interval_s == 5.0
+    assert parse([], {}) == Options()
+
+
+def test_all_that_is_wrong_is_told_at_once_in_the_words_of_the_processes_and_help_is_given_all_the_same(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "options.json"
+    file.write_text('{"inspect": {"margin": "3", "intervall": 2}}')
+    environ = {
+        "GPUSHARE_INSPECT_LEAST_HISTORY": "1w",
+        "GPUSHARE_INSPECT_PROMETHEUS": "prometheus:9090",
+        "GPUSHARE_INSPECT_SCHEDULER": "ack-co-scheduler",
+        "GPUSHARE_INSPECT_WINDOW": "0h",
+    }
+    with pytest.raises(UsageError) as caught:
+        parse(["--config", str(file)], environ)
+    assert str(caught.value).split("\nerror: ") == [
+        f'{file}: inspect.margin: the text "3": give a number from 0 to 400',
+        f"{file}: inspect.intervall: no option of this role; did you mean interval?",
+        "GPUSHARE_INSPECT_SCHEDULER ack-co-scheduler: give NAMESPACE/NAME of a Service",
+        "GPUSHARE_INSPECT_LEAST_HISTORY 1w: give a length of time, such as 90s, 30m or 1d",
+        "GPUSHARE_INSPECT_PROMETHEUS prometheus:9090: give http://HOST:PORT, or a path of the API server's proxy",
+        "GPUSHARE_INSPECT_WINDOW 0h: give a length of time, such as 12h or 7d",
+    ]
+    assert parse(["--help"], environ).help
+
+
+@pytest.mark.parametrize("option", ROLE.options, ids=lambda option: option.name)
+def test_what_may_be_said_for_good_is_a_flag_too(option: Option) -> None:
+    assert option.flag in VALUED
+    assert option.flag in FLAGS
+    assert f"{option.flag}=" in HELP
+    assert option.variable.startswith("GPUSHARE_INSPECT_")
+    assert option.variable.removeprefix("GPUSHARE_INSPECT") in HELP
+    if option.default is not None:
+        words = parse(["--advise", option.flag, option.kind.show(option.default)])
+        assert words._replace(advice=()) == Options(advise=True)
+        assert option.kind.show(option.default) in HELP
+
+
+def test_a_command_line_alone_is_read_without_what_reads_variables_and_files() -> None:
+    program = (
+        "import sys; from gpushare.inspect.arguments import parse;"
+        "parse(['--advise', '--margin=3'], {'GPUSHARE_LOG_LEVEL': 'debug'});"
+        "assert not {'gpushare.inspect.options', 'gpushare.settings', 'msgspec'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -192,6 +192,18 @@ def test_every_default_may_be_given_and_every_flag_says_default_and_variable(
     assert "default: " in help_text
 
 
+def test_a_variable_that_reaches_several_roles_may_be_the_same_for_each() -> None:
+    """``GPUSHARE_OUTPUT=capacity`` once made every other tool refuse."""
+    allowed: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
+    for role in ALL:
+        for option in role.options:
+            allowed.setdefault(option.variable, set()).add((option.kind.words, option.choices))
+    assert {variable: ways for variable, ways in allowed.items() if len(ways) > 1} == {}
+    template, simulation = role_of("node-template"), role_of("simulate")
+    environ = {"GPUSHARE_NODE_TEMPLATE_OUTPUT": "aws", "GPUSHARE_OUTPUT": "json"}
+    assert (read(template, [], environ).output, read(simulation, [], environ).output) == ("aws", "json")
+
+
 @pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)
 def test_no_role_has_an_option_twice_and_its_help_is_made(role: Role) -> None:
     names = [option.name for option in role.options]

@@ -1,0 +1,77 @@
+"""What of the command line may also be said for good: by environment and file, as to the processes.
+
+Loaded only where one of them says something: a command line alone is read without it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from gpushare.inspect.arguments import (
+    INTERVAL_S,
+    LEAST_HISTORY,
+    LENGTH,
+    LONGEST_INTERVAL_S,
+    MARGIN,
+    MOST_MARGIN,
+    PROMETHEUS,
+    SCHEDULER,
+    SERVICE,
+    SHORTEST_INTERVAL_S,
+    WINDOW,
+)
+from gpushare.inspect.errors import UsageError
+from gpushare.settings.kinds import INTEGER, SECONDS, Kind
+from gpushare.settings.option import InvalidSettings, Option, Role
+from gpushare.settings.reading import DEFAULT, gather
+
+_NAME: Final = "inspect"
+
+
+def _like(pattern: str) -> Callable[[Any], str]:
+    def read(raw: Any) -> str:
+        if not isinstance(raw, str) or not re.fullmatch(pattern, raw, re.ASCII):
+            raise ValueError
+        return str(raw)
+
+    return read
+
+
+def _kind(metavar: str, words: str, pattern: str) -> Kind:
+    return Kind(metavar, words, _like(pattern), {"type": "string", "pattern": f"^(?:{pattern})$"})
+
+
+_SERVICE: Final = _kind("NAMESPACE/NAME", "NAMESPACE/NAME of a Service", SERVICE)
+_PROMETHEUS: Final = _kind("URL", "http://HOST:PORT, or a path of the API server's proxy", PROMETHEUS)
+_LENGTH: Final = _kind("TIME", "a length of time, such as 90s, 30m or 1d", LENGTH)
+_WINDOW: Final = _kind("TIME", "a length of time, such as 12h or 7d", WINDOW)
+
+ROLE: Final = Role(
+    _NAME,
+    "Shows how the GPU memory of the cluster's nodes is shared out: kubectl inspect cgpu. Its other flags are of one look, and only typed.",
+    (
+        Option("scheduler", _SERVICE, "the Service of the scheduler", SCHEDULER, role=_NAME),
+        Option("interval", SECONDS, "how often --watch and --top look", INTERVAL_S,
+               least=SHORTEST_INTERVAL_S, most=LONGEST_INTERVAL_S, role=_NAME),
+        Option("margin", INTEGER, "percent that --advise puts on top of what was used", MARGIN,
+               least=0, most=MOST_MARGIN, metavar="PERCENT", role=_NAME),
+        Option("least-history", _LENGTH, "how long a pod must have been seen before --advise proposes anything",
+               LEAST_HISTORY, role=_NAME),
+        Option("prometheus", _PROMETHEUS, "who tells --advise what was used", absent="the node agents", role=_NAME),
+        Option("window", _WINDOW, "how far back --advise looks",
+               absent="all that agents remember; of a Prometheus 7d", role=_NAME),
+    ),
+)  # fmt: skip
+
+
+def settled(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":
+    """What environment and file (``config``: as typed) say, as texts by flag; raises ``UsageError`` with all that is wrong."""
+    try:
+        found = gather(ROLE, [] if config is None else [f"--config={config}"], environ)
+    except InvalidSettings as error:
+        raise UsageError("", "\nerror: ".join(error.problems)) from None
+    return {
+        option.flag: option.kind.show(found[option.name].value)
+        for option in ROLE.options
+        if found[option.name].source != DEFAULT
+    }
