@@ -46,10 +46,12 @@ def entries(folder: Path) -> Iterator[Entry]:
                     yield Entry(f"{page.name}:{number}", text, tuple(cells[1:]), others)
 
 
-def without_entry(messages: Iterable[Message], known: list[Entry]) -> list[Message]:
-    """The messages that no entry is about."""
+def without_entry(
+    messages: Iterable[Message], known: list[Entry], *, to_the_letter: bool = False
+) -> list[Message]:
+    """The messages that no entry is about; ``to_the_letter``: an entry holds the message, a wider one does not do."""
     texts = [entry.text for entry in known]
-    wide = [_wide(text) for text in texts]
+    wide = [] if to_the_letter else [_wide(text) for text in texts]
     return [one for one in messages if not _are_about(texts, wide, [one.template], [_parts(one.template)])]
 
 

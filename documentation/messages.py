@@ -1,8 +1,8 @@
-"""Every text that the product says to people, gathered from the places where it is written.
+"""What the product's Python says to people, gathered from the places where it is written.
 
 A text is a template: ``…`` stands for what is filled in. What counts as one: a string of three words or more in a room of the
-product that is no docstring, goes to no log, and explains no option of a command line; what the charts' templates refuse; what the
-policies and definitions of kinds in the charts say. ``INTERNAL`` names modules whose texts no user meets, each with the reason.
+product that is no docstring, goes to no log, and explains no option of a command line. ``INTERNAL`` names modules whose texts no user
+meets, each with the reason. What logs, charts, C libraries and the dashboard's scripts say is gathered by the modules named after them.
 """
 
 import ast
@@ -20,13 +20,21 @@ LEAST_WORDS: Final = 3
 #: Rooms and modules of ``src/gpushare`` whose texts are looked at.
 ROOMS: Final = (
     "model", "moves.py", "ledger", "policy", "kube", "serving", "settings", "scheduler", "nodeagent", "admission",
-    "uninstall", "nodetemplate", "inspect", "config", "dashboard", "simulate",
+    "uninstall", "nodetemplate", "inspect", "config", "dashboard", "simulate", "doctor", "__main__.py",
 )  # fmt: skip
-#: Module (a pattern), or a name in one → why its texts need no entry. The room ``doctor`` is not among the rooms: each of its findings
-#: says itself what it means and what to do.
+#: Module (a pattern), or a name in one → why its texts need no entry.
 INTERNAL: Final = {
     "*/options.py": "declarations of options: --help and the page about configuration show them",
     "config/__main__.py:_EPILOG": "part of --help",
+    "__main__.py:GROUPS": "part of --help",
+    "__main__.py:_TOOLS": "part of --help",
+    "__main__.py:_EXAMPLES": "part of --help",
+    "__main__.py:lines": "part of --help",
+    "doctor/checks_admission.py:remedy": "what to do about a finding",
+    "doctor/checks_parts.py:RIGHTS": "rights, within other messages",
+    "doctor/checks_parts.py:remedy": "what to do about a finding",
+    "doctor/cluster_checks.py": "what is well: the guide has it",
+    "doctor/findings.py": "the forms that findings fill",
     "dashboard/access.py": "cookies, and the one option of the token",
     "settings/kinds.py": "words for what an option may be, within other messages",
     "settings/reading.py": "part of --help",
@@ -59,6 +67,10 @@ INTERNAL: Final = {
     "simulate/report.py": "tables",
     "simulate/wording.py": "amounts in tables",
 }
+#: What makes a finding of the doctor, in ``of(subject, says, remedy)``: what to do stands beside it wherever it is shown.
+_FINDINGS: Final = frozenset({"fault", "warning", "unknown"})
+#: What the doctor says where all is well.
+_WELL: Final = frozenset({"fine", "Check"})
 #: Calls that take texts for no user.
 _LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "log", "critical"})
 _OPTIONS: Final = frozenset(
@@ -73,8 +85,6 @@ _OPTIONS: Final = frozenset(
         "TypeVar",
     }
 )
-_CHART_SAYS: Final = re.compile(r"^\s*(?:- )?message(?:Expression)?: *(>-|\|-|)\s*(.*)$")
-_CHART_FAILS: Final = re.compile(r"fail\s+(?:\(printf\s+)?\"((?:[^\"\\]|\\.)*)\"")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,9 +113,9 @@ def reasons(package: Path) -> dict[str, str]:
     for room in ROOMS:
         top = package / room
         for path in sorted(top.rglob("*.py")) if top.is_dir() else [top]:
+            name = path.relative_to(package)
             for node in ast.walk(ast.parse(path.read_text())):
-                where = f"{path.relative_to(package)}:{getattr(node, 'lineno', 0)}"
-                found |= dict.fromkeys(_reasons(node), where)
+                found |= {reason: f"{name}:{getattr(node, 'lineno', 0)}" for reason in _reasons(node)}
     return found
 
 
@@ -159,9 +169,12 @@ class _Collector(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Texts for logs and options are left out."""
+        """Texts for logs and options are left out, and of the doctor's findings what to do."""
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if called not in _LOGS | _OPTIONS:
+        if called in _FINDINGS and isinstance(node.func, ast.Name):
+            for one in node.args[:2]:
+                self.visit(one)
+        elif called not in _LOGS | _OPTIONS | _WELL:
             self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:
@@ -213,42 +226,3 @@ class _Collector(ast.NodeVisitor):
         if text.endswith(".") and not self._name.startswith("inspect/"):
             return False
         return len(WORD.findall(text)) >= LEAST_WORDS and " " in text and not text.startswith(("http", "/"))
-
-
-def from_charts(charts: Path) -> list[Message]:
-    """What templates refuse, and what policies and definitions of kinds say."""
-    found: list[Message] = []
-    for path in sorted([*charts.rglob("*.yaml"), *charts.rglob("*.tpl")]):
-        if "templates" in path.parts:
-            found += _of_template(str(path.relative_to(charts)), path.read_text())
-    return found
-
-
-def _of_template(name: str, text: str) -> Iterator[Message]:
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        for refused in _CHART_FAILS.findall(line):
-            yield Message(
-                f"{name}:{number}", re.sub(r"%[vsdq]|%%", lambda one: "%" if one[0] == "%%" else ANY, refused)
-            )
-        if said := _CHART_SAYS.match(line):
-            told = said[2] or " ".join(_indented(lines, number, len(line) - len(line.lstrip())))
-            told = _without_cel(re.sub(r"\{\{.*?\}\}", ANY, told).strip("'\""))
-            if said[2].startswith("description:") or told.startswith("description:"):
-                continue
-            if len(WORD.findall(told)) >= LEAST_WORDS:
-                yield Message(f"{name}:{number}", " ".join(told.split()))
-
-
-def _without_cel(told: str) -> str:
-    """A text that an expression of the policy language puts together, with ``…`` for what is filled in."""
-    told = told.replace("\\'", "'")
-    told = re.sub(r"' \+ '", "", told)
-    return re.sub(rf"' \+ (?:[\w.]+|{ANY}) \+ '", ANY, told)
-
-
-def _indented(lines: list[str], at: int, indent: int) -> Iterator[str]:
-    for line in lines[at:]:
-        if line.strip() and len(line) - len(line.lstrip()) <= indent:
-            return
-        yield line.strip()

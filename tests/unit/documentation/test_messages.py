@@ -5,12 +5,22 @@ from pathlib import Path
 import pytest
 
 from documentation.__main__ import DOCS, PROJECT
+from documentation.c_messages import from_c
+from documentation.chart_messages import from_charts
 from documentation.entries import Entry, entries, says_nothing, without_entry, without_message
-from documentation.messages import INTERNAL, Message, from_charts, from_code, of_module, reasons
+from documentation.log_lines import from_logs
+from documentation.messages import INTERNAL, Message, from_code, of_module, reasons
+from documentation.script_messages import from_scripts
 
 PACKAGE = PROJECT / "src" / "gpushare"
 ENTRIES = list(entries(DOCS / "troubleshooting"))
-MESSAGES = [*from_code(PACKAGE), *from_charts(PROJECT / "charts")]
+ANSWERS = [*from_code(PACKAGE), *from_charts(PROJECT / "charts")]
+LOGS = from_logs(PACKAGE)
+OF_C = from_c(PROJECT / "isolation")
+OF_SCRIPTS = from_scripts(PACKAGE / "dashboard" / "static")
+#: What people copy as it stands, and search for.
+LINES = [*LOGS, *OF_C, *OF_SCRIPTS]
+MESSAGES = [*ANSWERS, *LINES]
 
 
 def _told(found: list[Message]) -> str:
@@ -18,8 +28,13 @@ def _told(found: list[Message]) -> str:
 
 
 def test_every_message_has_an_entry() -> None:
-    missing = without_entry(MESSAGES, ENTRIES)
+    missing = [*without_entry(ANSWERS, ENTRIES), *without_entry(LINES, ENTRIES, to_the_letter=True)]
     assert not missing, f"no entry in docs/troubleshooting (why it comes, what to do) for:\n{_told(missing)}"
+
+
+def test_no_entry_is_source_text() -> None:
+    """What a policy's expression puts together is shown as people read it."""
+    assert [entry for entry in ENTRIES if "' + " in entry.text or " + '" in entry.text] == []
 
 
 def test_every_reason_of_an_event_has_an_entry() -> None:
@@ -48,7 +63,7 @@ def test_what_is_left_out_exists() -> None:
 
 def test_many_messages_are_found_in_every_room_that_speaks() -> None:
     """A collector that finds nothing would pass every other test here."""
-    rooms = [one.where.partition("/")[0] for one in MESSAGES]
+    rooms = [one.where.partition("/")[0] for one in ANSWERS]
     for room in (
         "ledger",
         "model",
@@ -57,9 +72,21 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
         "admission",
         "inspect",
         "kube",
+        "doctor",
         "ack-ai-installer",
     ):
         assert rooms.count(room) >= 15, room
+    of_logs = [one.where.partition("/")[0] for one in LOGS]
+    for room, least in (
+        ("scheduler", 15),
+        ("nodeagent", 25),
+        ("admission", 2),
+        ("kube", 4),
+        ("uninstall", 2),
+    ):
+        assert of_logs.count(room) >= least, room
+    assert len(OF_C) >= 30
+    assert len(OF_SCRIPTS) >= 30
 
 
 SOURCE = '''\
@@ -90,6 +117,26 @@ class Named:
 '''
 
 
+FINDINGS = """\
+CHECKS = (Check("kubelet", "the kubelet answers well", "look at the kubelet", kubelet),)
+
+
+def kubelet(facts):
+    yield fault("kubelet", f"it has not answered for {facts.s} s", "journalctl -u kubelet says more")
+    yield warning("the kubelet here", "it is rather old", "upgrade the whole node")
+    yield fine("", "it answers without delay")
+    logger.warning("a log of several words")
+"""
+
+
+def test_of_a_finding_of_the_doctor_the_remedy_is_no_message() -> None:
+    assert [one.template for one in of_module("doctor/x.py", FINDINGS)] == [
+        "it has not answered for … s",
+        "the kubelet here",
+        "it is rather old",
+    ]
+
+
 def test_messages_are_texts_for_people_and_nothing_else() -> None:
     found = [one.template for one in of_module("model/x.py", SOURCE)]
     assert found == [
@@ -117,6 +164,12 @@ def test_an_entry_is_about_the_parts_of_its_message_but_not_about_everything(
     template: str, known: bool
 ) -> None:
     assert (without_entry([Message("x", template)], [ENTRY, WIDE]) == []) is known
+
+
+def test_a_wider_entry_does_not_do_for_a_line_that_people_copy() -> None:
+    wide, held = Message("x", "label a must be a number: it is …"), Message("x", "must be a number")
+    entry = Entry("p.md:1", "label … must be a number: …", ("why", "what"))
+    assert without_entry([wide, held], [entry], to_the_letter=True) == [wide]
 
 
 def test_an_entry_may_be_wider_than_a_message() -> None:
@@ -149,22 +202,6 @@ def test_entries_are_read_from_tables_with_several_messages_a_row(tmp_path: Path
 )
 def test_an_entry_without_cause_or_remedy_is_found(told: tuple[str, ...], empty: bool) -> None:
     assert bool(says_nothing([Entry("p.md:1", "x", told)])) is empty
-
-
-def test_a_chart_says_what_it_refuses_and_what_its_policies_say(tmp_path: Path) -> None:
-    folder = tmp_path / "c" / "templates"
-    folder.mkdir(parents=True)
-    (folder / "x.yaml").write_text(
-        '{{- fail (printf "value %s: write %d of 10%%" .a .b) }}\n'
-        "  messageExpression: >-\n"
-        "    'label x is \\'' + variables.count + '\\': ' + 'write a number'\n"
-        "  - message: a quota has no {{ .name }} of its own\n"
-    )
-    assert [one.template for one in from_charts(tmp_path)] == [
-        "value …: write … of 10%",
-        "label x is '…': write a number",
-        "a quota has no … of its own",
-    ]
 
 
 def test_an_entry_about_a_message_that_is_gone_is_named() -> None:

@@ -1,0 +1,51 @@
+"""What our processes write to their logs at the levels warning and error: lines that somebody should look at."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from documentation.messages import ANY, WORD, Message
+
+_LEVELS: Final = frozenset({"warning", "error", "exception", "critical"})
+#: How the loggers of modules are called.
+_LOGGERS: Final = frozenset({"logger", "_log", "_LOG"})
+_FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?[sdrfigx]|%)")
+
+
+def from_logs(package: Path) -> list[Message]:
+    """Of all modules of the package ``gpushare`` at ``package``."""
+    found: list[Message] = []
+    for path in sorted(package.rglob("*.py")):
+        found += of_module(str(path.relative_to(package)), path.read_text())
+    return found
+
+
+def of_module(name: str, source: str) -> list[Message]:
+    """The lines of one module. One that has no word of its own (``%s: %s``) is told by its parts, which have entries."""
+    lines = [(call.lineno, _template(call)) for call in _lines(ast.parse(source))]
+    return [Message(f"{name}:{at}", template) for at, template in lines if WORD.search(template)]
+
+
+def _lines(module: ast.Module) -> Iterator[ast.Call]:
+    """Calls of a logger at our levels, or at one that the program chooses."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=logger), attr=level)) if logger in _LOGGERS:
+                if level in _LEVELS or (level == "log" and not _is_lower(node.args[0])):
+                    yield node
+
+
+def _is_lower(level: ast.expr) -> bool:
+    return isinstance(level, ast.Attribute) and level.attr in {"INFO", "DEBUG"}
+
+
+def _template(call: ast.Call) -> str:
+    assert isinstance(call.func, ast.Attribute)
+    text = call.args[1 if call.func.attr == "log" else 0]
+    if not isinstance(text, ast.Constant):
+        raise ValueError(
+            f"line {call.lineno}: a log line is a text with %s, which can be looked up: {ast.unparse(text)}"
+        )
+    return _FILLED_IN.sub(lambda one: "%" if one[0] == "%%" else ANY, " ".join(str(text.value).split()))

@@ -1,0 +1,50 @@
+"""What charts refuse and what their policies answer, as people read it."""
+
+from pathlib import Path
+
+import pytest
+
+from documentation.chart_messages import from_charts, of_expression
+
+
+def test_a_chart_says_what_it_refuses_and_what_its_policies_say(tmp_path: Path) -> None:
+    folder = tmp_path / "c" / "templates"
+    folder.mkdir(parents=True)
+    (folder / "x.yaml").write_text(
+        '{{- fail (printf "value %s: write %d of 10%%" .a .b) }}\n'
+        "  messageExpression: >-\n"
+        "    'label x is \\'' + variables.count + '\\': ' + 'write a number'\n"
+        "  - message: a quota has no {{ .name }} of its own\n"
+    )
+    assert [one.template for one in from_charts(tmp_path)] == [
+        "value …: write … of 10%",
+        "label x is '…': write a number",
+        "a quota has no … of its own",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "messages"),
+    [
+        ("'it may not ' + request.operation + ' ' + variables.what", ["it may not … …"]),
+        ("'label x is \\'' + labels['a + b'] + '\\'; mend it'", ["label x is '…'; mend it"]),
+        (
+            "'it asks wrongly: ' + wrong.map(c, 'container ' + c.name + ' asks for ' + string(c.limits['a/b'])).join(', ')",
+            ["it asks wrongly: …", "container … asks for …"],
+        ),
+        (
+            "'the pod of ' + name + (node == '' ? ' on no node' : ' on node ' + node)",
+            ["the pod of ……", " on no node"],
+        ),
+        ("…", []),
+    ],
+    ids=[
+        "ends with what is filled in",
+        "quotes and indices",
+        "a text within",
+        "one of two texts",
+        "a template",
+    ],
+)
+def test_of_an_expression_its_texts_are_the_message(expression: str, messages: list[str]) -> None:
+    assert of_expression(expression) == messages
