@@ -1,0 +1,28 @@
+"""Every alert of the charts has its section on the page about alerts, whole and in order."""
+
+from documentation.__main__ import DOCS, PROJECT
+from documentation.alerts import PAGE, PARTS, of_charts, parts, sections
+
+ALERTS = of_charts(PROJECT / "charts")
+SECTIONS = sections((DOCS / PAGE).read_text())
+
+
+def test_every_alert_has_its_section_and_no_other_has_one() -> None:
+    assert list(SECTIONS) == list(ALERTS), f"docs/{PAGE} has a section for each alert, in the charts' order"
+    assert len(ALERTS) >= 10
+
+
+def test_every_section_says_what_it_means_and_what_to_do() -> None:
+    for alert, section in SECTIONS.items():
+        assert parts(section) == PARTS, alert
+        assert section.strip().startswith(f"*{ALERTS[alert]}"), f"{alert}: its severity is {ALERTS[alert]}"
+
+
+def test_the_guide_names_every_alert() -> None:
+    guide = (DOCS / "guide" / "metrics.md").read_text()
+    assert [alert for alert in ALERTS if f"| `{alert}` |" not in guide] == []
+
+
+def test_a_section_goes_up_to_the_next_heading() -> None:
+    found = sections("# Alerts\n\n## A\n\n**Meaning.** It is.\n\n**Do.** That.\n\n## B\n\ntext\n")
+    assert {name: parts(section) for name, section in found.items()} == {"A": ("Meaning", "Do"), "B": ()}
