@@ -55,6 +55,21 @@ SECTIONS: Final = (
         rest=("how-to",),
     ),
     Section(
+        "Troubleshooting",
+        (
+            ("Where to look", "troubleshooting/index.md"),
+            ("Why a pod waits", "troubleshooting/waiting.md"),
+            ("What is refused", "troubleshooting/refused.md"),
+            ("Inside containers", "troubleshooting/containers.md"),
+            ("Events", "troubleshooting/events.md"),
+            ("Commands", "troubleshooting/commands.md"),
+            ("Doctor's findings", "troubleshooting/doctor.md"),
+            ("Alerts", "troubleshooting/alerts.md"),
+            ("Logs", "troubleshooting/logs.md"),
+        ),
+        rest=("troubleshooting",),
+    ),
+    Section(
         "Concepts",
         (
             ("Architecture", "architecture.md"),
@@ -80,9 +95,8 @@ SECTIONS: Final = (
         (
             ("Install, values, remove", "guide/install.md"),
             ("Upgrade, fail-over, removal", "operation/operate.md"),
-            ("Troubleshooting", "troubleshooting/index.md"),
         ),
-        rest=("operation", "troubleshooting", "guide"),
+        rest=("operation", "guide"),
     ),
     Section(
         "Trying and developing",

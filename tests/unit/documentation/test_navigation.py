@@ -23,6 +23,7 @@ def test_the_order_is_that_of_someone_who_begins() -> None:
         < titles.index("Reference")
         < titles.index("Decisions")
     )
+    assert titles.index("Troubleshooting") == titles.index("How to") + 1
 
 
 @pytest.fixture
