@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from documentation.messages import ANY, WORD, Message
+from documentation.messages import ANY, LOGGERS, WORD, Message
 
 _LEVELS: Final = frozenset({"warning", "error", "exception", "critical"})
-#: How the loggers of modules are called.
-_LOGGERS: Final = frozenset({"logger", "_log", "_LOG"})
 _FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?[sdrfigx]|%)")
 
 
@@ -32,7 +30,7 @@ def _lines(module: ast.Module) -> Iterator[ast.Call]:
     """Calls of a logger at our levels, or at one that the program chooses."""
     for node in ast.walk(module):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=logger), attr=level)) if logger in _LOGGERS:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=logger), attr=level)) if logger in LOGGERS:
                 if level in _LEVELS or (level == "log" and not _is_lower(node.args[0])):
                     yield node
 

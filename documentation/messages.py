@@ -17,10 +17,12 @@ ANY: Final = "…"
 WORD: Final = re.compile(r"[A-Za-z]{2,}")
 LEAST_WORDS: Final = 3
 
-#: Rooms and modules of ``src/gpushare`` whose texts are looked at.
+#: Rooms and modules of ``src/gpushare`` whose texts are looked at. The playground's API server, controllers, kubelets and
+#: kube-scheduler say what Kubernetes says, and its walk prints what it shows.
 ROOMS: Final = (
     "model", "moves.py", "ledger", "policy", "kube", "serving", "settings", "scheduler", "nodeagent", "admission",
     "uninstall", "nodetemplate", "inspect", "config", "dashboard", "simulate", "doctor", "__main__.py",
+    "playground/__main__.py", "playground/cluster", "playground/controlplane", "playground/gpus",
 )  # fmt: skip
 #: Module (a pattern), or a name in one → why its texts need no entry.
 INTERNAL: Final = {
@@ -60,6 +62,10 @@ INTERNAL: Final = {
     "nodeagent/probes.py": "words of HTTP",
     "nodeagent/succession.py": "the protocol between two agents",
     "nodeagent/settings.py:PROGRAM": "the program's name",
+    "playground/cluster/parts.py:_TETHER": "a program",
+    "playground/gpus/keys.py:KEYS": "words for what a key may be, within other messages",
+    "playground/gpus/presets.py:_MODELS": "names of GPUs",
+    "playground/gpus/writing.py": "the format of a file",
     "scheduler/wire.py": "the protocol with kube-scheduler",
     "serving/exchange.py": "answers to HTTP that is broken",
     "simulate/curves.py": "words in a picture",
@@ -71,8 +77,9 @@ INTERNAL: Final = {
 _FINDINGS: Final = frozenset({"fault", "warning", "unknown"})
 #: What the doctor says where all is well.
 _WELL: Final = frozenset({"fine", "Check"})
+#: How the loggers of modules are called.
+LOGGERS: Final = frozenset({"logger", "_log", "_LOG"})
 #: Calls that take texts for no user.
-_LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "log", "critical"})
 _OPTIONS: Final = frozenset(
     {
         "add_argument",
@@ -170,11 +177,16 @@ class _Collector(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         """Texts for logs and options are left out, and of the doctor's findings what to do."""
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if called in _FINDINGS and isinstance(node.func, ast.Name):
-            for one in node.args[:2]:
-                self.visit(one)
-        elif called not in _LOGS | _OPTIONS | _WELL:
+        if isinstance(node.func, ast.Attribute):
+            is_log = getattr(node.func.value, "id", "") in LOGGERS
+            called = node.func.attr
+        else:
+            is_log, called = False, getattr(node.func, "id", "")
+            if called in _FINDINGS:
+                for one in node.args[:2]:
+                    self.visit(one)
+                return
+        if not is_log and called not in _OPTIONS | _WELL:
             self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:

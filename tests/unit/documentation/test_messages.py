@@ -108,6 +108,8 @@ def refuse(name: str) -> str:
         raise AssertionError("a slip of our own")
     if name == "x":
         raise ValueError(f"pod {name} is not there; {'look at the log' if name else 'x'}")
+    if name == "y":
+        raise reader.error("the line is too long")
     return "no single GPU " "has room"
 
 
@@ -143,6 +145,7 @@ def test_messages_are_texts_for_people_and_nothing_else() -> None:
         "a help that is left out",
         "pod … is not there; …",
         "look at the log",
+        "the line is too long",
         "no single GPU has room",
     ]
 
