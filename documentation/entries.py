@@ -18,7 +18,7 @@ _LEAST_LETTERS: Final = 8
 _LEAST_TOLD: Final = 6
 #: The last cell may point to the one above, or to the message itself where that says what to do.
 _POINTS: Final = frozenset({"as above", "as it says"})
-OTHERS: Final = "Words of others"
+OTHERS: Final = "words of others"
 """Below a heading that ends so stand messages of other programs, which the code does not have."""
 
 
@@ -38,7 +38,7 @@ def entries(folder: Path) -> Iterator[Entry]:
         others = False
         for number, line in enumerate(page.read_text().splitlines(), 1):
             if line.startswith("#"):
-                others = line.rstrip().endswith(OTHERS)
+                others = line.rstrip().lower().endswith(OTHERS)
             if line.startswith("|"):
                 cells = [cell.strip() for cell in _SPLIT.split(line.strip())[1:-1]]
                 for _, code in _CODE.findall(cells[0]):
