@@ -20,9 +20,9 @@ LEAST_WORDS: Final = 3
 #: Rooms and modules of ``src/gpushare`` whose texts are looked at.
 ROOMS: Final = (
     "model", "moves.py", "ledger", "policy", "kube", "serving", "settings", "scheduler", "nodeagent", "admission",
-    "uninstall", "nodetemplate", "inspect", "config", "dashboard", "simulate",
+    "uninstall", "nodetemplate", "inspect", "config", "dashboard", "simulate", "doctor/checks_services.py",
 )  # fmt: skip
-#: Module (a pattern), or a name in one → why its texts need no entry. The room ``doctor`` is not among the rooms: each of its findings
+#: Module (a pattern), or a name in one → why its texts need no entry. Of the room ``doctor`` one module is among them: each of its findings
 #: says itself what it means and what to do.
 INTERNAL: Final = {
     "*/options.py": "declarations of options: --help and the page about configuration show them",
