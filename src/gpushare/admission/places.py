@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from gpushare.admission.review import UserInfo
 from gpushare.admission.writes import POD_NAME, POD_UID, node_in_token
 from gpushare.kube.errors import KubeError
+from gpushare.logs import about
 from gpushare.model.objects import Pod
 
 logger = logging.getLogger(__name__)
@@ -46,8 +47,12 @@ class TokenPlaces:
         try:
             pod = await self._pods.get_pod(namespace, name)
         except KubeError as error:
+            key = f"{namespace}/{name}"
             logger.warning(
-                "pod %s/%s, which a node agent's token names, cannot be read: %s", namespace, name, error
+                "pod %s, which a node agent's token names, cannot be read: %s",
+                key,
+                error,
+                extra=about(pod=key, uid=uid),
             )
             return ""
         if pod.metadata.uid != uid or not pod.spec.node_name:

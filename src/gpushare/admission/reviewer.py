@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from gpushare.admission import peoples_units, rules, writes
 from gpushare.admission.review import (
@@ -71,6 +72,7 @@ class Reviewer:
             verdict = Verdict(
                 [Refusal("gpushare", f"the {kind} object cannot be read: {error}", invalid=True)]
             )
+        about_it = _about(request) if verdict.refusals else None
         for refusal in verdict.refusals:
             logger.info(
                 "%s: %s %s %s/%s by %s refused: %s",
@@ -81,7 +83,7 @@ class Reviewer:
                 request.name,
                 request.user_info.username,
                 refusal.message,
-                extra=about(request=request.uid),
+                extra=about_it,
             )
         return write_review(request.uid, verdict)
 
@@ -91,7 +93,8 @@ class Reviewer:
         if patch:
             # It has no UID yet, and may have no name.
             named = f"{request.namespace}/{request.name or '?'}"
-            logger.debug("pod %s: pointed to %s", named, self.scheduler, extra=about(request=request.uid))
+            about_it = _about(request)
+            logger.debug("pod %s: pointed to %s", named, self.scheduler, extra=about_it)
         return Verdict(patch=patch)
 
     async def _counted(self, request: Request) -> Verdict:
@@ -136,6 +139,19 @@ class Reviewer:
         if not verdict.refusals and is_pod(request.resource) and not request.dry_run:
             _tell_admitted(request, pod)
         return verdict
+
+
+def _about(request: Request) -> dict[str, Any]:
+    """Whom a line about the request is about: a pod that is there by its own UID, all else by the review's."""
+    if not is_pod(request.resource):
+        return about(request=request.uid)
+    uid = ""
+    if request.operation != "CREATE":
+        with suppress(*UNREADABLE):
+            before = pod_of(request.resource, request.old_object)
+            uid = "" if before is None else before.metadata.uid
+    key = f"{request.namespace}/{request.name}" if request.name else ""
+    return about(pod=key, uid=uid, request="" if uid else request.uid)
 
 
 def _tell_admitted(request: Request, pod: Pod) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gpushare.doctor.checks_api import server_minor
+from gpushare.doctor.checks_services import callable_webhook, meanwhile
 from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, name_of
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 
@@ -20,6 +21,8 @@ VALIDATING: Final = (
     "gpushare-records-bindings",
     "gpushare-records-nodes",
 )
+#: The one that points pods to our scheduler.
+POINTING: Final = "gpushare-scheduler-name"
 DEFINITIONS: Final = (
     "resourcepolicies.scheduling.alibabacloud.com",
     "elasticquotatrees.scheduling.sigs.k8s.io",
@@ -32,6 +35,8 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
     if facts.playground is not None:
         yield fine("", "a playground has its rules from the beginning")
         return
+    # Also without the chart: what a removal left behind is called all the same.
+    yield from callable_webhook(facts)
     if _no_chart(facts):
         return
     server = server_minor(facts)
@@ -52,8 +57,12 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
         listed = facts.mutating_policies
         if isinstance(listed, Unread):
             yield unknown("MutatingAdmissionPolicies", listed.why)
-        elif not any(name_of(one).startswith("gpushare-") for one in listed):
-            yield _unruled("pods that name no scheduler are not pointed to ours")
+        else:
+            ours = [name for name in map(name_of, listed) if name.startswith("gpushare-")]
+            if POINTING not in ours:
+                yield _unruled("pods that name no scheduler are not pointed to ours")
+            for name in ours:
+                yield from _bound(facts, name)
     elif not mutates:
         yield _unruled("pods that name no scheduler are not pointed to ours")
 
@@ -77,16 +86,18 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
         if policy is None:
             yield fault(f"policy {name}", "it is not there", "helm upgrade ack-ai-installer")
             continue
-        if name not in bindings:
-            yield fault(
-                f"policy {name}", "nothing binds it: it is not in force", "helm upgrade ack-ai-installer"
-            )
+        yield from _bound(facts, name)
         for wrong in at(policy, "status", "typeChecking", "expressionWarnings") or ():
             yield warning(
                 f"policy {name}",
                 f"the API server says of {wrong.get('fieldRef')}: {str(wrong.get('warning'))[:200]}",
                 "upgrade the chart to a release that knows this Kubernetes",
             )
+
+
+def _bound(facts: ClusterFacts, name: str) -> Iterator[Said]:
+    if not isinstance(facts.policy_bindings, Unread) and name not in facts.policy_bindings:
+        yield fault(f"policy {name}", "nothing binds it: it is not in force", "helm upgrade ack-ai-installer")
 
 
 def _unruled(says: str) -> Said:
@@ -116,11 +127,15 @@ def certificate(facts: ClusterFacts) -> Iterator[Said]:
             ends = _ends(str(at(hook, "clientConfig", "caBundle") or ""))
             if ends is None:
                 yield fault(
-                    subject, "it has no certificate authority that can be read: calls to it fail", remedy
+                    subject,
+                    f"it has no certificate authority that can be read, so calls to it fail: {meanwhile([hook])}",
+                    remedy,
                 )
             elif ends < now:
                 yield fault(
-                    subject, f"its certificate authority has expired on {ends:%Y-%m-%d %H:%M} UTC", remedy
+                    subject,
+                    f"its certificate authority has expired on {ends:%Y-%m-%d %H:%M} UTC, so calls to it fail: {meanwhile([hook])}",
+                    remedy,
                 )
             elif (ends - now).days < _SOON_DAYS:
                 yield warning(

@@ -5,21 +5,36 @@ from typing import Any, Final
 
 import yaml
 
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, gpu_nodes, name_of, tolerations_of
+from gpushare.doctor.checks_services import asked_scheduler
+from gpushare.doctor.cluster_facts import (
+    ClusterFacts,
+    Json,
+    at,
+    first_why,
+    gpu_nodes,
+    is_ready,
+    name_of,
+    tolerations_of,
+    why_unready,
+)
 from gpushare.doctor.cluster_reading import renewed_s
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 from gpushare.model import names
 
-#: Chart → ClusterRole → what it must allow at the least: VERB RESOURCE.GROUP.
-RIGHTS: Final = {
-    "ack-ai-installer": (
+#: Field of the facts that shows whether the part is there, its chart, its ClusterRole, what that must allow at the least: VERB RESOURCE.GROUP.
+RIGHTS: Final = (
+    (
+        "daemon_sets",
+        "ack-ai-installer",
         "gpushare-device-plugin",
         (
             "list nodes", "watch nodes", "patch nodes", "patch nodes/status", "list pods", "watch pods", "patch pods",
             "create events.events.k8s.io", "patch events.events.k8s.io",
         ),
     ),
-    "ack-co-scheduler": (
+    (
+        "deployments",
+        "ack-co-scheduler",
         "ack-co-scheduler",
         (
             "list nodes", "watch nodes", "list pods", "watch pods", "get pods", "patch pods", "create pods/binding",
@@ -27,7 +42,18 @@ RIGHTS: Final = {
             "list resourcepolicies.scheduling.alibabacloud.com",
         ),
     ),
-}  # fmt: skip
+    (
+        "webhook_deployments",
+        "ack-ai-installer",
+        "gpushare-admission",
+        (
+            "get mutatingwebhookconfigurations.admissionregistration.k8s.io",
+            "patch mutatingwebhookconfigurations.admissionregistration.k8s.io",
+            "get validatingwebhookconfigurations.admissionregistration.k8s.io",
+            "patch validatingwebhookconfigurations.admissionregistration.k8s.io",
+        ),
+    ),
+)  # fmt: skip
 _LED_S: Final = 30.0
 _EXTENDER: Final = {
     "filterVerb": "filter",
@@ -89,7 +115,8 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
         return
     pods = {
         str(at(pod, "spec", "nodeName")): pod
-        for pod in facts.part_pods
+        # While one follows another there are two on a node: the one that is ready serves it.
+        for pod in sorted(facts.part_pods, key=is_ready)
         if _owner(pod) == names.DAEMON_SET_NAME and not at(pod, "metadata", "deletionTimestamp")
     }
     shut = {one.subject for one in taints(facts)}
@@ -102,10 +129,10 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
                     f"it is labelled {names.LABEL_MODE}, and no node agent runs there",
                     "kubectl -n NAMESPACE describe ds gpushare-device-plugin-ds: the events say why",
                 )
-        elif not _is_ready(pod):
+        elif not is_ready(pod):
             yield fault(
                 node.subject,
-                f"its agent, pod {name_of(pod)}, is not ready{_why(pod)}",
+                f"its agent, pod {name_of(pod)}, is not ready{why_unready(pod)}",
                 f"kubectl -n {name_of(pod).replace('/', ' logs ')}",
             )
 
@@ -145,9 +172,11 @@ def scheduler(facts: ClusterFacts) -> Iterator[Said]:
                 worse = fault if ready == 0 else warning
                 yield worse(
                     f"deployment {name_of(deployment)}",
-                    f"{ready} of {wanted} pods are ready{_first_why(facts)}",
+                    f"{ready} of {wanted} pods are ready{first_why(facts, names.SCHEDULER_NAME)}",
                     f"kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler",
                 )
+            if ready:
+                yield from asked_scheduler(facts, name_of(deployment).partition("/")[0])
     for pod, said in facts.answers.items():
         if said.startswith("?"):
             yield unknown(
@@ -237,12 +266,9 @@ def process_rights(facts: ClusterFacts) -> Iterator[Said]:
         if facts.playground is None:
             yield unknown("ClusterRoles", why)
         return
-    there = {
-        "ack-ai-installer": bool(facts.daemon_sets) and not isinstance(facts.daemon_sets, Unread),
-        "ack-co-scheduler": bool(facts.deployments) and not isinstance(facts.deployments, Unread),
-    }
-    for chart, (name, needed) in RIGHTS.items():
-        if not there[chart]:
+    for field, chart, name, needed in RIGHTS:
+        there = getattr(facts, field)
+        if isinstance(there, Unread) or not there:
             continue
         remedy = f"helm upgrade {chart}; it writes the rights anew"
         role = next((one for one in facts.roles if at(one, "metadata", "name") == name), None)
@@ -271,26 +297,3 @@ def _allows(role: Json, right: str) -> bool:
 def _owner(pod: Json) -> str:
     owners = at(pod, "metadata", "ownerReferences") or [{}]
     return str(owners[0].get("name", ""))
-
-
-def _is_ready(pod: Json) -> bool:
-    conditions = at(pod, "status", "conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-
-
-def _why(pod: Json) -> str:
-    """What a container of the pod waits for, or how it ended, with a colon before it; empty where nothing says it."""
-    for status in at(pod, "status", "containerStatuses") or ():
-        for state in (at(status, "state", "waiting"), at(status, "lastState", "terminated")):
-            if state:
-                words = state.get("message") or state.get("reason") or f"exit code {state.get('exitCode')}"
-                return f": {' '.join(str(words).split())[:200]}"
-    return ""
-
-
-def _first_why(facts: ClusterFacts) -> str:
-    pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
-    ours = (
-        pod for pod in pods if at(pod, "metadata", "labels", "app.kubernetes.io/name") == names.SCHEDULER_NAME
-    )
-    return next((why for pod in ours if not _is_ready(pod) and (why := _why(pod))), "")

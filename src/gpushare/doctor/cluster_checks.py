@@ -30,6 +30,8 @@ _RIGHTS: Final = {
     "roles": "list clusterroles.rbac.authorization.k8s.io",
     "bindings": "list clusterrolebindings.rbac.authorization.k8s.io",
     "definitions": "list customresourcedefinitions.apiextensions.k8s.io",
+    "webhook_deployments": "list deployments.apps",
+    "endpoint_slices": "list endpointslices.discovery.k8s.io",
     "webhooks": "list validatingwebhookconfigurations.admissionregistration.k8s.io and mutatingwebhookconfigurations",
 }
 
@@ -46,10 +48,10 @@ CHECKS: Final = (
     Check("one-scheduler", "one scheduler has the name ack-co-scheduler", "helm uninstall all but one", one_scheduler, _needs("deployments", "part_pods", "daemon_sets")),
     Check("node-agents", "an agent runs, ready, on every node with the label", "describe the DaemonSet, read the agent's log", node_agents, _needs("daemon_sets", "nodes", "part_pods")),
     Check("taints", "no taint keeps the agent from a node with the label", "nodeAgent.tolerations, or away with the taint", taints, _needs("daemon_sets", "nodes")),
-    Check("scheduler", "the scheduler runs, its extender answers, one leads", "describe its pods, read their logs", scheduler, _needs("deployments", "part_pods", "leases")),
+    Check("scheduler", "the scheduler runs, its extender answers, one leads", "describe its pods, read their logs", scheduler, _needs("deployments", "part_pods", "leases", "endpoint_slices")),
     Check("scheduler-config", "kube-scheduler asks our extender for all that it must", "helm upgrade ack-co-scheduler", scheduler_config, _needs("config_maps", "deployments")),
-    Check("process-rights", "the accounts of our processes have the rights that they need", "helm upgrade the chart", process_rights, _needs("roles", "bindings", "daemon_sets", "deployments")),
-    Check("admission", "wrong requests are refused, records guarded, pods pointed to our scheduler", "admission.enabled, admission.mode=auto", rules, _needs("daemon_sets", "webhooks")),
+    Check("process-rights", "the accounts of our processes have the rights that they need", "helm upgrade the chart", process_rights, _needs("roles", "bindings", "daemon_sets", "deployments", "webhook_deployments")),
+    Check("admission", "wrong requests are refused, records guarded, pods pointed to our scheduler", "admission.enabled, admission.mode=auto", rules, _needs("daemon_sets", "webhooks", "webhook_deployments", "endpoint_slices")),
     Check("certificate", "the webhook's certificates are valid, or there is no webhook", "read the webhook's log: it renews them itself", certificate, _needs("webhooks")),
     Check("definitions", "ResourcePolicy and ElasticQuotaTree are served", "helm upgrade ack-co-scheduler", kinds, _needs("definitions")),
     Check("node-labels", "labels of nodes are spelled right and have known values", "correct the label", node_labels, _needs("nodes")),

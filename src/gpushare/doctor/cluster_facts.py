@@ -10,6 +10,8 @@ from gpushare.model.hosting import Taint, Toleration
 from gpushare.model.objects import Node, Pod
 
 Json = dict[str, Any]
+#: Of an EndpointSlice: whose endpoints it has.
+SERVICE_LABEL = "kubernetes.io/service-name"
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -105,6 +107,10 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the bindings of both kinds of policies."""
     webhooks: list[Json] | Unread
     """Webhook configurations of both kinds, of the name that the chart gives."""
+    webhook_deployments: list[Json] | Unread
+    """Deployments of the name of the Service that these are called at."""
+    endpoint_slices: list[Json] | Unread
+    """Who is behind that Service, and behind the one by which ``kubectl inspect cgpu`` finds the scheduler."""
     node_leases: dict[str, float] | Unread
     """Node → when its kubelet renewed its Lease last, unix seconds."""
     answers: dict[str, str]
@@ -127,6 +133,55 @@ def name_of(obj: Json) -> str:
     namespace = at(obj, "metadata", "namespace")
     name = str(at(obj, "metadata", "name") or "")
     return f"{namespace}/{name}" if namespace else name
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether a pod is ready."""
+    conditions = at(pod, "status", "conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def why_unready(pod: Json) -> str:
+    """What a container of the pod waits for, or how it ended, with a colon before it; empty where nothing says it."""
+    for status in at(pod, "status", "containerStatuses") or ():
+        for state in (at(status, "state", "waiting"), at(status, "lastState", "terminated")):
+            if state:
+                words = state.get("message") or state.get("reason") or f"exit code {state.get('exitCode')}"
+                return f": {' '.join(str(words).split())[:200]}"
+    return ""
+
+
+def first_why(facts: ClusterFacts, app: str) -> str:
+    """The same of the first pod of ``app`` (``app.kubernetes.io/name``) that is not ready and has a reason."""
+    pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
+    ours = (pod for pod in pods if at(pod, "metadata", "labels", "app.kubernetes.io/name") == app)
+    return next((why for pod in ours if not is_ready(pod) and (why := why_unready(pod))), "")
+
+
+def webhook_places(configurations: list[Json]) -> dict[tuple[str, str], list[Json]]:
+    """Namespace and name of the Services that webhooks are called at, each with its webhooks; others have an address."""
+    found: dict[tuple[str, str], list[Json]] = {}
+    for configuration in configurations:
+        for hook in configuration.get("webhooks") or ():
+            namespace, name = (
+                str(at(hook, "clientConfig", "service", key) or "") for key in ("namespace", "name")
+            )
+            if namespace and name:
+                found.setdefault((namespace, name), []).append(hook)
+    return found
+
+
+def ready_endpoints(slices: list[Json], namespace: str, service: str) -> int:
+    """How many that are ready stand behind a Service."""
+    return sum(
+        len(one.get("addresses") or ())
+        # What does not say whether it is ready is to be taken for ready.
+        for endpoints in slices
+        if at(endpoints, "metadata", "namespace") == namespace
+        and at(endpoints, "metadata", "labels", SERVICE_LABEL) == service
+        for one in endpoints.get("endpoints") or ()
+        if at(one, "conditions", "ready") is not False
+    )
 
 
 def tolerations_of(template: Json) -> list[Toleration]:

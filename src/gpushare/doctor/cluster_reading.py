@@ -11,7 +11,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, NodeDetails, SeenNode, at, name_of
+from gpushare.doctor.cluster_facts import (
+    SERVICE_LABEL,
+    ClusterFacts,
+    Json,
+    NodeDetails,
+    SeenNode,
+    at,
+    name_of,
+    webhook_places,
+)
 from gpushare.doctor.findings import Unread
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.listing import list_pages
@@ -33,6 +42,7 @@ READS: Final = (
     ("list", "apps", "daemonsets", ""),
     ("list", "apps", "deployments", ""),
     ("list", "coordination.k8s.io", "leases", ""),
+    ("list", "discovery.k8s.io", "endpointslices", ""),
     ("list", "rbac.authorization.k8s.io", "clusterroles", ""),
     ("list", "rbac.authorization.k8s.io", "clusterrolebindings", ""),
     ("list", "apiextensions.k8s.io", "customresourcedefinitions", ""),
@@ -78,12 +88,15 @@ class Reader:
             node_leases=self._node_leases(),
             playground=self._playground(),
         )
+        webhook_deployments, endpoint_slices = await self._behind(found["webhooks"], found["deployments"])
         return ClusterFacts(
             server=self._session.access.server,
             version=version,
             server_time_s=_date(self._session.server_date),
             our_time_s=our_time_s,
             answers=await self._answers(found["part_pods"], found["playground"]),
+            webhook_deployments=webhook_deployments,
+            endpoint_slices=endpoint_slices,
             **found,
         )
 
@@ -118,9 +131,8 @@ class Reader:
 
     async def _named(self, path: str, name: str) -> list[Json] | Unread:
         if self._namespace is not None:
-            head, _, plural = path.rpartition("/")
-            path = f"{head}/namespaces/{segment(self._namespace)}/{plural}"
-        return await self._listed(path, {"fieldSelector": f"metadata.name={name}"})
+            path = _within(path, self._namespace)
+        return await self._listed(path, _by_name(name))
 
     async def _nodes(self) -> list[SeenNode] | Unread:
         async def read() -> list[SeenNode]:
@@ -176,9 +188,38 @@ class Reader:
         found: list[Json] = []
         for kind in ("validating", "mutating"):
             listed = await self._listed(
-                f"{_ADMISSION}/v1/{kind}webhookconfigurations",
-                {"fieldSelector": f"metadata.name={CONFIGURATION}"},
+                f"{_ADMISSION}/v1/{kind}webhookconfigurations", _by_name(CONFIGURATION)
             )
+            if isinstance(listed, Unread):
+                return listed
+            found += listed
+        return found
+
+    async def _behind(
+        self, webhooks: list[Json] | Unread, deployments: list[Json] | Unread
+    ) -> tuple[list[Json] | Unread, list[Json] | Unread]:
+        """The Deployments that answer for the webhook, and the EndpointSlices of its Service and the scheduler's: in their namespaces alone."""
+        hooked = [] if isinstance(webhooks, Unread) else list(webhook_places(webhooks))
+        installed = [] if isinstance(deployments, Unread) else [name_of(one) for one in deployments]
+        services = {*hooked, *((one.partition("/")[0], names.SCHEDULER_NAME) for one in installed)}
+        return await asyncio.gather(
+            self._all(
+                self._listed(_within("/apis/apps/v1/deployments", namespace), _by_name(name))
+                for namespace, name in hooked
+            ),
+            self._all(
+                self._listed(
+                    _within("/apis/discovery.k8s.io/v1/endpointslices", namespace),
+                    {"labelSelector": f"{SERVICE_LABEL}={name}"},
+                )
+                for namespace, name in sorted(services)
+            ),
+        )
+
+    async def _all(self, reads: Iterable[Awaitable[list[Json] | Unread]]) -> list[Json] | Unread:
+        """What all of them list, or what one of them could not."""
+        found: list[Json] = []
+        for listed in await asyncio.gather(*reads):
             if isinstance(listed, Unread):
                 return listed
             found += listed
@@ -218,6 +259,16 @@ class Reader:
         except KubeError as error:
             return str(error)
         return ""
+
+
+def _within(path: str, namespace: str) -> str:
+    """The path of one namespace's, from that of all of them."""
+    head, _, plural = path.rpartition("/")
+    return f"{head}/namespaces/{segment(namespace)}/{plural}"
+
+
+def _by_name(name: str) -> dict[str, str]:
+    return {"fieldSelector": f"metadata.name={name}"}
 
 
 def right_name(asked: tuple[str, str, str, str]) -> str:

@@ -39,6 +39,8 @@ REASON_REFUSED: Final = "FailedGPUAllocation"
 #: the kubelet to answer at all), the kubelet's own list.
 LIVE_LIST_S: Final = 2.0
 KUBELET_LIST_S: Final = 1.0
+#: Of pods that nobody has decided for, so many are named in a refusal.
+_MOST_NAMED: Final = 3
 
 _T = TypeVar("_T")
 
@@ -176,7 +178,7 @@ class Allocator:
                     "container %s (pod UID %s) does not have what was answered",
                     slot.container,
                     slot.uid,
-                    extra=about(uid=slot.uid),
+                    extra=about(pod=self._named(slot.uid), uid=slot.uid),
                 )
         except PodResourcesUnavailable as error:
             logger.warning("%s", error)
@@ -226,15 +228,21 @@ class Allocator:
             cdi_devices=access.cdi_devices,
         )
 
+    def _named(self, uid: str) -> str:
+        """Namespace and name of a pod of this node; empty where it is not known."""
+        pod = self._pods.pod(uid)
+        return "" if pod is None else pod.key
+
     def _refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
         self._metrics.failures.add(resource)
         undecided = self._pods.undecided(resource, amount)
         text = refusal.problem
         if undecided:
-            named = ", ".join(pod.key for pod in undecided[:3])
+            named = ", ".join(pod.key for pod in undecided[:_MOST_NAMED])
             text += f"; no scheduler of ours has decided for {named}: set spec.schedulerName to {names.SCHEDULER_NAME}"
-        uids = [*refusal.pods, *(pod.uid for pod in undecided)]
-        logger.error("refused: %s", text, extra=about(uid=uids[0]) if len(uids) == 1 else None)
+        # A line each of whom it may be about: whoever follows one of them finds it.
+        for uid in [*refusal.pods, *(pod.uid for pod in undecided[:_MOST_NAMED])] or [""]:
+            logger.error("refused: %s", text, extra=about(pod=self._named(uid), uid=uid))
         known = [pod for uid in refusal.pods if (pod := self._pods.pod(uid)) is not None]
         for pod in known or undecided[:1]:
             self._events.record(

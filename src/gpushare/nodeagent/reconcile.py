@@ -256,10 +256,12 @@ class Reconciler:
             if self._registered_at_s[resource] == at_s:
                 del self._registered_at_s[resource]
         for slot in self._book.answers.observe(listing, asked_at_s, registered_at_s=registered_at_s):
+            claim = self._book.claim(slot.uid)
             logger.warning(
                 "the kubelet does not list what it was given for container %s (pod UID %s); it may ask again",
                 slot.container,
                 slot.uid,
+                extra=about(pod="" if claim is None else claim.pod.key, uid=slot.uid),
             )
         self._whole = self._held_whole(listing)
         self._listed = listing

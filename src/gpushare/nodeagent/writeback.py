@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare, given_share
 from gpushare.model.device import Device, NodeDevices
@@ -43,7 +44,12 @@ def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: Devic
     try:
         gpus = _gpus(claim, given, ids)
     except UnknownDeviceId as error:
-        logger.warning("pod %s has a device of a GPU that is not found now: %s", claim.pod.key, error)
+        logger.warning(
+            "pod %s has a device of a GPU that is not found now: %s",
+            claim.pod.key,
+            error,
+            extra=about(pod=claim.pod.key, uid=claim.uid),
+        )
         return None
     actual = _actual(claim, gpus, node)
     if actual is None:
@@ -139,6 +145,7 @@ def _actual(claim: Claim, gpus: Mapping[str, Mapping[str, int]], node: NodeDevic
                 one.name,
                 f"{claim.request.part_of(one)} units on each of {claim.request.gpu_count} GPUs",
                 dict(by_gpu),
+                extra=about(pod=claim.pod.key, uid=claim.uid),
             )
             return None
         if not by_gpu.keys() <= devices.keys():

@@ -25,6 +25,7 @@ import msgspec
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
 from gpushare.ledger import Refused
+from gpushare.logs import about
 from gpushare.model.errors import ModelError
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import Pod
@@ -259,7 +260,13 @@ class Binder:
             if isinstance(second, ApiError) and second.not_found:
                 self._release(args.uid)
                 raise BindRefused(f"pod {args.key} is gone") from error
-            logger.warning("pod %s may or may not be bound to node %s: %s", args.key, args.node, second)
+            logger.warning(
+                "pod %s may or may not be bound to node %s: %s",
+                args.key,
+                args.node,
+                second,
+                extra=about(pod=args.key, uid=args.uid, node=args.node),
+            )
         else:
             if refused:
                 self._not_coming(args.uid)
@@ -301,7 +308,10 @@ class Binder:
                 if isinstance(error, ApiError) and error.not_found:
                     self._release(uid)
                 else:
-                    logger.warning("pod %s: whether it was bound cannot be read: %s", key, error)
+                    about_it = about(pod=key, uid=uid)
+                    logger.warning(
+                        "pod %s: whether it was bound cannot be read: %s", key, error, extra=about_it
+                    )
             held = self._ledger.held(uid)
             if held is None or held.confirmed:
                 self._reservations.end(uid)
@@ -310,7 +320,12 @@ class Binder:
             elif pod.metadata.uid == uid and (pod.finished or pod.spec.node_name):
                 self._learn(pod)
             else:
-                logger.info("pod %s: its binding to node %s never came, the share is free", key, held.node)
+                logger.info(
+                    "pod %s: its binding to node %s never came, the share is free",
+                    key,
+                    held.node,
+                    extra=about(pod=key, uid=uid, node=held.node),
+                )
                 self._release(uid)
                 self._gangs.lost(uid)
                 self.on_stale(uid, key, held.node)

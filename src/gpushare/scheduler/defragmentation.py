@@ -20,6 +20,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
 from gpushare.ledger.preemption import Rank
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.errors import InvalidRequest
@@ -217,7 +218,10 @@ class Defragmenter:
                         break
                 except KubeError as error:
                     self._told("failed")
-                    logger.warning("pod %s: nobody could be moved for it: %s", record.pod, error)
+                    about_it = about(pod=record.pod, uid=record.uid)
+                    logger.warning(
+                        "pod %s: nobody could be moved for it: %s", record.pod, error, extra=about_it
+                    )
                     break
 
     def _forget(self) -> None:
@@ -330,7 +334,8 @@ class Defragmenter:
             why = await self._objection(guest, move, there)
             if why:
                 barred[move.pod] = why
-                logger.info("pod %s is not moved to %s: %s", guest.key, move.target, why)
+                about_it = about(pod=guest.key, uid=move.pod, node=move.target.node)
+                logger.info("pod %s is not moved to %s: %s", guest.key, move.target, why, extra=about_it)
                 continue
             guests[move.pod] = guest
         if len(guests) < len(found.moves):
@@ -454,7 +459,11 @@ class Defragmenter:
 
     async def _evict(self, mover: PodRecord, record: PodRecord, move: Move) -> None:
         namespace, _, name = mover.pod.partition("/")
-        logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod)
+        # A line each: whoever follows either of them finds it.
+        about_it = about(pod=mover.pod, uid=mover.uid, node=mover.node)
+        logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod, extra=about_it)
+        about_it = about(pod=record.pod, uid=record.uid, node=mover.node)
+        logger.info("pod %s: pod %s leaves %s for it", record.pod, mover.pod, move.source, extra=about_it)
         try:
             await self._pods.evict_pod(namespace, name, uid=mover.uid)
         except ApiError as error:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.objects import Pod
 from gpushare.model.resource_policy import PolicyPod, Unit, policy_pod_of
@@ -135,7 +136,8 @@ class PolicyBinding:
             if isinstance(error, ApiError) and error.not_found:
                 self._policies.end_promise(pod.uid)
                 return
-            logger.warning("pod %s: whether it was bound cannot be read: %s", pod.key, error)
+            about_it = about(pod=pod.key, uid=pod.uid)
+            logger.warning("pod %s: whether it was bound cannot be read: %s", pod.key, error, extra=about_it)
             self._policies.prolong(pod.uid)
             return
         if found.metadata.uid == pod.uid and found.spec.node_name and not found.finished:

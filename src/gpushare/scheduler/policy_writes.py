@@ -15,6 +15,7 @@ import msgspec
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.objects import Pod
 from gpushare.model.resource_policy import ResourcePolicy, policy_pod_of
@@ -171,7 +172,9 @@ class PolicyWriter:
         except ApiError as error:
             if error.passing:
                 raise
-            logger.info("pod %s/%s: its deletion cost is not written: %s", namespace, name, error)
+            key = f"{namespace}/{name}"
+            about_it = about(pod=key, uid=uid)
+            logger.info("pod %s: its deletion cost is not written: %s", key, error, extra=about_it)
 
     # --- costs whose policy is gone -----------------------------------------------------------------
 

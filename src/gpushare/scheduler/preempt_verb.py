@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from gpushare.kube.errors import KubeError
 from gpushare.ledger.preemption import ENOUGH, MOST_TRIED
+from gpushare.logs import about
 from gpushare.model.amounts import amounts_of
 from gpushare.model.disruption import violating
 from gpushare.model.errors import InvalidRequest
@@ -106,6 +107,7 @@ async def preempt_within_budgets(
                         "pod %s: PodDisruptionBudgets cannot be read, all who would end besides count as protected: %s",
                         args.pod.key,
                         why,
+                        extra=about(pod=args.pod.key, uid=args.pod.metadata.uid),
                     )
                 until_s = 0.0  # not to be waited for once more
                 found = {node: set(one.uids) for node, one in look.rooms.items()}

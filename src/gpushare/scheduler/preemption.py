@@ -19,6 +19,7 @@ from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
 from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from, type_of_rank
 from gpushare.ledger.quota_claim import Claim
+from gpushare.logs import about
 from gpushare.model.amounts import type_of_amounts
 from gpushare.model.disruption import protected
 from gpushare.model.request import Request
@@ -119,7 +120,10 @@ class Preemptor:
                         await self._make_room_for_gang(record, nodes[uid])
                 except KubeError as error:
                     self._ledger.unkeep(uid)
-                    logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
+                    about_it = about(pod=record.pod, uid=uid)
+                    logger.warning(
+                        "pod %s: no room could be made for it: %s", record.pod, error, extra=about_it
+                    )
                     self._tell_vain(record, nodes[uid], f"the API server did not let it be made: {error}")
                     self._look_again(uid, nodes[uid], self._backoff.next_s())
                 else:
@@ -358,7 +362,12 @@ class Preemptor:
             gone = {other for uid in giving for other in self._view.gangs.together_with(uid)}
             self._ledger.lift(gone)
             self._ledger.keep_again({uid: kept for uid, kept in lifted.items() if uid not in gone})
-            logger.info("pod %s: room on node %s that was kept for others is its own", record.pod, plan.node)
+            logger.info(
+                "pod %s: room on node %s that was kept for others is its own",
+                record.pod,
+                plan.node,
+                extra=about(pod=record.pod, uid=record.uid, node=plan.node),
+            )
         self._ledger.keep(record.uid, request, plan)
 
     async def _protected(self, victims: Collection[str]) -> set[str]:
@@ -386,6 +395,7 @@ class Preemptor:
             record.priority,
             plan.node,
             ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
+            extra=about(pod=record.pod, uid=record.uid, node=plan.node),
         )
         claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
         # All at once: a claim is one on the tree of this moment.
@@ -401,6 +411,8 @@ class Preemptor:
             if error.not_found or error.conflict:
                 return  # gone, or another by now
             raise
+        about_it = about(pod=victim.pod, uid=victim.uid, node=node)
+        logger.info("pod %s: its end is asked for, room for pod %s", victim.pod, record.pod, extra=about_it)
         self._view.quotas.ended(victim.uid)
         self._events.record(
             victim.reference(),

@@ -38,6 +38,7 @@ from gpushare.scheduler.quota_watch import QuotaWatch
 from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.retry import Retries
+from gpushare.scheduler.sightings import Sightings
 from gpushare.scheduler.takeover import Takeover
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
@@ -95,6 +96,7 @@ class _Pods:
         self._nominated = nominated
         self._mover = mover
         self._decisions = decisions
+        self._sightings = Sightings(view, decisions)
 
     def synced(self) -> None:
         """The first list is complete."""
@@ -103,6 +105,7 @@ class _Pods:
 
     def upsert(self, item: PodRecord) -> None:
         """A pod was added or changed."""
+        self._sightings.seen(item)
         if self._mover is not None:
             self._mover.seen(item)
         self._view.upsert_pod(item)
@@ -112,6 +115,7 @@ class _Pods:
 
     def remove(self, key: str, last: PodRecord) -> None:
         """A pod is gone."""
+        self._sightings.gone(last)
         self._view.remove_pod(last)
         self._nominated.gone(last.uid)
         self._decisions.gone(last.uid)

@@ -17,6 +17,7 @@ from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Annotator
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.scheduler.records import PodRecord
 
@@ -119,6 +120,7 @@ class Retries:
         try:
             await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
         except KubeError as error:
-            logger.info("pod %s is not asked to be tried again: %s", record.pod, error)
+            about_it = about(pod=record.pod, uid=record.uid)
+            logger.info("pod %s is not asked to be tried again: %s", record.pod, error, extra=about_it)
             return isinstance(error, ApiError) and not error.passing
         return True

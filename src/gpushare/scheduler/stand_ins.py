@@ -23,6 +23,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
 from gpushare.ledger.emptied import would_hold
+from gpushare.logs import about
 from gpushare.model.hosting import Guest
 from gpushare.model.request import Request
 from gpushare.model.stand_in import MOST_NAMED, UNSCHEDULABLE, Likeness, StandIn, obstacle, stand_in_for
@@ -353,7 +354,7 @@ class StandIns:
             return
         kinds = ", ".join(sorted(likeness.kinds))
         note = f"its node's sum would do and no single GPU of {len(likeness.hosts)} nodes does: stand-in {manifest['metadata']['name']} asks cluster-autoscaler for a node of kind {kinds}"
-        logger.info("pod %s: %s", record.pod, note)
+        logger.info("pod %s: %s", record.pod, note, extra=about(pod=record.pod, uid=uid))
         self._tell(record, REASON_MADE, note, kind="Normal")
 
     async def _tell_autoscaler(self, name: str, uid: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
+from gpushare.logs import about
 from gpushare.model.hosting import TaintedNode
 from gpushare.model.objects import decode_node
 from gpushare.model.startup import STARTUP_TAINT, has_startup_taint, lacks
@@ -52,7 +53,7 @@ class StartupTaints:
         if why != self._lacking.get(name):
             self._lacking[name] = why
             if why:
-                logger.info("node %s keeps its startup taint: %s", name, why)
+                logger.info("node %s keeps its startup taint: %s", name, why, extra=about(node=name))
         if why:
             self._ready.discard(name)
         else:
@@ -98,4 +99,5 @@ class StartupTaints:
                 raise
             return  # somebody else wrote: it is looked at again
         self._ready.discard(name)
-        logger.info("node %s has its GPUs: the taint %s is gone", name, STARTUP_TAINT)
+        about_it = about(node=name)
+        logger.info("node %s has its GPUs: the taint %s is gone", name, STARTUP_TAINT, extra=about_it)

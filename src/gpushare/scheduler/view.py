@@ -18,6 +18,7 @@ from gpushare.ledger import Ledger
 from gpushare.ledger.preemption import Rank, type_of_rank
 from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.ledger.quota_claim import Claim
+from gpushare.logs import about
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices, NodeMode, Placement, label_problems, node_devices
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
@@ -253,7 +254,13 @@ class ClusterView:
         if self.malformed.get(subject) == problem:
             return
         self.malformed[subject] = problem
-        logger.warning("pod %s cannot be %s: %s", record.pod, "counted" if record.node else "placed", problem)
+        logger.warning(
+            "pod %s cannot be %s: %s",
+            record.pod,
+            "counted" if record.node else "placed",
+            problem,
+            extra=about(pod=record.pod, uid=record.uid, node=record.node),
+        )
         self._events.record(
             record.reference(), kind="Warning", reason=reason, action=action, note=problem, telling="standing"
         )
@@ -317,7 +324,9 @@ class ClusterView:
             self._forget_problems(devices.name)
         elif self.malformed.get(subject) != problem:
             self.malformed[subject] = problem
-            logger.warning("node %s cannot be used: %s", devices.name, problem)
+            logger.warning(
+                "node %s cannot be used: %s", devices.name, problem, extra=about(node=devices.name)
+            )
             self._complain_of_node(record)
         if devices == self.ledger.node(devices.name):
             self._count_processors(record)

@@ -55,3 +55,30 @@ async def test_a_refusal_is_told_with_the_uid_of_the_review(caplog: pytest.LogCa
     wrong = {**POD, "spec": {"containers": [{"name": "c", "resources": {"limits": {names.GPU_CORE: "7"}}}]}}
     assert not answered(await reviewer().validate(review("pods", wrong)))["allowed"]
     assert {record.__dict__["about"][3] for record in caplog.records} == {"u-1"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "operation", "pod", "uid", "request_id"),
+    [
+        ("pods", "UPDATE", "default/way-1", "u-pod", "u-pod"),
+        ("pods", "CREATE", "default/way-1", "", "u-1"),
+        ("pods/binding", "CREATE", "default/way-1", "", "u-1"),
+        ("bindings", "CREATE", "", "", "u-1"),
+    ],
+)
+async def test_a_refusal_about_a_pod_that_is_there_is_found_by_its_uid(
+    resource: str, operation: str, pod: str, uid: str, request_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    forged = {**POD, "metadata": {**POD["metadata"], "annotations": {names.ANN_SHARE: "{}"}}}
+    old = POD if operation == "UPDATE" else None
+    asked = review(resource, forged, old, operation=operation, name="way-1")
+    assert not answered(await reviewer().validate(asked))["allowed"]
+    assert {record.__dict__["about"] for record in caplog.records} == {(pod, uid, "", request_id)}
+
+
+async def test_a_refusal_of_what_cannot_be_read_is_told_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = review("pods", {"metadata": 5}, {"metadata": 5}, operation="UPDATE", name="way-1")
+    assert not answered(await reviewer().validate(asked))["allowed"]
+    assert [record.__dict__["about"] for record in caplog.records] == [("default/way-1", "", "", "u-1")]

@@ -120,6 +120,19 @@ def scheduler_pod() -> Json:
     }
 
 
+def endpoints(service: str, *ready: bool | None) -> Json:
+    """An EndpointSlice; ``None``: an endpoint that does not say whether it is ready."""
+    said = [{} if one is None else {"ready": one} for one in ready]
+    return {
+        "metadata": {
+            "name": f"{service}-abc",
+            "namespace": "kube-system",
+            "labels": {"kubernetes.io/service-name": service},
+        },
+        "endpoints": [{"addresses": [f"10.0.0.{at}"], "conditions": one} for at, one in enumerate(said)],
+    }
+
+
 def sound(**changes: Any) -> ClusterFacts:
     """Facts with which every check is content, with these changed."""
     (deployment,) = [one for one in objects("Deployment") if one["metadata"]["name"] == names.SCHEDULER_NAME]
@@ -150,6 +163,8 @@ def sound(**changes: Any) -> ClusterFacts:
         "mutating_policies": objects("MutatingAdmissionPolicy"),
         "policy_bindings": [one["metadata"]["name"] for one in bindings],
         "webhooks": [],
+        "webhook_deployments": [],
+        "endpoint_slices": [endpoints(names.SCHEDULER_NAME, True, True)],
         "node_leases": {"n1": NOW_S - 3},
         "answers": {"kube-system/ack-co-scheduler-1": ""},
     }

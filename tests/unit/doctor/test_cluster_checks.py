@@ -26,6 +26,7 @@ from tests.unit.doctor.sound import (
     NOW_S,
     agent_pod,
     ago,
+    endpoints,
     gpu_pod,
     held,
     node_of,
@@ -50,6 +51,8 @@ NEEDED = {
     "bindings": ("process-rights",),
     "definitions": ("definitions",),
     "webhooks": ("admission", "certificate"),
+    "webhook_deployments": ("process-rights", "admission"),
+    "endpoint_slices": ("scheduler", "admission"),
     "validating_policies": ("admission",),
     "policy_bindings": ("admission",),
     "mutating_policies": ("admission",),
@@ -100,6 +103,13 @@ def hook(ca: str, *names_of: str) -> Json:
 
 def without(found: list[Json], name: str) -> list[Json]:
     return [one for one in found if one["metadata"]["name"] != name]
+
+
+def without_name(name: str) -> list[str]:
+    bindings = sound().policy_bindings
+    assert not isinstance(bindings, Unread)
+    assert name in bindings
+    return [one for one in bindings if one != name]
 
 
 def tainted(**taint: str) -> dict[str, Any]:
@@ -215,9 +225,14 @@ FAULTS: list[Any] = [
     ("no binding", {"bindings": without(objects("ClusterRoleBinding"), "ack-co-scheduler")}, ("process-rights", "fault", "clusterrolebinding ack-co-scheduler")),
     ("rights that may not be read", {"roles": AWAY}, ("process-rights", "unknown", "ClusterRoles")),
     ("bindings that may not be read", {"bindings": AWAY}, ("process-rights", "unknown", "ClusterRoles")),
+    ("pointing that nothing binds", {"policy_bindings": without_name("gpushare-scheduler-name")}, ("admission", "fault", "policy gpushare-scheduler-name")),
+    ("nobody points pods, requests are counted all the same", {"mutating_policies": without(objects("MutatingAdmissionPolicy"), "gpushare-scheduler-name")}, ("admission", "warning", "admission")),
+    ("nobody behind the Service of the scheduler", {"endpoint_slices": [endpoints(names.SCHEDULER_NAME, False)]}, ("scheduler", "warning", "service kube-system/ack-co-scheduler")),
+    ("no Service of the scheduler, whose pods are away", {"endpoint_slices": [], "deployments": deployment_with(0)}, ("scheduler", "fault", "deployment kube-system/ack-co-scheduler")),
+    ("an agent that follows another", {"part_pods": [agent_pod(), {**crashing(), "metadata": {**agent_pod()["metadata"], "name": "agent-n1-next"}}, scheduler_pod()]}),
     ("no policies", {"validating_policies": []}, ("admission", "warning", "admission")),
     ("a policy that is gone", {"validating_policies": without(objects("ValidatingAdmissionPolicy"), "gpushare-records")}, ("admission", "fault", "policy gpushare-records")),
-    ("a policy that nothing binds", {"policy_bindings": [one["metadata"]["name"] for one in objects("ValidatingAdmissionPolicyBinding")][1:]}, ("admission", "fault", f"policy {objects('ValidatingAdmissionPolicyBinding')[0]['metadata']['name']}")),
+    ("a policy that nothing binds", {"policy_bindings": without_name(objects("ValidatingAdmissionPolicyBinding")[0]["metadata"]["name"])}, ("admission", "fault", f"policy {objects('ValidatingAdmissionPolicyBinding')[0]['metadata']['name']}")),
     ("a policy that the API server does not understand", {"validating_policies": policies(typeChecking={"expressionWarnings": [{"fieldRef": "f", "warning": "w"}]})}, ("admission", "warning", f"policy {objects('ValidatingAdmissionPolicy')[0]['metadata']['name']}")),
     ("policies that may not be read", {"validating_policies": AWAY}, ("admission", "unknown", "ValidatingAdmissionPolicies")),
     ("nobody points pods", {"mutating_policies": []}, ("admission", "warning", "admission")),

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from gpushare.kube.events import Recorder
+from gpushare.logs import about
 from gpushare.model.objects import ObjectReference
 from gpushare.model.request import ContainerKind
 from gpushare.nodeagent.claims import ClaimBook
@@ -146,7 +147,9 @@ class DriverLimits:
             {(one.pod, one.container, one.gpu): float(one.mib) for one in seen.held}
         )
         for due in seen.held - before.held:
-            logger.info("%s: the driver holds it to that", due)
+            logger.info(
+                "%s: the driver holds it to that", due, extra=about(pod=due.pod, uid=due.owner.pod_uid)
+            )
         for due, why in seen.faults.items():
             if before.faults.get(due) != why:
                 self._tell(due, why)
@@ -154,7 +157,12 @@ class DriverLimits:
             self._changed.set()
 
     def _tell(self, due: Due, why: str) -> None:
-        logger.warning("%s: the driver does not hold it to that: %s", due, why)
+        logger.warning(
+            "%s: the driver does not hold it to that: %s",
+            due,
+            why,
+            extra=about(pod=due.pod, uid=due.owner.pod_uid),
+        )
         self._metrics.limit_faults.add()
         namespace, _, name = due.pod.partition("/")
         self._events.record(
@@ -215,7 +223,11 @@ class DriverLimits:
         if now == wanted or (before == wanted and now == answer):
             return wanted, now
         if before == wanted:
-            logger.warning("%s: somebody else changed its limit, it is set again", due)
+            logger.warning(
+                "%s: somebody else changed its limit, it is set again",
+                due,
+                extra=about(pod=due.pod, uid=due.owner.pod_uid),
+            )
         nvml.set_limit(due.gpu, path, wanted)
         return wanted, nvml.limit_bytes(due.gpu, path)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gpushare.kube.clock import Clock
+from gpushare.logs import about
 from gpushare.model import names
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.isolation.directories import Directories
@@ -93,11 +94,15 @@ class Keeper:
             try:
                 await asyncio.to_thread(self._directories.make, kept.claimed, self._policy, name)
             except OSError as error:
-                logger.warning("%s/%s cannot be made anew: %s", self._directories.root, name, error)
+                about_it = about(pod=kept.claimed.pod, uid=kept.claimed.uid)
+                logger.warning(
+                    "%s/%s cannot be made anew: %s", self._directories.root, name, error, extra=about_it
+                )
                 continue
             logger.warning(
                 "%s/%s was lost and is made anew: pod %s, container %s, could not be started again without",
                 *(self._directories.root, name, kept.claimed.pod, kept.claimed.container),
+                extra=about(pod=kept.claimed.pod, uid=kept.claimed.uid),
             )
 
     def _read(self, known: Collection[str]) -> tuple[set[str], dict[str, Claimed | None], set[str]]:
@@ -198,16 +203,23 @@ class Keeper:
 
     async def _remove(self, name: str) -> None:
         claimed = self._known[name].claimed
+        about_it = None if claimed is None else about(pod=claimed.pod, uid=claimed.uid)
         try:
             await asyncio.to_thread(self._directories.remove, name)
         except FileNotFoundError:
-            logger.info("%s/%s is gone already", self._directories.root, name)
+            logger.info("%s/%s is gone already", self._directories.root, name, extra=about_it)
         except OSError as error:
-            logger.warning("%s/%s cannot be removed: %s", self._directories.root, name, error)
+            logger.warning("%s/%s cannot be removed: %s", self._directories.root, name, error, extra=about_it)
             return
         else:
             whose = "nobody known" if claimed is None else f"pod {claimed.pod}, container {claimed.container}"
-            logger.info("%s/%s of %s is not used any more and removed", self._directories.root, name, whose)
+            logger.info(
+                "%s/%s of %s is not used any more and removed",
+                self._directories.root,
+                name,
+                whose,
+                extra=about_it,
+            )
         self._known.pop(name, None)
         self._count()
 

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.events import JUST_TOLD_S, Recorder, type_of_telling
+from gpushare.logs import about
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.objects import ObjectReference
 from gpushare.nodeagent.claims import ClaimBook
@@ -246,7 +247,8 @@ class Watchdog:
 
     def _report(self, holder: Holder, reason: str, note: str, *, happens: bool = False) -> None:
         namespace, _, name = holder.pod.partition("/")
-        logger.warning("pod %s: %s: %s", holder.pod, reason, note)
+        about_it = about(pod=holder.pod, uid=holder.uid)
+        logger.warning("pod %s: %s: %s", holder.pod, reason, note, extra=about_it)
         # What was told before it was known which container it is goes on as that.
         container = "" if (holder.uid, "", holder.gpu, reason) in self._overused_s else holder.container
         self._events.record(

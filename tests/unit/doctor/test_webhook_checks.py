@@ -1,0 +1,210 @@
+"""A webhook that cannot be called is told of where admission is looked at, with what becomes of pods until it can be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.doctor.checks_services import _EFFECTS, meanwhile
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.cluster_facts import ClusterFacts, Json
+from gpushare.doctor.findings import Finding, Unread, examine
+from tests.unit.doctor.sound import agent_pod, endpoints, node_of, rendered, scheduler_pod, sound
+from tests.unit.doctor.test_cluster_checks import bundle, deployment_with
+
+NAME = "gpushare-admission"
+PLACE = f"kube-system/{NAME}"
+REFUSED = "pods that ask for GPUs are refused"
+CHART = (
+    Path(__file__).parents[3]
+    / "charts"
+    / "ack-ai-installer"
+    / "templates"
+    / "webhook"
+    / "configurations.yaml"
+)
+
+
+def hooks(*said: str, policy: str | None = None, namespace: str = "kube-system") -> Json:
+    """A configuration of webhooks, ``NAME`` or ``NAME=failurePolicy``, that are called at the Service; their authority is valid."""
+    client = bundle(60)["webhooks"][0]["clientConfig"]
+    service = {"namespace": namespace, "name": NAME}
+    made = []
+    for one in said:
+        name, _, own = one.partition("=")
+        hook = {"name": f"{name}.gpushare.dev", "clientConfig": {**client, "service": service}}
+        if own or policy:
+            hook["failurePolicy"] = own or policy
+        made.append(hook)
+    return {"webhooks": made}
+
+
+#: As the chart has them for Kubernetes 1.28.
+ALL = (
+    hooks("peoples-units=Fail", "scheduler-name=Fail"),
+    hooks("requests=Fail", "slips=Ignore", "templates=Ignore", "records=Fail", "node-agent=Fail"),
+)
+
+
+def deployment(ready: int | None, wanted: int = 2) -> list[Json]:
+    (one,) = [
+        one
+        for one in rendered("installer-1.28.yaml")
+        if (one["kind"], one.get("metadata", {}).get("name")) == ("Deployment", NAME)
+    ]
+    one["spec"]["replicas"] = wanted
+    one["status"] = {} if ready is None else {"readyReplicas": ready}
+    return [one]
+
+
+def kinds(kind: str) -> list[Json]:
+    """Of both charts as they are for Kubernetes 1.28."""
+    installer, scheduler = rendered("installer-1.28.yaml"), rendered("scheduler-1.36.yaml")
+    return [one for one in installer + scheduler if one["kind"] == kind]
+
+
+def with_webhook(ready: int | None = 2, *behind: bool | None, **changes: Any) -> ClusterFacts:
+    """A sound cluster of Kubernetes 1.28, whose webhook has so many ready pods, and so many ready endpoints."""
+    slices = [endpoints("ack-co-scheduler", True), endpoints(NAME, *behind)]
+    facts = {
+        "version": {"gitVersion": "v1.28.9"},
+        "nodes": [node_of(kubelet="v1.28.9")],
+        "deployments": deployment_with(2, image="k:v1.28.9"),
+        "webhooks": list(ALL),
+        "roles": kinds("ClusterRole"),
+        "bindings": kinds("ClusterRoleBinding"),
+        "webhook_deployments": deployment(ready),
+        "endpoint_slices": slices,
+        "validating_policies": Unread("404", absent=True),
+        "mutating_policies": Unread("404", absent=True),
+    }
+    return sound(**{**facts, **changes})
+
+
+def bad(facts: ClusterFacts) -> list[Finding]:
+    return [one for one in examine(facts, CHECKS) if one.state != "ok"]
+
+
+@pytest.mark.parametrize("behind", [(True, True), (False, True), (None,)])
+def test_a_webhook_with_somebody_behind_its_service_is_well(behind: tuple[bool | None, ...]) -> None:
+    assert bad(with_webhook(2, *behind)) == []
+
+
+@pytest.mark.parametrize("ready", [0, None])
+def test_a_webhook_whose_pods_are_down_is_one_fault_that_says_what_becomes_of_pods(ready: int | None) -> None:
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    pod = {
+        "metadata": {"name": "a", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": NAME}},
+        "status": {"containerStatuses": [waiting]},
+    }
+    (found,) = bad(with_webhook(ready, False, part_pods=[agent_pod(), scheduler_pod(), pod]))
+    assert (found.check, found.state, found.subject) == ("admission", "fault", f"deployment {PLACE}")
+    assert found.says == (
+        "0 of 2 pods of the webhook are ready: ImagePullBackOff; until one is: "
+        f"{REFUSED}, what node agents write is refused"
+    )
+    assert found.remedy.startswith("kubectl -n kube-system describe pods -l ")
+
+
+def test_a_webhook_with_fewer_pods_than_wanted_is_a_warning() -> None:
+    (found,) = bad(with_webhook(1, True))
+    assert (found.check, found.state, found.subject) == ("admission", "warning", f"deployment {PLACE}")
+    assert REFUSED not in found.says
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"endpoint_slices": [endpoints("ack-co-scheduler", True), endpoints(NAME, False, False)]},
+        {"endpoint_slices": [endpoints("ack-co-scheduler", True)]},
+        {
+            "webhook_deployments": deployment(0, wanted=0),
+            "endpoint_slices": [endpoints("ack-co-scheduler", True)],
+        },
+        {
+            "endpoint_slices": [
+                endpoints("ack-co-scheduler", True),
+                {**endpoints(NAME, True), "metadata": {**endpoints(NAME)["metadata"], "namespace": "other"}},
+            ]
+        },
+    ],
+    ids=["not ready", "none", "scaled to none", "of another namespace"],
+)
+def test_a_service_with_nobody_behind_it_is_a_fault(changes: dict[str, Any]) -> None:
+    (found,) = bad(with_webhook(2, **changes))
+    assert (found.check, found.state, found.subject) == ("admission", "fault", f"service {PLACE}")
+    assert found.says.endswith(f"until somebody is: {REFUSED}, what node agents write is refused")
+
+
+def test_what_a_removal_has_left_behind_is_a_fault_also_without_the_charts() -> None:
+    gone: dict[str, Any] = {
+        "daemon_sets": [],
+        "deployments": [],
+        "config_maps": [],
+        "leases": [],
+        "definitions": [],
+    }
+    found = [
+        one
+        for one in bad(with_webhook(webhook_deployments=[], endpoint_slices=[], **gone))
+        if one.check == "admission"
+    ]
+    assert [(one.state, one.subject) for one in found] == [("fault", f"deployment {PLACE}")]
+    assert REFUSED in found[0].says
+    assert "kubectl delete mutatingwebhookconfiguration" in found[0].remedy
+
+
+def test_where_only_pods_are_pointed_by_a_webhook_that_alone_is_told_and_policies_are_held_to_theirs() -> (
+    None
+):
+    """Kubernetes 1.30 to 1.35: what validates are policies."""
+    version = "v1.32.1"
+    facts = sound(
+        version={"gitVersion": version},
+        nodes=[node_of(kubelet=version)],
+        deployments=deployment_with(2, image=f"k:{version}"),
+        webhooks=[hooks("scheduler-name", "peoples-units")],
+        webhook_deployments=deployment(0),
+        roles=kinds("ClusterRole"),
+        bindings=kinds("ClusterRoleBinding"),
+        mutating_policies=Unread("404", absent=True),
+    )
+    (found,) = bad(facts)
+    assert found.says.endswith(
+        "until one is: pods that ask for GPUs and name no scheduler are refused, "
+        "pods that ask for gpushare.dev/gpu-memory are refused"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "effect"),
+    [
+        (("scheduler-name=Ignore",), "pods that name no scheduler are let through unchanged, and stay with the default scheduler"),
+        (("requests=Ignore", "scheduler-name"), "wrong requests are let through, pods that ask for GPUs and name no scheduler are refused"),
+        (("requests", "scheduler-name=Ignore"), REFUSED),
+        (("records=Ignore",), "anybody may change records of who holds what"),
+        (("records",), "what it judges is refused"),
+        (("slips=Ignore", "templates=Ignore"), "what it judges is let through unchanged"),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_pods_goes_by_the_failure_policy(said: tuple[str, ...], effect: str) -> None:
+    assert meanwhile(hooks(*said)["webhooks"]) == effect
+
+
+def test_a_webhook_that_may_not_renew_its_certificate_is_a_fault() -> None:
+    roles = kinds("ClusterRole")
+    (own,) = [one for one in roles if one["metadata"]["name"] == NAME]
+    own["rules"][0]["verbs"].remove("patch")
+    (found,) = bad(with_webhook(2, True, roles=roles))
+    assert (found.check, found.state, found.subject) == ("process-rights", "fault", f"clusterrole {NAME}")
+    assert "patch validatingwebhookconfigurations" in found.says
+
+
+def test_webhooks_that_are_called_at_an_address_are_not_looked_for() -> None:
+    outside = {"webhooks": [{"name": f"{name}.gpushare.dev", "clientConfig": {**bundle(60)["webhooks"][0]["clientConfig"], "url": "https://x"}} for name in ("requests", "scheduler-name")]}  # fmt: skip
+    assert bad(with_webhook(webhooks=[outside], webhook_deployments=[])) == []
+
+
+def test_the_effects_are_of_webhooks_that_the_chart_has() -> None:
+    text = CHART.read_text()
+    assert [kind for kind in _EFFECTS if f"- name: {kind}.gpushare.dev\n" not in text] == []

@@ -1,0 +1,246 @@
+"""Every line of the log that is about a pod says which, beside its words: read from the source, so that rare lines are held to it, too."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+PACKAGE: Final = Path(__file__).parents[2] / "src" / "gpushare"
+ROOMS: Final = ("scheduler", "nodeagent", "admission")
+LEVELS: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
+LEVEL: Final = re.compile(rf"\.({'|'.join(sorted(LEVELS))})\(")
+#: Words in names of variables, fields and functions by which a function that knows of pods is told from one that does not.
+OF_PODS: Final = frozenset(
+    {"pod", "pods", "uid", "uids", "claim", "claims", "claimed", "guest", "guests", "holder", "slot", "due", "victim",
+     "victims", "mover", "movers"}
+)  # fmt: skip
+#: Lines of modules that know of pods which are about the process itself, or about something that is no pod: by module, their words.
+PROCESS: Final[dict[str, frozenset[str]]] = {
+    "scheduler/policy_writes.py": frozenset(
+        {"ResourcePolicies: %s; writing again in %.1f s", "ResourcePolicy %s: its status is not written: %s"}
+    ),
+    "scheduler/process.py": frozenset(
+        {"probes and metrics on http://%s:%d", "serving http://%s:%d%s, API server %s", "ready"}
+    ),
+    "scheduler/quota_watch.py": frozenset({"ElasticQuotaTree %s: its status cannot be written: %s"}),
+    "scheduler/quotas.py": frozenset({"ElasticQuotaTree %s: %s", "elastic quotas: %s"}),
+    "scheduler/takeover.py": frozenset(
+        {
+            "pods and nodes are read anew without knowing who leads: %s",
+            "pods and nodes are not read anew yet: %s",
+            "pods and nodes were read anew, %s leads",
+        }
+    ),
+    "nodeagent/agent.py": frozenset({"probes and metrics on %s:%d", "there is no node %s; waiting for it"}),
+    "nodeagent/allocator.py": frozenset(
+        # The second is what the kubelet's socket says of itself.
+        {"the API server does not say which pods are bound to this node (%s)", "%s"}
+    ),
+    "nodeagent/isolation/keeper.py": frozenset(
+        {
+            "whether files of containers were lost is not known yet: %s",
+            "nothing is taken away: %s",
+            "release %s of the isolation libraries is not used any more and removed",
+        }
+    ),
+    "nodeagent/isolation/trial.py": frozenset(
+        {
+            "isolation libraries %s were tried on this node's driver and hold",
+            "isolation libraries %s on this node's driver: %s: %s",
+        }
+    ),
+    "nodeagent/reconcile.py": frozenset({"%s; until it answers, records follow what we answered ourselves"}),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A call of a logger: its words, and what its ``extra`` says (``None``: nothing, or nothing that can be told).
+
+    ``may_be_of_a_pod``: its function, or its words, have a name of a pod's.
+    """
+
+    module: str
+    number: int
+    words: str
+    says: frozenset[str] | None
+    may_be_of_a_pod: bool
+
+
+def lines_of(module: str, source: str) -> list[Line]:
+    """All lines that a module logs."""
+    if not LEVEL.search(source):
+        return []
+    tree = ast.parse(source)
+    loggers = {"logging", *_loggers(tree)}
+    found = []
+    for scope in (tree, *_functions(tree)):
+        knows = any(not OF_PODS.isdisjoint(_split(name)) for node in _own(scope) for name in _names(node))
+        for call in _own_calls(scope):
+            called = call.func
+            if isinstance(called, ast.Attribute) and called.attr in LEVELS and _root(called.value) in loggers:
+                given = {one.arg: one.value for one in call.keywords}
+                says = _says(given.get("extra"), scope, tree)
+                words = _words(call)
+                of_a_pod = knows or not OF_PODS.isdisjoint(_split(words))
+                found.append(Line(module, call.lineno, words, says, of_a_pod))
+    return sorted(found, key=lambda line: line.number)
+
+
+def _loggers(tree: ast.Module) -> Iterator[str]:
+    """Names of what ``logging.getLogger`` gave, wherever it is kept."""
+    for node in ast.walk(tree):
+        kept = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call)
+        if kept and _root(node.value.func) == "getLogger":
+            yield from map(_root, node.targets if isinstance(node, ast.Assign) else [node.target])
+
+
+def _root(node: ast.expr) -> str:
+    """``logger`` of ``logger``, and of ``self.logger``."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+type_of_function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _functions(tree: ast.AST) -> Iterator[type_of_function]:
+    return (node for node in ast.walk(tree) if isinstance(node, type_of_function))
+
+
+def _own(scope: ast.AST) -> Iterator[ast.AST]:
+    """What is in a scope, but not in functions within it."""
+    for child in ast.iter_child_nodes(scope):
+        if not isinstance(child, type_of_function):
+            yield child
+            yield from _own(child)
+
+
+def _own_calls(scope: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in _own(scope) if isinstance(node, ast.Call))
+
+
+def _words(call: ast.Call) -> str:
+    """The text of the line, without what is filled in."""
+    return " ".join(
+        one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    )
+
+
+def _says(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset[str] | None:
+    """What ``about`` is told: directly, by a variable of the function, or by a function of the module."""
+    if isinstance(extra, ast.IfExp):
+        sides = [one for one in (extra.body, extra.orelse) if ast.unparse(one) != "None"]
+        told = [_says(one, scope, tree) for one in sides]
+        return None if not told or None in told else frozenset().union(*(one or () for one in told))
+    if isinstance(extra, ast.Name):
+        values = [
+            node.value
+            for node in _own(scope)
+            if isinstance(node, ast.Assign) and extra.id in map(_root, node.targets)
+        ]
+        told = [_says(one, scope, tree) for one in values]
+        return (
+            None
+            if not told or None in told
+            else frozenset.intersection(*(one or frozenset() for one in told))
+        )
+    if not isinstance(extra, ast.Call):
+        return None
+    if _root(extra.func) == "about":
+        return frozenset(one.arg for one in extra.keywords if one.arg is not None)
+    made_by = [one for one in _functions(tree) if one.name == _root(extra.func)]
+    returned = [node.value for one in made_by for node in _own(one) if isinstance(node, ast.Return)]
+    told = [_says(one, made_by[0], tree) for one in returned]
+    return None if not told or None in told else frozenset().union(*(one or () for one in told))
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    for field in ("id", "attr", "arg", "name", "asname"):
+        name = getattr(node, field, None)
+        if isinstance(name, str):
+            yield name
+
+
+def _split(name: str) -> set[str]:
+    """``{"pod", "record"}`` of ``PodRecord`` and of ``pod_record``."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+@cache
+def sources() -> dict[str, str]:
+    return {
+        str(path.relative_to(PACKAGE)): path.read_text()
+        for room in ROOMS
+        for path in sorted((PACKAGE / room).rglob("*.py"))
+    }
+
+
+def faults_of(module: str, source: str) -> list[str]:
+    """What is wrong with the lines of a module, in words."""
+    found = []
+    for line in lines_of(module, source):
+        where = f"{module}:{line.number} {line.words!r}"
+        if line.words in PROCESS.get(module, ()):
+            if line.says is not None:
+                found.append(f"{where} says of whom it is: take it off the list")
+        elif line.says is None:
+            # Lines of a node's process have its node anyway.
+            of_a_node = "node %s" in line.words and not module.startswith("nodeagent/")
+            if line.may_be_of_a_pod or of_a_node:
+                found.append(f"{where} does not say of whom it is: extra=about(…)")
+        elif "pod %s" in line.words and not line.says >= {"pod", "uid"} and "request" not in line.says:
+            found.append(f"{where} does not say the pod and its UID")
+        elif "node %s" in line.words and "node" not in line.says:
+            found.append(f"{where} does not say the node")
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(sources()))
+def test_every_line_that_may_be_about_a_pod_says_about_which(module: str) -> None:
+    assert faults_of(module, sources()[module]) == []
+
+
+def test_the_list_of_lines_about_the_process_names_lines_that_are_there() -> None:
+    there = {module: {line.words for line in lines_of(module, sources()[module])} for module in PROCESS}
+    assert {
+        module: sorted(words - there[module]) for module, words in PROCESS.items() if words - there[module]
+    } == {}
+
+
+def test_the_rooms_log_and_their_lines_are_found() -> None:
+    """Else nothing would be held to anything."""
+    lines = [line for module, source in sources().items() for line in lines_of(module, source)]
+    assert {line.module.partition("/")[0] for line in lines if line.says} == set(ROOMS)
+
+
+HEAD = "import logging\nlogger = logging.getLogger(__name__)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("def f(record):\n    logger.info('bound', extra=about(pod=record.pod, uid=record.uid))", ""),
+        ("def f(record):\n    logger.info('bound: %s', record.pod)", "does not say of whom"),
+        ("def f(error):\n    logger.info('a pod was lost: %s', error)", "does not say of whom"),
+        ("def f(error):\n    logger.info('again: %s', error)", ""),
+        ("def f(key):\n    logger.info('pod %s', key, extra=about(pod=key))", "the pod and its UID"),
+        ("def f(pod):\n    logger.info('pod %s is on node %s', extra=about(pod=pod.key, uid=pod.uid))", "say the node"),
+        ("def f(name):\n    logger.info('node %s is full', name)", "does not say of whom"),
+        ("def f(pod):\n    told = about(pod=pod.key, uid=pod.uid)\n    logger.info('bound', extra=told)", ""),
+        ("def f(pod):\n    told = {}\n    logger.info('bound', extra=told)", "does not say of whom"),
+        ("def f(pod):\n    told = about(uid=pod) if pod else None\n    logger.info('bound', extra=told)", ""),
+        ("def of(pod):\n    return about(uid=pod)\ndef f(pod):\n    logger.info('bound', extra=of(pod))", ""),
+        ("class A:\n    log = logging.getLogger('a')\n    def f(self, pod):\n        self.log.error('%s', pod)", "does not say of whom"),
+        ("def f(pod):\n    logging.warning('%s', pod)", "does not say of whom"),
+        ("def f(holders):\n    def g(uid):\n        logger.log(10, '%s', uid)\n    logger.info('done')", "does not say of whom"),
+    ],
+)  # fmt: skip
+def test_what_a_line_says_is_read_wherever_it_is_written(source: str, wrong: str) -> None:
+    found = faults_of("scheduler/some.py", HEAD + source)
+    assert len(found) == bool(wrong), found
+    assert all(wrong in one for one in found)
