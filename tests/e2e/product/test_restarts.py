@@ -41,6 +41,16 @@ def the_leading_scheduler_pod(cluster: Cluster, product: Product) -> None:
     product.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{SCHEDULER}", "--timeout=60s")
 
 
+def the_leader_without_a_word(cluster: Cluster, product: Product) -> None:
+    """kube-scheduler and extender of the leader are killed in one moment, in the stream's Bindings: the lease runs out."""
+    held = _holder(product)
+    node = _node_of_leader(product)
+    kill(cluster, node, "kube-scheduler", "--secure-port=10259")
+    kill(cluster, node, "scheduler", "--health-listen=0.0.0.0:9452")
+    wait_for("another one leads", lambda: _holder(product) not in ("", held), timeout=60, every=0.3)
+    product.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{SCHEDULER}", "--timeout=60s")
+
+
 def the_api_server(cluster: Cluster, product: Product) -> None:
     cluster.restart("kube-apiserver", signal=signal.SIGKILL)
     cluster.wait_ready(timeout=60)
@@ -48,7 +58,15 @@ def the_api_server(cluster: Cluster, product: Product) -> None:
 
 @pytest.mark.parametrize(
     "restart",
-    [the_kubelet, containerd, the_node_agent, the_extender, the_leading_scheduler_pod, the_api_server],
+    [
+        the_kubelet,
+        containerd,
+        the_node_agent,
+        the_extender,
+        the_leading_scheduler_pod,
+        the_leader_without_a_word,
+        the_api_server,
+    ],
     ids=lambda function: function.__name__,
 )
 def test_nothing_is_given_twice_or_lost_when_it_is_restarted(
@@ -128,8 +146,12 @@ def _ready(cluster: Cluster, node: str) -> bool:
 
 
 def _leader(product: Product) -> str:
-    holder: str = product.json("-n", NAMESPACE, "get", "lease", SCHEDULER)["spec"].get("holderIdentity") or ""
-    return holder.partition("_")[0]
+    return _holder(product).partition("_")[0]
+
+
+def _holder(product: Product) -> str:
+    """Of the lease: the pod's name and what a process of it drew when it began."""
+    return product.json("-n", NAMESPACE, "get", "lease", SCHEDULER)["spec"].get("holderIdentity") or ""
 
 
 def _node_of_leader(product: Product) -> str:

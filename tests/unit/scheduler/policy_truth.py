@@ -56,7 +56,7 @@ class PolicyTruth:
     def _unit_of(self, book: PolicyBook, name: str, pod: dict[str, Any]) -> int | None:
         if self._cluster.api.key(name).partition("/")[0] != SPACE:
             return None
-        pool = self._cluster.pools[pod["spec"]["nodeName"]]
+        pool = self._cluster.known_pools[pod["spec"]["nodeName"]]
         found = [
             number for number, unit in enumerate(book.policy.units) if unit.node_selector == {"pool": pool}
         ]

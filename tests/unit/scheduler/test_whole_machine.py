@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -25,6 +24,8 @@ from msgspec import structs
 from gpushare.model import names
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
+from tests.unit.scheduler.machine_owners import Owning
+from tests.unit.scheduler.machine_preempting import Preempting
 from tests.unit.scheduler.policy_truth import POLICIES, PolicyTruth, some_policy
 from tests.unit.scheduler.quota_truth import TREES, QuotaTruth, some_tree
 from tests.unit.scheduler.some_pods import GANGS, SPACE_OF, made_pod, some_pod
@@ -66,7 +67,7 @@ def node(name: str, generation: int = 0) -> NodeDevices:
     return NodeDevices(name, NodeMode.CORE_MEM, MemoryUnit.GIB, devices)
 
 
-class WholeMachine(RuleBasedStateMachine):
+class WholeMachine(Preempting, Owning):
     """Ends of pods, faults and kills between any two steps; what must hold is looked at after each."""
 
     steps = 0
@@ -130,14 +131,17 @@ class WholeMachine(RuleBasedStateMachine):
             self.do(self.cluster.schedule(self.cluster.waiting()))
             self.the_watches_tell_all()
 
-    @rule(data=st.data(), phase=st.sampled_from(("Succeeded", "Failed", "")))
+    @rule(data=st.data(), phase=st.sampled_from(("Succeeded", "Failed", "leaves", "")))
     def a_pod_ends(self, data: st.DataObject, phase: str) -> None:
-        """Or is deleted, whether it was bound or not."""
+        """Or begins to leave, or is deleted, whether it was bound or not."""
         if not self.cluster.api.pods:
             return
         name = data.draw(st.sampled_from(sorted(self.cluster.api.pods))).partition("/")[2]
-        self._befell(name)
-        if phase and self.cluster.api.pods[self.cluster.api.key(name)]["spec"]["nodeName"]:
+        self.befell(name)
+        bound = self.cluster.api.pods[self.cluster.api.key(name)]["spec"]["nodeName"]
+        if phase == "leaves" and bound:
+            self.leaves(name)
+        elif phase and bound:
             self.cluster.api.pods[self.cluster.api.key(name)]["status"]["phase"] = phase
             self.cluster.api.changed(name)
         else:
@@ -148,7 +152,7 @@ class WholeMachine(RuleBasedStateMachine):
         """What was evicted ends some time."""
         for key, pod in list(self.cluster.api.pods.items()):
             if pod["metadata"].get("deletionTimestamp"):
-                self._befell(key.partition("/")[2])
+                self.befell(key.partition("/")[2])
                 self.cluster.api.remove(key.partition("/")[2])
 
     @rule(gang=st.sampled_from(sorted(GANGS)), successors=st.integers(0, 6), mem=st.sampled_from((2, 4, 7)))
@@ -173,14 +177,21 @@ class WholeMachine(RuleBasedStateMachine):
             self.cluster.api.create(made_pod(name, f"uid-{self.made}", gpus=None, beside=[], **asked))
             self.cluster.api.changed(name)
 
-    def _befell(self, name: str) -> None:
+    def befell(self, name: str) -> None:
         if name in self.drained:
             return  # others have come in its place
         gang = self._gang_of(self.cluster.api.pods[self.cluster.api.key(name)])
         if gang:
             self.disturbed.add(gang)
 
-    def _room_changes(self) -> None:
+    def leaves(self, name: str) -> None:
+        """Its end was asked for, and it has time to end."""
+        pod = self.cluster.api.pods[self.cluster.api.key(name)]
+        if "deletionTimestamp" not in pod["metadata"]:
+            pod["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+            self.cluster.api.changed(name)
+
+    def room_changes(self) -> None:
         """Gangs of which one was bound and the API server lost the others' Bindings may find no room for them any more."""
         self.disturbed |= {gang for gang in GANGS if self._half_placed(gang)}
 
@@ -203,7 +214,7 @@ class WholeMachine(RuleBasedStateMachine):
     )
     def a_node_is_labelled_otherwise(self, data: st.DataObject, changes: dict[str, Any]) -> None:
         """Or its memory unit changes, under running pods."""
-        self._room_changes()
+        self.room_changes()
         name = data.draw(st.sampled_from(sorted(self.cluster.nodes)))
         self.cluster.set_node(structs.replace(self.cluster.nodes[name], **changes))
 
@@ -226,7 +237,7 @@ class WholeMachine(RuleBasedStateMachine):
         before = self.cluster.nodes[data.draw(st.sampled_from(sorted(self.cluster.nodes)))]
         if not before.devices:
             return
-        self._room_changes()
+        self.room_changes()
         struck = data.draw(st.sampled_from(before.devices))
         after = () if lost == 0 else (structs.replace(struck, **changes),)
         devices = tuple(one for gpu in before.devices for one in (after if gpu is struck else (gpu,)))
@@ -235,7 +246,7 @@ class WholeMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NODES), comes=st.integers(0, 3))
     def a_node_goes_or_comes_back(self, name: str, comes: int) -> None:
         """With its old GPUs, or with others in their places."""
-        self._room_changes()
+        self.room_changes()
         if comes == 0 and name in self.cluster.nodes:
             self.cluster.remove_node(name)
             return
@@ -248,13 +259,13 @@ class WholeMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(-1, len(TREES) - 1))
     def the_quotas_change_or_go(self, number: int) -> None:
-        self._room_changes()
+        self.room_changes()
         self.written += 1
         self.cluster.set_tree(None if number < 0 else some_tree(number, self.written))
 
     @rule(number=st.integers(-2, len(POLICIES) - 1))
     def the_policy_changes_or_goes(self, number: int) -> None:
-        self._room_changes()
+        self.room_changes()
         self.written += 1
         self.cluster.set_policy(None if number < 0 else some_policy(number, self.written))
 
@@ -263,6 +274,8 @@ class WholeMachine(RuleBasedStateMachine):
     @rule(pods=st.integers(0, 12), nodes=st.integers(0, 3), policies=st.integers(0, 12))
     def the_watches_tell(self, pods: int, nodes: int, policies: int) -> None:
         self.cluster.tell_nodes(nodes)
+        if nodes:
+            self.cluster.tell_pools()
         self.cluster.tell_trees(nodes)
         self.cluster.tell_policies(policies)
         self.cluster.tell_pods(pods)
@@ -270,6 +283,7 @@ class WholeMachine(RuleBasedStateMachine):
     @rule()
     def the_watches_tell_all(self) -> None:
         self.cluster.tell_nodes(1000)
+        self.cluster.tell_pools()
         self.cluster.tell_trees(1000)
         self.cluster.tell_policies(1000)
         self.cluster.tell_pods(1000)
@@ -285,57 +299,6 @@ class WholeMachine(RuleBasedStateMachine):
         self.do(self.cluster.schedule(waiting))
         self.cluster.api.answers.clear()
 
-    @rule(data=st.data())
-    def kube_scheduler_preempts(self, data: st.DataObject) -> None:
-        running = self.cluster.running()
-        waiting = self.cluster.waiting()
-        if not running or not waiting or not self.cluster.nodes:
-            return
-        name = data.draw(st.sampled_from(sorted(waiting)))
-        claimant = self.cluster.api.pods[self.cluster.api.key(name)]
-        priority = claimant["spec"]["priority"]
-        if claimant["spec"].get("preemptionPolicy") == "Never":
-            return
-        where = data.draw(st.sampled_from(sorted(self.cluster.nodes)))
-        lesser = sorted(
-            other
-            for other, pod in running.items()
-            if pod["spec"]["nodeName"] == where and pod["spec"]["priority"] < priority
-        )
-        chosen = data.draw(st.lists(st.sampled_from(lesser), unique=True)) if lesser else []
-        informed = not self.cluster.api.told
-        ended = []
-        for victim in self.cluster.preempt(name, where, chosen):
-            pod = self.cluster.api.pods[self.cluster.api.key(victim)]
-            # Whoever is no less important ends for another quota alone, which has lent to his (``ended_for``).
-            lends = (
-                self.truth.tree is not None
-                and pod["metadata"]["namespace"] != claimant["metadata"]["namespace"]
-            )
-            assert pod["spec"]["priority"] < priority or lends, f"{victim} ended for {name}"
-            self._befell(victim)
-            # Who leaves already may be named, and is not ended for this one.
-            if "deletionTimestamp" not in pod["metadata"]:
-                pod["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
-                self.cluster.api.changed(victim)
-                ended.append(victim)
-        if ended:
-            self._nominate(name, where)
-        self.truth.ended_for(name, ended, informed=informed)
-
-    def _nominate(self, name: str, where: str) -> None:
-        """As kube-scheduler does: whoever is less important and was nominated there is so no more."""
-        pods = self.cluster.api.pods
-        named = pods[self.cluster.api.key(name)]
-        for other in self.cluster.waiting():
-            pod = pods[self.cluster.api.key(other)]
-            less = pod["spec"]["priority"] < named["spec"]["priority"]
-            if less and pod["status"].get("nominatedNodeName") == where:
-                pod["status"]["nominatedNodeName"] = ""
-                self.cluster.api.changed(other)
-        named["status"]["nominatedNodeName"] = where
-        self.cluster.api.changed(name)
-
     @rule(seconds=st.sampled_from((1, 2, 5, 20, 70, 200)))
     def time_passes(self, seconds: int) -> None:
         self._turn(seconds)
@@ -344,11 +307,11 @@ class WholeMachine(RuleBasedStateMachine):
         ended = len(self.cluster.api.evicted)
         self.do(self.cluster.turn(seconds))
         for name in self.cluster.api.evicted[ended:]:
-            self._befell(name)
+            self.befell(name)
 
     @rule()
     def the_scheduler_is_killed(self) -> None:
-        self._room_changes()
+        self.room_changes()
         self.do(self.cluster.start())
 
     # --- what must hold ---------------------------------------------------------------------------
@@ -408,6 +371,7 @@ class WholeMachine(RuleBasedStateMachine):
     def once_all_is_calm_no_gang_runs_in_part(self) -> None:
         """Everything is told, and everybody who could not be bound is asked about again, for longer than room is kept."""
         self.cluster.tell_nodes(1000)
+        self.cluster.tell_pools()
         self.cluster.tell_trees(1000)
         self.cluster.tell_policies(1000)
         for _ in range(3):
@@ -416,13 +380,15 @@ class WholeMachine(RuleBasedStateMachine):
             self.do(self.cluster.schedule(self.cluster.waiting()))
             self._turn(20)
         self.cluster.tell_pods(1000)
+        there = {self._gang_of(pod) for pod in self.cluster.api.pods.values()}
+        self.disturbed &= there  # those of whom nobody is left begin as any gang
         for gang in GANGS:
             assert gang in self.disturbed or not self._half_placed(gang), f"gang {gang} runs in part"
 
     @rule()
     def room_that_nobody_comes_for_is_free_in_the_end(self) -> None:
         """No pod is asked about for longer than room is kept for a gang: nothing is reserved any more."""
-        for _ in range(3):
+        for _ in range(4):
             self.the_watches_tell_all()
             self.time_passes(70)
         self.the_watches_tell_all()
@@ -454,5 +420,8 @@ def _asks(pod: dict[str, Any]) -> bool:
 def test_nobody_is_given_what_another_has_whatever_happens() -> None:
     WholeMachine.steps = 0
     run_state_machine_as_test(WholeMachine, settings=machine)  # type: ignore[no-untyped-call]
-    print(f"{WholeMachine.steps} steps")
+    print(
+        f"{WholeMachine.steps} steps; {Preempting.preempted} ended for others, {Preempting.added} by us alone"
+    )
     assert WholeMachine.steps >= STEPS
+    assert Preempting.added >= 10, "the verb has to add somebody to be tried"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model import names
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices
+from gpushare.model.disruption import DisruptionBudget, violating
 from gpushare.model.objects import decode_pod
 from gpushare.model.quota_tree import QuotaTreeRecord
 from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
@@ -28,6 +29,10 @@ from tests.unit.scheduler.world import Api, TurnedClock, World
 PATIENCE_S = 0.002
 
 
+def covers(budget: DisruptionBudget, pod: dict[str, Any]) -> bool:
+    return budget.covers(pod["metadata"]["namespace"], pod["metadata"]["labels"])
+
+
 class WatchedApi(Api):
     """As its base, and tells of every change of a pod."""
 
@@ -41,6 +46,8 @@ class WatchedApi(Api):
         """What becomes of the next Bindings: ``lost before`` and ``lost after`` they were written, ``failed``."""
         self.on_bound: Callable[[str], None] = lambda name: None
         self.on_evicted: Callable[[str], None] = lambda name: None
+        self.forbidden: list[str] = []
+        """Pods whose eviction was asked for and that budgets did not let go."""
         self.informed = False
         """Whether the scheduler knew of everything when it last had pods ended for another."""
 
@@ -84,7 +91,19 @@ class WatchedApi(Api):
         await super().annotate_pod(namespace, name, annotations, uid=uid)
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        pod = self.pods.get(f"{namespace}/{name}")
+        covering = [one for one in self.budgets if pod is not None and covers(one, pod)]
+        if len(covering) > 1 or any(one.status.disruptions_allowed < 1 for one in covering):
+            self.forbidden.append(name)
+            raise ApiError(
+                429,
+                "TooManyRequests",
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                "",
+            )
         await super().evict_pod(namespace, name, uid=uid)
+        for one in covering:
+            one.status.disruptions_allowed -= 1
         self.changed(name)
         self.on_evicted(name)
 
@@ -125,6 +144,8 @@ class Cluster:
         """What the watch of ResourcePolicies has still to tell, and whether it is gone."""
         self.pools: dict[str, str] = {}
         """The label ``pool`` of each node, by which units choose."""
+        self.known_pools: dict[str, str] = {}
+        """What the scheduler knows of them."""
         self.world = Governed(self.api, self.clock)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -162,6 +183,7 @@ class Cluster:
         self.told_trees.clear()
         self.told_policies.clear()
         self.api.told_policies.clear()
+        self.known_pools = dict(self.pools)
         self.world = self.rebuilt()
         self.on_tree()
         self._tasks = [
@@ -234,6 +256,12 @@ class Cluster:
                 self.api.told_policies.clear()
                 self._list_pods(policies)
 
+    def tell_pools(self) -> None:
+        for node, pool in self.pools.items():
+            if self.known_pools.get(node) != pool:
+                self.known_pools[node] = pool
+                self.world.policies.census.set_node(node, {"pool": pool})
+
     def set_policy(self, policy: ResourcePolicy | None) -> None:
         """Another policy, or with ``None`` none any more."""
         told = policy or self.policy
@@ -302,15 +330,19 @@ class Cluster:
         """Whom kube-scheduler ends on ``node`` for the pod, having asked; nobody where that is of no use."""
         pods = self.api.pods
         uids = {pods[self.api.key(victim)]["metadata"]["uid"]: victim for victim in victims}
+        already = len(self._against(uids))
         body = {
             "Pod": pods[self.api.key(name)],
-            "NodeNameToMetaVictims": {node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}},
+            "NodeNameToMetaVictims": {
+                node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": already}
+            },
         }
         answer = preempt_pods(
             self.world.view,
             read_preemption(msgspec.json.encode(body)),
             self.world.preemptor.left_to_scheduler,
             self.world.policies,
+            protected=self._against,
         )
         name_of = {pod["metadata"]["uid"]: key.partition("/")[2] for key, pod in pods.items()}
         told = msgspec.json.decode(answer)["NodeNameToMetaVictims"].get(node)
@@ -318,7 +350,14 @@ class Cluster:
             return []
         found = [one["UID"] for one in told["Pods"]]
         assert set(uids) <= set(found), "whom kube-scheduler chose it ends"
+        assert told["NumPDBViolations"] == len(self._against(found)), "whom budgets protect is counted"
         return [name_of[uid] for uid in found if uid in name_of]
+
+    def _against(self, uids: Collection[str]) -> set[str]:
+        """Those of them whose budgets do not let them go together, in this order."""
+        by_uid = {pod["metadata"]["uid"]: pod for pod in self.api.pods.values()}
+        there = [decode_pod(by_uid[uid]) for uid in uids if uid in by_uid]
+        return violating(there, self.api.budgets)
 
     # --- what is true ---------------------------------------------------------------------------
 
@@ -341,7 +380,7 @@ class Cluster:
     def caught_up(self) -> bool:
         """Whether the scheduler knows everything, and nothing is under way."""
         late = (self.api.told, self.api.told_policies, self.told, self.told_trees, self.told_policies)
-        return not any(late) and not self.world.reservations.deadlines
+        return not any(late) and self.known_pools == self.pools and not self.world.reservations.deadlines
 
 
 def given(pod: dict[str, Any]) -> Allocation:
