@@ -263,5 +263,5 @@ def looks_typed(block: Block) -> bool:
     """Whether a block that is not marked as typed holds commands all the same."""
     first = next((line for line in block.content if line.strip()), "")
     return block.language in ("", "sh", "bash", "shell") and bool(
-        re.match(r"(\$ |kubectl |helm |make |ctr |gpushare )", first)
+        re.match(r"(\$ |kubectl |helm |make |ctr |gpushare |source )", first)
     )

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +12,12 @@ from gpushare.__main__ import ROLES
 
 _HELP_S: Final = 30.0
 _WIDTH: Final = "100"
+#: Where argparse lists a role's own commands; the words that explain one go on further to the right.
+_COMMANDS: Final = re.compile(r"^  COMMAND\n((?: {4,}\S.*\n)+)", re.MULTILINE)
 _HEAD: Final = """\
 # Command lines
 
-What `gpushare ROLE --help` prints, for every role. This page is generated: `make docs` writes it.
+What `gpushare ROLE --help` prints, for every role, and for the commands of those that have some. This page is generated: `make docs` writes it.
 
 The charts set these options; [values of the charts](chart-values.md) says by which value.
 """
@@ -27,8 +30,20 @@ class HelpFailed(Exception):
 def page(project: Path) -> str:
     """The page's Markdown; raises ``HelpFailed``."""
     parts = [_HEAD, _section("gpushare", _help(project))]
-    parts += [_section(f"gpushare {role}", _help(project, role)) for role in ROLES]
+    for role in ROLES:
+        text = _help(project, role)
+        parts.append(_section(f"gpushare {role}", text))
+        parts += [
+            _section(f"gpushare {role} {command}", _help(project, role, command))
+            for command in commands(text)
+        ]
     return "\n".join(parts)
+
+
+def commands(text: str) -> Iterator[str]:
+    """The names of a role's own commands, as its help lists them."""
+    for listed in _COMMANDS.findall(text):
+        yield from re.findall(r"^ {4}(\S+)", listed, re.MULTILINE)
 
 
 def _section(title: str, text: str) -> str:

@@ -140,7 +140,13 @@ def test_words_in_capitals_are_filled_in_where_they_stand_alone() -> None:
 
 @pytest.mark.parametrize(
     ("language", "line", "typed"),
-    [("", "$ x", True), ("sh", "kubectl get pods", True), ("", "NAME  AGE", False), ("text", "$ x", False)],
+    [
+        ("", "$ x", True),
+        ("sh", "kubectl get pods", True),
+        ("", "source <(kubectl completion bash)", True),
+        ("", "NAME  AGE", False),
+        ("text", "$ x", False),
+    ],
 )
 def test_a_block_that_holds_commands_unmarked_is_found(language: str, line: str, typed: bool) -> None:
     [block] = read_page("p.md", f"```{language}\n\n{line}\n```\n").blocks

@@ -54,6 +54,14 @@ def test_help_is_the_same_on_every_machine_and_python() -> None:
     assert tidied(text, PROJECT) == "  -o, --output FORM  (default: charts/x)\n"
 
 
+def test_the_commands_of_a_role_have_sections_of_their_own() -> None:
+    text = "usage: x\n\npositional arguments:\n  COMMAND\n    show      what holds for\n              it\n    check     x\n\noptions:\n    -h\n"
+    assert list(command_line.commands(text)) == ["show", "check"]
+    page = (DOCS / "reference" / "command-line.md").read_text()
+    for command in ("schema", "show", "check"):
+        assert f"## `gpushare config {command}`\n\n```text\nusage: gpushare config {command} " in page
+
+
 def test_a_role_that_tells_nothing_of_itself_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "ROLES", {"nobody": ("x", "y")})
     with pytest.raises(HelpFailed, match="gpushare nobody --help ended with 2: gpushare: no role 'nobody'"):

@@ -1,10 +1,11 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from gpushare.inspect.arguments import HELP, VALUED, Options, parse
+from gpushare.inspect.arguments import HELP, OWN, VALUED, Options, parse
 from gpushare.inspect.completion import FLAGS
 from gpushare.inspect.errors import UsageError
 from gpushare.inspect.options import ROLE
@@ -157,6 +158,13 @@ def test_what_may_be_said_for_good_is_a_flag_too(option: Option) -> None:
         words = parse(["--advise", option.flag, option.kind.show(option.default)])
         assert words._replace(advice=()) == Options(advise=True)
         assert option.kind.show(option.default) in HELP
+
+
+def test_the_guide_has_every_flag_of_our_own_in_its_table() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "inspect.md").read_text()
+    table = guide.partition("| command | shows |\n")[2].partition("\n\n")[0]
+    told = set(re.findall(r"--[a-z][a-z-]+", table))
+    assert told == OWN
 
 
 def test_a_command_line_alone_is_read_without_what_reads_variables_and_files() -> None:
