@@ -5,7 +5,7 @@ users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the A
 where ``by`` is ``kubernetes``, a piece of what the API server itself answers before anybody of ours is asked.
 ``warns`` are sentences that go with what is taken or refused. ``units`` is what a pod of them asks for once it is stored, where it asked in people's units, counted as ``COUNTING`` says.
 Where several rules are broken the first of this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
-beside share, count as resource, the label for several GPUs (value, compute, parts), placement, volumes, annotations.
+beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, volumes, annotations.
 """
 
 import copy
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpushare.model import names
+from tests.admission_apart import APART
 from tests.admission_peoples_units import PEOPLES
 from tests.admission_slips import SLIPS, large_words
 from tests.admission_words import (
@@ -41,6 +42,7 @@ from tests.admission_words import (
 PODS: tuple[PodCase, ...] = (
     *PEOPLES,
     *SLIPS,
+    *APART,
     # --- what is taken
     PodCase("nothing-of-ours", (box(cpu="1"),)),
     PodCase("no-resources", ({"name": "c", "image": "busybox"},)),

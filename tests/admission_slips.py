@@ -174,6 +174,7 @@ SLIPS: tuple[PodCase, ...] = (
     _annotated(LABEL, _IS_LABEL),
     _annotated(COUNT, _IS_LABEL),
     _annotated(names.LABEL_POD_PLACEMENT, _IS_LABEL),
+    _annotated(names.LABEL_POD_APART, _IS_LABEL),
     _annotated("ack.node.gpu.placement", _OF_NODES),
     _annotated(CORE, _IN_LIMITS),
     PodCase(

@@ -63,6 +63,8 @@ class _Asking:
     """Units of memory, as far as it asks in units."""
     core: float
     whole: float
+    early: bool
+    """Whether it is one of ``initContainers``."""
     over_isolation: tuple[str, ...]
     """Where it mounts volumes that would hide what holds it to its share."""
 
@@ -107,7 +109,7 @@ def judged_alike(pod: Pod, before: Pod) -> bool:
         pod.spec == before.spec
         and all(
             (pod.metadata.labels or {}).get(label) == (before.metadata.labels or {}).get(label)
-            for label in (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT)
+            for label in (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT, names.LABEL_POD_APART)
         )
         and all(
             (pod.metadata.annotations or {}).get(name) == (before.metadata.annotations or {}).get(name)
@@ -135,7 +137,8 @@ def asks_for_gpu(pod: Pod) -> bool:
 
 
 def _asking(pod: Pod) -> Iterator[_Asking]:
-    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
+    apps = len(pod.spec.containers)
+    for at, container in enumerate((*pod.spec.containers, *(pod.spec.init_containers or ()))):
         texts = _texts(container)
         if texts:
             units, core, whole = (
@@ -144,7 +147,7 @@ def _asking(pod: Pod) -> Iterator[_Asking]:
             memory = units > 0 or any(one in texts for one in PEOPLES)
             mounts = [one.mount_path for one in container.volume_mounts or ()]
             over = tuple(path for path in mounts if _OVER_ISOLATION.search(path))
-            yield _Asking(container.name, texts, memory, units, core, whole, over)
+            yield _Asking(container.name, texts, memory, units, core, whole, at >= apps, over)
 
 
 def _texts(container: Container) -> dict[str, str]:
@@ -256,6 +259,46 @@ def _placement(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     )
 
 
+def _apart(asking: list[_Asking], labels: Mapping[str, str]) -> str:
+    label = names.LABEL_POD_APART
+    value = labels.get(label, "false")
+    if value == "false" or not _shares(asking):
+        return ""
+    if value != "true":
+        return f"label {label} must be 'true' or 'false': it is '{value}'; correct it, or remove the label"
+    beside = [
+        f"{one}={labels[one]}"
+        for one in (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT)
+        if labels.get(one, "1") != "1"
+    ]
+    if beside:
+        return (
+            f"label {label}=true gives each container one GPU, and excludes label {', '.join(beside)}: "
+            "remove one of them"
+        )
+    early = [str(one) for one in asking if one.memory and one.early]
+    if early:
+        return (
+            f"label {label}=true is for containers that run side by side: {', '.join(early)} of initContainers "
+            "asks for a GPU; ask in containers alone, or remove the label"
+        )
+    # Those that ask in people's units are compared by the scheduler, once they are counted.
+    in_units = [one for one in asking if one.units > 0]
+    if len({one.units for one in in_units}) <= 1 and len({one.core for one in asking if one.memory}) <= 1:
+        return ""
+    told = ", ".join(_amounts(one) for one in asking if one.memory)
+    return (
+        f"label {label}=true needs containers that ask alike, each for one GPU: {told}; "
+        "ask for as much in each, or remove the label"
+    )
+
+
+def _amounts(one: _Asking) -> str:
+    asked = next(text for name, text in one.texts.items() if name == names.GPU_MEM or name in PEOPLES)
+    core = f" and {one.texts[names.GPU_CORE]}%" if one.core > 0 else ""
+    return f"{one} asks for {asked}{core}"
+
+
 def _nothing_over_isolation(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     hiding = [
         f"{one} mounts {', '.join(one.over_isolation)}" for one in asking if one.memory and one.over_isolation
@@ -277,5 +320,6 @@ _RULES: Final[tuple[Callable[[list[_Asking], Mapping[str, str]], str], ...]] = (
     _count_is_a_label,
     _gpu_count,
     _placement,
+    _apart,
     _nothing_over_isolation,
 )

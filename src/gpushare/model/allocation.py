@@ -57,7 +57,8 @@ def allocate_on(node: NodeDevices, device: Device, request: Request) -> Allocati
 def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request) -> Allocation:
     """The allocation that gives ``request`` on as many ``devices`` of ``node`` as it asks for, in the order of their indices.
 
-    Every container has its part on each of them, but where GPUs are counted (``Request.by_gpu``): then each has its own.
+    Every container has its part on each of them, but where GPUs are counted (``Request.by_gpu``) or containers are to lie
+    ``apart``: then each has its own.
     """
     given_on = sorted(devices, key=lambda device: device.index)
 
@@ -70,8 +71,12 @@ def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request
         return Allocation(
             shares(request.memory_units, 0), _handed_out(shares(request.memory_units, 0), request), node.unit
         )
+    gpus = shares(request.memory_units, request.core_percent)
+    if request.apart:
+        its_own = {one.name: (share,) for one, share in zip(request.containers, gpus, strict=True)}
+        return Allocation(gpus, its_own, node.unit)
     return Allocation(
-        gpus=shares(request.memory_units, request.core_percent),
+        gpus=gpus,
         containers={one.name: shares(request.part_of(one), one.core_percent) for one in request.containers},
         unit=node.unit,
     )

@@ -14,8 +14,10 @@ def asks_text(request: Request | None) -> str:
     if request.unit_mib:
         parts = [f"{names.GPU_MEMORY}: {memory_text(request.memory_units * request.unit_mib)}"]
     if request.core_percent:
-        parts.append(f"{names.GPU_CORE}: {request.core_percent}")
-    if request.gpu_count > 1:
+        parts.append(f"{names.GPU_CORE}: {request.core_percent * request.gpu_count}")
+    if request.apart:
+        parts.append(f"{names.LABEL_POD_APART}: true")
+    elif request.gpu_count > 1:
         parts.append(f"{names.LABEL_POD_GPU_COUNT}: {request.gpu_count}")
     if request.whole_device:
         parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")

@@ -49,7 +49,7 @@ class Request(msgspec.Struct, frozen=True):
     they start. ``cpu_milli`` is what the pod asks of its node's processors, in thousandths of one. ``unit_mib`` is the unit in
     which admission has counted a request in people's units: only nodes that count alike give what was asked for; 0: any.
     ``by_gpu``: it counts GPUs, with ``aliyun.com/gpu``, which ``topology`` nodes give; it is for whole ones then, and
-    ``containers`` have theirs each.
+    ``containers`` have theirs each. ``apart``: each of the ``containers`` is for one of the GPUs, and they ask alike.
     """
 
     memory_units: int
@@ -60,6 +60,7 @@ class Request(msgspec.Struct, frozen=True):
     cpu_milli: int = 0
     unit_mib: int = 0
     by_gpu: bool = False
+    apart: bool = False
 
     @property
     def wants_core(self) -> bool:
@@ -73,7 +74,7 @@ class Request(msgspec.Struct, frozen=True):
 
     def part_of(self, container: ContainerRequest) -> int:
         """The units that ``container`` asks for on each of its GPUs."""
-        return container.memory_units // self.gpu_count
+        return container.memory_units if self.apart else container.memory_units // self.gpu_count
 
     def given(self, units: int, device_units: int) -> int:
         """What ``units`` of those asked for on each GPU come to on a GPU of ``device_units``.
@@ -101,6 +102,15 @@ def request_of(pod: Pod) -> Request | None:
     labels, subject = pod.metadata.labels, f"pod {pod.key}"
     gpu_count = _gpu_count(labels, request.containers, subject)
     whole_device = _whole_device(labels, subject)
+    if _is_apart(labels, request.containers, subject):
+        one = request.containers[0]
+        return msgspec.structs.replace(
+            request,
+            memory_units=one.memory_units,
+            core_percent=one.core_percent,
+            gpu_count=len(request.containers),
+            apart=True,
+        )
     if gpu_count == 1 and not whole_device:
         return request
     return msgspec.structs.replace(
@@ -267,6 +277,49 @@ def _gpu_count(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subj
             f"ask for a multiple of {text}, or change the label",
         )
     return count
+
+
+def _is_apart(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subject: str) -> bool:
+    """Whether each container is to have a GPU of its own; admission refuses in the same words (``gpushare.admission.rules``)."""
+    label = names.LABEL_POD_APART
+    text = labels.get(label, "false")
+    if text not in ("true", "false"):
+        raise InvalidRequest(
+            subject,
+            f"label {label} must be 'true' or 'false': it is '{text}'; correct it, or remove the label",
+        )
+    if text == "false":
+        return False
+    beside = {
+        one: labels[one] for one in (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT) if one in labels
+    }
+    beside = {one: value for one, value in beside.items() if value != "1"}
+    if beside:
+        told = ", ".join(f"{one}={value}" for one, value in beside.items())
+        raise InvalidRequest(
+            subject,
+            f"label {label}=true gives each container one GPU, and excludes label {told}: remove one of them",
+        )
+    early = ", ".join(f"container {one.name}" for one in asked if one.kind is not ContainerKind.APP)
+    if early:
+        raise InvalidRequest(
+            subject,
+            f"label {label}=true is for containers that run side by side: {early} of initContainers "
+            "asks for a GPU; ask in containers alone, or remove the label",
+        )
+    if len({(one.memory_units, one.core_percent) for one in asked}) > 1:
+        told = ", ".join(_amounts(one) for one in asked)
+        raise InvalidRequest(
+            subject,
+            f"label {label}=true needs containers that ask alike, each for one GPU: {told}; "
+            "ask for as much in each, or remove the label",
+        )
+    return len(asked) > 1
+
+
+def _amounts(one: ContainerRequest) -> str:
+    core = f" and {one.core_percent}%" if one.core_percent else ""
+    return f"container {one.name} asks for {one.memory_units}{core}"
 
 
 def _whole_device(labels: dict[str, str], subject: str) -> bool:

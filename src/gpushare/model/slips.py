@@ -28,6 +28,7 @@ _LABELS: Final = (
     names.LABEL_ADMISSION,
     names.LABEL_POD_GPU_COUNT,
     names.LABEL_POD_PLACEMENT,
+    names.LABEL_POD_APART,
     names.LABEL_STANDS_FOR,
 )
 _ANNOTATIONS: Final = (
@@ -156,7 +157,12 @@ def _like_ours(found: Mapping[str, str] | None, known: tuple[str, ...]) -> list[
 
 
 def _instead(key: str) -> str:
-    if key in (names.LABEL_ADMISSION, names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT):
+    if key in (
+        names.LABEL_ADMISSION,
+        names.LABEL_POD_GPU_COUNT,
+        names.LABEL_POD_PLACEMENT,
+        names.LABEL_POD_APART,
+    ):
         return "it is a label: write it under labels"
     if key == names.ANN_DEFRAGMENTATION:
         return "it is an annotation: write it under annotations"

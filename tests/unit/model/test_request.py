@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.model.asked import asks_text
 from gpushare.model.errors import InvalidRequest
 from gpushare.model.objects import Pod, decode_pod
 from gpushare.model.request import ContainerKind, effective_amount, request_of
@@ -107,7 +108,7 @@ def test_one_gpu_asked_for_by_label_is_the_ordinary_case() -> None:
     [
         case
         for case in PODS
-        if case.id.startswith(("gpu-count-", "placement-"))
+        if case.id.startswith(("gpu-count-", "placement-", "apart-"))
         and case.id != "gpu-count-as-resource"
         and "mib" not in case.id  # those are in units once they are stored
     ],
@@ -121,6 +122,23 @@ def test_labels_are_judged_as_admission_does_and_in_the_same_words(case: PodCase
     with pytest.raises(InvalidRequest) as caught:
         request_of(spec)
     assert caught.value.problem == case.says
+
+
+def test_a_label_gives_each_container_a_gpu_of_its_own() -> None:
+    labels = {"gpushare.dev/gpu-per-container": "true"}
+    request = request_of(pod(container("a", 10, 30), container("web"), container("b", 10, 30), labels=labels))
+    assert request is not None
+    assert (request.gpu_count, request.memory_units, request.core_percent, request.apart) == (2, 10, 30, True)
+    assert [request.part_of(one) for one in request.containers] == [10, 10]
+    assert asks_text(request) == (
+        "aliyun.com/gpu-mem: 20, aliyun.com/gpu-core.percentage: 60, gpushare.dev/gpu-per-container: true"
+    )
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_one_container_has_a_gpu_of_its_own_anyway(value: str) -> None:
+    spec = container("c", 4, 30)
+    assert request_of(pod(spec, labels={"gpushare.dev/gpu-per-container": value})) == request_of(pod(spec))
 
 
 def test_a_label_spreads_a_pod_over_gpus_in_equal_parts() -> None:

@@ -178,6 +178,22 @@ def test_an_allocation_over_several_gpus_is_read_and_written() -> None:
     assert again.gpus == shares
 
 
+def test_containers_with_a_gpu_each_are_read_and_written() -> None:
+    asked = tuple(ContainerRequest(name, ContainerKind.APP, at, 2, 30) for at, name in enumerate("ab"))
+    request = Request(2, 30, asked, gpu_count=2, apart=True)
+    allocation = allocate_over(NODE, (NODE.devices[1], NODE.devices[0]), request)
+    shares = tuple(GpuShare(f"GPU-{name}", index, 2154, 2, 15, 30) for index, name in enumerate("ab"))
+    assert allocation == Allocation(shares, {"a": shares[:1], "b": shares[1:]}, MemoryUnit.GIB)
+    written = allocation_annotations(allocation, request, Stamp(1, assigned=True))
+    assert names.ANN_MEM_INDEX not in written
+    assert written[names.ANN_ALLOCATION] == '{"0":{"0":2},"1":{"1":2}}'
+    assert written[names.ANN_CORE] == '{"0":{"0":30},"1":{"1":30}}'
+    assert read_allocation(written, None) == allocation
+    again = read_allocation(only(written, SECOND), NODE)
+    assert again is not None
+    assert again.gpus == shares
+
+
 def test_a_pod_whose_init_container_alone_asks_has_no_second_generation() -> None:
     request = Request(2, 5, (ContainerRequest("i", ContainerKind.INIT, 0, 2, 5),))
     written = allocation_annotations(

@@ -18,7 +18,10 @@ def some_pod(draw: st.DrawFn) -> dict[str, Any]:
     """What a new pod asks for, but for its name."""
     kind = draw(
         st.sampled_from(
-            ("share", "share", "share", "several", "whole", "gpus", "gang", "gang", "pipeline", "none")
+            (
+                *("share", "share", "share", "several", "whole", "gpus", "gang", "gang", "pipeline"),
+                *("apart", "none"),
+            )
         )
     )
     labels: dict[str, str] = {}
@@ -46,6 +49,10 @@ def some_pod(draw: st.DrawFn) -> dict[str, Any]:
         beside = draw(
             st.lists(st.tuples(st.sampled_from(("init", "sidecar", "app")), st.integers(1, 4)), max_size=3)
         )
+    elif kind == "apart":
+        assert mem is not None
+        labels[names.LABEL_POD_APART] = "true"
+        beside = [("app", mem)] * draw(st.integers(1, 2))
     return {
         "mem": mem,
         "core": core,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.model import names
+from gpushare.model.device import NodeMode
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
@@ -26,7 +27,7 @@ def create(world: World, name: str, mem: int, labels: dict[str, str]) -> dict[st
 
 def filtered(world: World, pod: dict[str, Any], *nodes: str) -> dict[str, Any]:
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
-    answer: dict[str, Any] = json.loads(filter_nodes(world.view, Bodies().read(body), world.retries.refused))
+    answer: dict[str, Any] = json.loads(filter_nodes(world.view, Bodies().read(body), world.refused))
     return answer
 
 
@@ -73,3 +74,27 @@ async def test_a_request_that_fits_no_node_ever_says_why_on_every_node(
     answer = filtered(world, create(world, "a", 8, labels), "n")
     (reason,) = answer["FailedAndUnresolvableNodes"].values()
     assert reason.startswith("label aliyun.com/gpu-count")
+
+
+async def test_containers_that_do_not_fit_on_one_gpu_together_have_one_each(world: World) -> None:
+    world.add_node(gpu_node("n", 16384, 16384, 16384, mode=NodeMode.CORE_MEM))
+    world.create("before", 12, core=80)
+    await bind(world, "before", "n")
+    pod = pod_object("pair", 10, core=30)
+    (first,) = pod["spec"]["containers"]
+    pod["spec"]["containers"].append({**first, "name": "d"})
+    world.api.create(pod)
+    world.see("pair")
+    assert "20 GiB" in filtered(world, pod, "n")["FailedAndUnresolvableNodes"]["n"], (
+        "together they fit nowhere"
+    )
+    pod["metadata"]["labels"] = {names.LABEL_POD_APART: "true"}
+    world.see("pair")
+    assert filtered(world, pod, "n")["NodeNames"] == ["n"]
+    annotations = await bind(world, "pair", "n")
+    assert annotations[names.ANN_ALLOCATION] == '{"0":{"1":10},"1":{"2":10}}'
+    assert annotations[names.ANN_CORE] == '{"0":{"1":30},"1":{"2":30}}'
+    world.see("pair")
+    assert world.used_mib("n") == [12288, 10240, 10240]
+    late = create(world, "late", 7, {})
+    assert not filtered(world, late, "n")["NodeNames"], "the rest of each GPU is all that is left"

@@ -17,7 +17,7 @@ object.spec.template; what they mean is in docs/guide/admission.md.
 - name: is-new-or-relabelled
   expression: >-
     request.operation == 'CREATE'
-    || ['aliyun.com/gpu-count', 'ack.gpushare.placement'].exists(l,
+    || ['aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container'].exists(l,
       object.metadata.?labels[?l] != oldObject.metadata.?labels[?l])
 {{- else }}
 - name: has-another-template
@@ -44,6 +44,8 @@ object.spec.template; what they mean is in docs/guide/admission.md.
   expression: "variables.count.matches('^[1-9][0-9]{0,3}$') ? int(variables.count) : 1"
 - name: placement
   expression: {{ .pod }}.?metadata.?labels[?'ack.gpushare.placement'].orValue('require-whole-device')
+- name: apart
+  expression: {{ .pod }}.?metadata.?labels[?'gpushare.dev/gpu-per-container'].orValue('false')
 {{- end }}
 
 {{/* What can never be served. */}}
@@ -78,6 +80,23 @@ variables:
     expression: >-
       variables.withMemory.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }} && (!quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).isInteger()
         || quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).asInteger() % variables.gpus != 0))
+  - name: besideApart
+    expression: >-
+      ['aliyun.com/gpu-count', 'ack.gpushare.placement'].filter(l, {{ .pod }}.?metadata.?labels[?l].orValue('1') != '1')
+  - name: early
+    expression: >-
+      {{ .pod }}.spec.?initContainers.orValue([]).filter(c, {{ include "gpushare.admission.asksMemory" . }})
+  - name: inUnits
+    expression: >-
+      variables.withMemory.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }})
+  # Those that ask in people's units are compared by the scheduler, once they are counted.
+  - name: alike
+    expression: >-
+      (size(variables.inUnits) == 0 || variables.inUnits.all(c, quantity(string(c.resources.limits['aliyun.com/gpu-mem']))
+        .compareTo(quantity(string(variables.inUnits[0].resources.limits['aliyun.com/gpu-mem']))) == 0))
+      && (size(variables.withMemory) == 0 || variables.withMemory.all(c,
+        quantity(string(c.?resources.limits[?'aliyun.com/gpu-core.percentage'].orValue('0')))
+        .compareTo(quantity(string(variables.withMemory[0].?resources.limits[?'aliyun.com/gpu-core.percentage'].orValue('0')))) == 0))
   - name: hiding
     expression: >-
       variables.withMemory.filter(c, c.?volumeMounts.orValue([]).exists(m, {{ include "gpushare.admission.overIsolation" . }}))
@@ -137,6 +156,32 @@ validations:
     messageExpression: >-
       'label ack.gpushare.placement has one value, require-whole-device: it is \'' + variables.placement
       + '\'; correct it, or remove the label'
+  - expression: size(variables.withMemory) == 0 || variables.apart in ['true', 'false']
+    reason: Invalid
+    messageExpression: >-
+      'label gpushare.dev/gpu-per-container must be \'true\' or \'false\': it is \'' + variables.apart
+      + '\'; correct it, or remove the label'
+  - expression: size(variables.withMemory) == 0 || variables.apart != 'true' || size(variables.besideApart) == 0
+    reason: Invalid
+    messageExpression: >-
+      'label gpushare.dev/gpu-per-container=true gives each container one GPU, and excludes label '
+      + variables.besideApart.map(l, l + '=' + {{ .pod }}.metadata.labels[l]).join(', ') + ': remove one of them'
+  - expression: size(variables.withMemory) == 0 || variables.apart != 'true' || size(variables.early) == 0
+    reason: Invalid
+    messageExpression: >-
+      'label gpushare.dev/gpu-per-container=true is for containers that run side by side: '
+      + {{ include "gpushare.admission.named" "early" }}
+      + ' of initContainers asks for a GPU; ask in containers alone, or remove the label'
+  - expression: size(variables.withMemory) == 0 || variables.apart != 'true' || variables.alike
+    reason: Invalid
+    messageExpression: >-
+      'label gpushare.dev/gpu-per-container=true needs containers that ask alike, each for one GPU: '
+      + variables.withMemory.map(c, 'container ' + c.name + ' asks for '
+        + string(c.resources.limits[?'aliyun.com/gpu-mem'].orValue(c.resources.limits[?'gpushare.dev/gpu-memory'].orValue(
+          c.resources.limits[?'gpushare.dev/gpu-memory.percentage'].orValue(''))))
+        + ({{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }}
+          ? ' and ' + string(c.resources.limits['aliyun.com/gpu-core.percentage']) + '%' : '')).join(', ')
+      + '; ask for as much in each, or remove the label'
   - expression: size(variables.hiding) == 0
     reason: Invalid
     messageExpression: >-

@@ -15,7 +15,7 @@ of them, too.
 
 {{/* CEL: whether a label, or an annotation, of a pod looks like ours and is none. */}}
 {{- define "gpushare.slips.label" -}}
-(!({{ . }} in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/stands-for'])
+(!({{ . }} in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/stands-for'])
   && {{ include "gpushare.slips.key" . }})
 {{- end }}
 {{- define "gpushare.slips.annotation" -}}
@@ -52,7 +52,7 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 
 {{/* CEL: what to do instead with label or annotation k. */}}
 {{- define "gpushare.slips.instead" -}}
-(k in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement'] ? 'it is a label: write it under labels'
+(k in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container'] ? 'it is a label: write it under labels'
   : k == 'gpushare.dev/defragmentation' ? 'it is an annotation: write it under annotations'
   : k in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
     ? 'it is a resource: write it in the limits of a container'

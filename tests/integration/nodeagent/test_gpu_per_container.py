@@ -1,0 +1,87 @@
+"""Pods whose containers have a GPU each (label ``gpushare.dev/gpu-per-container``), through the node agent."""
+
+import pytest
+
+from gpushare.model import names
+from tests.integration.nodeagent.cluster_objects import container
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+APART = {names.LABEL_POD_APART: "true"}
+
+
+async def start(world: World, *, mode: str = "share") -> None:
+    world.nvml.gpus = [gpu(index, 16384) for index in range(4)]
+    await world.start(mode=mode)
+
+
+def gpus_of(ids: list[str]) -> set[str]:
+    return {one.rpartition("-")[0] for one in ids}
+
+
+async def test_each_container_gets_its_own_gpu_and_its_own_limits(world: World) -> None:
+    await start(world, mode="core_mem")
+    containers = (container("first", 10, 30), {"name": "web"}, container("second", 10, 30))
+    admitted = await world.kubelet.admit(world.bind("a", *containers, on=(1, 3), labels=APART))
+    told = {name: admitted.envs[name] for name in ("first", "second")}
+    assert {name: envs[names.ENV_VISIBLE_DEVICES] for name, envs in told.items()} == {
+        "first": gpu(1).uuid,
+        "second": gpu(3).uuid,
+    }
+    for envs, index in zip(told.values(), ("1", "3"), strict=True):
+        assert envs[names.ENV_MEM_INDEX] == index
+        assert (envs[names.ENV_MEM_CONTAINER], envs[names.ENV_MEM_DEVICE]) == ("10", "16")
+        assert envs[names.ENV_MEM_LIMIT] == "10240"
+        assert envs[names.ENV_MEM_POD] == "20", "of all its containers"
+    for resource in (names.GPU_MEM, names.GPU_CORE):
+        first, second = (gpus_of(admitted.devices[name][resource]) for name in ("first", "second"))
+        assert len(first) == len(second) == 1
+        assert first != second
+    await world.until_assigned("a")
+    annotations = world.api.annotations("pods", "default/a")
+    assert annotations[names.ANN_ALLOCATION] == '{"0":{"1":10},"2":{"3":10}}'
+    assert annotations[names.ANN_CORE] == '{"0":{"1":30},"2":{"3":30}}'
+    assert world.api.told("GPUCorrected") == []
+
+
+async def test_after_a_restart_each_container_still_has_its_own(world: World) -> None:
+    await start(world)
+    made = world.bind("a", container("first", 10), container("second", 10), on=(0, 2), labels=APART)
+    await world.kubelet.admit(made)
+    await world.until_assigned("a")
+    before = world.recorded("a")
+    await world.stop()
+    await world.start()
+    other = world.bind("b", container("first", 10), container("second", 10), on=(1, 3), labels=APART)
+    admitted = await world.kubelet.admit(other)
+    assert [admitted.envs[name][names.ENV_MEM_INDEX] for name in ("first", "second")] == ["1", "3"]
+    await world.until_assigned("b")
+    assert world.recorded("a") == before
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_pods_with_the_same_wish_that_are_served_in_another_order_keep_their_books(
+    world: World, listed: bool
+) -> None:
+    """Whichever of the two the kubelet admits first: what is written is what the containers have."""
+    await start(world)
+    pods = [
+        world.bind(name, container("x", 10), container("y", 10), on=on, labels=APART)
+        for name, on in (("one", (0, 1)), ("two", (2, 3)))
+    ]
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both", every_s=0.02)
+    world.kubelet.lists_admitting = listed
+    given = {}
+    for pod in reversed(pods):
+        admitted = await world.kubelet.admit(pod)
+        name = pod["metadata"]["name"]
+        given[name] = sorted(int(admitted.envs[one][names.ENV_MEM_INDEX]) for one in ("x", "y"))
+    assert sorted(index for its in given.values() for index in its) == [0, 1, 2, 3]
+    await world.changes.until(
+        lambda: (
+            {name: [share.index for share in world.recorded(name).gpus] for name in ("one", "two")} == given
+        ),
+        "the records say what the containers have",
+    )
