@@ -73,7 +73,9 @@ def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request
         )
     gpus = shares(request.memory_units, request.core_percent)
     if request.apart:
-        its_own = {one.name: (share,) for one, share in zip(request.containers, gpus, strict=True)}
+        its_own: dict[str, tuple[GpuShare, ...]] = {
+            one.name: (share,) for one, share in zip(request.containers, gpus, strict=True)
+        }
         return Allocation(gpus, its_own, node.unit)
     return Allocation(
         gpus=gpus,
