@@ -22,10 +22,11 @@ from gpushare.settings.option import InvalidSettings
 from gpushare.settings.refusing import refuse
 from gpushare.simulate import curves, report
 from gpushare.simulate.arguments import PROGRAM, parse
+from gpushare.simulate.documents import read_documents
 from gpushare.simulate.drawing import write_picture
 from gpushare.simulate.enough import Enough, enough
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.manifests import Manifests, joined, manifests_of, read_documents
+from gpushare.simulate.manifests import Manifests, joined, manifests_of
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.scheduling import Settings
 from gpushare.simulate.shapes import shape_of, shapes_there

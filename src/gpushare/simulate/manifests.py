@@ -16,6 +16,7 @@ from gpushare.model.json_objects import Json, name_of, spec_of
 from gpushare.model.objects import Pod, decode_pod
 from gpushare.model.requested import Counting
 from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.fields import check, check_workload, unreadable
 from gpushare.simulate.state import ClusterState, namespace_labels, state_of
 
 #: The most pods that one set of manifests may make.
@@ -47,27 +48,6 @@ class Manifests(msgspec.Struct, frozen=True):
     passed_over: tuple[str, ...] = ()
 
 
-def read_documents(raw: bytes, subject: str) -> list[Json]:
-    """The objects in a YAML or JSON file, those of Lists one by one; raises ``SimulateError``."""
-    import yaml
-
-    try:
-        documents = list(yaml.safe_load_all(raw))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SimulateError(subject, f"is no YAML: {' '.join(str(error).split())}") from None
-    found: list[Json] = []
-    for number, document in enumerate(documents, 1):
-        if document is None:
-            continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise SimulateError(subject, f"document {number} is no Kubernetes object: it has no kind")
-        if document["kind"].endswith("List") and isinstance(document.get("items"), list):
-            found += [one for one in document["items"] if isinstance(one, dict)]
-        else:
-            found.append(document)
-    return found
-
-
 def manifests_of(
     documents: Iterable[tuple[str, Json]],
     cluster: ClusterState,
@@ -81,7 +61,9 @@ def manifests_of(
     listed = list(documents)
     for subject, document in listed:
         if not isinstance(document.get("metadata"), dict) or not document["metadata"].get("name"):
-            raise SimulateError(subject, f"a {document.get('kind')} has no metadata.name")
+            raise SimulateError(subject, f"a {document['kind']} has no metadata.name")
+        if document["kind"] in _KIND_OF_STATE:
+            check(_in_namespace(document, namespace), subject)
     beside = [
         _in_namespace(document, namespace) for _, document in listed if document["kind"] in _KIND_OF_STATE
     ]
@@ -97,15 +79,13 @@ def manifests_of(
             passed_over.append(f"{kind} {name_of(document)}")
             continue
         try:
+            check_workload(document)
             for pod, workload in _pods_of(_in_namespace(document, namespace), len(pods)):
                 if len(pods) == MOST_PODS:
                     raise SimulateError(subject, f"more than {MOST_PODS} pods; simulate them in parts")
                 pods.append(_admitted(pod, workload, known, counting))
         except (TypeError, AttributeError, KeyError, ValueError) as error:
-            raise SimulateError(
-                f"{subject}: {kind} {name_of(document)}",
-                f"cannot be read ({error}); see kubectl explain {kind}",
-            ) from None
+            raise unreadable(document, subject, error) from None
     return Manifests(tuple(pods), more, tuple(passed_over))
 
 
