@@ -95,9 +95,9 @@ def _cluster(options: SimpleNamespace) -> int:
     finally:
         bar.end()
     if options.output == "json":
-        _print_json(report.structured(result, found, manifests.passed_over))
+        _print_json(report.structured(result, found, manifests.passed_over, manifests.there))
     else:
-        text = report.tables(result, details=options.details)
+        text = report.tables(result, details=options.details, there=manifests.there)
         sys.stdout.write(text if not found else f"{text}\n{report.enough_table(found)}")
     if options.plot is not None:
         write_picture(options.plot, curves.of_pods(result))

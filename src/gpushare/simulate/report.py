@@ -1,13 +1,14 @@
 """What is told of a run: tables for people, and the same as JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from gpushare.inspect.columns import aligned
 from gpushare.ledger.records import NodeUsage
 from gpushare.simulate.enough import Enough
 from gpushare.simulate.evicting import Eviction
+from gpushare.simulate.replicas import There
 from gpushare.simulate.simulation import Fate, Result
 
 #: What ``-o json`` calls its form; docs/guide/simulate.md has the schema.
@@ -17,12 +18,13 @@ _MOST_EVICTING: Final = 20
 _MOST_JOBS: Final = 3
 
 
-def tables(result: Result, *, details: bool = False) -> str:
+def tables(result: Result, *, details: bool = False, there: Sequence[There] = ()) -> str:
     """Where all land, what waits and why, and how full nodes are then."""
     parts = [
         _landed(result.fates, details=details),
         _evictions(result, details=details),
         _waiting(result.waiting),
+        _there(there),
         _nodes(result.nodes, result),
     ]
     return "\n".join(part for part in parts if part)
@@ -93,6 +95,21 @@ def _waiting(waiting: Sequence[Fate]) -> str:
     return "\n".join(aligned(lines)) + "\n"
 
 
+def _there(there: Sequence[There]) -> str:
+    """What is taken for granted of workloads that run already; a line for each."""
+    return "".join(f"{one.workload}: {'; '.join(_granted(one))}.\n" for one in there)
+
+
+def _granted(one: There) -> Iterator[str]:
+    yield f"pods there already: {one.pods}, asked for: {one.asked}, to come: {one.coming}"
+    if one.pods + one.coming > one.asked:
+        yield f"{one.pods + one.coming - one.asked} more than it asks for are taken to stay"
+    if one.leaving:
+        yield f"{one.leaving} being deleted are not made again"
+    if one.differs:
+        yield f"its template differs from them in {', '.join(one.differs)}: they are taken as they are, no rollout is simulated"
+
+
 def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     """A row for each node with GPUs; units of each of them, as ``kubectl inspect cgpu`` has it."""
     having = [node for node in nodes if node.gpus]
@@ -149,7 +166,10 @@ def enough_table(found: Iterable[Enough]) -> str:
 
 
 def structured(
-    result: Result, found: Sequence[Enough] = (), passed_over: Sequence[str] = ()
+    result: Result,
+    found: Sequence[Enough] = (),
+    passed_over: Sequence[str] = (),
+    there: Sequence[There] = (),
 ) -> dict[str, Any]:
     """The run for programs; the schema is in docs/guide/simulate.md."""
     before, after = result.curve[0], result.curve[-1]
@@ -188,6 +208,17 @@ def structured(
             for one in found
         ],
         "passedOver": list(passed_over),
+        "alreadyThere": [
+            {
+                "workload": one.workload,
+                "asked": one.asked,
+                "pods": one.pods,
+                "coming": one.coming,
+                "leaving": one.leaving,
+                "differs": list(one.differs),
+            }
+            for one in there
+        ],
         "notHeeded": list(result.unheeded),
         "endsUnknown": ends_unknown(result.fates),
     }
