@@ -132,31 +132,27 @@ def _enough(
 
 
 def _trace(options: SimpleNamespace) -> int:
-    from gpushare.simulate import traces
+    from gpushare.simulate import trace_report, traces
 
     policies = [Placement(options.policy)] if options.policy else list(Placement)
+    what = traces.Replaying(
+        options.trace, options.list, policies, options.seed, options.trace_nodes, options.enough
+    )
     bar = Bar(sys.stderr, "pods")
-    plotted = options.plot is not None
+    found: traces.Replayed | traces.ReplayedInTime
     try:
         if options.times:
-            timed = traces.replayed_in_time(
-                options.trace, options.list, policies, options.seed, bar.shown, options.trace_nodes
-            )
-            told, table = traces.structured_in_time(timed), traces.table_in_time(timed)
-            svg = curves.of_times(timed) if plotted else ""
+            found = traces.replayed_in_time(what, bar)
         else:
-            ratio = _RATIO if options.ratio is None else options.ratio
-            found = traces.replayed(options.trace, options.list, policies, ratio, options.seed, bar.shown)
-            told, table = traces.structured(found), traces.table(found)
-            svg = curves.of_trace(found) if plotted else ""
+            found = traces.replayed(what, _RATIO if options.ratio is None else options.ratio, bar)
     finally:
         bar.end()
     if options.output == "json":
-        _print_json(told)
+        _print_json(trace_report.structured(found))
     else:
-        sys.stdout.write(table)
-    if plotted:
-        write_picture(options.plot, svg)
+        sys.stdout.write(trace_report.table(found, details=options.details))
+    if options.plot is not None:
+        write_picture(options.plot, curves.of_trace(found))
     return 0
 
 

@@ -51,6 +51,7 @@ class TracePod(NamedTuple):
     created_s: int | None = None
     ended_s: int | None = None
     began_s: int | None = None
+    name: str = ""
 
     @property
     def total_milli(self) -> int:
@@ -147,9 +148,21 @@ def _pod(row: dict[str, str]) -> TracePod:
     if gpus and not milli:
         gpus = 0
     models = frozenset(filter(None, (row.get("gpu_spec") or "").split("|"))) if gpus else frozenset()
-    times = (_seconds(row, column) for column in ("creation_time", "deletion_time", "scheduled_time"))
+    created_s, ended_s, began_s = (
+        _seconds(row, column) for column in ("creation_time", "deletion_time", "scheduled_time")
+    )
     memory_mib = _amount(row, "memory_mib") if row.get("memory_mib") else 0
-    return TracePod(_amount(row, "cpu_milli"), memory_mib, gpus, milli, models, *times)
+    return TracePod(
+        _amount(row, "cpu_milli"),
+        memory_mib,
+        gpus,
+        milli,
+        models,
+        created_s,
+        ended_s,
+        began_s,
+        row["name"],
+    )
 
 
 def _amount(row: dict[str, str], column: str, *, least: int = 0, most: int = _MOST) -> int:

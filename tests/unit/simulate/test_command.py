@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import resvg_py
 
-from gpushare.simulate import traces
+from gpushare.simulate import trace_report, traces
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.plot import WIDTH, Axis, Line, Panel, grid, picture
 from gpushare.simulate.progress import Bar
@@ -138,13 +138,12 @@ def test_standard_input_is_read(
     ("arguments", "why"),
     [
         (["--what"], "unrecognized arguments: --what; gpushare simulate --help tells the options"),
-        (["--trace", "x", "--anew", "--enough"], "--trace goes without --anew, --enough"),
+        (["--trace", "x", "--anew", "--shape", "y"], "--trace goes without --anew, --shape"),
         (["--trace", "x", "--ratio", "0"], "--ratio 0: give a number above 0 and at most 10"),
         (["--list", "x"], "--list: goes with --trace"),
         (["--shape", "x"], "--shape: goes with --enough"),
         (["--times"], "--times: goes with --trace"),
         (["--trace-nodes", "3"], "--trace-nodes: goes with --trace"),
-        (["--trace", "x", "--trace-nodes", "3"], "--trace-nodes: goes with --times"),
         (["--trace", "x", "--times", "--ratio", "1"], "--ratio: goes without --times"),
         (["--ratio", "x"], "--ratio x: give a number above 0"),
         (["--isolated-max-pods", "0"], "--isolated-max-pods 0: give a number from 1"),
@@ -302,7 +301,7 @@ def test_a_trace_is_replayed_by_each_policy(trace: Path, capsys: pytest.CaptureF
     assert main(["--trace", str(trace), "--plot", str(plot)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("small: ")
-    assert [line.split()[0] for line in out.splitlines()[3:]] == ["binpack", "spread", "fragmentation"]
+    assert [line.split()[0] for line in out.splitlines()[3:6]] == ["binpack", "spread", "fragmentation"]
     assert len(ElementTree.parse(plot).getroot().findall("{http://www.w3.org/2000/svg}path")) == 3
     assert main(["--trace", str(trace), "--policy", "binpack", "--list", "small", "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -358,7 +357,7 @@ def test_a_trace_with_times_is_replayed_by_them_and_pods_end(
 
 
 def test_how_long_is_told_in_two_units_at_most() -> None:
-    assert [traces.long(seconds) for seconds in (0, 59, 3600, 90061)] == ["-", "1m", "1h0m", "1d1h"]
+    assert [trace_report.long(seconds) for seconds in (0, 59, 3600, 90061)] == ["-", "1m", "1h0m", "1d1h"]
 
 
 def test_settings_come_from_the_environment_and_a_file_too(
@@ -408,5 +407,5 @@ def test_a_folder_that_is_no_trace_is_refused(trace: Path, capsys: pytest.Captur
 
 @pytest.mark.skipif(not OPENB.is_dir(), reason="the public openb traces are not beside the checkout")
 def test_the_public_trace_is_read() -> None:
-    found = traces.replayed(OPENB, "gpushare60", [], 1.3, 0, lambda done, of: None)
+    found = traces.replayed(traces.Replaying(OPENB, "gpushare60", []), 1.3, Bar(None, "pods"))
     assert (found.nodes, found.gpus) == (1213, 6212)
