@@ -35,6 +35,8 @@ from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, sn
 
 _INTERRUPTED: Final = 130
 _RATIO: Final = 1.3
+#: Options that ask for a simulation; without any --save only saves.
+_SIMULATE: Final = ("filename", "policy", "anew", "enough", "details", "output", "plot")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -69,7 +71,7 @@ def _cluster(options: SimpleNamespace) -> int:
             f"{PROGRAM}: wrote {len(state.nodes)} nodes and {len(state.pods)} pods to {options.save}",
             file=sys.stderr,
         )
-        if not (options.filename or options.policy or options.anew or options.enough):
+        if not any(getattr(options, name) for name in _SIMULATE):
             return 0
     counting = counting_of(state)
     if options.unit is not None:

@@ -89,7 +89,12 @@ ROLE: Final = Role(
             group=_WHERE,
         ),
         *(msgspec.structs.replace(one, group=_WHERE) for one in ACCESS),
-        Option("save", FILE, "write the cluster's state there", group=_WHERE),
+        Option(
+            "save",
+            FILE,
+            "write the cluster's state there, and simulate only where something else asks for it",
+            group=_WHERE,
+        ),
         Option("trace", FOLDER, "a folder with lists of nodes and pods in openb's form", group=_TRACE),
         Option("list", TEXT, "the list of pods", absent="default, or the only one", group=_TRACE),
         Option(
@@ -138,7 +143,7 @@ ROLE: Final = Role(
             "output",
             CHOICE,
             "tables for people, or JSON",
-            "table",
+            absent="table",
             choices=("table", "json"),
             short="-o",
             group=_TOLD,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from gpushare.inspect.columns import aligned
 from gpushare.ledger.records import NodeUsage
+from gpushare.model.quantity import MemoryUnit
 from gpushare.simulate.enough import Enough
 from gpushare.simulate.evicting import Eviction
 from gpushare.simulate.replicas import There
@@ -111,16 +112,12 @@ def _granted(one: There) -> Iterator[str]:
 
 
 def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
-    """A row for each node with GPUs; units of each of them, as ``kubectl inspect cgpu`` has it."""
+    """A row for each node with GPUs, units of each of them, and a table for each unit, as ``kubectl inspect cgpu`` has it."""
     having = [node for node in nodes if node.gpus]
     if not having:
         return "No node has GPUs.\n"
-    most = max(len(node.gpus) for node in having)
-    lines = [["NAME", *(f"GPU{index}(Allocated/Total)" for index in range(most)), "GPU Memory"]]
-    for node in having:
-        cells = [f"{gpu.used_units}/{gpu.total_units}" for gpu in node.gpus]
-        used, total = sum(gpu.used_units for gpu in node.gpus), sum(gpu.total_units for gpu in node.gpus)
-        lines.append([node.node, *cells, *["0/0"] * (most - len(cells)), f"{used}/{total}"])
+    units = [unit for unit in MemoryUnit if any(node.unit is unit for node in having)]
+    tables = [_table([node for node in having if node.unit is unit], unit, units) for unit in units]
     before, after = result.curve[0], result.curve[-1]
     told = [
         f"GPU memory given: {_gib(before.given_mib)} of {_gib(after.total_mib)} GiB ({_percent(before.given_mib, before.total_mib)}%) "
@@ -136,7 +133,19 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
         )
     if result.unheeded:
         told.append(f"Not looked at, though pods ask for it: {', '.join(result.unheeded)}.")
-    return "\n".join([*aligned(lines), "", *told]) + "\n"
+    return "\n\n".join([*tables, "\n".join(told)]) + "\n"
+
+
+def _table(nodes: Sequence[NodeUsage], unit: MemoryUnit, units: Sequence[MemoryUnit]) -> str:
+    """Nodes that count in ``unit``, which is named where there are others: what is in two units is not to be read as one."""
+    most = max(len(node.gpus) for node in nodes)
+    heading = f"GPU Memory({unit.heading})" if len(units) > 1 else "GPU Memory"
+    lines = [["NAME", *(f"GPU{index}(Allocated/Total)" for index in range(most)), heading]]
+    for node in nodes:
+        cells = [f"{gpu.used_units}/{gpu.total_units}" for gpu in node.gpus]
+        used, total = sum(gpu.used_units for gpu in node.gpus), sum(gpu.total_units for gpu in node.gpus)
+        lines.append([node.node, *cells, *["0/0"] * (most - len(cells)), f"{used}/{total}"])
+    return "\n".join(aligned(lines))
 
 
 def ends_unknown(fates: Iterable[Fate]) -> list[str]:

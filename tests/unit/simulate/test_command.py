@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import resvg_py
 
+from gpushare.model import names
+from gpushare.model.device import Device, NodeMode, devices_annotation
+from gpushare.model.quantity import MemoryUnit
 from gpushare.simulate import trace_report, traces
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.plot import WIDTH, Axis, Line, Panel, grid, picture
@@ -123,6 +126,41 @@ def test_a_cluster_is_saved_and_a_picture_drawn(
     file = manifests(tmp_path, workload("Deployment", "a<b", 2, template(10)))
     assert main(["--snapshot", str(saved), "--save", str(saved), "-f", file, "--plot", str(plot)]) == 0
     assert len(ElementTree.parse(plot).getroot().findall("{http://www.w3.org/2000/svg}path")) == 3
+
+
+@pytest.mark.parametrize("asked", [["-d"], ["-o", "json"], ["-o", "table"], ["--plot"]])
+def test_what_is_asked_for_beside_saving_is_done_too(
+    asked: list[str], tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, plot = tmp_path / "saved.json", tmp_path / "given.svg"
+    more = [*asked, str(plot)] if asked == ["--plot"] else asked
+    assert main(["--snapshot", snapshot, "--save", str(saved), *more]) == 0
+    assert saved.read_bytes() == Path(snapshot).read_bytes()
+    assert capsys.readouterr().out.startswith(
+        "{" if "json" in asked else "No pod waits, and none is to come."
+    )
+    assert plot.exists() == (asked == ["--plot"])
+
+
+def test_nodes_of_two_units_have_a_table_with_the_name_of_each(
+    tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--snapshot", snapshot]) == 0
+    assert "NAME  GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU Memory\n" in capsys.readouterr().out
+    small = node("small", T4)
+    devices = (Device(0, "GPU-small-0", T4),)
+    small["metadata"]["annotations"] = {
+        names.ANN_DEVICES: devices_annotation(NodeMode.SHARE, MemoryUnit.MIB_128, devices)
+    }
+    plain = tmp_path / "units.json"
+    plain.write_bytes(snapshot_of(ClusterState((small, node("large", T4, T4)))))
+    assert main(["--snapshot", str(plain)]) == 0
+    out = capsys.readouterr().out
+    assert "NAME   GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU Memory(GiB)\nlarge  0/15" in out
+    assert (
+        "\n\nNAME   GPU0(Allocated/Total)  GPU Memory(128MiB)\nsmall  0/126                  0/126\n\nGPU memory given"
+        in out
+    )
 
 
 def test_standard_input_is_read(
