@@ -1,14 +1,40 @@
-"""YAML as files of options are written in."""
+"""YAML as people write it: files of options, and manifests."""
 
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import yaml
 
 from gpushare.settings.option import TwiceThere
 
+T = TypeVar("T")
 
-class _Loader(yaml.SafeLoader):
+
+class _Finite(yaml.SafeLoader):
+    """YAML in which nothing contains itself; what looks like a date is a text."""
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        # Each value is made whole before what holds it, so that one which holds itself is come upon.
+        self.deep_construct = True
+        return super().construct_document(node)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001 - PyYAML's
+        if node in self.recursive_objects:
+            raise yaml.YAMLError(
+                f"line {node.start_mark.line + 1}: what begins here refers to itself; write out what is meant"
+            )
+        return super().construct_object(node, deep)
+
+
+_DATE: Final = "tag:yaml.org,2002:timestamp"
+_Finite.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _DATE]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class _Loader(_Finite):
     """YAML without its surprises: no key twice, and ``on``, ``off``, ``yes`` and ``no`` are texts."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001 - PyYAML's
@@ -24,14 +50,26 @@ class _Loader(yaml.SafeLoader):
 _BOOLEAN: Final = "tag:yaml.org,2002:bool"
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    for first, resolvers in _Finite.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(_BOOLEAN, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def parsed(text: str) -> Any:
-    """What the text says; raises ``ValueError`` where it is no YAML."""
+    """What a file of options says; raises ``ValueError`` where it is no YAML."""
+    return _read(lambda: yaml.load(text, _Loader))  # noqa: S506 - a SafeLoader
+
+
+def documents(raw: bytes) -> list[Any]:
+    """What each document of a file of manifests says; raises ``ValueError`` where it is no YAML."""
+    return _read(lambda: list(yaml.load_all(raw, _Finite)))
+
+
+def _read(load: Callable[[], T]) -> T:
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        return load()
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+    except (AttributeError, LookupError, TypeError) as error:
+        # PyYAML does not look before it reads a value by the tag that a file puts before it.
+        raise ValueError(f"a value is not what its tag (!!...) says ({error})") from None

@@ -22,10 +22,11 @@ from gpushare.settings.option import InvalidSettings
 from gpushare.settings.refusing import refuse
 from gpushare.simulate import curves, report
 from gpushare.simulate.arguments import PROGRAM, parse
+from gpushare.simulate.documents import read_documents
 from gpushare.simulate.drawing import write_picture
 from gpushare.simulate.enough import Enough, enough
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.manifests import Manifests, joined, manifests_of, read_documents
+from gpushare.simulate.manifests import Manifests, joined, manifests_of
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.scheduling import Settings
 from gpushare.simulate.shapes import shape_of, shapes_there
@@ -34,6 +35,8 @@ from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, sn
 
 _INTERRUPTED: Final = 130
 _RATIO: Final = 1.3
+#: Options that ask for a simulation; without any --save only saves.
+_SIMULATE: Final = ("filename", "policy", "anew", "enough", "details", "output", "plot")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,7 +71,7 @@ def _cluster(options: SimpleNamespace) -> int:
             f"{PROGRAM}: wrote {len(state.nodes)} nodes and {len(state.pods)} pods to {options.save}",
             file=sys.stderr,
         )
-        if not (options.filename or options.policy or options.anew or options.enough):
+        if not any(getattr(options, name) for name in _SIMULATE):
             return 0
     counting = counting_of(state)
     if options.unit is not None:
@@ -94,9 +97,9 @@ def _cluster(options: SimpleNamespace) -> int:
     finally:
         bar.end()
     if options.output == "json":
-        _print_json(report.structured(result, found, manifests.passed_over))
+        _print_json(report.structured(result, found, manifests.passed_over, manifests.there))
     else:
-        text = report.tables(result, details=options.details)
+        text = report.tables(result, details=options.details, there=manifests.there)
         sys.stdout.write(text if not found else f"{text}\n{report.enough_table(found)}")
     if options.plot is not None:
         write_picture(options.plot, curves.of_pods(result))
@@ -131,31 +134,27 @@ def _enough(
 
 
 def _trace(options: SimpleNamespace) -> int:
-    from gpushare.simulate import traces
+    from gpushare.simulate import trace_report, traces
 
     policies = [Placement(options.policy)] if options.policy else list(Placement)
+    what = traces.Replaying(
+        options.trace, options.list, policies, options.seed, options.trace_nodes, options.enough
+    )
     bar = Bar(sys.stderr, "pods")
-    plotted = options.plot is not None
+    found: traces.Replayed | traces.ReplayedInTime
     try:
         if options.times:
-            timed = traces.replayed_in_time(
-                options.trace, options.list, policies, options.seed, bar.shown, options.trace_nodes
-            )
-            told, table = traces.structured_in_time(timed), traces.table_in_time(timed)
-            svg = curves.of_times(timed) if plotted else ""
+            found = traces.replayed_in_time(what, bar)
         else:
-            ratio = _RATIO if options.ratio is None else options.ratio
-            found = traces.replayed(options.trace, options.list, policies, ratio, options.seed, bar.shown)
-            told, table = traces.structured(found), traces.table(found)
-            svg = curves.of_trace(found) if plotted else ""
+            found = traces.replayed(what, _RATIO if options.ratio is None else options.ratio, bar)
     finally:
         bar.end()
     if options.output == "json":
-        _print_json(told)
+        _print_json(trace_report.structured(found))
     else:
-        sys.stdout.write(table)
-    if plotted:
-        write_picture(options.plot, svg)
+        sys.stdout.write(trace_report.table(found, details=options.details))
+    if options.plot is not None:
+        write_picture(options.plot, curves.of_trace(found))
     return 0
 
 

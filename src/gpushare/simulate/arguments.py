@@ -21,15 +21,12 @@ def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
             "--snapshot": options.snapshot,
             "--save": options.save,
             "--anew": options.anew,
-            "--enough": options.enough,
             "--shape": options.shape,
         }
         if wrong := [name for name, value in given.items() if value]:
             raise SimulateError("", f"--trace goes without {', '.join(wrong)}: a list of its own is replayed")
         if options.times and options.ratio is not None:
             raise SimulateError("--ratio", "goes without --times: each pod of the list comes once")
-        if options.trace_nodes is not None and not options.times:
-            raise SimulateError("--trace-nodes", "goes with --times")
     else:
         for name in ("list", "ratio", "times", "trace_nodes"):
             if getattr(options, name):

@@ -80,14 +80,19 @@ class Budgets:
 
 
 def _read(item: Json) -> DisruptionBudget:
-    subject = f"PodDisruptionBudget {namespace_of(item)}/{name_of(item)}"
     try:
-        budget = decode_budget(msgspec.json.encode(item))
-        _desired(spec_of(item), 1)
-    except (msgspec.MsgspecError, ValueError) as error:
+        return budget_of(item)
+    except ValueError as error:
         raise SimulateError(
-            subject, f"cannot be read ({error}); see kubectl explain PodDisruptionBudget"
+            f"PodDisruptionBudget {namespace_of(item)}/{name_of(item)}",
+            f"cannot be read ({error}); see kubectl explain PodDisruptionBudget",
         ) from None
+
+
+def budget_of(item: Json) -> DisruptionBudget:
+    """The budget, all of whose numbers can be counted with; raises ``ValueError``."""
+    budget = decode_budget(msgspec.json.encode(item))
+    _desired(spec_of(item), 1)
     return budget
 
 

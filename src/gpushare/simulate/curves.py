@@ -28,8 +28,12 @@ def of_pods(result: Result) -> str:
     )
 
 
-def of_trace(found: Replayed) -> str:
-    """What each policy gives over what was asked for; as SVG."""
+def of_trace(found: Replayed | ReplayedInTime) -> str:
+    """What each policy gives over what was asked for, or over time; as SVG."""
+    return _over_time(found) if isinstance(found, ReplayedInTime) else _over_arrivals(found)
+
+
+def _over_arrivals(found: Replayed) -> str:
     most = max(outcome.curve[-1][0] for outcome in found.outcomes.values())
     lines = [Line(policy.value, outcome.curve) for policy, outcome in found.outcomes.items()]
     return picture(
@@ -43,8 +47,7 @@ def of_trace(found: Replayed) -> str:
 _UNITS = ((86400, "days", 3), (3600, "hours", 3), (60, "minutes", 3), (1, "seconds", 0))
 
 
-def of_times(found: ReplayedInTime) -> str:
-    """What each policy gives over time, and what waits; as SVG."""
+def _over_time(found: ReplayedInTime) -> str:
     most_s = max([*(outcome.curve[-1].at_s for outcome in found.outcomes.values()), found.asked[-1][0]])
     unit_s, unit, _ = next(one for one in _UNITS if most_s >= one[0] * one[2])
     given = [

@@ -12,10 +12,20 @@ import msgspec
 from gpushare.admission.peoples_units import conversion
 from gpushare.admission.rules import judge, pointing
 from gpushare.model import names
-from gpushare.model.json_objects import Json, name_of, spec_of
+from gpushare.model.json_objects import Json, key_of, name_of, spec_of
 from gpushare.model.objects import Pod, decode_pod
 from gpushare.model.requested import Counting
 from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.fields import check, check_workload, unreadable
+from gpushare.simulate.replicas import (
+    LABEL_POD_NAME,
+    There,
+    counted,
+    differences,
+    is_leaving,
+    missing,
+    pods_by_workload,
+)
 from gpushare.simulate.state import ClusterState, namespace_labels, state_of
 
 #: The most pods that one set of manifests may make.
@@ -40,32 +50,15 @@ class Wished(msgspec.Struct, frozen=True):
 
 
 class Manifests(msgspec.Struct, frozen=True):
-    """What was read: pods in the order in which they come, objects that decide for others, and what was passed over."""
+    """What was read: pods in the order in which they come, objects that decide for others, and what was passed over.
+
+    ``there`` are those workloads of which pods are in the cluster already.
+    """
 
     pods: tuple[Wished, ...]
     state: ClusterState
     passed_over: tuple[str, ...] = ()
-
-
-def read_documents(raw: bytes, subject: str) -> list[Json]:
-    """The objects in a YAML or JSON file, those of Lists one by one; raises ``SimulateError``."""
-    import yaml
-
-    try:
-        documents = list(yaml.safe_load_all(raw))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SimulateError(subject, f"is no YAML: {' '.join(str(error).split())}") from None
-    found: list[Json] = []
-    for number, document in enumerate(documents, 1):
-        if document is None:
-            continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise SimulateError(subject, f"document {number} is no Kubernetes object: it has no kind")
-        if document["kind"].endswith("List") and isinstance(document.get("items"), list):
-            found += [one for one in document["items"] if isinstance(one, dict)]
-        else:
-            found.append(document)
-    return found
+    there: tuple[There, ...] = ()
 
 
 def manifests_of(
@@ -76,17 +69,19 @@ def manifests_of(
 ) -> Manifests:
     """What these objects, each with the name of its file, come to in ``cluster``; raises ``SimulateError``.
 
-    Objects that name no namespace go to ``namespace``.
+    Objects that name no namespace go to ``namespace``. Of a workload only those pods are made that the cluster lacks.
     """
     listed = list(documents)
     for subject, document in listed:
         if not isinstance(document.get("metadata"), dict) or not document["metadata"].get("name"):
-            raise SimulateError(subject, f"a {document.get('kind')} has no metadata.name")
+            raise SimulateError(subject, f"a {document['kind']} has no metadata.name")
+        if document["kind"] in _KIND_OF_STATE:
+            check(_in_namespace(document, namespace), subject)
     beside = [
         _in_namespace(document, namespace) for _, document in listed if document["kind"] in _KIND_OF_STATE
     ]
     more = state_of(beside, "manifests")
-    known = joined(cluster, more)
+    making = _Making(cluster, joined(cluster, more), counting)
     pods: list[Wished] = []
     passed_over: list[str] = []
     for subject, document in listed:
@@ -97,16 +92,14 @@ def manifests_of(
             passed_over.append(f"{kind} {name_of(document)}")
             continue
         try:
-            for pod, workload in _pods_of(_in_namespace(document, namespace), len(pods)):
+            check_workload(document)
+            for one in making.of(_in_namespace(document, namespace)):
                 if len(pods) == MOST_PODS:
                     raise SimulateError(subject, f"more than {MOST_PODS} pods; simulate them in parts")
-                pods.append(_admitted(pod, workload, known, counting))
+                pods.append(one)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
-            raise SimulateError(
-                f"{subject}: {kind} {name_of(document)}",
-                f"cannot be read ({error}); see kubectl explain {kind}",
-            ) from None
-    return Manifests(tuple(pods), more, tuple(passed_over))
+            raise unreadable(document, subject, error) from None
+    return Manifests(tuple(pods), more, tuple(passed_over), tuple(making.there))
 
 
 def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
@@ -157,33 +150,58 @@ _COUNTS: Final = {
 }
 
 
-def _pods_of(document: Json, before: int) -> Iterator[tuple[Json, str]]:
-    """The pods that the object's controller makes, numbered from 0 as a StatefulSet's are, and what made them."""
+class _Making:
+    """Makes the pods of one object after the other, into a ``cluster`` whose rules are those of ``known``."""
+
+    def __init__(self, cluster: ClusterState, known: ClusterState, counting: Counting) -> None:
+        self._known = known
+        self._counting = counting
+        self._pods = pods_by_workload(cluster.pods)
+        self._taken = set(map(key_of, cluster.pods))
+        self.there: list[There] = []
+
+    def of(self, document: Json) -> Iterator[Wished]:
+        """The pods that the object's controller makes, as admission leaves them."""
+        kind, meta = document["kind"], document["metadata"]
+        workload = f"{meta['namespace']}/{kind} {meta['name']}"
+        if kind == "Pod":
+            yield self._admitted(_pod(document, str(meta["name"]), meta["namespace"]), workload)
+            return
+        asked = _COUNTS[kind](spec_of(document))
+        there = counted(kind, self._pods.get(workload, ()))
+        coming = 0
+        for number in missing(document, asked, there, self._taken):
+            coming += 1
+            yield self._admitted(_pod_of(document, number), workload)
+        if there:
+            leaving = sum(map(is_leaving, there))
+            differs = differences(self._admitted(_pod_of(document, 0), workload).pod, there)
+            self.there.append(There(workload, asked, len(there), coming, leaving, differs))
+
+    def _admitted(self, pod: Json, workload: str) -> Wished:
+        return _admitted(pod, workload, self._known, self._counting)
+
+
+def _pod_of(document: Json, number: int) -> Json:
+    """The pod that the object's controller makes, numbered as a StatefulSet's are."""
     kind, meta = document["kind"], document["metadata"]
-    workload = f"{meta['namespace']}/{kind} {meta['name']}"
-    if kind == "Pod":
-        yield _pod(document, str(meta["name"]), meta["namespace"]), workload
-        return
-    spec = spec_of(document)
-    template = spec["template"]
-    for number in range(_COUNTS[kind](spec)):
-        name = f"{meta['name']}-{number}"
-        pod = _pod(template, name, meta["namespace"])
-        pod["metadata"]["ownerReferences"] = [
-            {
-                "apiVersion": document.get("apiVersion", ""),
-                "kind": kind,
-                "name": meta["name"],
-                "uid": meta["uid"],
-                "controller": True,
-            }
-        ]
-        if kind == "StatefulSet":
-            pod["metadata"]["labels"] = {
-                **(pod["metadata"].get("labels") or {}),
-                "statefulset.kubernetes.io/pod-name": name,
-            }
-        yield pod, workload
+    name = f"{meta['name']}-{number}"
+    pod = _pod(spec_of(document)["template"], name, meta["namespace"])
+    pod["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": document.get("apiVersion", ""),
+            "kind": kind,
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
+    ]
+    if kind == "StatefulSet":
+        pod["metadata"]["labels"] = {
+            **(pod["metadata"].get("labels") or {}),
+            LABEL_POD_NAME: name,
+        }
+    return pod
 
 
 def _pod(template: Json, name: str, namespace: str) -> Json:

@@ -16,6 +16,11 @@ MILLI: Final = 1000
 _PREFIX: Final = "openb_pod_list_"
 _ENDINGS: Final = (".csv.xz", ".csv")
 _NODES: Final = "node_list"
+#: The most that a row may have of anything, and of GPUs: sums are 64 bits wide.
+_MOST: Final = 2**40
+_MOST_GPUS: Final = 1024
+_BROKEN: Final = (lzma.LZMAError, EOFError)
+_NO_ROWS: Final = (KeyError, TypeError, ValueError, csv.Error)
 
 
 class TraceError(Exception):
@@ -46,6 +51,7 @@ class TracePod(NamedTuple):
     created_s: int | None = None
     ended_s: int | None = None
     began_s: int | None = None
+    name: str = ""
 
     @property
     def total_milli(self) -> int:
@@ -91,11 +97,17 @@ def read_nodes(path: Path) -> list[TraceNode]:
         try:
             nodes = [
                 TraceNode(
-                    row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"]
+                    row["sn"],
+                    _amount(row, "cpu_milli", least=1),
+                    _amount(row, "memory_mib", least=1),
+                    _amount(row, "gpu", most=_MOST_GPUS),
+                    row["model"],
                 )
                 for row in csv.DictReader(text)
             ]
-        except (KeyError, TypeError, ValueError) as error:
+        except _BROKEN as error:
+            raise TraceError(f"{path}: cannot be unpacked ({error}); fetch it anew") from None
+        except _NO_ROWS as error:
             raise TraceError(f"{path}: not a list of nodes ({error!r})") from None
     return [node for node in nodes if node.gpus]
 
@@ -106,7 +118,9 @@ def read_pods(path: Path) -> list[TracePod]:
         try:
             rows = sorted(csv.DictReader(text), key=lambda row: row["name"])
             return [_pod(row) for row in rows]
-        except (KeyError, TypeError, ValueError) as error:
+        except _BROKEN as error:
+            raise TraceError(f"{path}: cannot be unpacked ({error}); fetch it anew") from None
+        except _NO_ROWS as error:
             raise TraceError(f"{path}: not a list of pods ({error!r})") from None
 
 
@@ -129,13 +143,33 @@ def arrivals(pods: Sequence[TracePod], capacity_milli: int, ratio: float, seed: 
 
 
 def _pod(row: dict[str, str]) -> TracePod:
-    gpus = int(row["num_gpu"])
-    milli = min(int(row["gpu_milli"] or 0), MILLI) if gpus else 0
+    gpus = _amount(row, "num_gpu", most=_MOST_GPUS)
+    milli = min(_amount(row, "gpu_milli"), MILLI) if gpus and row["gpu_milli"] else 0
     if gpus and not milli:
         gpus = 0
     models = frozenset(filter(None, (row.get("gpu_spec") or "").split("|"))) if gpus else frozenset()
-    times = (_seconds(row, column) for column in ("creation_time", "deletion_time", "scheduled_time"))
-    return TracePod(int(row["cpu_milli"]), int(row.get("memory_mib") or 0), gpus, milli, models, *times)
+    created_s, ended_s, began_s = (
+        _seconds(row, column) for column in ("creation_time", "deletion_time", "scheduled_time")
+    )
+    memory_mib = _amount(row, "memory_mib") if row.get("memory_mib") else 0
+    return TracePod(
+        _amount(row, "cpu_milli"),
+        memory_mib,
+        gpus,
+        milli,
+        models,
+        created_s,
+        ended_s,
+        began_s,
+        row["name"],
+    )
+
+
+def _amount(row: dict[str, str], column: str, *, least: int = 0, most: int = _MOST) -> int:
+    amount = int(row[column])
+    if not least <= amount <= most:
+        raise ValueError(f"{column} is {amount}, not {least} to {most}")
+    return amount
 
 
 def _seconds(row: dict[str, str], column: str) -> int | None:

@@ -20,6 +20,7 @@ examples:
   gpushare simulate --save cluster.json                   # keep the cluster's state, without commands and environment
   gpushare simulate --snapshot cluster.json -f a.yaml --plot given.svg
   gpushare simulate --trace DIR --list default            # a list of pods in the form of the openb traces
+  gpushare simulate --trace DIR --policy spread --enough  # how many nodes like the list's drop none of its pods
   gpushare simulate --trace DIR --times --plot time.svg   # the same by the list's own times: pods end, too
 more: docs/guide/simulate.md
 """
@@ -88,7 +89,12 @@ ROLE: Final = Role(
             group=_WHERE,
         ),
         *(msgspec.structs.replace(one, group=_WHERE) for one in ACCESS),
-        Option("save", FILE, "write the cluster's state there", group=_WHERE),
+        Option(
+            "save",
+            FILE,
+            "write the cluster's state there, and simulate only where something else asks for it",
+            group=_WHERE,
+        ),
         Option("trace", FOLDER, "a folder with lists of nodes and pods in openb's form", group=_TRACE),
         Option("list", TEXT, "the list of pods", absent="default, or the only one", group=_TRACE),
         Option(
@@ -110,14 +116,18 @@ ROLE: Final = Role(
         Option(
             "trace-nodes",
             INTEGER,
-            "with --times: only so many of the list's nodes, drawn by --seed",
-            absent="all",
+            "on so many nodes like the list's, drawn by --seed; the same pods come",
+            absent="all of the list's",
             least=1,
             most=1_000_000,
             group=_TRACE,
         ),
         Option(
-            "enough", SWITCH, "find the smallest number of more nodes that lets all in", False, group=_NODES
+            "enough",
+            SWITCH,
+            "find the smallest number of more nodes that lets all in; with --trace of nodes in all",
+            False,
+            group=_NODES,
         ),
         Option(
             "shape",
@@ -133,7 +143,7 @@ ROLE: Final = Role(
             "output",
             CHOICE,
             "tables for people, or JSON",
-            "table",
+            absent="table",
             choices=("table", "json"),
             short="-o",
             group=_TOLD,

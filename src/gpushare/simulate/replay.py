@@ -9,7 +9,8 @@ them (``NodeResourcesFit``: least allocated; ``NodeResourcesBalancedAllocation``
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,6 +23,9 @@ from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.simulate.openb import MILLI, TraceNode, TracePod
 
 Ints = npt.NDArray[np.signedinteger[Any]]
+Bools = npt.NDArray[np.bool_]
+type_of_refusals = Mapping[str, int]
+"""How many nodes did not take a pod, by the first reason that holds of each."""
 
 UNIT: Final = MemoryUnit.MIB_128
 _GPU_MIB: Final = MILLI * UNIT.mib
@@ -29,18 +33,49 @@ _GPU_MIB: Final = MILLI * UNIT.mib
 
 #: Points of the curve of one replay.
 _POINTS: Final = 400
+#: Why a node does not take a pod: kube-scheduler's part, then the ledger's.
+OTHER_MODEL: Final = "GPUs of another model"
+FEW_PROCESSORS: Final = "too few processors free"
+LITTLE_MEMORY: Final = "too little memory free"
+FEW_GPUS: Final = "too few GPUs"
+LITTLE_ON_GPUS: Final = "too little free on the GPUs"
+
+NONE: Final[type_of_refusals] = MappingProxyType({})
+
+
+class Tried(NamedTuple):
+    """What came of a try to place a pod: milliseconds that the ledger took, the number of its node and its GPUs.
+
+    ``node`` is ``None`` where none took it, and ``refusals`` say why.
+    """
+
+    taken_ms: float
+    node: int | None
+    gpus: tuple[int, ...] = ()
+    refusals: type_of_refusals = NONE
+
+
+class Landed(NamedTuple):
+    """Where a pod that arrived has its place, and on which GPUs; without a node it was dropped, for what ``refusals`` say."""
+
+    pod: TracePod
+    node: str
+    gpus: tuple[int, ...]
+    refusals: type_of_refusals
 
 
 class Outcome(NamedTuple):
     """``percent`` of the cluster's GPUs that is given out in the end; milliseconds of each decision of the ledger.
 
     ``curve``: percent of the GPUs that were asked for so far, and percent given. ``dropped``: pods with GPUs that fitted nowhere.
+    ``landed``: all pods as they arrived.
     """
 
     percent: float
     decisions_ms: list[float]
     curve: list[tuple[float, float]]
     dropped: int
+    landed: list[Landed]
 
 
 def replay(
@@ -49,26 +84,35 @@ def replay(
     policy: Placement,
     seed: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    most_dropped: int | None = None,
 ) -> Outcome:
-    """Place ``arriving`` by ``policy``, over nodes and on each. ``progress`` is told how many pods have come, of how many."""
+    """Place ``arriving`` by ``policy``, over nodes and on each. ``progress`` is told how many pods have come, of how many.
+
+    It ends before all have come where more than ``most_dropped`` pods were dropped.
+    """
     chance = random.Random(f"{policy.value} {seed}")  # noqa: S311 - the same seed must give the same again
     cluster = Cluster(nodes, policy, chance)
     decisions_ms = []
     capacity = sum(node.gpus for node in nodes) * MILLI
     every = max(len(arriving) // _POINTS, 1)
     asked_milli, curve, dropped = 0, [(0.0, 0.0)], 0
+    landed = []
     for number, pod in enumerate(arriving, 1):
         if pod.gpus:
-            taken_ms, node = cluster.place(f"pod-{number}", pod)
-            decisions_ms.append(taken_ms)
-            dropped += node is None
+            tried = cluster.place(f"pod-{number}", pod)
+            decisions_ms.append(tried.taken_ms)
+            dropped += tried.node is None
             asked_milli += pod.total_milli
         else:
-            cluster.place_without_gpu(pod)
+            tried = cluster.place_without_gpu(pod)
+        name = "" if tried.node is None else nodes[tried.node].name
+        landed.append(Landed(pod, name, tried.gpus, tried.refusals))
+        if most_dropped is not None and dropped > most_dropped:
+            break
         if number % every == 0 or number == len(arriving):
             curve.append((100 * asked_milli / capacity, 100 * cluster.given_milli / capacity))
             progress(number, len(arriving))
-    return Outcome(100 * cluster.given_milli / capacity, decisions_ms, curve, dropped)
+    return Outcome(100 * cluster.given_milli / capacity, decisions_ms, curve, dropped, landed)
 
 
 class Cluster:
@@ -89,8 +133,8 @@ class Cluster:
             self._ledger.set_node(NodeDevices(node.name, NodeMode.SHARE, UNIT, gpus, policy))
             self._ledger.set_free_cpu(node.name, node.cpu_milli)
 
-    def place(self, uid: str, pod: TracePod, *, is_new: bool = True) -> tuple[float, int | None]:
-        """Place a pod that asks for GPUs; the milliseconds that the ledger took, and the number of its node if it has one."""
+    def place(self, uid: str, pod: TracePod, *, is_new: bool = True) -> Tried:
+        """Place a pod that asks for GPUs."""
         at = self._roomy(pod)
         names = [self._names[node] for node in at.tolist()]
         one = ContainerRequest("main", ContainerKind.APP, 0, pod.total_milli, 0)
@@ -98,25 +142,32 @@ class Cluster:
         started = time.perf_counter()
         if is_new:
             self._ledger.arrived(request)
-        fits = self._ledger.filter(request, names).fits
-        if not fits:
-            return (time.perf_counter() - started) * 1e3, None
-        scored = self._ledger.score(request, fits)
+        verdict = self._ledger.filter(request, names)
+        if not verdict.fits:
+            taken_ms = (time.perf_counter() - started) * 1e3
+            refusals = self._refusals(pod) | {
+                FEW_GPUS: len(verdict.hopeless),
+                LITTLE_ON_GPUS: len(verdict.refused),
+            }
+            return Tried(
+                taken_ms, None, refusals={reason: nodes for reason, nodes in refusals.items() if nodes}
+            )
+        scored = self._ledger.score(request, verdict.fits)
         most = max(scored)
-        best = [name for name, score in zip(fits, scored, strict=True) if score == most]
+        best = [name for name, score in zip(verdict.fits, scored, strict=True) if score == most]
         name = self._chance.choice(best)
-        self._ledger.reserve(uid, uid, request, name)
+        allocation = self._ledger.reserve(uid, uid, request, name)
         taken_ms = (time.perf_counter() - started) * 1e3
         self.given_milli += pod.total_milli
         node = self._index[name]
         self._take(node, pod)
-        return taken_ms, node
+        return Tried(taken_ms, node, tuple(share.index for share in allocation.gpus))
 
-    def place_without_gpu(self, pod: TracePod) -> int | None:
-        """Place it as kube-scheduler's defaults would; the number of its node if it has one."""
+    def place_without_gpu(self, pod: TracePod) -> Tried:
+        """Place it as kube-scheduler's defaults would."""
         at = self._roomy(pod)
         if not at.size:
-            return None
+            return Tried(0.0, None, refusals=self._refusals(pod))
         cpu = (self._free_cpu[at] - pod.cpu_milli) / self._cpu_milli[at]
         memory = (self._free_memory[at] - pod.memory_mib) / self._memory_mib[at]
         least = (np.floor(100 * cpu) + np.floor(100 * memory)) // 2
@@ -125,7 +176,7 @@ class Cluster:
         scored = least + balanced
         node: int = self._chance.choice(at[scored == scored.max()].tolist())
         self._take(node, pod)
-        return node
+        return Tried(0.0, node)
 
     def end(self, uid: str, node: int, pod: TracePod) -> None:
         """A pod that was placed on ``node`` is over."""
@@ -139,8 +190,23 @@ class Cluster:
         """The nodes that kube-scheduler's own filters leave."""
         roomy = (self._free_cpu >= pod.cpu_milli) & (self._free_memory >= pod.memory_mib)
         if pod.models:
-            roomy &= np.isin(self._models, sorted(pod.models))
+            roomy &= self._of_models(pod)
         return np.flatnonzero(roomy)
+
+    def _refusals(self, pod: TracePod) -> dict[str, int]:
+        """How many nodes those filters leave out, by the first that does."""
+        left = self._of_models(pod) if pod.models else np.ones(len(self._names), np.bool_)
+        found = {OTHER_MODEL: len(self._names) - int(left.sum())}
+        for reason, short in (
+            (FEW_PROCESSORS, self._free_cpu < pod.cpu_milli),
+            (LITTLE_MEMORY, self._free_memory < pod.memory_mib),
+        ):
+            found[reason] = int((left & short).sum())
+            left = left & ~short
+        return {reason: nodes for reason, nodes in found.items() if nodes}
+
+    def _of_models(self, pod: TracePod) -> Bools:
+        return np.isin(self._models, sorted(pod.models))
 
     def _take(self, node: int, pod: TracePod) -> None:
         self._free_cpu[node] -= pod.cpu_milli

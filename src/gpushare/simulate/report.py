@@ -1,13 +1,15 @@
 """What is told of a run: tables for people, and the same as JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from gpushare.inspect.columns import aligned
 from gpushare.ledger.records import NodeUsage
+from gpushare.model.quantity import MemoryUnit
 from gpushare.simulate.enough import Enough
 from gpushare.simulate.evicting import Eviction
+from gpushare.simulate.replicas import There
 from gpushare.simulate.simulation import Fate, Result
 
 #: What ``-o json`` calls its form; docs/guide/simulate.md has the schema.
@@ -17,12 +19,13 @@ _MOST_EVICTING: Final = 20
 _MOST_JOBS: Final = 3
 
 
-def tables(result: Result, *, details: bool = False) -> str:
+def tables(result: Result, *, details: bool = False, there: Sequence[There] = ()) -> str:
     """Where all land, what waits and why, and how full nodes are then."""
     parts = [
         _landed(result.fates, details=details),
         _evictions(result, details=details),
         _waiting(result.waiting),
+        _there(there),
         _nodes(result.nodes, result),
     ]
     return "\n".join(part for part in parts if part)
@@ -93,17 +96,28 @@ def _waiting(waiting: Sequence[Fate]) -> str:
     return "\n".join(aligned(lines)) + "\n"
 
 
+def _there(there: Sequence[There]) -> str:
+    """What is taken for granted of workloads that run already; a line for each."""
+    return "".join(f"{one.workload}: {'; '.join(_granted(one))}.\n" for one in there)
+
+
+def _granted(one: There) -> Iterator[str]:
+    yield f"pods there already: {one.pods}, asked for: {one.asked}, to come: {one.coming}"
+    if one.pods + one.coming > one.asked:
+        yield f"{one.pods + one.coming - one.asked} more than it asks for are taken to stay"
+    if one.leaving:
+        yield f"{one.leaving} being deleted are not made again"
+    if one.differs:
+        yield f"its template differs from them in {', '.join(one.differs)}: they are taken as they are, no rollout is simulated"
+
+
 def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
-    """A row for each node with GPUs; units of each of them, as ``kubectl inspect cgpu`` has it."""
+    """A row for each node with GPUs, units of each of them, and a table for each unit, as ``kubectl inspect cgpu`` has it."""
     having = [node for node in nodes if node.gpus]
     if not having:
         return "No node has GPUs.\n"
-    most = max(len(node.gpus) for node in having)
-    lines = [["NAME", *(f"GPU{index}(Allocated/Total)" for index in range(most)), "GPU Memory"]]
-    for node in having:
-        cells = [f"{gpu.used_units}/{gpu.total_units}" for gpu in node.gpus]
-        used, total = sum(gpu.used_units for gpu in node.gpus), sum(gpu.total_units for gpu in node.gpus)
-        lines.append([node.node, *cells, *["0/0"] * (most - len(cells)), f"{used}/{total}"])
+    units = [unit for unit in MemoryUnit if any(node.unit is unit for node in having)]
+    tables = [_table([node for node in having if node.unit is unit], unit, units) for unit in units]
     before, after = result.curve[0], result.curve[-1]
     told = [
         f"GPU memory given: {_gib(before.given_mib)} of {_gib(after.total_mib)} GiB ({_percent(before.given_mib, before.total_mib)}%) "
@@ -119,7 +133,19 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
         )
     if result.unheeded:
         told.append(f"Not looked at, though pods ask for it: {', '.join(result.unheeded)}.")
-    return "\n".join([*aligned(lines), "", *told]) + "\n"
+    return "\n\n".join([*tables, "\n".join(told)]) + "\n"
+
+
+def _table(nodes: Sequence[NodeUsage], unit: MemoryUnit, units: Sequence[MemoryUnit]) -> str:
+    """Nodes that count in ``unit``, which is named where there are others: what is in two units is not to be read as one."""
+    most = max(len(node.gpus) for node in nodes)
+    heading = f"GPU Memory({unit.heading})" if len(units) > 1 else "GPU Memory"
+    lines = [["NAME", *(f"GPU{index}(Allocated/Total)" for index in range(most)), heading]]
+    for node in nodes:
+        cells = [f"{gpu.used_units}/{gpu.total_units}" for gpu in node.gpus]
+        used, total = sum(gpu.used_units for gpu in node.gpus), sum(gpu.total_units for gpu in node.gpus)
+        lines.append([node.node, *cells, *["0/0"] * (most - len(cells)), f"{used}/{total}"])
+    return "\n".join(aligned(lines))
 
 
 def ends_unknown(fates: Iterable[Fate]) -> list[str]:
@@ -149,7 +175,10 @@ def enough_table(found: Iterable[Enough]) -> str:
 
 
 def structured(
-    result: Result, found: Sequence[Enough] = (), passed_over: Sequence[str] = ()
+    result: Result,
+    found: Sequence[Enough] = (),
+    passed_over: Sequence[str] = (),
+    there: Sequence[There] = (),
 ) -> dict[str, Any]:
     """The run for programs; the schema is in docs/guide/simulate.md."""
     before, after = result.curve[0], result.curve[-1]
@@ -188,6 +217,17 @@ def structured(
             for one in found
         ],
         "passedOver": list(passed_over),
+        "alreadyThere": [
+            {
+                "workload": one.workload,
+                "asked": one.asked,
+                "pods": one.pods,
+                "coming": one.coming,
+                "leaving": one.leaving,
+                "differs": list(one.differs),
+            }
+            for one in there
+        ],
         "notHeeded": list(result.unheeded),
         "endsUnknown": ends_unknown(result.fates),
     }

@@ -18,6 +18,7 @@ from gpushare.model.objects import decode_node
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
 from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.fields import check
 
 _META: Final = (
     "name",
@@ -92,17 +93,19 @@ KINDS: Final[Mapping[str, str]] = {
 def state_of(items: Iterable[Any], subject: str) -> ClusterState:
     """The state that these objects make up; kinds that do not matter are passed over.
 
-    Raises ``SimulateError``, naming ``subject``, for what is no object.
+    Raises ``SimulateError``, naming ``subject`` (a file), for what is no object, or not as the API has it.
     """
     found: dict[str, list[Json]] = {field: [] for field in KINDS.values()}
     for number, item in enumerate(items, 1):
-        field = KINDS.get(str(item.get("kind"))) if isinstance(item, dict) else None
+        kind = item.get("kind") if isinstance(item, dict) else None
+        if not isinstance(kind, str) or not kind:
+            raise SimulateError(subject, f"item {number} is no Kubernetes object: it has no kind")
+        field = KINDS.get(kind)
         if field is None:
-            if not isinstance(item, dict) or not item.get("kind"):
-                raise SimulateError(subject, f"item {number} is no Kubernetes object")
             continue
         if not isinstance(item.get("metadata"), dict) or not isinstance(item["metadata"].get("name"), str):
-            raise SimulateError(subject, f"item {number} ({item['kind']}) has no metadata.name")
+            raise SimulateError(subject, f"item {number} ({kind}) has no metadata.name")
+        check(item, subject)
         if field == "pods" and status_of(item).get("phase") in _FINISHED:
             continue
         found[field].append(item)

@@ -1,11 +1,10 @@
 """``--trace``: a list of pods in openb's form, replayed by one policy or by all."""
 
-import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from gpushare.inspect.columns import aligned
 from gpushare.model.device import Placement
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.openb import (
@@ -19,12 +18,27 @@ from gpushare.simulate.openb import (
     read_nodes,
     read_pods,
 )
+from gpushare.simulate.progress import Bar
 from gpushare.simulate.replay import Outcome, replay
 from gpushare.simulate.timed import TimedOutcome, asked_over_time, has_times, replay_in_time
+from gpushare.simulate.trace_enough import EnoughNodes, ample, drawn, enough_nodes, type_of_tried
 
-API_VERSION: Final = "gpushare.dev/trace-replay/v1"
 #: Of the list that is taken where none is named.
 USUAL: Final = "default"
+
+
+class Replaying(NamedTuple):
+    """What is replayed: a list of ``folder`` (``None``: the usual one) by each of ``policies``.
+
+    ``some_nodes``: on so many nodes, drawn by ``seed``, instead of those of the list. ``enough``: how many would be enough is looked for.
+    """
+
+    folder: Path
+    name: str | None
+    policies: Sequence[Placement]
+    seed: int = 0
+    some_nodes: int | None = None
+    enough: bool = False
 
 
 class Replayed(NamedTuple):
@@ -35,6 +49,7 @@ class Replayed(NamedTuple):
     gpus: int
     pods: int
     outcomes: dict[Placement, Outcome]
+    enough: dict[Placement, EnoughNodes]
 
 
 class ReplayedInTime(NamedTuple):
@@ -46,64 +61,91 @@ class ReplayedInTime(NamedTuple):
     pods: int
     asked: list[tuple[int, float]]
     outcomes: dict[Placement, TimedOutcome]
+    enough: dict[Placement, EnoughNodes]
 
 
-def replayed_in_time(
-    folder: Path,
-    name: str | None,
-    policies: Sequence[Placement],
-    seed: int,
-    progress: Callable[[int, int], None],
-    some_nodes: int | None = None,
-) -> ReplayedInTime:
-    """Replay a list of ``folder`` by its own times; raises ``SimulateError``.
+class _Read(NamedTuple):
+    """The list's name, all of its nodes, those that are replayed on, its pods, and the GPUs of all and of those nodes."""
 
-    ``some_nodes``: only so many of the nodes, drawn by ``seed``.
-    """
-    chosen, nodes, pods, gpus = _read(folder, name)
-    if some_nodes is not None and some_nodes < len(nodes):
-        nodes = random.Random(seed).sample(nodes, some_nodes)  # noqa: S311 - the same seed must give the same again
-        gpus = sum(node.gpus for node in nodes)
+    name: str
+    whole: list[TraceNode]
+    nodes: list[TraceNode]
+    pods: list[TracePod]
+    gpus_of_whole: int
+    gpus: int
+
+
+def replayed_in_time(what: Replaying, bar: Bar) -> ReplayedInTime:
+    """Replay a list by its own times; raises ``SimulateError``."""
+    read = _read(what)
+    pods, seed = read.pods, what.seed
     if not has_times(pods):
         raise SimulateError(
-            f"--times: {chosen}",
+            f"--times: {read.name}",
             "does not say of each pod when it came and ended (creation_time and deletion_time)",
         )
     outcomes = {
-        policy: replay_in_time(nodes, pods, policy, seed, _part(progress, number, len(policies)))
-        for number, policy in enumerate(policies)
+        policy: replay_in_time(read.nodes, pods, policy, seed, _part(bar, number, len(what.policies)))
+        for number, policy in enumerate(what.policies)
     }
-    return ReplayedInTime(chosen, len(nodes), gpus, len(pods), asked_over_time(pods, gpus * MILLI), outcomes)
+
+    def tried(policy: Placement, nodes: Sequence[TraceNode], most: int | None) -> tuple[int, float]:
+        outcome = replay_in_time(nodes, pods, policy, seed, most_waited=most)
+        return outcome.waited, outcome.mean_percent
+
+    asked = asked_over_time(pods, read.gpus * MILLI)
+    found = _enough(what, read.whole, 1.0, lambda policy: partial(tried, policy), bar)
+    return ReplayedInTime(read.name, len(read.nodes), read.gpus, len(pods), asked, outcomes, found)
 
 
-def replayed(
-    folder: Path,
-    name: str | None,
-    policies: Sequence[Placement],
-    ratio: float,
-    seed: int,
-    progress: Callable[[int, int], None],
-) -> Replayed:
-    """Replay a list of ``folder``; raises ``SimulateError``."""
-    chosen, nodes, pods, gpus = _read(folder, name)
-    arriving = arrivals(pods, gpus * MILLI, ratio, seed)
+def replayed(what: Replaying, ratio: float, bar: Bar) -> Replayed:
+    """Replay a list, of which ``ratio`` times what the GPUs of all its nodes have arrives; raises ``SimulateError``."""
+    read = _read(what)
+    seed = what.seed
+    # The same pods come, on however many nodes.
+    arriving = arrivals(read.pods, read.gpus_of_whole * MILLI, ratio, seed)
     outcomes = {
-        policy: replay(nodes, arriving, policy, seed, _part(progress, number, len(policies)))
-        for number, policy in enumerate(policies)
+        policy: replay(read.nodes, arriving, policy, seed, _part(bar, number, len(what.policies)))
+        for number, policy in enumerate(what.policies)
     }
-    return Replayed(chosen, len(nodes), gpus, len(arriving), outcomes)
+
+    def tried(policy: Placement, nodes: Sequence[TraceNode], most: int | None) -> tuple[int, float]:
+        outcome = replay(nodes, arriving, policy, seed, most_dropped=most)
+        return outcome.dropped, outcome.percent
+
+    found = _enough(what, read.whole, ratio, lambda policy: partial(tried, policy), bar)
+    return Replayed(read.name, len(read.nodes), read.gpus, len(arriving), outcomes, found)
 
 
-def _part(progress: Callable[[int, int], None], number: int, parts: int) -> Callable[[int, int], None]:
-    return lambda done, of: progress(number * of + done, parts * of)
+def _enough(
+    what: Replaying,
+    whole: Sequence[TraceNode],
+    ratio: float,
+    tried: Callable[[Placement], type_of_tried],
+    bar: Bar,
+) -> dict[Placement, EnoughNodes]:
+    if not what.enough:
+        return {}
+    return {
+        policy: enough_nodes(whole, what.seed, ample(whole, ratio), tried(policy), partial(_say, bar, policy))
+        for policy in what.policies
+    }
 
 
-def _read(folder: Path, name: str | None) -> tuple[str, list[TraceNode], list[TracePod], int]:
-    """The name of the list, the nodes, its pods, and how many GPUs there are."""
+def _say(bar: Bar, policy: Placement, nodes: int) -> None:
+    bar.said(f"{policy.value}: {nodes} nodes")
+
+
+def _part(bar: Bar, number: int, parts: int) -> Callable[[int, int], None]:
+    return lambda done, of: bar.shown(number * of + done, parts * of)
+
+
+def _read(what: Replaying) -> _Read:
+    folder, name = what.folder, what.name
     if not folder.is_dir():
         raise SimulateError(f"--trace {folder}", "there is no such folder")
     try:
-        nodes = read_nodes(node_list(folder))
+        whole = read_nodes(node_list(folder))
         lists = pod_lists(folder)
         chosen = name or (USUAL if USUAL in lists or len(lists) != 1 else next(iter(lists)))
         if chosen not in lists:
@@ -111,98 +153,8 @@ def _read(folder: Path, name: str | None) -> tuple[str, list[TraceNode], list[Tr
         pods = read_pods(lists[chosen])
     except TraceError as error:
         raise SimulateError("", str(error)) from None
-    gpus = sum(node.gpus for node in nodes)
-    if not gpus or not any(pod.gpus for pod in pods):
+    gpus_of_whole = sum(node.gpus for node in whole)
+    if not gpus_of_whole or not any(pod.gpus for pod in pods):
         raise SimulateError(f"--trace {folder}", f"no node, or no pod of {chosen}, has a GPU")
-    return chosen, nodes, pods, gpus
-
-
-def table(found: Replayed) -> str:
-    """A row for each policy."""
-    lines = [["POLICY", "GPUS GIVEN", "PODS DROPPED"]]
-    lines += [
-        [policy.value, f"{outcome.percent:.2f}%", str(outcome.dropped)]
-        for policy, outcome in found.outcomes.items()
-    ]
-    head = f"{found.name}: {found.pods} pods on {found.gpus} GPUs of {found.nodes} nodes\n\n"
-    return head + "\n".join(aligned(lines)) + "\n"
-
-
-def table_in_time(found: ReplayedInTime) -> str:
-    """A row for each policy."""
-    lines = [["POLICY", "MEAN GIVEN", "MOST GIVEN", "PODS THAT WAITED", "LONGEST WAIT", "NEVER PLACED"]]
-    lines += [
-        [
-            policy.value,
-            f"{outcome.mean_percent:.2f}%",
-            f"{outcome.most_percent:.2f}%",
-            str(outcome.waited),
-            long(outcome.longest_wait_s),
-            str(outcome.never),
-        ]
-        for policy, outcome in found.outcomes.items()
-    ]
-    head = f"{found.name}: {found.pods} pods on {found.gpus} GPUs of {found.nodes} nodes, by the list's own times\n\n"
-    return head + "\n".join(aligned(lines)) + "\n"
-
-
-def long(seconds: int) -> str:
-    """So many seconds for people: ``1d3h``, ``2h5m``, ``7m``; ``-`` for none."""
-    if not seconds:
-        return "-"
-    minutes = -(-seconds // 60)
-    hours, days = minutes // 60, minutes // 1440
-    if days:
-        return f"{days}d{hours % 24}h"
-    return f"{hours}h{minutes % 60}m" if hours else f"{minutes}m"
-
-
-def structured_in_time(found: ReplayedInTime) -> dict[str, Any]:
-    """The same for programs."""
-    policies = [
-        {
-            "policy": policy.value,
-            "meanGivenPercent": round(outcome.mean_percent, 4),
-            "mostGivenPercent": round(outcome.most_percent, 4),
-            "waited": outcome.waited,
-            "longestWaitSeconds": outcome.longest_wait_s,
-            "never": outcome.never,
-            "curve": [
-                {"seconds": one.at_s, "givenPercent": round(one.given_percent, 3), "waiting": one.waiting}
-                for one in outcome.curve
-            ],
-        }
-        for policy, outcome in found.outcomes.items()
-    ]
-    return _document(found, policies, by_time=True)
-
-
-def structured(found: Replayed) -> dict[str, Any]:
-    """The same for programs."""
-    policies = [
-        {
-            "policy": policy.value,
-            "givenPercent": round(outcome.percent, 4),
-            "dropped": outcome.dropped,
-            "curve": [
-                {"askedPercent": round(asked, 3), "givenPercent": round(given, 3)}
-                for asked, given in outcome.curve
-            ],
-        }
-        for policy, outcome in found.outcomes.items()
-    ]
-    return _document(found, policies, by_time=False)
-
-
-def _document(
-    found: Replayed | ReplayedInTime, policies: list[dict[str, Any]], *, by_time: bool
-) -> dict[str, Any]:
-    return {
-        "apiVersion": API_VERSION,
-        "list": found.name,
-        "nodes": found.nodes,
-        "gpus": found.gpus,
-        "pods": found.pods,
-        "byTime": by_time,
-        "policies": policies,
-    }
+    nodes = whole if what.some_nodes is None else drawn(whole, what.some_nodes, what.seed)
+    return _Read(chosen, whole, nodes, pods, gpus_of_whole, sum(node.gpus for node in nodes))

@@ -120,6 +120,17 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
     now = await simulated(seen, code=3)
     assert {one["name"]: one["node"] for one in now["pods"]} == {"core": None, "big": None}
 
+    # Workloads that are applied once more have all their pods, and these are as their templates have them.
+    made = [one for one in MANIFESTS if one["kind"] != "Pod"]
+    anew = await simulated(seen, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
+    assert not [one for one in anew["pods"] if one["new"]]
+    assert [(one["pods"], one["coming"], one["differs"]) for one in anew["alreadyThere"]] == [
+        (4, 0, []),
+        (1, 0, []),
+        (2, 0, []),
+        (2, 0, []),
+    ]
+
     # As many more nodes as were said to be enough let all in, and no less.
     (least,) = (one for one in told["enough"] if one["shape"] == "like single")
     assert least["moreNodes"] == 1

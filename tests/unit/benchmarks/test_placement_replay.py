@@ -13,6 +13,7 @@ from benchmarks.placement import __main__ as command
 from benchmarks.placement.published import POLICIES, published
 from benchmarks.placement.tasks import Done, Task
 from gpushare.model.device import Placement
+from gpushare.simulate import trace_report
 from gpushare.simulate.openb import (
     TraceError,
     TraceNode,
@@ -24,7 +25,14 @@ from gpushare.simulate.openb import (
     read_pods,
     trace_name,
 )
-from gpushare.simulate.replay import replay
+from gpushare.simulate.replay import (
+    FEW_GPUS,
+    FEW_PROCESSORS,
+    LITTLE_MEMORY,
+    LITTLE_ON_GPUS,
+    OTHER_MODEL,
+    replay,
+)
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nb,64000,262144,2,T4\na,8000,32768,1,V100\nplain,96000,1000,0,\n"
 PODS = (
@@ -60,8 +68,9 @@ def folder(tmp_path: Path) -> Path:
 def test_lists_are_found_by_their_names_and_read_whatever_columns_they_have(folder: Path) -> None:
     lists = pod_lists(folder)
     assert list(lists) == ["short", "small"]
-    assert read_pods(lists["short"]) == [TracePod(1000, 100, 1, 460, frozenset())]
-    assert read_pods(lists["small"]) == [
+    unnamed = [pod._replace(name="") for pod in read_pods(lists["small"])]
+    assert read_pods(lists["short"]) == [TracePod(1000, 100, 1, 460, frozenset(), name="p1")]
+    assert unnamed == [
         TracePod(1000, 100, 1, 460, frozenset({"V100", "T4"})),
         TracePod(1000, 100, 2, 1000, frozenset()),
         TracePod(500, 10, 0, 0, frozenset()),
@@ -109,6 +118,12 @@ def test_no_more_is_given_than_there_is_and_the_same_seed_gives_the_same(
     assert outcome.percent <= 100 * sum(pod.total_milli for pod in listed) / 3000 + 1e-9
     assert replay(nodes, listed, policy, seed).percent == outcome.percent
     assert len(outcome.decisions_ms) == sum(pod.gpus > 0 for pod in listed)
+    assert [one.pod for one in outcome.landed] == listed
+    assert sum(not one.node and one.pod.gpus > 0 for one in outcome.landed) == outcome.dropped
+    for one in outcome.landed:
+        # Each node that does not take a pod is counted once.
+        assert sum(one.refusals.values()) == (0 if one.node else len(nodes))
+        assert len(one.gpus) == (one.pod.gpus if one.node else 0)
 
 
 @pytest.mark.parametrize("policy", Placement)
@@ -124,6 +139,24 @@ def test_processors_memory_and_models_are_kept_to(policy: Placement) -> None:
     assert given(TracePod(0, 0, 1, 1000, frozenset({"V100"}))) == 0
     assert given(TracePod(4000, 0, 0, 0, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 0
     assert given(*[TracePod(0, 0, 3, 1000, anywhere)] * 2, TracePod(0, 0, 1, 500, anywhere)) == 87.5
+
+
+def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> None:
+    nodes = [
+        TraceNode("model", 1, 1, 1, "V100"),
+        TraceNode("processors", 1, 1, 1, "T4"),
+        TraceNode("memory", 4000, 1, 1, "T4"),
+        TraceNode("gpus", 4000, 4000, 1, "T4"),
+        TraceNode("taken", 4000, 4000, 2, "T4"),
+    ]
+    asking = TracePod(1000, 1000, 2, 1000, frozenset({"T4"}))
+    first, second = replay(nodes, [asking._replace(gpus=2), asking], Placement.BINPACK, 1).landed
+    assert (first.node, first.gpus, dict(first.refusals)) == ("taken", (0, 1), {})
+    assert (second.node, dict(second.refusals)) == (
+        "",
+        {OTHER_MODEL: 1, FEW_PROCESSORS: 1, LITTLE_MEMORY: 1, FEW_GPUS: 1, LITTLE_ON_GPUS: 1},
+    )
+    assert trace_report.left_for([first, second, second])[FEW_GPUS] == (2, 2)
 
 
 def test_pods_without_a_gpu_go_where_most_is_free() -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 import resvg_py
 
-from gpushare.simulate import traces
+from gpushare.model import names
+from gpushare.model.device import Device, NodeMode, devices_annotation
+from gpushare.model.quantity import MemoryUnit
+from gpushare.simulate import trace_report, traces
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.plot import WIDTH, Axis, Line, Panel, grid, picture
 from gpushare.simulate.progress import Bar
@@ -125,6 +128,41 @@ def test_a_cluster_is_saved_and_a_picture_drawn(
     assert len(ElementTree.parse(plot).getroot().findall("{http://www.w3.org/2000/svg}path")) == 3
 
 
+@pytest.mark.parametrize("asked", [["-d"], ["-o", "json"], ["-o", "table"], ["--plot"]])
+def test_what_is_asked_for_beside_saving_is_done_too(
+    asked: list[str], tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, plot = tmp_path / "saved.json", tmp_path / "given.svg"
+    more = [*asked, str(plot)] if asked == ["--plot"] else asked
+    assert main(["--snapshot", snapshot, "--save", str(saved), *more]) == 0
+    assert saved.read_bytes() == Path(snapshot).read_bytes()
+    assert capsys.readouterr().out.startswith(
+        "{" if "json" in asked else "No pod waits, and none is to come."
+    )
+    assert plot.exists() == (asked == ["--plot"])
+
+
+def test_nodes_of_two_units_have_a_table_with_the_name_of_each(
+    tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--snapshot", snapshot]) == 0
+    assert "NAME  GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU Memory\n" in capsys.readouterr().out
+    small = node("small", T4)
+    devices = (Device(0, "GPU-small-0", T4),)
+    small["metadata"]["annotations"] = {
+        names.ANN_DEVICES: devices_annotation(NodeMode.SHARE, MemoryUnit.MIB_128, devices)
+    }
+    plain = tmp_path / "units.json"
+    plain.write_bytes(snapshot_of(ClusterState((small, node("large", T4, T4)))))
+    assert main(["--snapshot", str(plain)]) == 0
+    out = capsys.readouterr().out
+    assert "NAME   GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU Memory(GiB)\nlarge  0/15" in out
+    assert (
+        "\n\nNAME   GPU0(Allocated/Total)  GPU Memory(128MiB)\nsmall  0/126                  0/126\n\nGPU memory given"
+        in out
+    )
+
+
 def test_standard_input_is_read(
     snapshot: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,13 +176,12 @@ def test_standard_input_is_read(
     ("arguments", "why"),
     [
         (["--what"], "unrecognized arguments: --what; gpushare simulate --help tells the options"),
-        (["--trace", "x", "--anew", "--enough"], "--trace goes without --anew, --enough"),
+        (["--trace", "x", "--anew", "--shape", "y"], "--trace goes without --anew, --shape"),
         (["--trace", "x", "--ratio", "0"], "--ratio 0: give a number above 0 and at most 10"),
         (["--list", "x"], "--list: goes with --trace"),
         (["--shape", "x"], "--shape: goes with --enough"),
         (["--times"], "--times: goes with --trace"),
         (["--trace-nodes", "3"], "--trace-nodes: goes with --trace"),
-        (["--trace", "x", "--trace-nodes", "3"], "--trace-nodes: goes with --times"),
         (["--trace", "x", "--times", "--ratio", "1"], "--ratio: goes without --times"),
         (["--ratio", "x"], "--ratio x: give a number above 0"),
         (["--isolated-max-pods", "0"], "--isolated-max-pods 0: give a number from 1"),
@@ -302,7 +339,7 @@ def test_a_trace_is_replayed_by_each_policy(trace: Path, capsys: pytest.CaptureF
     assert main(["--trace", str(trace), "--plot", str(plot)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("small: ")
-    assert [line.split()[0] for line in out.splitlines()[3:]] == ["binpack", "spread", "fragmentation"]
+    assert [line.split()[0] for line in out.splitlines()[3:6]] == ["binpack", "spread", "fragmentation"]
     assert len(ElementTree.parse(plot).getroot().findall("{http://www.w3.org/2000/svg}path")) == 3
     assert main(["--trace", str(trace), "--policy", "binpack", "--list", "small", "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -358,7 +395,7 @@ def test_a_trace_with_times_is_replayed_by_them_and_pods_end(
 
 
 def test_how_long_is_told_in_two_units_at_most() -> None:
-    assert [traces.long(seconds) for seconds in (0, 59, 3600, 90061)] == ["-", "1m", "1h0m", "1d1h"]
+    assert [trace_report.long(seconds) for seconds in (0, 59, 3600, 90061)] == ["-", "1m", "1h0m", "1d1h"]
 
 
 def test_settings_come_from_the_environment_and_a_file_too(
@@ -408,5 +445,5 @@ def test_a_folder_that_is_no_trace_is_refused(trace: Path, capsys: pytest.Captur
 
 @pytest.mark.skipif(not OPENB.is_dir(), reason="the public openb traces are not beside the checkout")
 def test_the_public_trace_is_read() -> None:
-    found = traces.replayed(OPENB, "gpushare60", [], 1.3, 0, lambda done, of: None)
+    found = traces.replayed(traces.Replaying(OPENB, "gpushare60", []), 1.3, Bar(None, "pods"))
     assert (found.nodes, found.gpus) == (1213, 6212)

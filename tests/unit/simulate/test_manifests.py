@@ -9,8 +9,9 @@ from gpushare.model.json_objects import Json
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
 from gpushare.simulate import manifests
+from gpushare.simulate.documents import read_documents
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.manifests import Manifests, joined, manifests_of, read_documents
+from gpushare.simulate.manifests import Manifests, joined, manifests_of
 from gpushare.simulate.state import (
     ClusterState,
     counting_of,
