@@ -192,7 +192,7 @@ async def serve(access: Access, settings: Settings) -> None:
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:
             # Mostly nobody asks for it: not to be imported before the first answer.
-            from gpushare.scheduler import defragmentation
+            from gpushare.scheduler import defragmentation, policy_places
 
             mover = defragmentation.Defragmenter(
                 view,
@@ -200,6 +200,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 events,
                 SYSTEM_CLOCK,
                 settings.defragmentation,
+                policy_places.PolicyPlaces(policies.policies),
                 hurry=retries.hurry,
                 told=lambda result: metrics.moved.labels(result).inc(),
             )

@@ -12,6 +12,8 @@ from gpushare.model.hosting import Guest, HostingNode, decode_guest, decode_host
 from gpushare.scheduler.defragmentation import LOOK_S, Defragmenter, Limits
 from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.mobility import with_mobility
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.policy_places import PolicyPlaces
 from gpushare.scheduler.process import decode_record
 from gpushare.scheduler.wire import BindingArgs
 from tests.unit.scheduler.world import Api, World, gpu_node, pod_object
@@ -53,6 +55,7 @@ class Moving(World):
         self.binder._pods = self.api
         self.retries._pods = self.api
         self.preemptor._pods = self.api
+        self.policies = Policies(self.clock)
         self.told: list[str] = []
         self.hurried: list[str] = []
         self.mover = Defragmenter(
@@ -61,6 +64,7 @@ class Moving(World):
             self.events,
             self.clock,
             limits or Limits(INTERVAL_S, WAIT_S),
+            PolicyPlaces(self.policies),
             hurry=self.hurried.extend,
             told=self.told.append,
         )
