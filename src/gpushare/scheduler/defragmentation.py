@@ -6,13 +6,14 @@ kept for the pod that waits, and a place for each of them is kept for what repla
 
 How often is bounded whoever dies when: between two acts lies at least ``Limits.interval_s``, counted from the start of this
 process and from the last act that it made or saw. Each act is first noted on the pod that waits (``gpushare.dev/room-made``), so that
-every scheduler that runs sees it. What is kept is not stored: a new leader decides anew, after the interval.
+every scheduler that runs sees it. What is kept is not stored: a new leader decides anew, after the interval. Whoever does not
+lead any more moves nobody, also for those about whom it was asked before.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -25,6 +26,7 @@ from gpushare.model.errors import InvalidRequest
 from gpushare.model.hosting import Guest
 from gpushare.model.request import Request, request_of
 from gpushare.moves import Host, Move, Outlook, cheaper_way, room_now, roomiest
+from gpushare.scheduler.leading import NotLeading
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.movable import Barred, Guests, Movable
 from gpushare.scheduler.policy_places import PolicyPlaces
@@ -99,7 +101,10 @@ def _nobody(uid: str) -> Rank | None:
 
 
 class Defragmenter:
-    """Has pods moved for others that wait. ``hurry`` has pods tried again soon; ``told`` counts what came of each act."""
+    """Has pods moved for others that wait. ``hurry`` has pods tried again soon; ``told`` counts what came of each act.
+
+    ``must_lead`` is awaited right before each eviction, and raises ``NotLeading`` where another replica leads.
+    """
 
     def __init__(
         self,
@@ -110,6 +115,7 @@ class Defragmenter:
         limits: Limits,
         places: PolicyPlaces,
         *,
+        must_lead: Callable[[], Awaitable[None]],
         hurry: Callable[[Iterable[str]], None],
         told: Callable[[str], None],
     ) -> None:
@@ -120,6 +126,7 @@ class Defragmenter:
         self._clock = clock
         self._limits = limits
         self._policies = places
+        self._must_lead = must_lead
         self._movable = Movable(view, pods, places)
         self._hurry = hurry
         self._told = told
@@ -201,6 +208,10 @@ class Defragmenter:
                 try:
                     if await self._make_room(record, refused.nodes):
                         break
+                except NotLeading:
+                    logger.info("pod %s: nobody is moved for it, another scheduler leads", record.pod)
+                    self._refused.clear()
+                    break
                 except KubeError as error:
                     self._told("failed")
                     logger.warning("pod %s: nobody could be moved for it: %s", record.pod, error)
@@ -321,11 +332,12 @@ class Defragmenter:
         try:
             namespace, _, name = record.pod.partition("/")
             stamp = {names.ANN_ROOM_MADE: str(self._clock.time_ns())}
+            await self._must_lead()
             await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
             for move in found.moves:
                 await self._evict(movers[move.pod], record, move)
                 left.append(movers[move.pod])
-        except KubeError as error:
+        except (KubeError, NotLeading) as error:
             self._undo(record, [places[uid] for uid in places if movers[uid] not in left])
             if isinstance(error, ApiError) and error.status == 429:
                 self._told("protected")
@@ -397,6 +409,7 @@ class Defragmenter:
 
     async def _evict(self, mover: PodRecord, record: PodRecord, move: Move) -> None:
         namespace, _, name = mover.pod.partition("/")
+        await self._must_lead()
         logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod)
         try:
             await self._pods.evict_pod(namespace, name, uid=mover.uid)

@@ -17,6 +17,14 @@ logger = logging.getLogger(__name__)
 EVERY_S: Final = 10.0
 
 
+class NotLeading(Exception):
+    """Another replica leads: what its kube-scheduler decides holds, and nobody is to be ended here."""
+
+
+async def without_another() -> None:
+    """In place of ``LeadWatch.must_lead`` where there is one scheduler alone."""
+
+
 class Leases(Protocol):
     """What is asked of the API server (``gpushare.kube.client.Client``)."""
 
@@ -81,6 +89,12 @@ class LeadWatch:
         if holder != self.holder:
             self.holder = holder
             self.on_changed()
+
+    async def must_lead(self) -> None:
+        """Ask now, before what only the one that leads may do; raises ``NotLeading`` where that is another, and ``KubeError``."""
+        await self.look()
+        if not self.leads:
+            raise NotLeading(self.holder)
 
     async def run(self) -> None:
         """Ask until cancelled."""

@@ -3,13 +3,14 @@
 A pod that no node took, though the end of less important ones would help, is looked at a moment later, when
 kube-scheduler has had its turn: if it ends pods itself, these leave already, and we end no others. What is freed, and
 what is free beside it, is kept for the pod from the decision on; it is asked for its disruption budgets first, and of
-those protected nobody is ended. Nothing of this is stored: a new leader decides anew, with those that leave counted.
+those protected nobody is ended. Nothing of this is stored: a new leader decides anew, with those that leave counted, and whoever
+does not lead any more ends nobody, and forgets whom it was asked about.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,6 +25,7 @@ from gpushare.model.disruption import protected
 from gpushare.model.request import Request
 from gpushare.scheduler.budgets import BudgetReader, BudgetReading
 from gpushare.scheduler.gangs import Wanting
+from gpushare.scheduler.leading import NotLeading, without_another
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.view import ClusterView
 
@@ -80,6 +82,8 @@ class Preemptor:
         """Called with UID, key and request of a pod, and what was decided about room for it."""
         self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
         """Nodes for the pod of a UID in groups: in the first where it helps others are ended, in no other."""
+        self.must_lead: Callable[[], Awaitable[None]] = without_another
+        """Awaited right before anybody is asked to end; raises ``NotLeading``."""
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
@@ -117,6 +121,10 @@ class Preemptor:
                         await self._make_room(record, nodes[uid])
                     else:
                         await self._make_room_for_gang(record, nodes[uid])
+                except NotLeading:
+                    logger.info("pod %s: nobody ends for it any more, another scheduler leads", record.pod)
+                    self._retire(uid)
+                    break
                 except KubeError as error:
                     self._ledger.unkeep(uid)
                     logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
@@ -124,6 +132,12 @@ class Preemptor:
                     self._look_again(uid, nodes[uid], self._backoff.next_s())
                 else:
                     self._backoff.reset()
+
+    def _retire(self, uid: str) -> None:
+        """Forget who waits for room, and what was just kept for one and its gang: the one that leads decides anew."""
+        self._asked.clear()
+        for other in self._view.gangs.together_with(uid):
+            self._ledger.unkeep(other)
 
     def _look_again(self, uid: str, nodes: list[str], in_s: float = 0.0) -> None:
         """kube-scheduler may have no reason to ask about the pod again for minutes."""
@@ -379,6 +393,7 @@ class Preemptor:
         if not victims:
             return  # those that leave already are enough
         namespace, _, name = record.pod.partition("/")
+        await self.must_lead()
         await self._pods.nominate(namespace, name, plan.node, uid=record.uid)
         logger.info(
             "pod %s (priority %d): room is made on node %s by ending %s",
@@ -395,6 +410,7 @@ class Preemptor:
 
     async def _evict(self, victim: PodRecord, record: PodRecord, node: str, why: str) -> None:
         namespace, _, name = victim.pod.partition("/")
+        await self.must_lead()
         try:
             await self._pods.evict_pod(namespace, name, uid=victim.uid)
         except ApiError as error:

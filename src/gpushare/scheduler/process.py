@@ -189,6 +189,7 @@ async def serve(access: Access, settings: Settings) -> None:
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         preemptor.told = decisions.preempted
         preemptor.in_turn = policies.policies.by_unit
+        preemptor.must_lead = leading.must_lead
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:
             # Mostly nobody asks for it: not to be imported before the first answer.
@@ -201,6 +202,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 SYSTEM_CLOCK,
                 settings.defragmentation,
                 policy_places.PolicyPlaces(policies.policies),
+                must_lead=leading.must_lead,
                 hurry=retries.hurry,
                 told=lambda result: metrics.moved.labels(result).inc(),
             )
