@@ -82,6 +82,11 @@ class LeadWatch:
         """Whether nobody else can lead."""
         return self._leading.alone
 
+    @property
+    def another_leads(self) -> bool:
+        """Whether the lease was another's, or nobody's, when it was seen last."""
+        return self.holder is not None and not self._leading.is_ours(self.holder)
+
     async def look(self) -> None:
         """Ask now; raises ``KubeError``."""
         holder = await self._leading.holder()
