@@ -3,10 +3,10 @@
 A pod needs its share of one GPU, so free memory on several helps it nothing. For each node whose GPUs together have enough free the
 cheapest way is looked for: one or two pods that leave one GPU for others that take them as they are. ``kubectl inspect cgpu
 --fragmentation`` tells of it, and the scheduler's defragmentation acts by it. What other rules say of a node (taints, processors,
-selectors) is not known here.
+selectors) is not known here, but for the nodes that the waiting pod wants where the caller names them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -98,6 +98,10 @@ class Host(NamedTuple):
         """Pods with compute and pods without are never on one node."""
         return self.gives_core and not self.memory_pods if core else not self.core_pods
 
+    def may_hold(self, request: Request) -> bool:
+        """Whether pods of that kind are here, and units that were counted in some unit are units of this node."""
+        return request.unit_mib in (0, self.unit_mib) and self.takes_kind(core=request.wants_core)
+
 
 type_of_place = tuple[Host, Gpu]
 
@@ -108,13 +112,16 @@ def roomiest(hosts: Iterable[Host]) -> list[type_of_place]:
     return sorted(places, key=lambda place: -place[1].free_units)[:MOST_ELSEWHERE]
 
 
-def outlook(hosts: Sequence[Host], request: Request) -> Outlook:
-    """What would let a pod with ``request`` in, of all nodes the cheapest; only for a share of one GPU."""
+def outlook(hosts: Sequence[Host], request: Request, wanted: Collection[str] | None = None) -> Outlook:
+    """What would let a pod with ``request`` in, of all nodes the cheapest; only for a share of one GPU.
+
+    ``wanted`` names the nodes that it may go to; ``None``: to any.
+    """
     elsewhere = roomiest(hosts)
     best = Outlook(None)
     looked = 0
     for host in hosts:
-        if not host.takes_kind(core=request.wants_core):
+        if not host.may_hold(request) or (wanted is not None and host.name not in wanted):
             continue
         now = room_now(host, request)
         if now is not None:
