@@ -12,7 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
@@ -60,6 +60,15 @@ class Evictor(BudgetReader, Protocol):
 
     async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
         """Note for which node it waits."""
+
+
+class _Found(NamedTuple):
+    """A plan for one pod of a gang whose room is kept, and who was on its GPUs (UUIDs) then (UIDs)."""
+
+    record: PodRecord
+    plan: Plan
+    gpus: frozenset[str]
+    there: frozenset[str]
 
 
 class Preemptor:
@@ -216,16 +225,15 @@ class Preemptor:
         """For all of a gang that need room at once, or for nobody: it is kept for them before anybody is asked to end."""
         guarded: set[str] = set()
         for _ in range(_TRIES):
-            plans = self._plan_together(self._view.gangs.wanting(record.uid, nodes), guarded)
+            plans = await self._plan_together(self._view.gangs.wanting(record.uid, nodes), guarded)
             if not plans:
                 break
             try:
-                protected = await self._protected([uid for _, plan in plans for uid in plan.victims])
+                protected = await self._protected([uid for one in plans for uid in one.plan.victims])
                 if not protected:
-                    # Time has passed: all of it must still be kept.
-                    if all(self._ledger.kept_on(one.uid) == plan.node for one, plan in plans):
-                        for one, plan in plans:
-                            self._tell_room(one, len(nodes), plan)
+                    if all(map(self._holds, plans)):
+                        for one in plans:
+                            self._tell_room(one.record, len(nodes), one.plan)
                         await self._end_together(plans)
                     else:
                         self._unkeep(plans)
@@ -238,30 +246,56 @@ class Preemptor:
             guarded |= protected
         self._tell_in_vain(record, nodes, guarded)
 
-    def _plan_together(self, wanting: list[Wanting], guarded: set[str]) -> list[tuple[PodRecord, Plan]]:
-        """A plan for each, whose room is kept then, with nobody in two of them; empty where one finds none."""
-        plans: list[tuple[PodRecord, Plan]] = []
+    async def _plan_together(self, wanting: list[Wanting], guarded: set[str]) -> list[_Found]:
+        """A plan for each, whose room is kept then, with nobody in two of them; empty where one finds none.
+
+        Others get their turn between two plans, each of which takes milliseconds on thousands of nodes. So whether all of it
+        holds yet is to be seen before anybody ends (``_holds``).
+        """
+        plans: list[_Found] = []
         ended: set[str] = set()
         for record, request, nodes in wanting:
+            if plans:
+                await asyncio.sleep(0)
             plan = self._plan(record, nodes, guarded, ended) if record.preempts else None
             if plan is None:
                 self._unkeep(plans)
                 return []
             self._keep(record, request, plan)
-            plans.append((record, plan))
+            gpus = self._gpus_of(plan)
+            plans.append(_Found(record, plan, gpus, self._there(plan.node, gpus)))
             ended.update(plan.victims)
         return plans
 
-    def _unkeep(self, plans: list[tuple[PodRecord, Plan]]) -> None:
-        for record, _ in plans:
-            self._ledger.unkeep(record.uid)
+    def _holds(self, found: _Found) -> bool:
+        """Whether nothing has come between: the pod waits for the same yet, and its room is kept, to which nobody else has come."""
+        record, plan, gpus, there = found
+        waits = self._view.waiting.get(record.uid)
+        if waits is None or waits.leaving or self._ledger.kept_on(record.uid) != plan.node:
+            return False
+        same = (waits.request, waits.priority, waits.gang) == (record.request, record.priority, record.gang)
+        return same and self._there(plan.node, gpus) <= there
 
-    async def _end_together(self, plans: list[tuple[PodRecord, Plan]]) -> None:
+    def _gpus_of(self, plan: Plan) -> frozenset[str]:
+        node = self._ledger.node(plan.node)
+        assert node is not None
+        return frozenset(node.devices[row].uuid for row in plan.rows)
+
+    def _there(self, node: str, gpus: frozenset[str]) -> frozenset[str]:
+        """UIDs of those who hold something of the GPUs."""
+        on_them = (gpu.pods for gpu in self._ledger.usage(node).gpus if gpu.uuid in gpus)
+        return frozenset(uid for pods in on_them for uid in pods)
+
+    def _unkeep(self, plans: list[_Found]) -> None:
+        for found in plans:
+            self._ledger.unkeep(found.record.uid)
+
+    async def _end_together(self, plans: list[_Found]) -> None:
         now_s = self._clock.monotonic()
-        for record, _ in plans:
-            self._kept_since[record.uid] = now_s
-        for record, plan in plans:
-            await self._evict_all(record, plan)
+        for found in plans:
+            self._kept_since[found.record.uid] = now_s
+        for found in plans:
+            await self._evict_all(found.record, found.plan)
 
     def _plan(
         self, record: PodRecord, nodes: list[str], guarded: set[str], ended: Collection[str] = ()
@@ -360,9 +394,7 @@ class Preemptor:
     def _keep(self, record: PodRecord, request: Request, plan: Plan) -> None:
         """Keep what a plan has found, in place of less important pods, and of all of their gangs."""
         if plan.in_place_of_others:
-            node = self._ledger.node(plan.node)
-            assert node is not None
-            taken = {node.devices[row].uuid for row in plan.rows}
+            taken = self._gpus_of(plan)
             lifted = self._ledger.lift(self._kept_for_lesser(record))
             giving = {
                 uid
