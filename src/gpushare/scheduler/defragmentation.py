@@ -25,7 +25,7 @@ from gpushare.model import names
 from gpushare.model.errors import InvalidRequest
 from gpushare.model.hosting import Guest
 from gpushare.model.request import Request, request_of
-from gpushare.moves import Host, Move, Outlook, cheaper_way, room_now, roomiest
+from gpushare.moves import Host, Move, Outlook, cheaper_ways, room_now, roomiest
 from gpushare.scheduler.leading import NotLeading
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.movable import Barred, Guests, Movable
@@ -285,7 +285,7 @@ class Defragmenter:
         return False
 
     async def _cheapest(self, record: PodRecord, nodes: list[str], barred: Collection[str]) -> Outlook:
-        """The cheapest way; others get their turn between two nodes."""
+        """The cheapest way; others get their turn all the while."""
         request = record.request
         assert request is not None
 
@@ -314,8 +314,9 @@ class Defragmenter:
             if room_now(host, request) is not None:
                 self._hurry([record.uid])  # it is only to be tried again
                 return Outlook(None)
-            best = cheaper_way(host, elsewhere, request, best, most_moves=self._limits.most_moves)
-            await asyncio.sleep(0)
+            ways = cheaper_ways(host, elsewhere, request, best, most_moves=self._limits.most_moves)
+            for best in ways:  # noqa: B007 (the last one counts)
+                await asyncio.sleep(0)
         return best
 
     # --- the act --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from gpushare.model.objects import Node, Pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.model.requested import Counting, requested_text
-from gpushare.moves import Outlook
+from gpushare.moves import LOOKED_AT_ONCE, NO_CAP, Gpu, Host, Occupant, Outlook, cheaper_ways, roomiest
 from gpushare.moves import outlook as outlook_on
 from tests.unit.inspect.clusters import device, node, placed, pod, seen
 from tests.unit.inspect.schema import faults
@@ -225,3 +225,24 @@ def _before(used: dict[int, int], found: Outlook, units: int) -> dict[int, int]:
         before[move.source.gpu] += move.units
         before[move.target.gpu] -= move.units
     return before
+
+
+def test_a_node_with_many_pods_is_not_looked_at_in_one_go() -> None:
+    pods = tuple(Occupant(f"p{number}", 10 + number, 10240, 0) for number in range(20))
+    host = Host("n", 1024, (Gpu(0, 1, 100, NO_CAP, pods),), False, 20, 0)
+    # Each alone has a place and is not enough, no two of them have.
+    (place,) = roomiest([Host("m", 1024, (Gpu(0, 29, 100, 1, ()),), False, 0, 0)])
+    best = list(cheaper_ways(host, [place], asks(31), Outlook(None)))
+    assert best[-1] == Outlook(None)
+    assert len(best) > 150 / LOOKED_AT_ONCE, "of 190 pairs more than 150 are enough"
+
+
+def test_who_is_alike_is_looked_at_once() -> None:
+    alike = tuple(Occupant(f"p{number}", 2, 2048, 0) for number in range(40))
+    host = Host("n", 1024, (Gpu(0, 0, 100, NO_CAP, alike),), False, 40, 0)
+    (place,) = roomiest([Host("m", 1024, (Gpu(0, 2, 100, NO_CAP, ()),), False, 0, 0)])
+    # One of them has a place and is not enough; of 780 pairs one says for all that there is none.
+    best = list(cheaper_ways(host, [place], asks(4), Outlook(None)))
+    assert (set(best), len(best) < 780 / LOOKED_AT_ONCE) == ({Outlook(None)}, True)
+    *_, found = cheaper_ways(host, [place], asks(2), Outlook(None))
+    assert [move.pod for move in found.moves] == ["p0"]
