@@ -1,7 +1,8 @@
 """Every figure of the product against its budget.
 
 Usage: ``python -m benchmarks [--quick] [PART …]``. Prints the machine and each figure, writes
-``build/figures/bench.json`` (``{"figure": {"value": …, "unit": …}}``) and exits 1 when one is over budget.
+``build/figures/bench.json`` (``{"figure": {"value": …, "unit": …}}``) and exits 1 when one is over budget, or in a run of all
+parts when one that has a budget was not measured.
 """
 
 import argparse
@@ -21,6 +22,7 @@ PARTS = {
     "extender": "benchmarks.extender",
     "in_use": "benchmarks.in_use",
     "claims": "benchmarks.claims",
+    "making-room": "benchmarks.making_room",
     "scrape": "benchmarks.scrape",
     "allocate": "benchmarks.allocate",
     "inspect": "benchmarks.inspect_start",
@@ -44,6 +46,13 @@ def over_budget(
         if value < budget.get("least", value):
             found.append(f"{name} is {value:.3f} {unit}, less than {budget['least']}")
     return found
+
+
+def unmeasured(
+    figures: Mapping[str, tuple[float, str]], budgets: Mapping[str, Mapping[str, float]]
+) -> list[str]:
+    """A sentence for every figure that has a budget and was not measured."""
+    return [f"{name} was not measured" for name in budgets if name not in figures]
 
 
 def main() -> int:
@@ -81,12 +90,10 @@ def main() -> int:
             + "\n"
         )
         print(f"\nWritten: {out.relative_to(ROOT)}")
-    problems = over_budget(figures, budgets)
-    print(
-        "\n".join(["", *(f"OVER BUDGET: {problem}" for problem in problems)])
-        if problems
-        else "\nEvery budget is kept."
-    )
+    problems = [f"OVER BUDGET: {one}" for one in over_budget(figures, budgets)]
+    if not options.quick and set(chosen) == PARTS.keys():
+        problems += [f"MISSING: {one}" for one in unmeasured(figures, budgets)]
+    print("\n".join(["", *problems]) if problems else "\nEvery budget is kept.")
     return int(bool(problems))
 
 

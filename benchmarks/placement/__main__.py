@@ -146,7 +146,9 @@ def _report(figures: dict[str, tuple[float, str]], *, write: bool) -> int:
         percents = {name: round(value, 4) for name, (value, unit) in figures.items() if unit == "%"}
         out.write_text(json.dumps(percents, indent=2) + "\n")
         print(f"Written: {out.relative_to(ROOT)}")
-    problems = over_budget(figures, json.loads((ROOT / "benchmarks" / "budgets.json").read_text()))
+    problems = over_budget(
+        figures, json.loads((ROOT / "benchmarks" / "placement" / "budgets.json").read_text())
+    )
     print("\n".join(f"OVER BUDGET: {problem}" for problem in problems) or "Every budget is kept.")
     return int(bool(problems))
 

@@ -3,10 +3,10 @@
 A pod needs its share of one GPU, so free memory on several helps it nothing. For each node whose GPUs together have enough free the
 cheapest way is looked for: one or two pods that leave one GPU for others that take them as they are. ``kubectl inspect cgpu
 --fragmentation`` tells of it, and the scheduler's defragmentation acts by it. What other rules say of a node (taints, processors,
-selectors) is not known here.
+selectors) is not known here, but for the nodes that the waiting pod wants where the caller names them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -17,6 +17,8 @@ MOST_MOVES: Final = 2
 #: Nodes with a way that are compared, and GPUs elsewhere that may take who moves (the roomiest): enough for a good one, in bounded time.
 MOST_HOSTS: Final = 200
 MOST_ELSEWHERE: Final = 64
+#: Pods, or pairs, for which a place is looked for at once: some milliseconds.
+LOOKED_AT_ONCE: Final = 32
 #: What stands for no cap on pods.
 NO_CAP: Final = 1 << 30
 
@@ -98,8 +100,16 @@ class Host(NamedTuple):
         """Pods with compute and pods without are never on one node."""
         return self.gives_core and not self.memory_pods if core else not self.core_pods
 
+    def may_hold(self, request: Request) -> bool:
+        """Whether pods of that kind are here, and units that were counted in some unit are units of this node."""
+        return request.unit_mib in (0, self.unit_mib) and self.takes_kind(core=request.wants_core)
+
 
 type_of_place = tuple[Host, Gpu]
+type_of_shape = tuple[int, int, int]
+"""Units, MiB and percent of a pod."""
+type_of_places = dict[type_of_shape, list[type_of_place]]
+"""The GPUs that take a pod of that shape, if no other comes."""
 
 
 def roomiest(hosts: Iterable[Host]) -> list[type_of_place]:
@@ -108,13 +118,16 @@ def roomiest(hosts: Iterable[Host]) -> list[type_of_place]:
     return sorted(places, key=lambda place: -place[1].free_units)[:MOST_ELSEWHERE]
 
 
-def outlook(hosts: Sequence[Host], request: Request) -> Outlook:
-    """What would let a pod with ``request`` in, of all nodes the cheapest; only for a share of one GPU."""
+def outlook(hosts: Sequence[Host], request: Request, wanted: Collection[str] | None = None) -> Outlook:
+    """What would let a pod with ``request`` in, of all nodes the cheapest; only for a share of one GPU.
+
+    ``wanted`` names the nodes that it may go to; ``None``: to any.
+    """
     elsewhere = roomiest(hosts)
     best = Outlook(None)
     looked = 0
     for host in hosts:
-        if not host.takes_kind(core=request.wants_core):
+        if not host.may_hold(request) or (wanted is not None and host.name not in wanted):
             continue
         now = room_now(host, request)
         if now is not None:
@@ -142,25 +155,60 @@ def cheaper_way(
     most_moves: int = MOST_MOVES,
 ) -> Outlook:
     """The cheapest way to let ``request`` in on ``host``, if it is cheaper than ``best``, and ``best`` otherwise."""
+    *_, found = cheaper_ways(host, elsewhere, request, best, most_moves=most_moves)
+    return found
+
+
+def cheaper_ways(
+    host: Host,
+    elsewhere: Sequence[type_of_place],
+    request: Request,
+    best: Outlook,
+    *,
+    most_moves: int = MOST_MOVES,
+) -> Iterator[Outlook]:
+    """The best that is known, every so often while it is looked for: the last one is what ``cheaper_way`` finds.
+
+    A node with many pods takes long: between two of these others can have their turn.
+    """
     # Where the node is at its cap of pods, who moves has to leave it.
     targets = [(host, gpu) for gpu in host.gpus if host.spare_pods > 0]
     targets += [place for place in elsewhere if place[0].name != host.name]
+    places: type_of_places = {}
+    kinds = {_shape(pod): pod for gpu in host.gpus for pod in gpu.pods if pod.may_move}
+    for number, (shape, pod) in enumerate(kinds.items()):
+        if number % LOOKED_AT_ONCE == 0:
+            yield best
+        places[shape] = [place for place in targets if _takes(place, host, pod)]
+    looked = 0
     for gpu in host.gpus:
+        yield best
         source = Spot(host.name, gpu.device_index)
         may_move = [
-            pod for pod in gpu.pods if pod.may_move and _placed((pod,), host, source, targets) is not None
+            pod for pod in gpu.pods if pod.may_move and _placed((pod,), host, source, places) is not None
         ]
+        # Who is alike has no place just as well.
+        vain: set[tuple[type_of_shape, ...]] = set()
         for some in _cheapest_first(may_move, most_moves):
             cost = (sum(pod.mib for pod in some), len(some))
             if best.spot is not None and cost >= best.cost:
                 break
-            if not _enough(gpu, some, request) or host.spare_pods + len(some) <= 0:
+            shapes = tuple([_shape(pod) for pod in some])
+            if shapes in vain or not _enough(gpu, some, request) or host.spare_pods + len(some) <= 0:
                 continue
-            moves = _placed(some, host, source, targets)
+            moves = _placed(some, host, source, places)
+            looked += 1
             if moves is not None:
                 best = Outlook(source, moves)
                 break
-    return best
+            vain.add(shapes)
+            if looked % LOOKED_AT_ONCE == 0:
+                yield best
+    yield best
+
+
+def _shape(pod: Occupant) -> type_of_shape:
+    return pod.units, pod.mib, pod.core_percent
 
 
 def _cheapest_first(pods: Sequence[Occupant], most: int) -> Iterator[tuple[Occupant, ...]]:
@@ -178,7 +226,7 @@ def _enough(gpu: Gpu, some: Sequence[Occupant], request: Request) -> bool:
 
 
 def _placed(
-    pods: Iterable[Occupant], host: Host, source: Spot, targets: Sequence[type_of_place]
+    pods: Iterable[Occupant], host: Host, source: Spot, places: type_of_places
 ) -> tuple[Move, ...] | None:
     """Each of ``pods`` on the GPU on which the least is left over then, on its own node if that has one."""
     taken: dict[Spot, tuple[int, int, int]] = {}
@@ -187,7 +235,7 @@ def _placed(
     for pod in sorted(pods, key=lambda one: -one.mib):
         best: tuple[bool, int] | None = None
         target = source
-        for other, gpu in targets:
+        for other, gpu in places[_shape(pod)]:
             away = other.name != host.name
             spot = Spot(other.name, gpu.device_index)
             if spot == source or (away and not _welcome(other, host, pod, come.get(other.name, 0))):
@@ -205,6 +253,12 @@ def _placed(
         come[target.node] = come.get(target.node, 0) + 1
         moves.append(Move(pod.key, pod.units, pod.mib, source, target))
     return tuple(moves)
+
+
+def _takes(place: type_of_place, host: Host, pod: Occupant) -> bool:
+    other, gpu = place
+    there = other.name == host.name or _welcome(other, host, pod, 0)
+    return there and gpu.takes(pod.units, pod.core_percent)
 
 
 def _welcome(other: Host, host: Host, pod: Occupant, come: int) -> bool:

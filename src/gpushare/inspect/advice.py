@@ -330,8 +330,7 @@ def _fitting(hosts: Sequence[Host], waiting: Sequence[Waits]) -> int:
         for number, host in enumerate(left):
             if host.name not in nodes:
                 continue
-            right = request.unit_mib in (0, host.unit_mib) and host.takes_kind(core=request.wants_core)
-            spot = room_now(host, request) if right else None
+            spot = room_now(host, request) if host.may_hold(request) else None
             if spot is not None:
                 left[number] = _with(host, spot.gpu, request)
                 count += 1

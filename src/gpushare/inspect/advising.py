@@ -14,8 +14,9 @@ from gpushare.inspect.columns import aligned, printable
 from gpushare.inspect.errors import UnreadableAnswer, UsageError
 from gpushare.inspect.kubectl import Kubectl, Round
 from gpushare.inspect.listing import begin, nodes_path, pods_path
-from gpushare.inspect.owners import OwnedPod, workload_of
+from gpushare.inspect.owners import workload_of
 from gpushare.inspect.prometheus import figures_of_prometheus
+from gpushare.inspect.selecting import SelectingPod, wanted_by
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.usage import usage_of
 from gpushare.inspect.used import Figures
@@ -37,7 +38,7 @@ class _Nodes(msgspec.Struct, gc=False):
 
 class _Pods(msgspec.Struct, gc=False):
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[OwnedPod] | None = None
+    items: list[SelectingPod] | None = None
 
 
 _NODES: Final = msgspec.json.Decoder(_Nodes)
@@ -96,10 +97,10 @@ def _seconds(text: str) -> float | None:
     return int(text[:-1]) * _LENGTHS_S[text[-1]]
 
 
-def _read(kubectl: Kubectl, begun: Round | None) -> tuple[list[Node], list[OwnedPod]]:
+def _read(kubectl: Kubectl, begun: Round | None) -> tuple[list[Node], list[SelectingPod]]:
     nodes_answer, answer = (begun or begin(kubectl, None)).finish()
     nodes = _decoded(_NODES, nodes_answer, nodes_path(None)).items or []
-    pods: list[OwnedPod] = []
+    pods: list[SelectingPod] = []
     while True:
         page = _decoded(_PODS, answer, pods_path(None))
         pods += [pod for pod in page.items or () if not pod.finished]
@@ -118,7 +119,7 @@ def _decoded(decoder: Any, answer: bytearray, path: str) -> Any:
         ) from None
 
 
-def _asks_for_whole(pod: OwnedPod) -> bool:
+def _asks_for_whole(pod: SelectingPod) -> bool:
     """Whether it asks for GPUs that nobody else uses, by their number or by its label."""
     try:
         request = request_of(pod)
@@ -127,8 +128,8 @@ def _asks_for_whole(pod: OwnedPod) -> bool:
     return request is not None and request.whole_device
 
 
-def _waiting(nodes: list[Node], pods: list[OwnedPod]) -> list[Waits]:
-    """The pods that wait for a share of one GPU, the smallest first. Of what keeps them from nodes selectors alone are looked at."""
+def _waiting(nodes: list[Node], pods: list[SelectingPod]) -> list[Waits]:
+    """The pods that wait for a share of one GPU, the smallest first. Of what keeps them from nodes selectors and node affinity are looked at."""
     found = []
     for pod in pods:
         if pod.spec.node_name:
@@ -138,9 +139,7 @@ def _waiting(nodes: list[Node], pods: list[OwnedPod]) -> list[Waits]:
         except ModelError:
             continue
         if request is not None and request.is_ordinary:
-            selector = (pod.spec.node_selector or {}).items()
-            names = {node.metadata.name for node in nodes if selector <= (node.metadata.labels or {}).items()}
-            found.append(Waits(request, names))
+            found.append(Waits(request, wanted_by(pod, nodes)))
     return sorted(found, key=lambda one: (one.request.memory_units, one.request.core_percent))
 
 

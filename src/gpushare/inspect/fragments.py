@@ -1,14 +1,15 @@
 """``kubectl inspect cgpu --fragmentation``: who waits although there is room in all, and what would have to move."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from gpushare.inspect.columns import aligned
 from gpushare.inspect.hosts import hosts_of
+from gpushare.inspect.selecting import SelectingPod, wanted_by
 from gpushare.inspect.usage import ClusterUsage
 from gpushare.model.errors import ModelError
-from gpushare.model.objects import Pod
+from gpushare.model.objects import Node, Pod
 from gpushare.model.request import Request, request_of
 from gpushare.moves import MOST_MOVES, Host, Move, Spot, outlook
 
@@ -30,9 +31,18 @@ class Way(NamedTuple):
     note: str = ""
 
 
-def fragments(cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: "str | None" = None) -> str:
-    """The report, for people. Pods that ask for something else than a share of one GPU are named and not looked at."""
-    ways, free_mib = list(_ways(cluster, waiting, namespace)), _free_mib(cluster)
+def fragments(
+    cluster: ClusterUsage,
+    nodes: Sequence[Node],
+    waiting: Iterable[SelectingPod],
+    *,
+    namespace: "str | None" = None,
+) -> str:
+    """The report, for people. Pods that ask for something else than a share of one GPU are named and not looked at.
+
+    ``nodes`` are those of ``cluster``, by which it is told where a pod that selects some may go.
+    """
+    ways, free_mib = list(_ways(cluster, nodes, waiting, namespace)), _free_mib(cluster)
     lines = [
         _HEAD,
         *(
@@ -52,7 +62,11 @@ def fragments(cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: "str 
 
 
 def fragments_document(
-    cluster: ClusterUsage, waiting: Iterable[Pod], *, namespace: "str | None" = None
+    cluster: ClusterUsage,
+    nodes: Sequence[Node],
+    waiting: Iterable[SelectingPod],
+    *,
+    namespace: "str | None" = None,
 ) -> "dict[str, Any]":
     """The same for programs."""
     free_mib = _free_mib(cluster)
@@ -63,11 +77,16 @@ def fragments_document(
         "freeGPUs": len(free_mib),
         "largestMiB": max(free_mib, default=0),
         "mostMoves": MOST_MOVES,
-        "waiting": [_structured(one) for one in _ways(cluster, waiting, namespace)],
+        "waiting": [_structured(one) for one in _ways(cluster, nodes, waiting, namespace)],
     }
 
 
-def _ways(cluster: ClusterUsage, waiting: Iterable[Pod], namespace: "str | None") -> Iterator[Way]:
+def _ways(
+    cluster: ClusterUsage,
+    nodes: Sequence[Node],
+    waiting: Iterable[SelectingPod],
+    namespace: "str | None",
+) -> Iterator[Way]:
     hosts = list(hosts_of(cluster))
     for pod in sorted(waiting, key=lambda one: one.key):
         if namespace is not None and pod.metadata.namespace != namespace:
@@ -78,13 +97,13 @@ def _ways(cluster: ClusterUsage, waiting: Iterable[Pod], namespace: "str | None"
             yield Way(pod, None, "not looked at", note=error.problem)
             continue
         if request is not None and not request.by_gpu:
-            yield _way(hosts, pod, request)
+            yield _way(hosts, wanted_by(pod, nodes), pod, request)
 
 
-def _way(hosts: Sequence[Host], pod: Pod, request: Request) -> Way:
+def _way(hosts: Sequence[Host], wanted: Collection[str], pod: Pod, request: Request) -> Way:
     if not request.is_ordinary:
         return Way(pod, request, "not looked at", note="not looked at: not a share of one GPU")
-    found = outlook(hosts, request)
+    found = outlook(hosts, request, wanted)
     if found.spot is None:
         return Way(pod, request, "not")
     return Way(pod, request, "once moved" if found.moves else "now", found.spot, found.moves)

@@ -33,7 +33,8 @@ def _gpu(node: NodeUsage, gpu: GpuUsage) -> Gpu:
             share.units,
             share.mib,
             share.core_percent,
-            may_move=len(pod.shares) == 1,
+            # What was given in another unit is asked for in other units again: nobody knows how many.
+            may_move=len(pod.shares) == 1 and share.as_given,
         )
         for pod in node.pods
         for share in pod.shares

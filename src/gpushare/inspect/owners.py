@@ -2,21 +2,7 @@
 
 from typing import NamedTuple
 
-import msgspec
-
-from gpushare.model.objects import Pod, PodSpec
-
-
-class SelectingSpec(PodSpec, rename="camel", gc=False):
-    """``spec`` with the labels that its node must have."""
-
-    node_selector: dict[str, str] | None = None
-
-
-class OwnedPod(Pod, rename="camel", gc=False):
-    """A pod that says which nodes it selects, beside what made it."""
-
-    spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
+from gpushare.inspect.selecting import SelectingPod
 
 
 class Workload(NamedTuple):
@@ -27,7 +13,7 @@ class Workload(NamedTuple):
     name: str
 
 
-def workload_of(pod: OwnedPod) -> Workload:
+def workload_of(pod: SelectingPod) -> Workload:
     """The pod's controller, for a Deployment's ReplicaSet the Deployment; the pod itself where nothing made it."""
     meta = pod.metadata
     owner = next((one for one in meta.owner_references or () if one.controller), None)

@@ -32,7 +32,9 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
             from gpushare.inspect.fragments import fragments_document
             from gpushare.inspect.written import written
 
-            document = fragments_document(cluster, snapshot.waiting, namespace=options.namespace)
+            document = fragments_document(
+                cluster, snapshot.nodes, snapshot.waiting, namespace=options.namespace
+            )
             return Shown(written(document, options.output), tuple(remarks))
         from gpushare.inspect.structured import encoded
 
@@ -46,7 +48,9 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
     if options.fragmentation:
         from gpushare.inspect.fragments import fragments
 
-        return Shown(fragments(cluster, snapshot.waiting, namespace=options.namespace), tuple(remarks))
+        return Shown(
+            fragments(cluster, snapshot.nodes, snapshot.waiting, namespace=options.namespace), tuple(remarks)
+        )
     wide = options.output == "wide"
     if options.details:
         from gpushare.inspect.details import details

@@ -21,12 +21,16 @@ _LABEL_GPU_SIZE: Final = "aliyun.accelerator/nvidia_mem"
 
 
 class PodShare(NamedTuple):
-    """What a pod holds on one GPU: ``units`` of the node's present unit (rounded up), MiB, percent."""
+    """What a pod holds on one GPU: ``units`` of the node's present unit (rounded up), MiB, percent.
+
+    ``as_given``: the units are those that it was given, and not converted from another unit.
+    """
 
     device: Device
     units: int
     mib: int
     core_percent: int
+    as_given: bool = True
 
 
 class PodUsage(NamedTuple):
@@ -245,15 +249,15 @@ class _Gpu:
         self.core_percent = 0
 
     def add(self, share: GpuShare) -> PodShare:
-        units = share.units
-        if share.device_units == self.total_units:
+        units, as_given = share.units, share.device_units == self.total_units
+        if as_given:
             self.units += units
         else:
             units = self._converted(share.mib)
             self.converted_mib += share.mib
         self.mib += share.mib
         self.core_percent += share.core_percent
-        return PodShare(self.device, units, share.mib, share.core_percent)
+        return PodShare(self.device, units, share.mib, share.core_percent, as_given)
 
     def usage(self) -> GpuUsage:
         units = self.units

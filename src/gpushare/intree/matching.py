@@ -43,19 +43,13 @@ def term_matches(term: Json, node: Json) -> bool:
 def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
     value = labels.get(str(expression.get("key")))
     values = expression.get("values") or []
-    match expression.get("operator"):
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator:
-            return _compares(operator, value, values)
-        case _:
-            return False
+    operator = expression.get("operator")
+    # No match statement: the kubectl plugin as one file runs on Python 3.9.
+    if operator in ("In", "NotIn"):
+        return (value in values) is (operator == "In")
+    if operator in ("Exists", "DoesNotExist"):
+        return (value is not None) is (operator == "Exists")
+    return operator in ("Gt", "Lt") and _compares(operator, value, values)
 
 
 def _compares(operator: str, value: str | None, values: list[str]) -> bool:

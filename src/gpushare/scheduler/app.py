@@ -88,7 +88,7 @@ class ExtenderApp(ReadOnly):
 
     def _once_read(self, takeover: Takeover, verb: type_of_verb) -> type_of_verb:
         def answer(body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-            return verb(body) if takeover.done else self._after(takeover, verb, body)
+            return verb(body) if takeover.at_once() else self._after(takeover, verb, body)
 
         return answer
 

@@ -6,13 +6,14 @@ kept for the pod that waits, and a place for each of them is kept for what repla
 
 How often is bounded whoever dies when: between two acts lies at least ``Limits.interval_s``, counted from the start of this
 process and from the last act that it made or saw. Each act is first noted on the pod that waits (``gpushare.dev/room-made``), so that
-every scheduler that runs sees it. What is kept is not stored: a new leader decides anew, after the interval.
+every scheduler that runs sees it. What is kept is not stored: a new leader decides anew, after the interval. Whoever does not
+lead any more moves nobody, also for those about whom it was asked before.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -22,12 +23,14 @@ from gpushare.kube.events import Recorder
 from gpushare.ledger.preemption import Rank
 from gpushare.logs import about
 from gpushare.model import names
-from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.errors import InvalidRequest
-from gpushare.model.hosting import Guest, HostingNode, objection
+from gpushare.model.hosting import Guest
 from gpushare.model.request import Request, request_of
-from gpushare.moves import Host, Move, Outlook, cheaper_way, room_now, roomiest
+from gpushare.moves import Host, Move, Outlook, cheaper_ways, room_now, roomiest
+from gpushare.scheduler.leading import NotLeading
 from gpushare.scheduler.limits import Limits
+from gpushare.scheduler.movable import Barred, Guests, Movable
+from gpushare.scheduler.policy_places import PolicyPlaces
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.view import ClusterView
 
@@ -52,23 +55,11 @@ REASON_ROOM_MADE: Final = "RoomMade"
 REASON_REFUSED: Final = "DefragmentationRefused"
 
 
-class Mover(Protocol):
+class Mover(Guests, Protocol):
     """What is asked of the API server (``gpushare.kube.client.Client``); all methods raise ``KubeError``."""
-
-    async def get_guest(self, namespace: str, name: str) -> Guest:
-        """The pod as it is."""
-
-    async def list_guests(self, node: str) -> list[Guest]:
-        """The pods of a node."""
-
-    async def list_hosting(self, node: str) -> list[HostingNode]:
-        """The node as it is, or none."""
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
         """Have it ended as its budgets allow."""
-
-    async def list_budgets(self) -> list[DisruptionBudget]:
-        """Every PodDisruptionBudget."""
 
     async def annotate_pod(
         self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
@@ -106,18 +97,15 @@ class _Kept:
     again_s: float = AGAIN_S
 
 
-class _Barred(dict[str, str]):
-    """UIDs of pods that cannot be moved now, and why; ``by_budget``: one of them for its budget's sake."""
-
-    by_budget = False
-
-
 def _nobody(uid: str) -> Rank | None:
     return None
 
 
 class Defragmenter:
-    """Has pods moved for others that wait. ``hurry`` has pods tried again soon; ``told`` counts what came of each act."""
+    """Has pods moved for others that wait. ``hurry`` has pods tried again soon; ``told`` counts what came of each act.
+
+    ``must_lead`` is awaited right before each eviction, and raises ``NotLeading`` where another replica leads.
+    """
 
     def __init__(
         self,
@@ -126,7 +114,9 @@ class Defragmenter:
         events: Recorder,
         clock: Clock,
         limits: Limits,
+        places: PolicyPlaces,
         *,
+        must_lead: Callable[[], Awaitable[None]],
         hurry: Callable[[Iterable[str]], None],
         told: Callable[[str], None],
     ) -> None:
@@ -136,6 +126,9 @@ class Defragmenter:
         self._events = events
         self._clock = clock
         self._limits = limits
+        self._policies = places
+        self._must_lead = must_lead
+        self._movable = Movable(view, pods, places)
         self._hurry = hurry
         self._told = told
         self._refused: OrderedDict[str, _Refused] = OrderedDict()
@@ -184,7 +177,7 @@ class Defragmenter:
         if place is None:
             return
         self._places.remove(place)
-        self._ledger.unkeep(place.key)
+        self._unkeep(place.key)
         if record.node or record.request is None:
             self._view.on_freed()
             return
@@ -216,6 +209,13 @@ class Defragmenter:
                 try:
                     if await self._make_room(record, refused.nodes):
                         break
+                except NotLeading:
+                    about_it = about(pod=record.pod, uid=record.uid)
+                    logger.info(
+                        "pod %s: nobody is moved for it, another scheduler leads", record.pod, extra=about_it
+                    )
+                    self._refused.clear()
+                    break
                 except KubeError as error:
                     self._told("failed")
                     about_it = about(pod=record.pod, uid=record.uid)
@@ -247,9 +247,13 @@ class Defragmenter:
                 self._places.remove(place)
                 self._give_back(place.key)
 
-    def _give_back(self, *keys: str) -> None:
+    def _unkeep(self, *keys: str) -> None:
         for key in keys:
+            self._policies.give_up(key)
             self._ledger.unkeep(key)
+
+    def _give_back(self, *keys: str) -> None:
+        self._unkeep(*keys)
         # Nothing happens in the cluster when room is not kept any more, so nobody but us wakes those who were refused for it.
         self._hurry([uid for uid in (*keys, *self._refused) if uid in self._view.waiting])
         self._view.on_freed()
@@ -273,12 +277,12 @@ class Defragmenter:
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> bool:
         """Whether something was done, or tried."""
-        barred = _Barred()
+        barred = Barred()
         for _ in range(_TRIES):
             found = await self._cheapest(record, nodes, barred)
             if not found.moves:
                 break
-            guests = await self._bar(found, barred)
+            guests = await self._movable.bar(found, barred)
             if guests is not None:
                 return await self._move(record, found, guests)
         if barred.by_budget:
@@ -288,7 +292,7 @@ class Defragmenter:
         return False
 
     async def _cheapest(self, record: PodRecord, nodes: list[str], barred: Collection[str]) -> Outlook:
-        """The cheapest way; others get their turn between two nodes."""
+        """The cheapest way; others get their turn all the while."""
         request = record.request
         assert request is not None
 
@@ -317,58 +321,10 @@ class Defragmenter:
             if room_now(host, request) is not None:
                 self._hurry([record.uid])  # it is only to be tried again
                 return Outlook(None)
-            best = cheaper_way(host, elsewhere, request, best, most_moves=self._limits.most_moves)
-            await asyncio.sleep(0)
+            ways = cheaper_ways(host, elsewhere, request, best, most_moves=self._limits.most_moves)
+            for best in ways:  # noqa: B007 (the last one counts)
+                await asyncio.sleep(0)
         return best
-
-    async def _bar(self, found: Outlook, barred: _Barred) -> dict[str, Guest] | None:
-        """Who moves, as they are, if all of them may and each target would take its pod; else who may not is in ``barred``."""
-        guests: dict[str, Guest] = {}
-        there: dict[str, list[Guest]] = {}
-        for move in found.moves:
-            record = self._view.bound.get(move.pod)
-            guest = None if record is None else await self._read(record)
-            if guest is None:
-                barred[move.pod] = "it ends, or is gone"
-                continue
-            why = await self._objection(guest, move, there)
-            if why:
-                barred[move.pod] = why
-                about_it = about(pod=guest.key, uid=move.pod, node=move.target.node)
-                logger.info("pod %s is not moved to %s: %s", guest.key, move.target, why, extra=about_it)
-                continue
-            guests[move.pod] = guest
-        if len(guests) < len(found.moves):
-            return None
-        guarded = protected(guests.values(), await self._pods.list_budgets())
-        if not guarded:
-            return guests
-        barred.update(dict.fromkeys(guarded, "its PodDisruptionBudget"))
-        barred.by_budget = True
-        return None
-
-    async def _read(self, record: PodRecord) -> Guest | None:
-        namespace, _, name = record.pod.partition("/")
-        try:
-            guest = await self._pods.get_guest(namespace, name)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
-        same = guest.metadata.uid == record.uid and guest.metadata.deletion_timestamp is None
-        return guest if same else None
-
-    async def _objection(self, guest: Guest, move: Move, there: dict[str, list[Guest]]) -> str:
-        """Why the node that it would move to does not take it; ``there``: who is on the nodes looked at, and comes to them."""
-        node = move.target.node
-        hosting = await self._pods.list_hosting(node)
-        if not hosting:
-            return f"node {node} is gone"
-        if node not in there:
-            there[node] = [one for one in await self._pods.list_guests(node) if not one.finished]
-        why = objection(guest, hosting[0], there[node], new=node != move.source.node)
-        there[node].append(guest)
-        return why
 
     # --- the act --------------------------------------------------------------------------------
 
@@ -384,11 +340,12 @@ class Defragmenter:
         try:
             namespace, _, name = record.pod.partition("/")
             stamp = {names.ANN_ROOM_MADE: str(self._clock.time_ns())}
+            await self._must_lead()
             await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
             for move in found.moves:
                 await self._evict(movers[move.pod], record, move)
                 left.append(movers[move.pod])
-        except KubeError as error:
+        except (KubeError, NotLeading) as error:
             self._undo(record, [places[uid] for uid in places if movers[uid] not in left])
             if isinstance(error, ApiError) and error.status == 429:
                 self._told("protected")
@@ -434,20 +391,21 @@ class Defragmenter:
         now_s = self._clock.monotonic()
         places: dict[str, _Place] = {}
         for move in found.moves:
+            mover, guest, node = movers[move.pod], guests[move.pod], move.target.node
+            # The pod's own UID would end with it; this one is of no pod.
+            key = f"moved:{mover.uid}"
             try:
-                asked = request_of(guests[move.pod])
+                asked = request_of(guest)
             except InvalidRequest:
                 asked = None
-            target = None if asked is None else self._ledger.plan(asked, (move.target.node,), _nobody)
-            if asked is None or target is None:
-                for key in (uid, *(one.key for one in places.values())):
-                    self._ledger.unkeep(key)
+            target = None if asked is None else self._ledger.plan(asked, (node,), _nobody)
+            if asked is None or target is None or self._policies.take(key, guest, node):
+                self._unkeep(uid, *(one.key for one in places.values()))
                 return None
-            mover = movers[move.pod]
-            # The pod's own UID would end with it; this one is of no pod.
-            place = _Place(f"moved:{mover.uid}", mover.owner, move.target.node, asked, now_s)
-            self._ledger.keep(place.key, asked, target)
-            places[move.pod] = place
+            # What is kept for it is charged to the quotas of its namespace, as the pod is that comes anew.
+            self._view.quotas.heard(key, mover.pod, mover.amounts)
+            self._ledger.keep(key, asked, target)
+            places[move.pod] = _Place(key, mover.owner, node, asked, now_s)
         return places
 
     def _undo(self, record: PodRecord, places: Iterable[_Place]) -> None:
@@ -459,6 +417,7 @@ class Defragmenter:
 
     async def _evict(self, mover: PodRecord, record: PodRecord, move: Move) -> None:
         namespace, _, name = mover.pod.partition("/")
+        await self._must_lead()
         # A line each: whoever follows either of them finds it.
         about_it = about(pod=mover.pod, uid=mover.uid, node=mover.node)
         logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod, extra=about_it)

@@ -17,6 +17,14 @@ logger = logging.getLogger(__name__)
 EVERY_S: Final = 10.0
 
 
+class NotLeading(Exception):
+    """Another replica leads: what its kube-scheduler decides holds, and nobody is to be ended here."""
+
+
+async def without_another() -> None:
+    """In place of ``LeadWatch.must_lead`` where there is one scheduler alone."""
+
+
 class Leases(Protocol):
     """What is asked of the API server (``gpushare.kube.client.Client``)."""
 
@@ -74,6 +82,11 @@ class LeadWatch:
         """Whether nobody else can lead."""
         return self._leading.alone
 
+    @property
+    def another_leads(self) -> bool:
+        """Whether the lease was another's, or nobody's, when it was seen last."""
+        return self.holder is not None and not self._leading.is_ours(self.holder)
+
     async def look(self) -> None:
         """Ask now; raises ``KubeError``."""
         holder = await self._leading.holder()
@@ -81,6 +94,12 @@ class LeadWatch:
         if holder != self.holder:
             self.holder = holder
             self.on_changed()
+
+    async def must_lead(self) -> None:
+        """Ask now, before what only the one that leads may do; raises ``NotLeading`` where that is another, and ``KubeError``."""
+        await self.look()
+        if not self.leads:
+            raise NotLeading(self.holder)
 
     async def run(self) -> None:
         """Ask until cancelled."""

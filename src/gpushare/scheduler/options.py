@@ -49,8 +49,8 @@ ROLE: Final = Role(
         Option(
             "lease",
             PLACE,
-            "the Lease by which the kube-scheduler beside this extender leads: only the leader's writes status and "
-            "deletion costs of ResourcePolicies",
+            "the Lease by which the kube-scheduler beside this extender leads: only the leader's ends or moves pods for "
+            "others, and writes status and deletion costs of ResourcePolicies",
             absent="there is one alone",
         ),
         Option(

@@ -3,15 +3,16 @@
 A pod that no node took, though the end of less important ones would help, is looked at a moment later, when
 kube-scheduler has had its turn: if it ends pods itself, these leave already, and we end no others. What is freed, and
 what is free beside it, is kept for the pod from the decision on; it is asked for its disruption budgets first, and of
-those protected nobody is ended. Nothing of this is stored: a new leader decides anew, with those that leave counted.
+those protected nobody is ended. Nothing of this is stored: a new leader decides anew, with those that leave counted, and whoever
+does not lead any more ends nobody, and forgets whom it was asked about.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
@@ -25,6 +26,7 @@ from gpushare.model.disruption import protected
 from gpushare.model.request import Request
 from gpushare.scheduler.budgets import BudgetReader, BudgetReading
 from gpushare.scheduler.gangs import Wanting
+from gpushare.scheduler.leading import NotLeading, without_another
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.view import ClusterView
 
@@ -61,6 +63,15 @@ class Evictor(BudgetReader, Protocol):
         """Note for which node it waits."""
 
 
+class _Found(NamedTuple):
+    """A plan for one pod of a gang whose room is kept, and who was on its GPUs (UUIDs) then (UIDs)."""
+
+    record: PodRecord
+    plan: Plan
+    gpus: frozenset[str]
+    there: frozenset[str]
+
+
 class Preemptor:
     """Ends pods for more important ones that only we refused."""
 
@@ -81,6 +92,8 @@ class Preemptor:
         """Called with UID, key and request of a pod, and what was decided about room for it."""
         self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
         """Nodes for the pod of a UID in groups: in the first where it helps others are ended, in no other."""
+        self.must_lead: Callable[[], Awaitable[None]] = without_another
+        """Awaited right before anybody is asked to end; raises ``NotLeading``."""
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
@@ -118,6 +131,15 @@ class Preemptor:
                         await self._make_room(record, nodes[uid])
                     else:
                         await self._make_room_for_gang(record, nodes[uid])
+                except NotLeading:
+                    about_it = about(pod=record.pod, uid=record.uid)
+                    logger.info(
+                        "pod %s: nobody ends for it any more, another scheduler leads",
+                        record.pod,
+                        extra=about_it,
+                    )
+                    self._retire(uid)
+                    break
                 except KubeError as error:
                     self._ledger.unkeep(uid)
                     about_it = about(pod=record.pod, uid=uid)
@@ -128,6 +150,12 @@ class Preemptor:
                     self._look_again(uid, nodes[uid], self._backoff.next_s())
                 else:
                     self._backoff.reset()
+
+    def _retire(self, uid: str) -> None:
+        """Forget who waits for room, and what was just kept for one and its gang: the one that leads decides anew."""
+        self._asked.clear()
+        for other in self._view.gangs.together_with(uid):
+            self._ledger.unkeep(other)
 
     def _look_again(self, uid: str, nodes: list[str], in_s: float = 0.0) -> None:
         """kube-scheduler may have no reason to ask about the pod again for minutes."""
@@ -206,16 +234,15 @@ class Preemptor:
         """For all of a gang that need room at once, or for nobody: it is kept for them before anybody is asked to end."""
         guarded: set[str] = set()
         for _ in range(_TRIES):
-            plans = self._plan_together(self._view.gangs.wanting(record.uid, nodes), guarded)
+            plans = await self._plan_together(self._view.gangs.wanting(record.uid, nodes), guarded)
             if not plans:
                 break
             try:
-                protected = await self._protected([uid for _, plan in plans for uid in plan.victims])
+                protected = await self._protected([uid for one in plans for uid in one.plan.victims])
                 if not protected:
-                    # Time has passed: all of it must still be kept.
-                    if all(self._ledger.kept_on(one.uid) == plan.node for one, plan in plans):
-                        for one, plan in plans:
-                            self._tell_room(one, len(nodes), plan)
+                    if all(map(self._holds, plans)):
+                        for one in plans:
+                            self._tell_room(one.record, len(nodes), one.plan)
                         await self._end_together(plans)
                     else:
                         self._unkeep(plans)
@@ -228,30 +255,56 @@ class Preemptor:
             guarded |= protected
         self._tell_in_vain(record, nodes, guarded)
 
-    def _plan_together(self, wanting: list[Wanting], guarded: set[str]) -> list[tuple[PodRecord, Plan]]:
-        """A plan for each, whose room is kept then, with nobody in two of them; empty where one finds none."""
-        plans: list[tuple[PodRecord, Plan]] = []
+    async def _plan_together(self, wanting: list[Wanting], guarded: set[str]) -> list[_Found]:
+        """A plan for each, whose room is kept then, with nobody in two of them; empty where one finds none.
+
+        Others get their turn between two plans, each of which takes milliseconds on thousands of nodes. So whether all of it
+        holds yet is to be seen before anybody ends (``_holds``).
+        """
+        plans: list[_Found] = []
         ended: set[str] = set()
         for record, request, nodes in wanting:
+            if plans:
+                await asyncio.sleep(0)
             plan = self._plan(record, nodes, guarded, ended) if record.preempts else None
             if plan is None:
                 self._unkeep(plans)
                 return []
             self._keep(record, request, plan)
-            plans.append((record, plan))
+            gpus = self._gpus_of(plan)
+            plans.append(_Found(record, plan, gpus, self._there(plan.node, gpus)))
             ended.update(plan.victims)
         return plans
 
-    def _unkeep(self, plans: list[tuple[PodRecord, Plan]]) -> None:
-        for record, _ in plans:
-            self._ledger.unkeep(record.uid)
+    def _holds(self, found: _Found) -> bool:
+        """Whether nothing has come between: the pod waits for the same yet, and its room is kept, to which nobody else has come."""
+        record, plan, gpus, there = found
+        waits = self._view.waiting.get(record.uid)
+        if waits is None or waits.leaving or self._ledger.kept_on(record.uid) != plan.node:
+            return False
+        same = (waits.request, waits.priority, waits.gang) == (record.request, record.priority, record.gang)
+        return same and self._there(plan.node, gpus) <= there
 
-    async def _end_together(self, plans: list[tuple[PodRecord, Plan]]) -> None:
+    def _gpus_of(self, plan: Plan) -> frozenset[str]:
+        node = self._ledger.node(plan.node)
+        assert node is not None
+        return frozenset(node.devices[row].uuid for row in plan.rows)
+
+    def _there(self, node: str, gpus: frozenset[str]) -> frozenset[str]:
+        """UIDs of those who hold something of the GPUs."""
+        on_them = (gpu.pods for gpu in self._ledger.usage(node).gpus if gpu.uuid in gpus)
+        return frozenset(uid for pods in on_them for uid in pods)
+
+    def _unkeep(self, plans: list[_Found]) -> None:
+        for found in plans:
+            self._ledger.unkeep(found.record.uid)
+
+    async def _end_together(self, plans: list[_Found]) -> None:
         now_s = self._clock.monotonic()
-        for record, _ in plans:
-            self._kept_since[record.uid] = now_s
-        for record, plan in plans:
-            await self._evict_all(record, plan)
+        for found in plans:
+            self._kept_since[found.record.uid] = now_s
+        for found in plans:
+            await self._evict_all(found.record, found.plan)
 
     def _plan(
         self, record: PodRecord, nodes: list[str], guarded: set[str], ended: Collection[str] = ()
@@ -350,9 +403,7 @@ class Preemptor:
     def _keep(self, record: PodRecord, request: Request, plan: Plan) -> None:
         """Keep what a plan has found, in place of less important pods, and of all of their gangs."""
         if plan.in_place_of_others:
-            node = self._ledger.node(plan.node)
-            assert node is not None
-            taken = {node.devices[row].uuid for row in plan.rows}
+            taken = self._gpus_of(plan)
             lifted = self._ledger.lift(self._kept_for_lesser(record))
             giving = {
                 uid
@@ -388,6 +439,7 @@ class Preemptor:
         if not victims:
             return  # those that leave already are enough
         namespace, _, name = record.pod.partition("/")
+        await self.must_lead()
         await self._pods.nominate(namespace, name, plan.node, uid=record.uid)
         logger.info(
             "pod %s (priority %d): room is made on node %s by ending %s",
@@ -405,6 +457,7 @@ class Preemptor:
 
     async def _evict(self, victim: PodRecord, record: PodRecord, node: str, why: str) -> None:
         namespace, _, name = victim.pod.partition("/")
+        await self.must_lead()
         try:
             await self._pods.evict_pod(namespace, name, uid=victim.uid)
         except ApiError as error:

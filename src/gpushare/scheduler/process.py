@@ -193,10 +193,11 @@ async def serve(access: Access, settings: Settings) -> None:
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         preemptor.told = decisions.preempted
         preemptor.in_turn = policies.policies.by_unit
+        preemptor.must_lead = leading.must_lead
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:
             # Mostly nobody asks for it: not to be imported before the first answer.
-            from gpushare.scheduler import defragmentation
+            from gpushare.scheduler import defragmentation, policy_places
 
             mover = defragmentation.Defragmenter(
                 view,
@@ -204,6 +205,8 @@ async def serve(access: Access, settings: Settings) -> None:
                 events,
                 SYSTEM_CLOCK,
                 settings.defragmentation,
+                policy_places.PolicyPlaces(policies.policies),
+                must_lead=leading.must_lead,
                 hurry=retries.hurry,
                 told=lambda result: metrics.moved.labels(result).inc(),
             )

@@ -134,7 +134,7 @@ class Quotas:
             return
         logger.info("elastic quotas: %s", "none in force" if tree is None else f"{len(tree.quotas)} in force")
         self.books.set_tree(tree)
-        for uid in (*self._waiting, *self._bound):
+        for uid in (*self._waiting, *self._bound, *self._heard):
             self.look(uid)
         trees = [one for one in (tree, None if before is None else before[2]) if one is not None]
         self.on_admitting(
@@ -200,6 +200,10 @@ class Quotas:
             return self.books.refusal(uid, _namespace(waits.pod), waits.amounts)
         heard = self._heard.get(uid)
         return "" if heard is None else self.books.refusal(uid, heard.namespace, heard.amounts)
+
+    def again(self, record: PodRecord) -> str:
+        """Why a pod like the bound one would not be let in, once that has ended; empty where it would."""
+        return self.books.refusal(record.uid, _namespace(record.pod), record.amounts)
 
     def passed(self, uid: str) -> str:
         """Which max is passed with what the pod has been given just now, for people; empty where none is.

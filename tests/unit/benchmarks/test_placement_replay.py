@@ -166,8 +166,8 @@ def test_pods_without_a_gpu_go_where_most_is_free() -> None:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, root: Path, *arguments: str) -> int:
-    budgets = root / "benchmarks" / "budgets.json"
-    budgets.parent.mkdir(exist_ok=True)
+    budgets = root / "benchmarks" / "placement" / "budgets.json"
+    budgets.parent.mkdir(parents=True, exist_ok=True)
     budgets.write_text(json.dumps({"small.binpack": {"least": 101, "unit": "%"}}))
     monkeypatch.setattr(command, "ROOT", root)
     monkeypatch.setattr(sys, "argv", ["bench-placement", *arguments])

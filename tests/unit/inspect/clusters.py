@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
+from gpushare.inspect.selecting import SelectingPod, SelectingSpec
 from gpushare.inspect.usage import ClusterUsage, usage_of
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare, share_of
@@ -14,7 +15,6 @@ from gpushare.model.objects import (
     NodeStatus,
     ObjectMeta,
     Pod,
-    PodSpec,
     PodStatus,
     ResourceRequirements,
 )
@@ -81,12 +81,14 @@ def pod(
     core_percent: int = 0,
     phase: str = "Running",
     labels: Mapping[str, str] | None = None,
-) -> Pod:
+    node_selector: dict[str, str] | None = None,
+    affinity: object = None,
+) -> SelectingPod:
     limits: dict[str, str | int | float] = {names.GPU_MEM: str(units)}
     if core_percent:
         limits[names.GPU_CORE] = str(core_percent)
     container = Container("main", ResourceRequirements(limits=limits))
-    return Pod(
+    return SelectingPod(
         ObjectMeta(
             name=name,
             namespace=namespace,
@@ -94,7 +96,7 @@ def pod(
             annotations=dict(annotations or {}),
             labels=dict(labels or {}),
         ),
-        PodSpec(containers=[container], node_name=on),
+        SelectingSpec(containers=[container], node_name=on, node_selector=node_selector, affinity=affinity),
         PodStatus(phase),
     )
 

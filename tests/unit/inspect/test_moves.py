@@ -5,10 +5,15 @@ from hypothesis import strategies as st
 
 from gpushare.inspect.fragments import fragments, fragments_document
 from gpushare.inspect.hosts import hosts_of
+from gpushare.inspect.selecting import SelectingPod
 from gpushare.inspect.usage import ClusterUsage
+from gpushare.model import names
 from gpushare.model.device import NodeMode
+from gpushare.model.objects import Node, Pod
+from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.moves import Outlook
+from gpushare.model.requested import Counting, requested_text
+from gpushare.moves import LOOKED_AT_ONCE, NO_CAP, Gpu, Host, Occupant, Outlook, cheaper_ways, roomiest
 from gpushare.moves import outlook as outlook_on
 from tests.unit.inspect.clusters import device, node, placed, pod, seen
 from tests.unit.inspect.schema import faults
@@ -88,7 +93,8 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
         placed("three", "n", gpus[0], 3),
         placed("ten", "n", gpus[1], 10),
     ]
-    cluster = seen([node("n", "10.0.0.1", gpus)], pods)
+    nodes = [node("n", "10.0.0.1", gpus)]
+    cluster = seen(nodes, pods)
     waiting = [
         pod("six", "", 6),
         pod("two", "", 2),
@@ -96,7 +102,7 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
         pod("pair", "", 8, labels={"aliyun.com/gpu-count": "2"}),
         pod("odd", "", 8, labels={"aliyun.com/gpu-count": "3"}),
     ]
-    text = fragments(cluster, waiting)
+    text = fragments(cluster, nodes, waiting)
     lines = {line.split()[1]: line for line in text.splitlines()[1:6]}
     assert (
         lines["six"]
@@ -108,9 +114,9 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert "not a share of one GPU" in lines["pair"]
     assert "equal whole parts" in lines["odd"]
     assert "1 would fit if others moved, 1 fit as it is, 1 fit in no way" in text
-    assert fragments(cluster, [], namespace="x").startswith("No pod that asks for GPU memory waits.")
-    assert "six" not in fragments(cluster, waiting, namespace="x")
-    document = fragments_document(cluster, waiting)
+    assert fragments(cluster, nodes, [], namespace="x").startswith("No pod that asks for GPU memory waits.")
+    assert "six" not in fragments(cluster, nodes, waiting, namespace="x")
+    document = fragments_document(cluster, nodes, waiting)
     assert faults(document) == []
     told = {one["name"]: one for one in document["waiting"]}
     assert {name: one["fits"] for name, one in told.items()} == {
@@ -128,8 +134,59 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert (told["odd"]["asks"], told["huge"]["goesTo"]) == (None, None)
     assert told["pair"]["asks"] == {"units": 4, "corePercent": 0, "gpus": 2, "wholeDevice": False}
     assert (document["freeGPUs"], document["freeMiB"], document["largestMiB"]) == (2, 8192, 5120)
-    assert fragments_document(cluster, waiting, namespace="x")["waiting"] == []
-    assert fragments_document(seen([]), [])["largestMiB"] == 0
+    assert fragments_document(cluster, nodes, waiting, namespace="x")["waiting"] == []
+    assert fragments_document(seen([]), [], [])["largestMiB"] == 0
+
+
+def ways(nodes: list[Node], pods: list[Pod], waiting: SelectingPod) -> tuple[str, list[str]]:
+    (told,) = fragments_document(seen(nodes, pods), nodes, [waiting])["waiting"]
+    return told["fits"], [move["pod"] for move in told["moves"]]
+
+
+def test_units_of_another_size_are_not_taken_for_the_nodes_own() -> None:
+    gpus, small = [device(0), device(1)], MemoryUnit.MIB_128
+    nodes = [node("n", "10.0.0.1", gpus, unit=small)]
+    pods = [placed("a", "n", gpus[0], 110, unit=small), placed("b", "n", gpus[1], 112, unit=small)]
+    counted = {names.ANN_REQUESTED: requested_text(Counting(MemoryUnit.GIB), {"main": "6Gi"})}
+    # 1.25 GiB are free on one GPU and 1 on the other: neither now nor once one has moved.
+    assert ways(nodes, pods, pod("waits", "", 6, counted)) == ("not", [])
+    assert ways(nodes, pods, pod("waits", "", 6)) == ("now", []), (
+        "of the node's own units 6 are less than 1 GiB"
+    )
+    # Beside it a node that counts as the pod was counted.
+    nodes.append(node("m", "10.0.0.2", [device(2)]))
+    assert ways(nodes, pods, pod("waits", "", 6, counted)) == ("now", [])
+
+
+def test_nobody_moves_who_was_given_units_of_another_size() -> None:
+    gpus = [device(0), device(1)]
+    nodes = [node("n", "10.0.0.1", gpus)]
+    pods = [placed("old", "n", gpus[0], 48, unit=MemoryUnit.MIB_128), placed("big", "n", gpus[1], 9)]
+    # It holds 6 GiB, and what comes anew would ask for 48 units again.
+    assert ways(nodes, pods, pod("waits", "", 12)) == ("once moved", ["default/big"])
+    pods[0] = placed("new", "n", gpus[0], 6)
+    assert ways(nodes, pods, pod("waits", "", 12)) == ("once moved", ["default/new"])
+
+
+def test_nodes_that_a_pod_does_not_want_are_no_places_for_it() -> None:
+    nodes = [node("n", "10.0.0.1", [device(0), device(2)]), node("m", "10.0.0.2", [device(1)])]
+    pods = [placed("full", "n", device(0), 8), placed("other", "n", device(2), 8)]
+    wants_n = {"kubernetes.io/hostname": "n"}
+    for one in nodes:
+        assert one.metadata.labels is not None
+        one.metadata.labels["kubernetes.io/hostname"] = one.metadata.name
+    assert ways(nodes, pods, pod("waits", "", 12)) == ("now", [])
+    # There it fits once the other has moved to the node that it does not want itself.
+    assert ways(nodes, pods, pod("waits", "", 12, node_selector=wants_n)) == (
+        "once moved",
+        ["default/full"],
+    )
+    assert ways(nodes, pods, pod("waits", "", 12, node_selector={"pool": "x"})) == ("not", [])
+    term = {
+        "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n", "m"]}]
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    assert ways(nodes, pods, pod("waits", "", 12, affinity={"nodeAffinity": required})) == ("not", [])
 
 
 @given(
@@ -168,3 +225,24 @@ def _before(used: dict[int, int], found: Outlook, units: int) -> dict[int, int]:
         before[move.source.gpu] += move.units
         before[move.target.gpu] -= move.units
     return before
+
+
+def test_a_node_with_many_pods_is_not_looked_at_in_one_go() -> None:
+    pods = tuple(Occupant(f"p{number}", 10 + number, 10240, 0) for number in range(20))
+    host = Host("n", 1024, (Gpu(0, 1, 100, NO_CAP, pods),), False, 20, 0)
+    # Each alone has a place and is not enough, no two of them have.
+    (place,) = roomiest([Host("m", 1024, (Gpu(0, 29, 100, 1, ()),), False, 0, 0)])
+    best = list(cheaper_ways(host, [place], asks(31), Outlook(None)))
+    assert best[-1] == Outlook(None)
+    assert len(best) > 150 / LOOKED_AT_ONCE, "of 190 pairs more than 150 are enough"
+
+
+def test_who_is_alike_is_looked_at_once() -> None:
+    alike = tuple(Occupant(f"p{number}", 2, 2048, 0) for number in range(40))
+    host = Host("n", 1024, (Gpu(0, 0, 100, NO_CAP, alike),), False, 40, 0)
+    (place,) = roomiest([Host("m", 1024, (Gpu(0, 2, 100, NO_CAP, ()),), False, 0, 0)])
+    # One of them has a place and is not enough; of 780 pairs one says for all that there is none.
+    best = list(cheaper_ways(host, [place], asks(4), Outlook(None)))
+    assert (set(best), len(best) < 780 / LOOKED_AT_ONCE) == ({Outlook(None)}, True)
+    *_, found = cheaper_ways(host, [place], asks(2), Outlook(None))
+    assert [move.pod for move in found.moves] == ["p0"]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpushare.kube.errors import ApiError
-from gpushare.playground.kubescheduler.leading import Lead, LeadLost
+from gpushare.playground.kubescheduler.leading import Lead, LeadLost, identity
+from gpushare.scheduler.leading import Leading
 
 
 class Clock:
@@ -105,3 +106,12 @@ async def test_a_lease_that_its_holder_gave_back_is_taken_at_once() -> None:
     started_s = clock.now_s
     await lead(server, "b", clock).acquire()
     assert clock.now_s == started_s
+
+
+async def test_the_extender_beside_it_knows_it_by_its_name_and_each_start_from_the_one_before() -> None:
+    server, clock, names = Server(), Clock(), [identity(), identity()]
+    assert names[0] != names[1]
+    await lead(server, names[0], clock).acquire()
+    beside = Leading(None, ("kube-system", "s"))  # type: ignore[arg-type]
+    assert beside.is_ours(server.holder)
+    assert not Leading(None, ("kube-system", "s"), "another").is_ours(server.holder)  # type: ignore[arg-type]

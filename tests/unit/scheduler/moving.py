@@ -1,7 +1,7 @@
 """A scheduler with defragmentation, and an API server whose nodes have room for everything but GPUs."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,10 +11,16 @@ from gpushare.model.disruption import decode_budget
 from gpushare.model.hosting import Guest, HostingNode, decode_guest, decode_hosting
 from gpushare.scheduler.defragmentation import LOOK_S, Defragmenter, Limits
 from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.leading import NotLeading
 from gpushare.scheduler.mobility import with_mobility
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.policy_places import PolicyPlaces
 from gpushare.scheduler.process import decode_record
 from gpushare.scheduler.wire import BindingArgs
 from tests.unit.scheduler.world import Api, World, gpu_node, pod_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DECODE = with_mobility(decode_record)
 INTERVAL_S = 300.0
@@ -53,6 +59,8 @@ class Moving(World):
         self.binder._pods = self.api
         self.retries._pods = self.api
         self.preemptor._pods = self.api
+        self.policies = Policies(self.clock)
+        self.leads: Callable[[], bool] = lambda: True
         self.told: list[str] = []
         self.hurried: list[str] = []
         self.mover = Defragmenter(
@@ -61,9 +69,15 @@ class Moving(World):
             self.events,
             self.clock,
             limits or Limits(INTERVAL_S, WAIT_S),
+            PolicyPlaces(self.policies),
+            must_lead=self.must_lead,
             hurry=self.hurried.extend,
             told=self.told.append,
         )
+
+    async def must_lead(self) -> None:
+        if not self.leads():
+            raise NotLeading
 
     def refused(self, uid: str, nodes: Any) -> None:
         super().refused(uid, nodes)

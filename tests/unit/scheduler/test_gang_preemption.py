@@ -1,14 +1,20 @@
 """A more important gang gets room for all of its pods or ends nobody, and room kept for lesser pods gives way."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 import pytest
 
 from gpushare.kube.errors import ApiError
 from gpushare.model import names
+from gpushare.model.allocation import Allocation, share_of
 from gpushare.model.disruption import decode_budget
 from gpushare.scheduler import extender
 from gpushare.scheduler.gangs import PATIENCE_S
 from gpushare.scheduler.preemption import KEPT_S
+from gpushare.scheduler.records import PodRecord
 from tests.unit.scheduler.test_preemption import ask, bound, end, look
 from tests.unit.scheduler.world import World, gpu_node
 
@@ -296,3 +302,64 @@ async def test_nobody_ends_for_a_gang_of_which_the_pod_asked_about_is_being_dele
     assert world.view.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
     found = world.view.gangs.wanting("uid-g-1", ["n1", "n2"])
     assert sorted(one.record.uid for one in found) == ["uid-g-1", "uid-g-2"]
+
+
+async def between_two_plans(
+    world: World, monkeypatch: pytest.MonkeyPatch, come: Callable[[], object]
+) -> None:
+    """Let ``come`` come when the first of two plans for a gang is made, and the preemptor look once."""
+    await filled(world)
+    for name in ("g-0", "g-1"):
+        member(world, name, 10, priority=9)
+    ask_both(world, "g-0", "g-1")
+    world.preemptor.left_to_scheduler("uid-g-1")  # one look
+    keep, kept = world.ledger.keep, list[str]()
+
+    def keeping(uid: str, *more: Any) -> None:
+        keep(uid, *more)
+        kept.append(uid)
+        if len(kept) == 1:
+            asyncio.get_running_loop().call_soon(lambda: (kept.append("another's turn"), come()))
+
+    monkeypatch.setattr(world.ledger, "keep", keeping)
+    await look(world)
+    assert kept[1] == "another's turn"
+
+
+async def test_others_get_their_turn_between_the_plans_for_a_gang(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who is asked about in between gets nothing of the room that was found already.
+    answers: list[list[str]] = []
+    world.create("thief", 4)
+    await between_two_plans(world, monkeypatch, lambda: answers.append(ask(world, "thief", "n1")))
+    assert answers == [[]]
+    assert sorted(world.api.evicted) == ["low-0", "low-1"]
+
+
+def _member_goes(world: World) -> None:
+    world.view.remove_pod(world.view.waiting["uid-g-0"])
+
+
+def _member_is_less_important(world: World) -> None:
+    world.api.pods["default/g-0"]["spec"]["priority"] = 8
+    world.see("g-0")
+
+
+def _stranger_comes(world: World) -> None:
+    """Another scheduler binds a pod to each of the GPUs, which nobody can forbid."""
+    for node, gpu in (("n1", 0), ("n2", 0), ("n2", 1)):
+        device = world.ledger.node(node).devices[gpu]  # type: ignore[union-attr]
+        allocation = Allocation((share_of(device, 16, 4, 0),), {})
+        world.view.upsert_pod(
+            PodRecord(f"stranger-{node}-{gpu}", "x/y", node, finished=False, allocation=allocation)
+        )
+
+
+@pytest.mark.parametrize("come", [_member_goes, _member_is_less_important, _stranger_comes])
+async def test_what_comes_between_the_plans_for_a_gang_ends_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch, come: Callable[[World], None]
+) -> None:
+    await between_two_plans(world, monkeypatch, lambda: come(world))
+    assert world.api.evicted == []
+    assert not any(world.ledger.kept_on(f"uid-g-{number}") for number in range(2))

@@ -11,7 +11,7 @@ from gpushare.scheduler import takeover as takeover_module
 from gpushare.scheduler.app import ExtenderApp
 from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.takeover import Takeover, read_or_go_on
+from gpushare.scheduler.takeover import QUIET_S, Takeover, read_or_go_on
 from gpushare.serving.exchange import Refusal
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -101,6 +101,51 @@ async def test_where_the_holder_changes_while_it_reads_it_reads_again(
     assert watched.reads == 4
 
 
+async def test_where_another_leads_while_it_reads_the_first_answer_of_the_next_lead_reads_again(
+    takeover: Takeover, leading: LeadWatch, lease: Lease, watched: Watched
+) -> None:
+    lease.holder = "ours_1"
+    watched.may.clear()
+    waiting = asyncio.create_task(takeover.wait())
+    while not watched.reads:
+        await asyncio.sleep(0)
+    lease.holder = "other_2"
+    watched.may.set()
+    # Who asked before it lost the lease is answered by what is true under the other.
+    assert await waiting
+    assert (takeover.done, watched.reads) == (False, 4)
+    assert await takeover.wait()
+    assert watched.reads == 4, "beside one holder it is read once"
+    lease.holder = "ours_3"
+    assert not takeover.at_once(), "without a look in between"
+    assert await takeover.wait()
+    assert (takeover.done, watched.reads) == (True, 6)
+
+
+async def test_a_lease_that_went_to_another_and_came_back_is_noticed_by_the_first_question_after_a_silence(
+    leading: LeadWatch, lease: Lease, watched: Watched
+) -> None:
+    now_s = 100.0
+    takeover = Takeover((watched,), leading, monotonic=lambda: now_s)
+    running = asyncio.create_task(takeover.run())
+    lease.holder = "ours_1"
+    assert not takeover.at_once()
+    assert await takeover.wait()
+    now_s += QUIET_S
+    assert takeover.at_once(), "questions come one after the other"
+    now_s += QUIET_S + 0.1
+    assert not takeover.at_once()
+    assert not takeover.at_once(), "nor is the one beside it"
+    assert await takeover.wait()
+    assert (takeover.at_once(), watched.reads) == (True, 1)
+    now_s += QUIET_S + 0.1
+    lease.holder = "ours_2"  # and another's meanwhile, at which nobody looked
+    assert not takeover.at_once()
+    assert await takeover.wait()
+    assert watched.reads == 2
+    running.cancel()
+
+
 async def test_who_leads_need_not_be_known_where_the_server_answers(
     takeover: Takeover, lease: Lease, watched: Watched
 ) -> None:
@@ -124,7 +169,7 @@ async def test_without_a_lease_everything_was_read(watched: Watched) -> None:
     leading = LeadWatch(Leading(Lease(), None), World().clock)
     takeover = Takeover((watched,), leading)
     await leading.look()
-    assert takeover.done
+    assert takeover.at_once()
     assert await takeover.wait()
 
 
@@ -155,9 +200,10 @@ def app_of(world: World, takeover: Takeover) -> ExtenderApp:
 
 
 async def test_the_first_question_waits_and_is_answered_by_what_was_read(
-    world: World, leading: LeadWatch, watched: Watched
+    world: World, leading: LeadWatch, lease: Lease, watched: Watched
 ) -> None:
     """The one that leads now has missed that another pod was bound."""
+    lease.holder = "ours_1"
     takeover = Takeover((watched,), leading, patience_s=5)
     running = asyncio.create_task(takeover.run())
     app = app_of(world, takeover)

@@ -204,8 +204,8 @@ class Cluster:
         self._tasks = []
 
     async def settle(self) -> None:
-        """Let whatever can go on go on."""
-        for _ in range(12):
+        """Let whatever can go on go on: with everybody's turn between the plans for the pods of a few gangs."""
+        for _ in range(48):
             await asyncio.sleep(0)
         for task in self._tasks:
             assert not task.done(), task

@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from uuid import uuid4
 
 import aiohttp
 import uvloop
@@ -19,7 +18,7 @@ from gpushare.model.names import SCHEDULER_NAME
 from gpushare.playground.cache import Cache
 from gpushare.playground.following import informer_of
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderSettings
-from gpushare.playground.kubescheduler.leading import Lead, LeadLost
+from gpushare.playground.kubescheduler.leading import Lead, LeadLost, identity
 from gpushare.playground.kubescheduler.running import DEFAULT_SCHEDULER, KubeScheduler
 from gpushare.playground.objects import NODES, PODS, Objects
 from gpushare.playground.running import announce_when_synced, run_together, until_told_to_end
@@ -57,7 +56,7 @@ async def serve(
             informer_of(session, NODES, nodes).run(),
             informer_of(session, PODS, pods).run(),
             *(recorder.run() for recorder in recorders.values()),
-            _while_leading(Lead(session, name, str(uuid4()), SYSTEM_CLOCK, duration_s=lease_s), scheduler)
+            _while_leading(Lead(session, name, identity(), SYSTEM_CLOCK, duration_s=lease_s), scheduler)
             if lease_s
             else scheduler.run(),
         ]

@@ -6,8 +6,10 @@ its duration by our own clock. Who cannot renew for two thirds of it ends before
 
 import json
 import logging
+import socket
 from datetime import UTC, datetime
 from typing import Any, Final
+from uuid import uuid4
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
@@ -17,6 +19,11 @@ logger = logging.getLogger(__name__)
 
 NAMESPACE: Final = "kube-system"
 _FOLDER: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+
+
+def identity() -> str:
+    """What kube-scheduler calls itself in a lease, another at each start: the extender beside it knows it by its machine's name."""
+    return f"{socket.gethostname()}_{uuid4()}"
 
 
 class LeadLost(Exception):

@@ -1,0 +1,183 @@
+"""How long the event loop is held while room is made over 5,000 nodes of eight GPUs: for gangs by ending others, for one pod by moving some.
+
+In this process, with the parts of the scheduler that do it and an API server that answers at once. What is measured is the longest
+time in which nobody else had a turn, in time of the processor: what other processes do meanwhile does not count. Usage: ``python -m benchmarks.making_room [--quick]``.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from benchmarks.api_server import described_node, node_name, pod_object
+from benchmarks.in_use import GPU_MIB, NO_EVENTS, Figures, asks, cluster, settled
+from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.kube.errors import ApiError
+from gpushare.ledger import Ledger
+from gpushare.model import names
+from gpushare.model.allocation import allocate_on
+from gpushare.model.disruption import DisruptionBudget
+from gpushare.model.hosting import Guest, HostingNode
+from gpushare.model.objects import Pod, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.defragmentation import Defragmenter
+from gpushare.scheduler.extender import Bodies, filter_nodes
+from gpushare.scheduler.leading import without_another
+from gpushare.scheduler.limits import Limits
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.policy_places import PolicyPlaces
+from gpushare.scheduler.preemption import Preemptor
+from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.view import ClusterView, NodeRecord
+
+#: A gang whose pods ask for half a GPU each, of 80 units: others must end for every one.
+GANG, ASKED = 32, 40
+#: Units of the pods on each GPU of the nodes that are looked at for a move: 3 are left. One GPU elsewhere has 12.
+CROWD = (12, 11, 10, 9, 8, 7, 6, 5, 4, 2, 2, 1)
+#: Nodes with a crowd, and what the pod asks for that waits: in all there is more on each, and no two pods can make it so.
+CROWDED, WIDE = 400, 20
+ROUNDS = 5
+
+
+class _Api:
+    """Takes everything at once; nobody is here to be moved, only looked for."""
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        return Pod()
+
+    async def list_budgets(self) -> list[DisruptionBudget]:
+        return []
+
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
+        """It waits for that node."""
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        """It is noted."""
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """It ends."""
+
+    async def get_guest(self, namespace: str, name: str) -> Guest:
+        raise ApiError(404, "NotFound", "", "")
+
+    async def list_guests(self, node: str) -> list[Guest]:
+        return []
+
+    async def list_hosting(self, node: str) -> list[HostingNode]:
+        return []
+
+
+async def _longest_hold_ms(work: Coroutine[Any, Any, object]) -> tuple[float, float]:
+    """The longest time in which nobody but ``work`` had a turn, and how long it took in all."""
+    longest_s, began_s = 0.0, time.process_time()
+    working = asyncio.create_task(work)
+    last_s = began_s
+    while not working.done():
+        await asyncio.sleep(0)
+        now_s = time.process_time()
+        longest_s, last_s = max(longest_s, now_s - last_s), now_s
+    await working
+    return longest_s * 1e3, (last_s - began_s) * 1e3
+
+
+def preemption(nodes: int) -> Figures:
+    """Ending others for all pods of a gang, where every node would do."""
+    view = cluster(nodes, lambda number, pod: (0, 100, 200)[pod % 3])
+    all_names = [node_name(number) for number in range(nodes)]
+    preemptor = Preemptor(view, _Api(), NO_EVENTS, SYSTEM_CLOCK)
+    found = []
+    for turn in range(ROUNDS):
+        records = []
+        for number in range(GANG):
+            pod = pod_object(10**7 + GANG * turn + number, 1, ASKED, None)
+            labels = {names.LABEL_GANG_NAME: f"gang-{turn}", names.LABEL_GANG_LEAST: str(GANG)}
+            pod["metadata"]["labels"] = labels  # type: ignore[index]
+            pod["spec"] |= {"priority": 1000}  # type: ignore[operator]
+            raw = msgspec.json.encode(pod)
+            record = record_of(decode_pod(raw))
+            assert record is not None
+            view.upsert_pod(record)
+            records.append(record)
+        body = msgspec.json.encode({"Pod": msgspec.Raw(raw), "NodeNames": all_names})
+        for one in records:
+            assert one.gang is not None
+            view.gangs.asked_about(one.uid, one.gang, all_names)
+        filter_nodes(view, Bodies().read(body), lambda uid, refused: None)
+        work = preemptor._make_room_for_gang(records[-1], all_names)  # noqa: SLF001 (one look, without the waits around it)
+        found.append(asyncio.run(_longest_hold_ms(work)))
+        assert all(view.ledger.kept_on(one.uid) for one in records)
+        for one in records:
+            view.remove_pod(one)
+    return {
+        f"preemption_gang_stall_ms_{nodes}": (max(stall for stall, _ in found), "ms"),
+        f"preemption_gang_ms_{nodes}": (max(took for _, took in found), "ms"),
+    }
+
+
+def _crowded(nodes: int) -> ClusterView:
+    """Nodes with a crowd on each GPU, one with some room on one of its GPUs, and others of which each GPU is given as a whole."""
+    view = ClusterView(Ledger(), NO_EVENTS, lambda uid: None)
+    for number in range(nodes):
+        node = described_node(number, GPU_MIB, MemoryUnit.GIB)
+        view.upsert_node(NodeRecord(node, ""))
+        for gpu, device in enumerate(node.devices):
+            sizes = CROWD if number < CROWDED else (68 if (number, gpu) == (nodes - 1, 0) else 80,)
+            for turn, units in enumerate(sizes):
+                uid = f"{number}-{gpu}-{turn}"
+                view.upsert_pod(
+                    PodRecord(
+                        uid,
+                        f"default/{uid}",
+                        node.name,
+                        finished=False,
+                        allocation=allocate_on(node, device, asks(units)),
+                        owner="rs",
+                    )
+                )
+    settled()
+    return view
+
+
+def defragmentation(nodes: int) -> Figures:
+    """A look for pods that could move, over as many nodes as it takes, in vain."""
+    view = _crowded(nodes)
+    mover = Defragmenter(
+        view,
+        _Api(),
+        NO_EVENTS,
+        SYSTEM_CLOCK,
+        Limits(300.0, 60.0),
+        PolicyPlaces(Policies(SYSTEM_CLOCK)),
+        must_lead=without_another,
+        hurry=lambda uids: None,
+        told=lambda result: None,
+    )
+    record = PodRecord("wide", "default/wide", "", finished=False, request=asks(WIDE))
+    view.upsert_pod(record)
+    all_names = [node_name(number) for number in range(nodes)]
+    found = []
+    for _ in range(ROUNDS):
+        work = mover._make_room(record, all_names)  # noqa: SLF001 (as above)
+        found.append(asyncio.run(_longest_hold_ms(work)))
+    return {
+        f"defragmentation_stall_ms_{nodes}": (max(stall for stall, _ in found), "ms"),
+        f"defragmentation_look_ms_{nodes}": (max(took for _, took in found), "ms"),
+    }
+
+
+def measure(quick: bool = False) -> Figures:
+    """Every figure of making room."""
+    nodes = 500 if quick else 5000
+    return preemption(nodes) | defragmentation(nodes)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="small and fast, for a look")
+    for name, (value, unit) in measure(parser.parse_args().quick).items():
+        print(f"{name:<44} {value:10.3f} {unit}", flush=True)

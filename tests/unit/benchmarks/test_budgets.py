@@ -1,0 +1,49 @@
+"""A figure that has a budget is held to it, and in a run of all parts it has to be there."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import benchmarks.__main__ as command
+
+FIGURES = {"slow_ms": (7.0, "ms"), "rate_per_s": (9.0, "1/s")}
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, root: Path, budgets: dict[str, dict[str, float]], *arguments: str
+) -> int:
+    (root / "benchmarks").mkdir(exist_ok=True)
+    (root / "benchmarks" / "budgets.json").write_text(json.dumps(budgets))
+    part, other = ModuleType("measured"), ModuleType("measures_nothing")
+    part.measure = lambda quick: FIGURES  # type: ignore[attr-defined]
+    other.measure = lambda quick: {}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "measured", part)
+    monkeypatch.setitem(sys.modules, "measures_nothing", other)
+    monkeypatch.setattr(command, "ROOT", root)
+    monkeypatch.setattr(command, "PARTS", {"part": "measured", "other": "measures_nothing"})
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    return command.main()
+
+
+def test_what_is_above_its_most_or_below_its_least_fails_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, tmp_path, {"slow_ms": {"most": 7.0}, "rate_per_s": {"least": 9.0}}) == 0
+    assert run(monkeypatch, tmp_path, {"slow_ms": {"most": 6.9}, "rate_per_s": {"least": 9.1}}) == 1
+    told = capsys.readouterr().out
+    assert "OVER BUDGET: slow_ms is 7.000 ms, more than 6.9" in told
+    assert "OVER BUDGET: rate_per_s is 9.000 1/s, less than 9.1" in told
+
+
+def test_what_was_not_measured_in_a_run_of_all_parts_fails_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    budgets = {"slow_ms": {"most": 9.0}, "gone_ms": {"most": 1.0}}
+    assert run(monkeypatch, tmp_path, budgets) == 1
+    assert "MISSING: gone_ms was not measured" in capsys.readouterr().out
+    assert run(monkeypatch, tmp_path, budgets, "other", "part") == 1
+    assert run(monkeypatch, tmp_path, budgets, "part") == 0, "nobody asked for all"
+    assert run(monkeypatch, tmp_path, budgets, "--quick") == 0, "with fewer nodes figures have other names"

@@ -1,0 +1,133 @@
+"""Nobody is moved to a place that the policy or the quota of what replaces it does not let it have; and the place counts there."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.model import names
+from gpushare.model.objects import decode_pod
+from gpushare.model.resource_policy import decode_policy, policy_pod_of
+from gpushare.scheduler.defragmentation import KEPT_S
+from tests.unit.policy.policy_samples import written
+from tests.unit.scheduler.moving import INTERVAL_S, Moving
+from tests.unit.scheduler.test_quotas import tree
+
+A, B = {"nodeSelector": {"pool": "a"}}, {"nodeSelector": {"pool": "b"}}
+
+
+async def governed(*units: dict[str, Any], **spec: Any) -> Moving:
+    """Two pods of 10 on ``n`` of pool a and room on ``m`` of pool b, all by a policy; ``wide`` waits for ``n`` without one."""
+    moving = Moving()
+    for node, pool in (("n", "a"), ("m", "b")):
+        moving.policies.census.set_node(node, {"pool": pool})
+    moving.policies.upsert_policy(decode_policy(written(*units, **spec)))
+    moving.policies.unread.clear()
+    moving.node("n", 16, 16)
+    moving.node("m", 16)
+    for name in ("a", "b"):
+        await moving.bound(name, 10, "n", owner=f"rs-{name}", labels={"app": "x"})
+        policy_sees(moving, name)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    return moving
+
+
+def policy_sees(moving: Moving, name: str) -> None:
+    raw = msgspec.json.encode(moving.api.pods[f"default/{name}"])
+    moving.policies.upsert_pod(policy_pod_of(decode_pod(raw)))
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        (A,),
+        ({**A, "max": 9}, B),
+        ({**A, "max": 2}, {**B, "max": 0}),
+    ],
+    ids=["the node is in no unit", "an earlier unit comes first", "the unit is full"],
+)
+async def test_nobody_is_moved_to_a_node_that_its_policy_forbids(units: tuple[dict[str, Any], ...]) -> None:
+    moving = await governed(*units, whenTryNextUnits={"policy": "ExceedMax"})
+    await moving.look(INTERVAL_S)
+    assert not moving.api.evicted
+    assert not moving.ledger.kept_on("uid-wide")
+
+
+async def test_nobody_is_moved_before_the_pods_of_its_policy_are_read() -> None:
+    moving = await governed(A, B)
+    moving.policies.unread.add("default")
+    await moving.look(INTERVAL_S)
+    assert not moving.api.evicted
+
+
+async def test_a_place_that_the_policy_lets_it_have_counts_in_its_unit_until_it_is_taken_or_given_up() -> (
+    None
+):
+    moving = await governed({**A, "max": 2}, {**B, "max": 1})
+    (book,) = moving.policies.census.books()
+    await moving.look(INTERVAL_S)
+    assert moving.api.evicted == ["a"]
+    assert [one.unit for one in book.booked.values()] == [1]
+    await moving.look(KEPT_S + 1)
+    assert not book.booked
+
+    moving = await governed({**A, "max": 2}, {**B, "max": 1})
+    (book,) = moving.policies.census.books()
+    await moving.look(INTERVAL_S)
+    moving.see("a")
+    moving.end("a")
+    moving.made("a2", 10, "rs-a", labels={"app": "x"})
+    assert not book.booked
+    policy_sees(moving, "a2")
+    assert book.unit_for(moving.policies.census.pod("uid-a2"), "m") == 1  # type: ignore[arg-type]
+
+
+async def test_a_pod_without_a_policy_moves_where_there_are_some() -> None:
+    moving = await governed(A, selector={"app": "y"})
+    await moving.look(INTERVAL_S)
+    assert moving.api.evicted == ["a"]
+
+
+def quota_of(units: int) -> dict[str, Any]:
+    leaf = {
+        "name": "team",
+        "namespaces": ["default"],
+        "min": {names.GPU_MEM: 1},
+        "max": {names.GPU_MEM: units},
+    }
+    whole = {names.GPU_MEM: 99}
+    return {"name": "root", "min": whole, "max": whole, "children": [leaf]}
+
+
+async def test_the_place_of_who_moves_is_charged_to_its_quota(moving: Moving) -> None:
+    moving.node("m", 16)
+    moving.view.quotas.upsert(tree(quota_of(36)))
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    await moving.look(INTERVAL_S)
+    assert moving.api.evicted == ["a"]
+    moving.see("a")
+    moving.end("a")
+    # Of 36 the other has 10, 12 are kept for who waits and 10 for what comes anew.
+    moving.made("thief", 5, "")
+    assert "32 of 36" in moving.view.quotas.refusal("uid-thief")
+    moving.view.quotas.upsert(tree(quota_of(35), generation=2))
+    assert "32 of 35" in moving.view.quotas.refusal("uid-thief"), "another tree forgets nobody's place"
+    moving.made("a2", 10)
+    assert moving.view.quotas.refusal("uid-a2") == ""
+    await moving.look(KEPT_S + 1)
+    assert moving.view.quotas.refusal("uid-thief") == ""
+
+
+async def test_nobody_is_moved_whom_its_quota_would_not_let_in_again(moving: Moving) -> None:
+    moving.node("m", 16)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    moving.view.quotas.upsert(tree(quota_of(19)))
+    # Who waits is of a namespace that has no quota: it alone may be helped.
+    record = moving.view.waiting["uid-wide"]
+    moving.view.waiting["uid-wide"] = msgspec.structs.replace(record, pod="free/wide")
+    moving.api.pods["free/wide"] = moving.api.pods["default/wide"]
+    await moving.look(INTERVAL_S)
+    assert not moving.api.evicted

@@ -1,0 +1,214 @@
+"""What earlier versions have written in clusters and on nodes is read for ever: an upgrade finds it, and running pods keep what they have.
+
+``tests/fixtures/record.py`` wrote it down, version by version, and nothing of it is ever changed.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.inspect.usage import usage_of
+from gpushare.kube.client import _LEASE
+from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.ledger import Ledger
+from gpushare.model import names
+from gpushare.model.objects import decode_node, decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.quota_tree import decode_quota_tree
+from gpushare.model.resource_policy import decode_policy, policy_pod_of
+from gpushare.nodeagent.device_ids import DeviceIds
+from gpushare.nodeagent.isolation.files import CLAIM, LIMITS, fingerprint, read_claim
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.process import decode_record
+from gpushare.scheduler.view import ClusterView, NodeReader
+from tests.unit.scheduler.world import Recorded
+
+WRITTEN = Path(__file__).parents[1] / "fixtures" / "written"
+CLUSTERS = sorted(path.parent for path in WRITTEN.glob("*/*/nodes.json"))
+
+
+def of(cluster: Path) -> str:
+    return "/".join(cluster.parts[-2:])
+
+
+def read(cluster: Path, what: str) -> Any:
+    return json.loads((cluster / f"{what}.json").read_text())
+
+
+def raw(items: list[dict[str, Any]]) -> list[bytes]:
+    return [msgspec.json.encode(item) for item in items]
+
+
+def rebuilt(cluster: Path, *, pods_first: bool = False) -> tuple[ClusterView, Recorded]:
+    """The ledger of a scheduler that starts in the cluster; its two watches tell in any order."""
+    events = Recorded()
+    view = ClusterView(Ledger(), events, lambda uid: None)
+    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
+    nodes = [reader.read(decode_node(item)) for item in raw(read(cluster, "nodes"))]
+    records = [decode_record(item) for item in raw(read(cluster, "pods"))]
+    assert None not in records, "each of them has to do with GPUs"
+    steps = [lambda one=one: view.upsert_node(one) for one in nodes]
+    more = [lambda one=one: view.upsert_pod(one[1]) for one in records if one is not None]
+    for step in (*more, *steps) if pods_first else (*steps, *more):
+        step()
+    return view, events
+
+
+def test_what_the_first_version_writes_is_kept() -> None:
+    assert {of(cluster) for cluster in CLUSTERS} >= {"0.1.0/gib", "0.1.0/mib128"}
+
+
+@pytest.mark.parametrize("pods_first", [False, True])
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
+def test_the_ledger_is_rebuilt_as_it_was(cluster: Path, pods_first: bool) -> None:
+    view, events = rebuilt(cluster, pods_first=pods_first)
+    assert (view.malformed, events.notes) == ({}, [])
+    expected = read(cluster, "expected")
+    by_gpu: dict[tuple[str, str], tuple[int, int]] = {}
+    for pod in read(cluster, "pods"):
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        held = view.ledger.held(uid)
+        shares = expected[name]["gpus"]
+        if not shares:
+            assert held is None
+            assert (uid in view.waiting) is (not expected[name]["node"])
+            continue
+        assert held is not None
+        assert (held.node, held.confirmed) == (expected[name]["node"], True)
+        assert [
+            (one.index, one.uuid, one.mib, one.units, one.device_units, one.core_percent)
+            for one in held.allocation.gpus
+        ] == [
+            (one["index"], one["uuid"], one["mib"], one["units"], one["of"], one.get("core", 0))
+            for one in shares
+        ]
+        for one in shares:
+            mib, core = by_gpu.get((held.node, one["uuid"]), (0, 0))
+            by_gpu[held.node, one["uuid"]] = (mib + one["mib"], core + one.get("core", 0))
+    used = {
+        (node["metadata"]["name"], gpu.uuid): (gpu.used_mib, gpu.used_core)
+        for node in read(cluster, "nodes")
+        for gpu in view.ledger.usage(node["metadata"]["name"]).gpus
+        if gpu.pods
+    }
+    assert used == by_gpu
+
+
+def test_modes_caps_placement_and_cordons_of_nodes_are_read_as_they_were_meant() -> None:
+    view, _ = rebuilt(WRITTEN / "0.1.0" / "gib")
+    nodes = {name: view.ledger.node(name) for name in ("single", "many", "core", "isles")}
+    assert {name: node and (node.mode.value, node.max_pods) for name, node in nodes.items()} == {
+        "single": ("share", 4),
+        "many": ("cgpu", 16),
+        "core": ("core_mem", 16),
+        "isles": ("topology", None),
+    }
+    many, isles = nodes["many"], nodes["isles"]
+    assert many is not None
+    assert many.placement.value == "spread"
+    assert [gpu.in_service for gpu in many.devices] == [True, True, True, False]
+    assert isles is not None
+    assert isles.near
+    (waits,) = view.waiting.values()
+    assert waits.request is not None
+    assert (waits.pod, waits.request.memory_units) == ("default/waits", 15)
+    assert view.ledger.filter(waits.request, list(nodes)).fits == []
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
+def test_what_kubelets_have_given_lies_on_the_gpus_of_the_records(cluster: Path) -> None:
+    view, _ = rebuilt(cluster)
+    expected = {f"default/{name}": one for name, one in read(cluster, "expected").items()}
+    told = 0
+    for node, resources in read(cluster, "kubelets").items():
+        devices = view.ledger.node(node)
+        assert devices is not None
+        ids = DeviceIds(devices.devices)
+        for given in resources.values():
+            for pod, containers in given.items():
+                on = {ids.gpu_of(one) for its in containers.values() for one in its}
+                assert on == {one["uuid"] for one in expected[pod]["gpus"]}, pod
+                told += 1
+    assert told >= sum(bool(one["gpus"]) for one in expected.values())
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
+def test_what_agents_keep_of_containers_is_found_by_what_the_kubelet_gave(cluster: Path) -> None:
+    expected, kubelets = read(cluster, "expected"), read(cluster, "kubelets")
+    for node, kept in read(cluster, "containers").items():
+        for files in kept:
+            claim = read_claim(files[CLAIM].encode())
+            assert claim is not None
+            if claim.pod not in kubelets[node][names.GPU_MEM]:
+                continue  # its pod is gone, and it is kept for a while
+            given = kubelets[node][names.GPU_MEM][claim.pod][claim.container]
+            assert claim.ids == fingerprint(given)
+            (share,) = [
+                one
+                for one in expected[claim.pod.removeprefix("default/")]["gpus"]
+                if one["uuid"] == claim.gpu
+            ]
+            assert (claim.mib_by_gpu[claim.gpu], claim.core_percent) == (share["mib"], share.get("core", 0))
+            assert files[LIMITS].startswith("gpushare-limits 1."), "of a major number that libraries read"
+
+
+def test_containers_of_the_isolated_nodes_are_among_what_agents_keep() -> None:
+    cluster = WRITTEN / "0.1.0" / "gib"
+    claims = {
+        node: {claim.pod for files in kept if (claim := read_claim(files[CLAIM].encode()))}
+        for node, kept in read(cluster, "containers").items()
+    }
+    assert claims["many"] >= {"default/two-gpus", "default/whole", "default/gang-0", "default/gang-1"}
+    assert claims["core"] == {"default/compute", "default/by-policy"}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
+def test_the_kubectl_plugin_shows_it_without_a_warning(cluster: Path) -> None:
+    nodes = [decode_node(item) for item in raw(read(cluster, "nodes"))]
+    pods = [decode_pod(item) for item in raw(read(cluster, "pods"))]
+    usage = usage_of(nodes, pods)
+    assert usage.warnings == ()
+    shown = {pod.name: sum(share.units for share in pod.shares) for node in usage.nodes for pod in node.pods}
+    held = {name: sum(one["units"] for one in its["gpus"]) for name, its in read(cluster, "expected").items()}
+    # Nodes that give whole GPUs have no memory to show.
+    assert shown == {name: units for name, units in held.items() if units and name != "by-number"}
+
+
+def test_policies_quotas_and_the_lease_are_read_as_they_were() -> None:
+    cluster = WRITTEN / "0.1.0" / "gib"
+    policies = Policies(SYSTEM_CLOCK)
+    for node in read(cluster, "nodes"):
+        policies.census.set_node(node["metadata"]["name"], node["metadata"]["labels"])
+    (policy,) = [decode_policy(item) for item in raw(read(cluster, "resourcepolicies"))]
+    policies.upsert_policy(policy)
+    for item in raw(read(cluster, "pods")):
+        policies.upsert_pod(policy_pod_of(decode_pod(item)))
+    (book,) = policies.census.books()
+    assert book.pods_in() == [1, 0]
+    assert not policies.census.costly, "its deletion cost is what it should be"
+
+    (written,) = read(cluster, "elasticquotatrees")
+    tree = decode_quota_tree(msgspec.json.encode(written))
+    assert (tree.problem, tree.tree is not None) == ("", True)
+    # A leader that finds it changed into one that contradicts itself learns from its status what was in force.
+    written["spec"]["root"]["max"] = {names.GPU_MEM: 1}
+    wrong = decode_quota_tree(msgspec.json.encode(written))
+    assert (bool(wrong.problem), wrong.tree, wrong.earlier) == (True, None, tree.tree)
+    view, _ = rebuilt(cluster)
+    view.quotas.upsert(tree)
+    units = sum(
+        one["units"]
+        for name, its in read(cluster, "expected").items()
+        for one in its["gpus"]
+        if name != "by-number"
+    )
+    assert {one.name: one.used[names.GPU_MEM] // 1000 for one in view.quotas.books.usage()} == {
+        "root": units,
+        "team": units,
+    }
+
+    lease = _LEASE.decode(msgspec.json.encode(read(cluster, "lease")))
+    assert lease.spec.holder_identity
