@@ -188,7 +188,7 @@ async def serve(access: Access, settings: Settings) -> None:
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         preemptor.told = decisions.preempted
-        preemptor.in_turn = policies.policies.by_unit
+        preemptor.in_turn = decisions.in_turn = policies.policies.by_unit
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:
             # Mostly nobody asks for it: not to be imported before the first answer.
