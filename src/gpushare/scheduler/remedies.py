@@ -5,6 +5,7 @@ What other rules say of a node (taints, selectors, processors) is kube-scheduler
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gpushare.model import names
@@ -35,7 +36,7 @@ _NOT_ASKED: Final = (
     "the pod's node selector, affinity or tolerations keep it off: kube-scheduler does not ask about it"
 )
 #: Nodes that are looked at for one pod, those with the most free first.
-_MOST_LOOKED_AT: Final = 512
+_MOST_LOOKED_AT: Final = 128
 
 
 class Look(NamedTuple):
@@ -184,11 +185,15 @@ class Remedies:
                 # Nodes that give GPUs by number are not among the roomiest.
                 self._all = list(dict.fromkeys((*ledger.roomiest(), *ledger.node_names())))
             if within is None:
-                there, others = self._all, []
+                found = self._all[:_MOST_LOOKED_AT], []
             else:
-                there = [node for node in self._all if node in within] or sorted(within)
-                others = [node for node in self._all if node not in within]
-            found = self._nodes[within] = there[:_MOST_LOOKED_AT], others[:_MOST_LOOKED_AT]
+                there = (node for node in self._all if node in within)
+                others = (node for node in self._all if node not in within)
+                found = (
+                    list(islice(there, _MOST_LOOKED_AT)) or sorted(within)[:_MOST_LOOKED_AT],
+                    list(islice(others, _MOST_LOOKED_AT)),
+                )
+            self._nodes[within] = found
         return found
 
     def _set_of(self, asked: Sequence[str]) -> frozenset[str] | None:

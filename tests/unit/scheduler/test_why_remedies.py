@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
 from tests.unit.scheduler import why_truth
 from tests.unit.scheduler.remedy_truth import Judge, in_service
-from tests.unit.scheduler.why_world import Scene
+from tests.unit.scheduler.why_world import SLIP, Scene
 
 WORLDS = 200
 PODS_OF_ONE_WORLD = 10
@@ -76,7 +77,7 @@ class Tried(Scene):
         assert waiting["remedy"].startswith("kubectl describe pod tells what kube-scheduler found: ")
 
     def _turn(self) -> None:
-        """Somebody ends, a kubelet offers all, or a node comes back into service and order."""
+        """Somebody ends, a kubelet offers all, somebody labels a node wrongly, or one comes back into service and order."""
         node = self.choose.choice(sorted(self.pool_of))
         turn = self.choose.random()
         if turn < 0.5 and self.naive.holdings:
@@ -84,13 +85,17 @@ class Tried(Scene):
         elif turn < 0.7 and node in self.short:
             self.short.discard(node)
             self.world.view.offers.set_node(node, None)
+        elif turn < 0.8:
+            self._becomes(msgspec.structs.replace(self.naive.nodes[node], refusal=SLIP, problem=SLIP))
         else:
             known = self.naive.nodes[node]
-            mended = msgspec.structs.replace(known, devices=in_service(known), refusal="", problem="")
-            self.naive.nodes[node] = mended
-            self.world.add_node(mended)
+            self._becomes(msgspec.structs.replace(known, devices=in_service(known), refusal="", problem=""))
             self.world.view.offers.set_node(node, None)
             self.short.discard(node)
+
+    def _becomes(self, node: NodeDevices) -> None:
+        self.naive.nodes[node.name] = node
+        self.world.add_node(node)
 
 
 @pytest.mark.timeout(120)

@@ -36,6 +36,7 @@ MODES = (
 #: Of clusters on which most pods find a place, until memory or compute run short.
 SHARING = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CGPU, NodeMode.MPS)
 COMPUTING = (NodeMode.CORE_MEM,)
+COUNTING = (NodeMode.TOPOLOGY, NodeMode.TOPOLOGY, NodeMode.SHARE)
 POOLS = ("a", "b", "n")
 PRIORITIES = (0, 0, 0, 5, 9)
 SLIP = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
@@ -110,7 +111,7 @@ def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[No
         annotations[names.ANN_REQUESTED] = msgspec.json.encode(noted).decode()
     pod = pod_object(name, mem, core=core, labels=labels, annotations=annotations, priority=priority)
     containers = pod["spec"]["containers"]
-    if choose.random() < 0.1 and not crowded:
+    if choose.random() < (0.7 if modes is COUNTING else 0 if crowded else 0.1):
         containers[0]["resources"]["limits"] = {names.GPU_WHOLE: choose.choice((1, 1, 2, 3))}
     elif core == 60 and not crowded and choose.random() < 0.5:
         containers.append({**containers[0], "name": "d"})
@@ -133,7 +134,7 @@ class Scene:
             placements.discard(Placement.FRAGMENTATION)
         elif self.policy is not Placement.FRAGMENTATION:
             self.policy = self.world.ledger._node_policy = choose.choice(list(Placement))
-        self.modes = choose.choice((MODES, MODES, SHARING, COMPUTING))
+        self.modes = choose.choice((MODES,) * 4 + (SHARING, SHARING, COMPUTING, COMPUTING, COUNTING))
         self.naive = NaiveArrivals()
         self.decisions = self.world.decisions
         self.decisions.in_turn = self.world.policies.by_unit
