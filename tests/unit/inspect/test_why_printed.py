@@ -12,7 +12,7 @@ from gpushare.inspect.why import why
 from tests.unit.inspect.test_views import cluster
 from tests.unit.scheduler.why_world import Scene
 
-WORLDS = 24
+WORLDS = 16
 PODS_OF_ONE_WORLD = 8
 Json = dict[str, Any]
 
@@ -193,5 +193,5 @@ def test_what_is_printed_of_random_pods_is_what_is_written_of_them() -> None:
 
     outcomes = Counter(one for seed in range(WORLDS) for one in asyncio.run(all_of_one(seed)))
 
-    assert outcomes["waits"] > 50
-    assert outcomes["bound"] > 50
+    assert outcomes["waits"] > 30
+    assert outcomes["bound"] > 30
