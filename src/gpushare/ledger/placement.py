@@ -41,6 +41,11 @@ def least_fragmenting(candidate: Candidate) -> tuple[int, ...]:
     return candidate.grown, *tightest(candidate)
 
 
+def in_order(candidate: Candidate) -> tuple[int, ...]:
+    """The lower index."""
+    return (candidate.row,)
+
+
 PREFERENCES: Final[Mapping[Placement, type_of_preference]] = {
     Placement.BINPACK: tightest,
     Placement.SPREAD: roomiest,
@@ -69,9 +74,10 @@ def choose_several(
     """The rows of the GPUs that the request gets, as many as it asks for; ``None`` where there are fewer candidates.
 
     Those whose farthest two are nearest; of equals those that the node's placement prefers, where memory is asked for, then what
-    ``model.nearness`` prefers. On nodes with more than ``MOST_GPUS`` the placement alone decides.
+    ``model.nearness`` prefers. On nodes with more than ``MOST_GPUS`` the placement alone decides, of GPUs that are counted the index.
     """
-    preference = PREFERENCES[node.placement]
+    # Of GPUs that are counted none is fuller than another: placement has nothing to say of them.
+    preference = in_order if request.by_gpu else PREFERENCES[node.placement]
     found = sorted(candidates, key=preference)
     if len(found) < request.gpu_count:
         return None

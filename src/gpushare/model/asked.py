@@ -12,7 +12,9 @@ def asks_text(request: Request | None) -> str:
         return f"{names.GPU_WHOLE}: {request.gpu_count}"
     parts = [f"{names.GPU_MEM}: {request.memory_units * request.gpu_count}"]
     if request.unit_mib:
-        parts = [f"{names.GPU_MEMORY}: {memory_text(request.memory_units * request.unit_mib)}"]
+        parts = [
+            f"{names.GPU_MEMORY}: {memory_text(request.memory_units * request.gpu_count * request.unit_mib)}"
+        ]
     if request.core_percent:
         parts.append(f"{names.GPU_CORE}: {request.core_percent * request.gpu_count}")
     if request.apart:

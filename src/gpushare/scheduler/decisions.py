@@ -11,7 +11,7 @@ few nodes stand for all, and the summary says so.
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -160,6 +160,8 @@ class Decisions:
         """Names of the schedulers (``schedulerName``) whose pods this one was asked about."""
         self.by_ledger: dict[Request, tuple[float, Summary]] = {}
         """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
+        self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
+        """Those of some nodes that the policy of a pod (UID) lets it have now (``Policies.by_unit``)."""
         view.ledger.on_chosen = self._chosen
 
     def __len__(self) -> int:

@@ -1,22 +1,28 @@
 """What would help a pod that asks for a kind of thing that the nodes give out in another mode alone.
 
-A label of one node is the nearest answer: that node is named, with its mode and the command. Which nodes a pod may go to at all is known
-from kube-scheduler's last question: those that its own rules (selector, affinity, tolerations) leave.
+A label of one node is the nearest answer: that node is named, with its mode and the command. Only a node is named that would take the
+pod then, at once or without the pods that are there (``trials``). Which nodes a pod may go to at all is known from kube-scheduler's
+last question: those that its own rules (selector, affinity, tolerations) leave.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from typing import Final
+
+from msgspec import structs
 
 from gpushare.ledger import Ledger
 from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.request import Request
 from gpushare.scheduler.counted import have, nodes, pods
+from gpushare.scheduler.trials import pods_on, refusal
 
 _RULES: Final = "the pod's node selector, affinity or tolerations"
-#: Nodes that are looked at for one that would do; of thousands of equal ones the first is as good.
+#: Nodes that are looked at for one that would do, and that are tried; of thousands of equal ones the first is as good.
 _MOST_LOOKED_AT: Final = 256
+_MOST_TRIED: Final = 8
 
 
 def wanted_mode(request: Request) -> NodeMode:
@@ -26,55 +32,79 @@ def wanted_mode(request: Request) -> NodeMode:
     return NodeMode.CORE_MEM if request.wants_core else NodeMode.SHARE
 
 
-def would_help(ledger: Ledger, request: Request, asked: Collection[str] | None) -> str:
-    """``asked``: the nodes that the pod's own rules leave; ``None``: all. Empty where no node's mode, and no slip on a node, is in the way."""
+def would_help(
+    ledger: Ledger, request: Request, left: Sequence[str], *, of: int | None, elsewhere: str
+) -> str:
+    """``left``: the nodes that the pod's own rules and its ResourcePolicy leave, of so many that its rules alone do (``None``: all).
+
+    ``elsewhere``: a node with room that they do not leave, or empty. Empty where no node's mode, and no slip on a node, is in the way.
+    """
     wanted = wanted_mode(request)
-    left = sorted(ledger.node_names() if asked is None else asked)
-    slip = next((one for name in left[:_MOST_LOOKED_AT] if (one := ledger.node(name)) and one.problem), None)
-    if slip is not None:
-        return f"node {slip.name}, once what is written on it is corrected: {slip.problem}"
-    wrong = [one for name in left[:_MOST_LOOKED_AT] if (one := _in_the_way(ledger, request, name))]
-    if not wrong:
-        return ""
+    known = [one for name in sorted(left)[:_MOST_LOOKED_AT] if (one := ledger.node(name)) and one.devices]
+    for slip in islice((one for one in known if one.problem), _MOST_TRIED):
+        # With its label the node has lost its mode: it is the pod's, for all that is known.
+        mode = wanted if names.LABEL_MODE in slip.problem else slip.mode
+        once = _once(ledger, request, structs.replace(slip, mode=mode, refusal="", problem=""))
+        if once is not None:
+            return f"node {slip.name}, once what is written on it is corrected{once}: {slip.problem}"
+    wrong = [one for one in known if _in_the_way(request, one)]
+    large = [one for one in wrong if _is_large_enough(request, one)]
+    if wrong and not large:
+        return f"a node in mode {wanted.value} with larger GPUs, or more of them; or ask for less"
     # One that has to be emptied first comes after one that has not.
-    node, busy = min(((one, _others(ledger, one, wanted)) for one in wrong), key=lambda found: found[1])
-    label = f"kubectl label node {node.name} {names.LABEL_MODE}={wanted.value} --overwrite"
-    if busy:
-        label += f", which is of use once its {pods(busy)} with GPU memory alone {have(busy)} ended"
-    if asked is None:
-        return f"node {node.name} is in mode {node.mode.value}: {label}; or one node more, in mode {wanted.value}"
-    return f"{_left(wrong, len(left))}: {label}; or {_elsewhere(ledger, request, wanted, frozenset(asked))}"
+    large.sort(key=lambda one: len(pods_on(ledger, one.name)))
+    useful: tuple[str, NodeDevices] | None = None
+    for node in large[:_MOST_TRIED]:
+        once = _once(ledger, request, structs.replace(node, mode=wanted))
+        if once is not None and (useful is None or not once):
+            useful = once, node
+        if once == "":
+            break
+    if useful is not None:
+        once, node = useful
+        label = f"kubectl label node {node.name} {names.LABEL_MODE}={wanted.value} --overwrite{once}"
+        if of is None:
+            return f"node {node.name} is in mode {node.mode.value}: {label}; or one node more, in mode {wanted.value}"
+        return f"{_left(node, wrong, of)}: {label}; or {_elsewhere(wanted, elsewhere)}"
+    return ""
 
 
-def _in_the_way(ledger: Ledger, request: Request, name: str) -> NodeDevices | None:
-    """The node, where its mode is what stands against the request, and not that it has no GPU."""
-    node = ledger.node(name)
-    if node is None or node.refusal or not node.devices:
-        return None
+def _in_the_way(request: Request, node: NodeDevices) -> bool:
+    """Whether the node's mode is what stands against the request."""
+    if node.refusal:
+        return False
     if request.by_gpu:
-        return None if node.mode is NodeMode.TOPOLOGY else node
+        return node.mode is not NodeMode.TOPOLOGY
     if not node.mode.shares_memory or (request.wants_core and not node.mode.gives_core):
-        return node
-    return node if request.gpu_count > 1 and not node.mode.gives_several else None
+        return True
+    return request.gpu_count > 1 and not node.mode.gives_several
 
 
-def _others(ledger: Ledger, node: NodeDevices, wanted: NodeMode) -> int:
-    """Pods with GPU memory alone, beside which no pod with compute may be."""
-    if wanted is not NodeMode.CORE_MEM or not node.mode.shares_memory:
-        return 0
-    return len({uid for gpu in ledger.usage(node.name).gpus for uid in gpu.pods})
+def _is_large_enough(request: Request, node: NodeDevices) -> bool:
+    large = sum(node.units_of(device) >= request.memory_units for device in node.devices)
+    return large >= request.gpu_count and request.core_percent <= 100
 
 
-def _left(wrong: Sequence[NodeDevices], count: int) -> str:
+def _once(ledger: Ledger, request: Request, changed: NodeDevices) -> str | None:
+    """What the change waits for to be of use, empty for nothing; ``None`` where it is of none even without the node's pods."""
+    if not refusal(ledger, request, changed):
+        return ""
+    if refusal(ledger, request, changed, emptied=True):
+        return None
+    there, now = len(pods_on(ledger, changed.name)), ledger.node(changed.name)
+    alone = changed.mode is NodeMode.CORE_MEM and now is not None and now.mode.shares_memory
+    return f", which is of use once its {pods(there)}{' with GPU memory alone' if alone else ''} {have(there)} ended"
+
+
+def _left(node: NodeDevices, wrong: Sequence[NodeDevices], count: int) -> str:
     if count == 1:
-        return f"{_RULES} leave node {wrong[0].name} alone, which is in mode {wrong[0].mode.value}"
+        return f"{_RULES} leave node {node.name} alone, which is in mode {node.mode.value}"
     modes = Counter(one.mode.value for one in wrong)
     told = ", ".join(f"{many} in mode {mode}" for mode, many in sorted(modes.items()))
     return f"{_RULES} leave {nodes(count)} ({told})"
 
 
-def _elsewhere(ledger: Ledger, request: Request, wanted: NodeMode, left: frozenset[str]) -> str:
-    others = ledger.filter(request, [node for node in ledger.roomiest() if node not in left])
-    if others.fits:
-        return f"other rules: node {others.fits[0]} has room"
+def _elsewhere(wanted: NodeMode, elsewhere: str) -> str:
+    if elsewhere:
+        return f"other rules: node {elsewhere} has room"
     return f"rules that let it go to a node in mode {wanted.value}"

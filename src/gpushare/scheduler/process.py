@@ -192,7 +192,7 @@ async def serve(access: Access, settings: Settings) -> None:
         retries = Retries(view.waiting, client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         preemptor.told = decisions.preempted
-        preemptor.in_turn = policies.policies.by_unit
+        preemptor.in_turn = decisions.in_turn = policies.policies.by_unit
         preemptor.must_lead = leading.must_lead
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:

@@ -5,49 +5,77 @@ What other rules say of a node (taints, selectors, processors) is kube-scheduler
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
-from gpushare.ledger import Verdict
 from gpushare.model import names
-from gpushare.model.asked import memory_text
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
-from gpushare.scheduler import mode_remedies, own_rules
-from gpushare.scheduler.categories import Category, category_of
+from gpushare.scheduler import mode_remedies, own_rules, room_remedies
+from gpushare.scheduler.categories import Category, category_of, nearest
 from gpushare.scheduler.counted import are, for_others, of_each, on_nodes, pods
 from gpushare.scheduler.counted import nodes as counted_nodes
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.verdicts import Summary
 from gpushare.scheduler.view import ClusterView
 
-#: As ``ledger.reasons`` writes which GPU comes nearest.
-_LARGEST: Final = re.compile(r"\(largest free: (?P<free>.+?) on GPU (?P<gpu>\d+)\)")
-_NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>.+?)\)")
 _QUOTA: Final = re.compile(r"elastic quota (?P<name>[^:]+):")
-_OF_ROOM: Final = frozenset({Category.MEMORY, Category.COMPUTE})
+#: What the ledger says of nodes, and a policy of nodes that the ledger lets a pod have: of these it is looked what is so now.
+_OF_NODES: Final = frozenset(
+    {
+        Category.MEMORY,
+        Category.COMPUTE,
+        Category.PODS,
+        Category.KINDS,
+        Category.HEALTH,
+        Category.SIZE,
+        Category.NODE,
+    }
+)
 _NOT_ASKED: Final = (
     "the pod's node selector, affinity or tolerations keep it off: kube-scheduler does not ask about it"
 )
-#: Nodes that stand for those that were asked about, where none of them is among the roomiest.
-_SOME: Final = 16
-_MOVES: Final = "kubectl inspect cgpu --fragmentation says whose move would help"
+#: Nodes that are looked at for one pod, those with the most free first.
+_MOST_LOOKED_AT: Final = 128
+
+
+class Look(NamedTuple):
+    """What is so now of the nodes that a pod may have, by its own rules (``asked``; ``None``: all) and by its ResourcePolicy.
+
+    ``fits`` is one with room, empty for none; ``texts`` say why each of the others has none. ``elsewhere`` has room, but is not asked about.
+    """
+
+    asked: frozenset[str] | None
+    fits: str
+    texts: Mapping[str, str]
+    elsewhere: str
 
 
 class Remedies:
-    """Words for many pods of one moment: what was worked out for one holds for the next that asks the same."""
+    """Words for many pods of one moment: what was worked out for one holds for the next that asks the same.
 
-    def __init__(self, view: ClusterView, asked_by: Collection[str] = ()) -> None:
+    ``in_turn`` gives those nodes of a list that the policy of a pod (UID) lets it have now, unit by unit (``Policies.by_unit``).
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        asked_by: Collection[str] = (),
+        in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
+    ) -> None:
         self._view = view
         self._asked_by = asked_by
-        self._roomiest: list[str] | None = None
-        self._room: dict[tuple[Category, Request, frozenset[str] | None], str] = {}
+        self._in_turn = in_turn
+        self._all: list[str] | None = None
+        self._nodes: dict[frozenset[str] | None, tuple[list[str], list[str]]] = {}
+        self._looks: dict[tuple[Request, frozenset[str] | None, frozenset[str] | None], Look] = {}
+        self._told: dict[tuple[int, Request, Category, bool], str] = {}
+        """By the identity of a look, all of which are kept."""
         self._sets: dict[int, tuple[Sequence[str], frozenset[str] | None]] = {}
         """By the identity of a list that many pods share: that list, which is kept so that no other has its identity, and its nodes."""
         self._special: Mapping[Category, Callable[[PodRecord, Summary | None, str], str]] = {
             Category.GANG: self._for_gang,
             Category.QUOTA: self._for_quota,
-            Category.HEALTH: self._for_health,
-            Category.SIZE: self._for_size,
             Category.RULES: self._for_rules,
             Category.GATES: self._for_gates,
             Category.UNSERVED: self._for_unserved,
@@ -68,32 +96,104 @@ class Remedies:
         node = self._view.ledger.kept_on(record.uid)
         if node:
             return f"room is being made for it on node {node}: it waits for pods that end there"
-        if category in _OF_ROOM:
-            return self._for_room(record, category, asked)
-        if category is Category.NODE:
-            return self._for_node(record, asked)
+        if category in _OF_NODES:
+            return self._for_nodes(record, category, asked)
+        if category is Category.POLICY:
+            return self._for_policy(record, asked)
         special = self._special.get(category)
         return _GENERAL[category] if special is None else special(record, summary, reason)
 
-    def _for_room(self, record: PodRecord, category: Category, asked: Sequence[str] | None) -> str:
-        assert record.request is not None
-        within = None if asked is None else self._set_of(asked)
-        key = (category, record.request, within)
-        found = self._room.get(key)
+    # --- what the ledger says ---------------------------------------------------------------------
+
+    def _for_nodes(self, record: PodRecord, category: Category, asked: Sequence[str] | None) -> str:
+        request = record.request
+        assert request is not None
+        look = self._look(record.uid, request, asked)
+        if look.fits:
+            return f"there is room by now, on node {look.fits}: kube-scheduler asks again by itself"
+        now = {category_of(text) for text in look.texts.values()}
+        if not now:
+            return self._for_policy(record, asked)  # it leaves no node
+        if category not in now:
+            category = nearest(now)
+        key = (id(look), request, category, asked is not None)
+        found = self._told.get(key)
         if found is None:
-            found = self._room[key] = self._room_for(record.request, category, within)
+            found = self._told[key] = self._for_look(request, category, look, known=asked is not None)
         return found
 
-    def _for_node(self, record: PodRecord, asked: Sequence[str] | None) -> str:
-        assert record.request is not None
-        if asked is None:
-            return _GENERAL[Category.NODE]
-        within = self._set_of(asked)
-        key = (Category.NODE, record.request, within)
-        found = self._room.get(key)
+    def _for_look(self, request: Request, category: Category, look: Look, *, known: bool) -> str:
+        ledger = self._view.ledger
+        if category is Category.NODE:
+            if not known:
+                return _GENERAL[category]
+            of = None if look.asked is None else len(look.asked)
+            found = mode_remedies.would_help(
+                ledger, request, list(look.texts), of=of, elsewhere=look.elsewhere
+            )
+            return found or _GENERAL[category]
+        if category is Category.SIZE:
+            return _large_enough(request)
+        if category is Category.HEALTH:
+            return room_remedies.of_service(ledger, request, look.texts if known else {})
+        if category in (Category.MEMORY, Category.COMPUTE):
+            told = room_remedies.of_room(ledger, request, category, look.texts)
+            if look.elsewhere:
+                told += f"; node {look.elsewhere} has room, but {_NOT_ASKED}"
+            return told
+        if category is Category.PODS:
+            return room_remedies.of_caps(ledger, request, look.texts)
+        return _GENERAL[category]
+
+    def _look(self, uid: str, request: Request, asked: Sequence[str] | None) -> Look:
+        within = None if asked is None else self._set_of(asked)
+        nodes, others = self._nodes_of(within)
+        left = self._let(uid, nodes)
+        key = (request, within, None if left is nodes else frozenset(left))
+        found = self._looks.get(key)
         if found is None:
-            found = mode_remedies.would_help(self._view.ledger, record.request, within)
-            found = self._room[key] = found or _GENERAL[Category.NODE]
+            fits, texts = self._now(request, left)
+            elsewhere = ""
+            if not fits and others:
+                elsewhere, _ = self._now(request, self._let(uid, others))
+            found = self._looks[key] = Look(within, fits, texts, elsewhere)
+        return found
+
+    def _now(self, request: Request, nodes: list[str]) -> tuple[str, Mapping[str, str]]:
+        """The first of ``nodes`` with room, and why each of the others has none."""
+        verdict = self._view.ledger.filter(request, nodes)
+        short: Mapping[str, str] = {}
+        if self._view.offers.any_short:
+            short = self._view.offers.refusals(request, [*verdict.fits, *verdict.refused])
+        fits = next((node for node in verdict.fits if node not in short), "")
+        return fits, {**verdict.refused, **verdict.hopeless, **short}
+
+    def _let(self, uid: str, nodes: list[str]) -> list[str]:
+        """Those of ``nodes`` that the pod's policy lets it have; the same list where it has none."""
+        units = self._in_turn(uid, nodes)
+        if len(units) == 1 and units[0] is nodes:
+            return nodes
+        let = {node for some in units for node in some}
+        return [node for node in nodes if node in let]
+
+    def _nodes_of(self, within: frozenset[str] | None) -> tuple[list[str], list[str]]:
+        """Nodes that are looked at: of ``within``, and others; those with the most free first."""
+        found = self._nodes.get(within)
+        if found is None:
+            ledger = self._view.ledger
+            if self._all is None:
+                # Nodes that give GPUs by number are not among the roomiest.
+                self._all = list(dict.fromkeys((*ledger.roomiest(), *ledger.node_names())))
+            if within is None:
+                found = self._all[:_MOST_LOOKED_AT], []
+            else:
+                there = (node for node in self._all if node in within)
+                others = (node for node in self._all if node not in within)
+                found = (
+                    list(islice(there, _MOST_LOOKED_AT)) or sorted(within)[:_MOST_LOOKED_AT],
+                    list(islice(others, _MOST_LOOKED_AT)),
+                )
+            self._nodes[within] = found
         return found
 
     def _set_of(self, asked: Sequence[str]) -> frozenset[str] | None:
@@ -105,48 +205,15 @@ class Remedies:
             known = self._sets[id(asked)] = asked, within
         return known[1]
 
-    def _room_for(self, request: Request, category: Category, within: frozenset[str] | None) -> str:
-        ledger = self._view.ledger
-        if self._roomiest is None:
-            self._roomiest = ledger.roomiest()
-        roomiest = self._roomiest
-        if within is not None:
-            roomiest = [node for node in roomiest if node in within] or sorted(within)[:_SOME]
-        verdict = ledger.filter(request, roomiest)
-        if verdict.fits:
-            return f"there is room by now, on node {verdict.fits[0]}: kube-scheduler asks again by itself"
-        told = self._nearest_of(request, category, roomiest, verdict)
-        if within is not None:
-            others = ledger.filter(request, [node for node in self._roomiest if node not in within])
-            if others.fits:
-                told += f"; node {others.fits[0]} has room, but {_NOT_ASKED}"
-        return told
+    # --- what others say ----------------------------------------------------------------------------
 
-    def _nearest_of(
-        self, request: Request, category: Category, roomiest: Sequence[str], verdict: Verdict
-    ) -> str:
-        wanted = _wanted(request)
-        near = next(
-            ((node, text) for node, text in verdict.refused.items() if category_of(text) is category), None
-        )
-        if near is None:
-            return f"{wanted}: all GPUs of the kind are full; pods that end, or one node more"
-        node, text = near
-        told = f"{wanted}: {_nearest(node, text)}{self._compute_of(request, node, text)}"
-        if category is Category.MEMORY and request.is_ordinary:
-            scattered = self._view.ledger.scattered(request, roomiest)
-            if scattered:
-                told += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
-        return told
-
-    def _compute_of(self, request: Request, node: str, text: str) -> str:
-        """What the GPU of a text that speaks of memory lacks of compute besides: to free the memory alone would not do."""
-        found = _LARGEST.search(text)
-        if found is None or not request.core_percent:
-            return ""
-        gpus = self._view.ledger.usage(node).gpus
-        free = next((100 - one.used_core for one in gpus if one.index == int(found["gpu"])), 100)
-        return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
+    def _for_policy(self, record: PodRecord, asked: Sequence[str] | None) -> str:
+        told = _GENERAL[Category.POLICY]
+        if record.request is None:
+            return told
+        nodes, _ = self._nodes_of(None if asked is None else self._set_of(asked))
+        fits, texts = self._now(record.request, nodes)
+        return told if fits or not texts else f"{told}; and room, which none of these nodes has now"
 
     def _for_gang(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
         gang = record.gang
@@ -165,26 +232,6 @@ class Remedies:
         whose = "its elastic quota" if found is None else f"elastic quota {found['name']}"
         return f"pods of {whose} that end, or a larger max of it"
 
-    def _for_health(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
-        sick = (
-            ""
-            if summary is None
-            else next(
-                (
-                    f": node {example.node}: {example.reason}"
-                    for group in summary.groups
-                    if group.category == Category.HEALTH
-                    for example in group.examples
-                ),
-                "",
-            )
-        )
-        return f"GPUs that are back in service{sick}"
-
-    def _for_size(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
-        assert record.request is not None
-        return _large_enough(record.request)
-
     def _for_rules(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
         return own_rules.would_help(record.unplaced, self._asked_by)
 
@@ -193,21 +240,6 @@ class Remedies:
 
     def _for_unserved(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
         return own_rules.unserved_help(record.unplaced, self._asked_by)
-
-
-def _wanted(request: Request) -> str:
-    if request.by_gpu:
-        return "a whole GPU" if request.gpu_count == 1 else f"{request.gpu_count} whole GPUs of one node"
-    units = (
-        memory_text(request.memory_units * request.unit_mib)
-        if request.unit_mib
-        else f"{request.memory_units} of {names.GPU_MEM}"
-    )
-    compute = f" and {request.core_percent}% compute" if request.core_percent else ""
-    state = "that nobody uses" if request.whole_device else "free"
-    if request.gpu_count > 1:
-        return f"{request.gpu_count} GPUs of one node with {units}{compute} {state} each"
-    return f"a GPU with {units}{compute} {state}"
 
 
 def _large_enough(request: Request) -> str:
@@ -221,19 +253,10 @@ def _large_enough(request: Request) -> str:
     return "a node with larger GPUs; or ask for less"
 
 
-def _nearest(node: str, text: str) -> str:
-    found = _LARGEST.search(text) or _NEAREST.search(text)
-    if found is None:
-        return f"the nearest is node {node}: {text}"
-    return f"the nearest has {found['free']} free, GPU {found['gpu']} of node {node}"
-
-
 _TOLD_BY_SCHEDULER: Final = (
     "kubectl describe pod tells what kube-scheduler found: taints, selectors, processors, volumes"
 )
 _GENERAL: Final[Mapping[Category, str]] = {
-    Category.PODS: f"a pod that ends on one of these GPUs, or a larger cap (node labels {names.LABEL_MAX_PODS} and "
-    f"{names.LABEL_MAX_NODE_PODS})",
     Category.KINDS: "a node without pods of the other kind: those with GPU memory alone and those with compute too are "
     "never together on one",
     Category.POLICY: "a place in one of the units of its ResourcePolicy, or another ResourcePolicy",

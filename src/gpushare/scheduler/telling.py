@@ -14,6 +14,8 @@ from gpushare.ledger.reasons import unhealthy_text
 from gpushare.model.allocation import GpuShare
 from gpushare.model.asked import asks_text
 from gpushare.model.device import Placement
+from gpushare.model.nearness import MOST_GPUS
+from gpushare.model.request import Request
 from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
 from gpushare.scheduler.preempted import Preemption, Victim
 from gpushare.scheduler.verdicts import Example, Summary
@@ -41,7 +43,10 @@ class Line(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Gpu(msgspec.Struct, frozen=True, rename="camel"):
-    """A GPU that could have been given: MiB free before, and left over after, pods on it; ``grown``: by how much fragments grow."""
+    """A GPU that could have been given: MiB free before, and left over after, pods on it; ``grown``: by how much fragments grow.
+
+    Of one that is given whole to a pod that asked for memory, what it has beyond that counts as left over: by that it is chosen.
+    """
 
     index: int
     free_mib: int = msgspec.field(name="freeMiB")
@@ -258,17 +263,22 @@ class Teller:
             Gpu(index, gpu.free_mib, gpu.left_mib, gpu.pods, gpu.grown, index in chosen)
             for index, gpu in ((index_of.get(gpu.row, gpu.row), gpu) for gpu in placed.candidates)
         ]
-        several = one.request is not None and one.request.gpu_count > 1
-        return Choice(
-            placed.node,
-            placed.at_s,
-            placed.placement.value,
-            _PREFERENCES[placed.placement] + (_TOGETHER if several else ""),
-            gpus,
-        )
+        few = devices is None or len(devices.devices) <= MOST_GPUS
+        why = _preference(placed.placement, one.request, by_nearness=few)
+        return Choice(placed.node, placed.at_s, placed.placement.value, why, gpus)
+
+
+def _preference(placement: Placement, request: Request | None, *, by_nearness: bool) -> str:
+    """What ``ledger.placement`` goes by; ``by_nearness``: the node has not too many GPUs for all sets of them to be compared."""
+    if request is not None and request.by_gpu:
+        return _WHOLE if by_nearness else _LOWEST
+    several = by_nearness and request is not None and request.gpu_count > 1
+    return _PREFERENCES[placement] + (_TOGETHER if several else "")
 
 
 _MOST_ENDS_FOR: Final = 8
+_WHOLE: Final = "the free GPUs that are nearest to each other, then those that leave the nearest to others, then the lower index"
+_LOWEST: Final = "the free GPUs with the lowest indices"
 _TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
 _PREFERENCES: Final = {
     Placement.BINPACK: "the GPU on which the least is left over, then the lower index",

@@ -36,7 +36,7 @@ class Example(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class Group(msgspec.Struct, frozen=True, rename="camel"):
     """Nodes that refuse for one reason: how it begins, how many they are, some of them.
 
-    ``final``: no end of other pods would change it there.
+    ``final``: nobody is ended there for the pod: no end of others would change it, or a policy or its kubelet keeps the node from it.
     """
 
     category: str

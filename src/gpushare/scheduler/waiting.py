@@ -35,7 +35,7 @@ def categories(decisions: Decisions) -> dict[str, int]:
 
 def all_waiting(decisions: Decisions) -> list[Waiting]:
     """Every pod that waits, the longest first."""
-    remedies = Remedies(decisions.view, decisions.asked_by)
+    remedies = _remedies(decisions)
     found = [_waiting(decisions, record, remedies) for record in decisions.view.waiting.values()]
     return sorted(found, key=lambda one: (one.since, one.key))
 
@@ -43,15 +43,17 @@ def all_waiting(decisions: Decisions) -> list[Waiting]:
 def waiting(decisions: Decisions, uid: str) -> Waiting | None:
     """The pod as it waits; ``None`` where it does not."""
     record = decisions.view.waiting.get(uid)
-    return (
-        None if record is None else _waiting(decisions, record, Remedies(decisions.view, decisions.asked_by))
-    )
+    return None if record is None else _waiting(decisions, record, _remedies(decisions))
 
 
 def category(decisions: Decisions, uid: str) -> str:
     """What kind of reason the pod has to wait; empty where it does not."""
     record = decisions.view.waiting.get(uid)
     return "" if record is None else _why(decisions, record, decisions.of(uid))[0].value
+
+
+def _remedies(decisions: Decisions) -> Remedies:
+    return Remedies(decisions.view, decisions.asked_by, decisions.in_turn)
 
 
 def _waiting(decisions: Decisions, record: PodRecord, remedies: Remedies) -> Waiting:

@@ -8,6 +8,7 @@ from gpushare.kube.session import MERGE_PATCH
 from gpushare.model import names
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, node_of, record_of, waits_because
+from tests.integration.whole.test_resource_policy import POLICIES, policy
 from tests.integration.whole.world import PODS, World, gpu_pod, shared_node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -134,6 +135,37 @@ async def test_the_reason_follows_the_node_that_the_pods_own_rules_leave(seen: W
     await seen.delete("asks", "large")
     await seen.label("four", {names.LABEL_MODE: "share"})
     await seen.label("single", {names.LABEL_MODE: "share", "disk": None})
+
+
+async def test_no_room_is_promised_that_a_pods_policy_keeps_from_it(seen: World) -> None:
+    """Node single has room, and the policy's only unit is node four: the nearest is told of that."""
+    if not isinstance(seen.cluster.control, EmbeddedControl):
+        return  # the scheduler's record is read through the API server's proxy
+    await seen.label("four", {"pool": "first"})
+    there = [gpu_pod(f"there-{number}", 8) for number in range(4)]
+    for pod in there:
+        pod["spec"]["nodeSelector"] = {"pool": "first"}
+    await seen.create(*there)
+    await seen.run_all(*(pod["metadata"]["name"] for pod in there))
+    tied = policy("tied", {"resource": "ecs", "nodeSelector": {"pool": "first"}})
+    await seen.session.request("POST", POLICIES, body=json.dumps(tied).encode())
+    await seen.create(gpu_pod("asks", 9, labels={"app": "tied"}))
+    await refused(seen, "asks")
+
+    told = await waiting(seen, "asks")
+    while told["category"] == "policy":  # its pods are not read yet: it is asked about again
+        told = await waiting(seen, "asks")
+
+    assert told["category"] == "memory"
+    assert told["remedy"].startswith(
+        "a GPU with 9 of aliyun.com/gpu-mem free: the nearest has 7 GiB free, GPU "
+    )
+    assert "of node four" in told["remedy"]
+    assert "single" not in told["remedy"]
+    await seen.session.request("DELETE", f"{POLICIES}/tied")
+    await seen.run_all("asks")
+    assert node_of(seen.pod("asks")) == "single"
+    await seen.label("four", {"pool": None})
 
 
 async def test_a_pod_that_is_not_there_is_an_error(seen: World) -> None:

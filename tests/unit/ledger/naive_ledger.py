@@ -117,6 +117,8 @@ class NaiveLedger:
         standing = reasons.standing_refusals(node)[2 if request.by_gpu else 1 if request.core_percent else 0]
         if standing:
             return standing, True
+        if request.unit_mib not in (0, node.unit.mib):
+            return reasons.other_unit(request, node.unit.mib), True
         if request.core_percent > 100:
             return reasons.too_much_core(request.core_percent), True
         if request.gpu_count > 1 or request.whole_device:
@@ -220,32 +222,24 @@ class NaiveLedger:
             and (not request.core_percent or self.has_core(node, device, request.core_percent))
             and (not request.whole_device or self.is_untouched(name, device))
         ]
-        if node.placement is Placement.SPREAD:
-            fitting.sort(
-                key=lambda device: (
-                    -self.free_mib(name, device),
-                    len(self.pods(name, device.uuid)),
-                    device.index,
-                ),
-            )
-        else:
-            fitting.sort(key=lambda device: (self.left_mib(request, name, device), device.index))
+        fitting.sort(key=lambda device: (self.wish(request, name, device), device.index))
         return fitting
+
+    def wish(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
+        """The GPU for which this is least is the one that the node's placement wishes for."""
+        if self.nodes[name].placement is Placement.SPREAD:
+            return -self.free_mib(name, device), len(self.pods(name, device.uuid))
+        return (self.left_mib(request, name, device),)
 
     def _nearest(self, request: Request, node: NodeDevices, fitting: list[Device]) -> tuple[Device, ...]:
         """The best of all sets, one after the other held against each other."""
         name = node.name
 
-        def wish(device: Device) -> tuple[int, ...]:
-            if node.placement is Placement.SPREAD:
-                return -self.free_mib(name, device), len(self.pods(name, device.uuid))
-            return (self.left_mib(request, name, device),)
-
         def worth(some: tuple[Device, ...]) -> tuple[object, ...]:
             rest = [device for device in fitting if device not in some]
             return (
                 -self.least(node, some),
-                () if request.by_gpu else tuple(sorted(map(wish, some))),
+                () if request.by_gpu else tuple(sorted(self.wish(request, name, device) for device in some)),
                 -sum(self.near(node, one, other) for one, other in combinations(some, 2)),
                 -sum(self.near(node, one, other) for one, other in combinations(rest, 2)),
                 len({device.numa_node for device in some}),

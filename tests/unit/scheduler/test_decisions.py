@@ -149,8 +149,7 @@ async def test_each_kind_of_refusal_has_its_own_remedy(
         ),
         (
             {"mem": 99, "core": 20},
-            "the pod's node selector, affinity or tolerations leave node asked alone, which is in mode cgpu: kubectl label "
-            "node asked ack.node.gpu.schedule=core_mem --overwrite; or rules that let it go to a node in mode core_mem",
+            "a node in mode core_mem with larger GPUs, or more of them; or ask for less",
         ),
     ],
 )
@@ -489,6 +488,8 @@ def test_every_category_is_told_by_how_its_reasons_begin() -> None:
         "gang default/g: this pod is not known yet": Category.GANG,
         "elastic quota root/a: 3 of 4 aliyun.com/gpu-mem used (max), 2 asked for": Category.QUOTA,
         "ResourcePolicy default/p: unit 1: full": Category.POLICY,
+        "the kubelet offers 3 aliyun.com/gpu-mem less than the node's GPUs have (…)": Category.HEALTH,
+        "the kubelet has 3 aliyun.com/gpu-mem left to give: pods without a record hold 5": Category.HEALTH,
         "the pod's binding to node n1 is still under way": Category.BINDING,
     }
     assert {text: category_of(text) for text in expected} == expected

@@ -1,11 +1,11 @@
 """What the record of decisions says agrees with what happened, for each of 1,000 random pods on random nodes with random policies.
 
-What should happen is worked out once more, by the naive ledger and a few lines for policies; what happens comes of the verbs, over
-HTTP's own bytes.
+What should happen is worked out once more, by the naive ledger and a few lines for policies (``why_world``, ``why_truth``); what
+happens comes of the verbs, over HTTP's own bytes.
 """
 
 import asyncio
-import random
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -13,158 +13,71 @@ import msgspec
 import pytest
 
 from gpushare.ledger.records import Held
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
-from gpushare.model.objects import decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request, request_of
-from gpushare.scheduler.app import ExtenderApp
-from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.telling import told
-from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
-from tests.unit.scheduler.policy_world import PolicyWorld
+from gpushare.model.device import Device, Placement
+from gpushare.model.request import Request
+from tests.unit.scheduler import why_truth
 from tests.unit.scheduler.test_preemption import look
+from tests.unit.scheduler.why_world import Answer, Scene
 
 PODS = 1000
 PODS_OF_ONE_WORLD = 8
-SIZES_MIB = (2048, 4096, 8192, 16160)
-MODES = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CORE_MEM, NodeMode.CORE_MEM, NodeMode.MPS, NodeMode.DEFAULT)
-POOLS = ("a", "b", "n")
-PRIORITIES = (0, 0, 0, 5, 9)
 
 
-def some_node(choose: random.Random, name: str) -> NodeDevices:
-    devices = tuple(
-        Device(
-            index,
-            f"GPU-{name}-{index}",
-            choose.choice(SIZES_MIB),
-            healthy=choose.random() > 0.1,
-            reason="XID 79",
-        )
-        for index in range(choose.randint(1, 4))
-    )
-    return NodeDevices(
-        name,
-        choose.choice(MODES),
-        MemoryUnit.GIB,
-        devices,
-        placement=choose.choice((Placement.BINPACK, Placement.SPREAD)),
-        max_pods=choose.choice((None, None, 2)),
-        max_node_pods=choose.choice((None, None, None, 3)),
-    )
-
-
-class Tried:
-    """One scheduler, what should happen there beside it, and the pods that come one after the other."""
-
-    def __init__(self, seed: int) -> None:
-        self.choose = choose = random.Random(seed)
-        self.world = PolicyWorld()
-        self.policy = choose.choice((Placement.BINPACK, Placement.SPREAD))
-        self.world.ledger._node_policy = self.policy  # what ``--node-policy`` sets
-        self.naive = NaiveLedger()
-        self.decisions = Decisions(self.world.view, self.world.clock)
-        self.world.preemptor.told = self.decisions.preempted
-        self.pool_of: dict[str, str] = {}
-        for number in range(choose.randint(1, 6)):
-            node = some_node(choose, f"{choose.choice(POOLS)}{number}")
-            self.pool_of[node.name] = node.name[0]
-            self.world.add_node(node)
-            self.world.policies.census.set_node(node.name, {"pool": node.name[0]})
-            self.naive.nodes[node.name] = node
-        self.units: list[tuple[str, int]] = []
-        if choose.random() < 0.5:
-            self.units = [(pool, choose.randint(1, 3)) for pool in choose.sample(POOLS, 2)]
-            self.world.rules(
-                *(
-                    {"resource": "ecs", "nodeSelector": {"pool": pool}, "max": most}
-                    for pool, most in self.units
-                )
-            )
-        self.app = ExtenderApp(
-            self.world.view,
-            self.world.binder,
-            lambda uid, nodes: None,
-            lambda uid: None,
-            self.world.api,
-            Metrics(),
-            lambda: "",
-            self.world.policies,
-            self.decisions,
-        )
-
-    def says(self, name: str) -> Any:
-        return msgspec.json.decode(told(self.decisions, f"/gpushare/decisions/default/{name}/nodes"))
-
-    async def post(self, verb: str, body: Any) -> Any:
-        answered = self.app.quick(f"/gpushare/{verb}".encode())(msgspec.json.encode(body))  # type: ignore[misc]
-        return msgspec.json.decode(answered if isinstance(answered, bytes) else await answered)
-
-    def expected(self, request: Request, offered: list[str]) -> dict[str, str]:
-        """Node by node the reason, empty where it takes the pod; beginnings alone where a policy speaks."""
-        refusals = {name: self.naive.reason(request, name) for name in offered}
-        said = {name: "" if found is None else found[0] for name, found in refusals.items()}
-        if not self.units:
-            return said
-        open_to_pod = [name for name in offered if not said[name]]
-        its = self.in_first_unit(open_to_pod)
-        if its:
-            return {name: said[name] or ("" if name in its else "not in the unit") for name in offered}
-        return {name: said[name] or "ResourcePolicy" for name in offered}
-
-    def in_first_unit(self, nodes: list[str]) -> list[str]:
-        """Those of ``nodes`` in the first unit that has any and is not full; all of them where there is no policy."""
-        if not self.units:
-            return nodes
-        taken = [self.pool_of[one.node] for one in self.naive.holdings.values()]
-        for pool, most in self.units:
-            its = [name for name in nodes if self.pool_of[name] == pool]
-            if its and taken.count(pool) < most:
-                return its
-        return []
+class Tried(Scene):
+    """A scene in which every answer is compared with what should have come."""
 
     async def one(self, number: int) -> str:
         choose, name = self.choose, f"p{number}"
-        core = choose.choice((None,) * 9 + (20,) * 4 + (60, 101))
-        labels = {} if choose.random() < 0.8 else {"aliyun.com/gpu-count": "2"}
-        priority = choose.choice(PRIORITIES)
-        self.world.make(
-            name, choose.choice((1, 2, 2, 4, 4, 8, 20)), core=core, labels=labels, priority=priority
-        )
-        pod = self.world.api.pods[f"default/{name}"]
-        try:
-            request = request_of(decode_pod(pod))
-        except msgspec.MsgspecError:
-            raise
-        except Exception:
+        pod, request = self.make(name)
+        if request is None:
             return await self._wrong(name, pod)
-        assert request is not None
-        offered = choose.sample(sorted(self.pool_of), choose.randint(1, len(self.pool_of)))
-        body = {"Pod": pod, "Nodes": None, "NodeNames": offered}
-        expected = self.expected(request, offered)
-        fits = (await self.post("filter", body))["NodeNames"] or []
-        assert fits == [node for node in offered if not expected[node]]
-        self._same(name, expected)
+        priority = pod["spec"]["priority"]
+        answer = await self.filter(pod, request)
+        expected, fits = self.expected(request, answer.offered), answer.fits
+        assert fits == [node for node in answer.offered if not expected[node]]
+        self._same(name, answer, expected)
         assert self.says(name)["preemption"] is None
         if not fits:
-            self._waits(name, expected)
+            self._waits(name, answer)
             found = await self._kube_scheduler_would_end(name, pod, request, priority)
             return await self._we_end(name, pod, request, priority) or found
-        await self.post("prioritize", {**body, "NodeNames": fits})
+        await self._scores(name, answer)
         node = choose.choice(fits)
-        devices = self.naive.chosen(request, node)
-        free = {device.index: self.naive.free_mib(node, device) for device in self.naive.nodes[node].devices}
-        answer = await self.post(
-            "bind", {"PodNamespace": "default", "PodName": name, "PodUID": f"uid-{name}", "Node": node}
-        )
-        assert answer["Error"] == ""
-        self.world.look(name)
-        held = self.world.ledger.held(f"uid-{name}")
-        assert held is not None
-        self.naive.holdings[f"uid-{name}"] = Holding(f"default/{name}", node, held.allocation, confirmed=True)
-        self._bound(name, node, devices, free, held, expected)
+        could = self.could_take(request, node)
+        wanted = self.naive.chosen(request, node)
+        held = await self.bind(name, node, request)
+        self._bound(name, request, node, wanted, could, held)
         return "bound"
+
+    def could_take(self, request: Request, node: str) -> dict[int, tuple[int, int, int, int]]:
+        """By GPU what is free before, left over after, how many pods are there, by how much fragments grow."""
+        naive, found = self.naive, {}
+        by_fragments = naive.nodes[node].placement is Placement.FRAGMENTATION and not request.by_gpu
+        for device in naive.preferred(request, node):
+            left = 0 if request.by_gpu else naive.left_mib(request, node, device)
+            grown = naive.grown(request, node, [device]) if by_fragments else 0
+            found[device.index] = (
+                naive.free_mib(node, device),
+                left,
+                len(naive.pods(node, device.uuid)),
+                grown,
+            )
+        return found
+
+    async def _scores(self, name: str, answer: Answer) -> None:
+        """All of what ``prioritize`` says is as it should be, and the record has the best of it."""
+        body = {"Pod": answer.pod, "Nodes": None, "NodeNames": answer.fits}
+        above = {one["Host"]: one["Score"] for one in await self.post("prioritize", body)}
+        scores = self.naive.scores(answer.request, answer.fits, self.policy)
+        told = [above.get(node, 0) for node in answer.fits]
+        assert told == [score - min(scores) for score in scores]
+        best = sorted(((node, score) for node, score in above.items()), key=lambda one: -one[1])
+        said = self.says(name)["scores"]
+        assert said == {
+            "nodes": len(answer.fits),
+            "equals": told.count(max(told)),
+            "best": [list(one) for one in best[:5]],
+        }
 
     def _without(self, uids: Collection[str], request: Request, node: str) -> bool:
         """Whether the naive ledger has room there once these pods are gone."""
@@ -248,16 +161,10 @@ class Tried:
             assert {"pod": f"default/{name}", "by": "gpushare", "node": room["node"]} in self.says(
                 gone.removeprefix("uid-")
             )["endsFor"]
-            record = self.world.view.bound[gone]
-            self.world.gone(gone.removeprefix("uid-"))
-            self.world.view.remove_pod(record)
-            self.decisions.gone(gone)
-            del self.naive.holdings[gone]
+            self.end(gone)
         assert self.says(name)["awaited"] == []
         # What it would take now is given back: the pods that follow meet the cluster that the naive ledger knows.
-        self.world.view.remove_pod(self.world.view.waiting[uid])
-        self.world.gone(name)
-        self.decisions.gone(uid)
+        self.leave(name)
         return "ended"
 
     async def _wrong(self, name: str, pod: Any) -> str:
@@ -265,14 +172,19 @@ class Tried:
         await self.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": offered})
         said = self.says(name)
         assert said["waiting"]["category"] == "request"
+        assert said["asks"] == said["waiting"]["asks"] == ""
         assert {one["reason"] for one in said["nodes"]} == {said["waiting"]["reason"]}
+        assert said["waiting"]["remedy"] == "another request: change the pod's template, nothing else will do"
+        (group,) = said["answer"]["groups"]
+        assert (group["nodes"], group["final"]) == (len(offered), True)
         return "wrong"
 
-    def _same(self, name: str, expected: dict[str, str]) -> None:
+    def _same(self, name: str, answer: Answer, expected: dict[str, str]) -> None:
         said = self.says(name)
         nodes = {one["node"]: one["reason"] for one in said["nodes"]}
-        assert list(nodes) == list(expected)
+        assert list(nodes) == list(expected) == answer.offered
         for node, reason in expected.items():
+            assert nodes[node] == answer.texts.get(node, "" if node in answer.fits else said["leftOut"])
             if reason in ("ResourcePolicy", "not in the unit"):
                 assert nodes[node].startswith(reason)
             elif nodes[node] != reason:
@@ -280,41 +192,89 @@ class Tried:
                 assert nodes[node].startswith("ResourcePolicy"), (node, nodes[node], reason)
                 assert self.units
                 assert not any(one == "" for one in nodes.values())
-        answer = said["answer"]
-        assert answer["nodes"] == len(expected)
-        assert answer["fits"] == sum(not reason for reason in expected.values())
-        assert sum(group["nodes"] for group in answer["groups"]) + answer["fits"] + answer["leftOut"] == len(
-            expected
-        )
+        self._counted(said, answer, expected)
 
-    def _waits(self, name: str, expected: dict[str, str]) -> None:
+    def _counted(self, said: Any, answer: Answer, expected: dict[str, str]) -> None:
+        """Each node is counted once, where it belongs, and with its own words."""
+        told, naive, request = said["answer"], self.naive, answer.request
+        left_out = [node for node, reason in expected.items() if reason == "not in the unit"]
+        assert (told["nodes"], told["fits"], told["leftOut"], told["sampled"]) == (
+            len(answer.offered),
+            len(answer.fits),
+            len(left_out),
+            len(answer.texts),
+        )
+        assert told["fitting"] == answer.fits[:3]
+        assert said["notOffered"] == len(self.pool_of) - len(answer.offered)
+        assert said["asks"] == why_truth.asks(answer.pod)
+        kinds = {
+            node: why_truth.kind_of_text(naive, request, node, text) for node, text in answer.texts.items()
+        }
+        texts = {
+            node: (text, kinds[node] == "policy" or not self.takes_when_empty(request, node))
+            for node, text in answer.texts.items()
+        }
+        why_truth.groups_are_true(told["groups"], texts, kinds)
+
+    def takes_when_empty(self, request: Request, node: str) -> bool:
+        """Whether any end of pods, and of what else holds its GPUs, could make room there."""
+        kept, full = self.naive.holdings, self.naive.nodes[node]
+        nobody = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in full.devices)
+        self.naive.holdings = {}
+        self.naive.nodes[node] = msgspec.structs.replace(full, devices=nobody)
+        try:
+            return self.naive.reason(request, node) is None
+        finally:
+            self.naive.holdings, self.naive.nodes[node] = kept, full
+
+    def _waits(self, name: str, answer: Answer) -> None:
         said = self.says(name)
+        waiting = said["waiting"]
         assert said["state"] == "waiting"
-        assert said["holds"] is None
-        assert said["choice"] is None
-        assert said["waiting"]["remedy"]
-        assert said["waiting"] in [msgspec.to_builtins(one) for one in self.decisions.waiting()]
-        if len(expected) == 1 and not self.units:
-            assert said["waiting"]["reason"] == next(iter(expected.values()))
+        assert said["holds"] is said["choice"] is said["scores"] is said["bind"] is None
+        assert waiting["asks"] == why_truth.asks(answer.pod)
+        assert waiting in [msgspec.to_builtins(one) for one in self.decisions.waiting()]
+        assert waiting["reason"] == why_truth.line(said["answer"])
+        assert waiting["category"] == why_truth.nearest(
+            why_truth.kind_of_text(self.naive, answer.request, node, text)
+            for node, text in answer.texts.items()
+        )
+        counted = Counter(one.category for one in self.decisions.waiting())
+        assert {kind: many for kind, many in self.decisions.categories().items() if many} == counted
 
     def _bound(
         self,
         name: str,
+        request: Request,
         node: str,
         devices: list[Device],
-        free: dict[int, int],
+        could: dict[int, tuple[int, int, int, int]],
         held: Held,
-        expected: dict[str, str],
     ) -> None:
         said = self.says(name)
-        wanted = [device.index for device in devices]
+        wanted = {device.index for device in devices}
         assert (said["state"], said["waiting"], said["bind"]["error"]) == ("bound", None, "")
         assert said["holds"]["node"] == said["choice"]["node"] == said["bind"]["node"] == node == held.node
-        assert sorted(gpu["index"] for gpu in said["holds"]["gpus"]) == sorted(wanted)
-        assert sorted(gpu["index"] for gpu in said["choice"]["gpus"] if gpu["chosen"]) == sorted(wanted)
-        assert said["choice"]["placement"] == self.naive.nodes[node].placement.value
-        assert all(gpu["freeMiB"] == free[gpu["index"]] for gpu in said["choice"]["gpus"])
-        assert expected[node] == ""
+        assert {
+            (one["index"], one["units"], one["MiB"], one["corePercent"]) for one in said["holds"]["gpus"]
+        } == {
+            (
+                device.index,
+                request.given(request.memory_units, units := self.naive.nodes[node].units_of(device)),
+                device.total_mib * request.given(request.memory_units, units) // units,
+                request.core_percent,
+            )
+            for device in devices
+        }
+        choice = said["choice"]
+        assert {one["index"] for one in choice["gpus"] if one["chosen"]} == wanted
+        assert {
+            one["index"]: (one["freeMiB"], one["leftMiB"], one["pods"], one["grown"])
+            for one in choice["gpus"]
+        } == could
+        placement = self.naive.nodes[node].placement
+        assert choice["placement"] == placement.value
+        assert choice["why"] == why_truth.preference(placement, request)
 
 
 @pytest.mark.timeout(240)

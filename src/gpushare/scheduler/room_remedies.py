@@ -1,0 +1,118 @@
+"""What would make room for a pod on the nodes that it may go to, read from what the ledger says of each of them now."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from gpushare.ledger import Ledger
+from gpushare.model import names
+from gpushare.model.asked import memory_text
+from gpushare.model.device import NodeDevices
+from gpushare.model.request import Request
+from gpushare.scheduler.categories import Category, category_of
+from gpushare.scheduler.trials import refusal
+
+#: As ``ledger.reasons`` writes which GPU comes nearest, and which of several would do.
+_LARGEST: Final = re.compile(
+    r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+)\)"
+)
+_NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)")
+_ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
+_MOVES: Final = "kubectl inspect cgpu --fragmentation says whose move would help"
+#: Nodes that are tried (``trials``) for one that would do.
+_MOST_TRIED: Final = 8
+
+
+def wanted(request: Request) -> str:
+    """What has to be free, in words."""
+    if request.by_gpu:
+        return "a whole GPU" if request.gpu_count == 1 else f"{request.gpu_count} whole GPUs of one node"
+    units = (
+        memory_text(request.memory_units * request.unit_mib)
+        if request.unit_mib
+        else f"{request.memory_units} of {names.GPU_MEM}"
+    )
+    compute = f" and {request.core_percent}% compute" if request.core_percent else ""
+    state = "that nobody uses" if request.whole_device else "free"
+    if request.gpu_count > 1:
+        return f"{request.gpu_count} GPUs of one node with {units}{compute} {state} each"
+    return f"a GPU with {units}{compute} {state}"
+
+
+def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping[str, str]) -> str:
+    """For a pod for which memory, or compute, is short on the nodes of ``texts`` (why each does not take it)."""
+    of_kind = {node: text for node, text in texts.items() if category_of(text) is category}
+    node = max(of_kind, key=lambda one: _nearness(of_kind[one]), default="")
+    if not node or (request.is_ordinary and not _nearness(of_kind[node])):
+        return f"{wanted(request)}: all GPUs of the kind are full; pods that end, or one node more"
+    told = f"{wanted(request)}: {_nearest(node, of_kind[node])}{_compute_of(ledger, request, node, of_kind[node])}"
+    if category is Category.MEMORY and request.is_ordinary:
+        scattered = ledger.scattered(request, list(of_kind))
+        if scattered:
+            told += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
+    return told
+
+
+def _nearness(text: str) -> int:
+    """The larger the nearer, among reasons of one kind: MiB, percent of compute, or the number of GPUs that would do."""
+    if found := _LARGEST.search(text):
+        return int(found["amount"]) * (1024 if found["unit"] == "G" else 1)
+    if found := _NEAREST.search(text):
+        return int(found["amount"])
+    found = _ONLY.search(text)
+    return 0 if found is None else len(re.findall(r"\d+", found["gpus"]))
+
+
+def _nearest(node: str, text: str) -> str:
+    found = _LARGEST.search(text) or _NEAREST.search(text)
+    if found is None:
+        return f"the nearest is node {node}: {text}"
+    return f"the nearest has {found['free']} free, GPU {found['gpu']} of node {node}"
+
+
+def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
+    """What the GPU of a text that speaks of memory lacks of compute besides: to free the memory alone would not do."""
+    found = _LARGEST.search(text)
+    if found is None or not request.core_percent:
+        return ""
+    gpus = ledger.usage(node).gpus
+    free = next((100 - one.used_core for one in gpus if one.index == int(found["gpu"])), 100)
+    return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
+
+
+def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
+    """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is told."""
+    ends = "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
+    told = f"{ends} of these GPUs, or a larger cap (node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PODS})"
+    besides = ""
+    for node in _known(ledger, texts, Category.PODS):
+        why = refusal(ledger, request, structs.replace(node, max_pods=None, max_node_pods=None))
+        if not why:
+            return told
+        besides = besides or f"; that alone would not do: node {node.name}: {why}"
+    return told + besides
+
+
+def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
+    """For a pod that GPUs would hold which are out of service, or which their kubelet does not offer."""
+    told = ""
+    for node in _known(ledger, texts, Category.HEALTH):
+        text = texts[node.name]
+        devices = tuple(structs.replace(one, healthy=True, cordoned=False) for one in node.devices)
+        changed, head = structs.replace(node, devices=devices), "GPUs that are back in service"
+        if text.startswith("the kubelet offers "):
+            changed, head = node, "GPUs that their kubelet offers again"
+        elif text.startswith("the kubelet has "):
+            changed, head = node, "the end of pods that hold GPUs without a record"
+        if not refusal(ledger, request, changed):
+            return f"{head}: node {node.name}: {text}"
+        told = told or f"{head}, and the end of what runs there: node {node.name}: {text}"
+    return told or "GPUs that are back in service"
+
+
+def _known(ledger: Ledger, texts: Mapping[str, str], category: Category) -> Sequence[NodeDevices]:
+    """Some of the nodes that refuse for that kind of reason."""
+    found = [node for node, text in texts.items() if category_of(text) is category][:_MOST_TRIED]
+    return [node for node in map(ledger.node, found) if node is not None]

@@ -1,0 +1,26 @@
+"""A node as it might be, tried with a request: what is advised to a pod was tried before it is said."""
+
+from gpushare.ledger import Ledger
+from gpushare.model.device import NodeDevices
+from gpushare.model.request import Request
+
+
+def refusal(ledger: Ledger, request: Request, node: NodeDevices, *, emptied: bool = False) -> str:
+    """Why the node, were it as ``node`` says, would not take ``request`` beside the pods that are there; empty where it would.
+
+    ``emptied``: without these pods. Room that is kept there for others is not looked at.
+    """
+    trial = Ledger()
+    trial.set_node(node)
+    for uid in () if emptied else pods_on(ledger, node.name):
+        held = ledger.held(uid)
+        assert held is not None
+        trial.hold(uid, held.pod, held.node, held.allocation)
+    verdict = trial.filter(request, (node.name,))
+    return "" if verdict.fits else {**verdict.refused, **verdict.hopeless}[node.name]
+
+
+def pods_on(ledger: Ledger, name: str) -> set[str]:
+    """UIDs of the pods that hold something of the node."""
+    usage = ledger.usage(name)
+    return {uid for gpu in usage.gpus for uid in gpu.pods} | {one.uid for one in usage.pending}

@@ -1,0 +1,88 @@
+"""The naive ledger with arrivals: what placement ``fragmentation`` prefers, by the written-out definition of fragments."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor
+
+from gpushare.ledger.mix import ARRIVAL, Kind
+from gpushare.model.device import Device, Placement
+from gpushare.model.request import Request
+from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
+from tests.unit.ledger.naive_ledger import NaiveLedger
+
+_WEIGHED = Fraction(95, 100)
+
+
+@dataclass
+class NaiveArrivals(NaiveLedger):
+    """Nodes of which nobody knows the processors, without a cap on their pods."""
+
+    kinds: list[Kind] = field(default_factory=list)
+    weights: dict[Kind, int] = field(default_factory=dict)
+
+    def arrived(self, request: Request) -> None:
+        """The mix is looked at anew after as many arrivals as it was made of: the first, the second, the fourth, the eighth."""
+        if request.by_gpu:
+            return
+        self.kinds.append(Kind(request.gpu_count, request.memory_units, request.core_percent))
+        if len(self.kinds).bit_count() != 1:
+            return
+        self.weights, enough = {}, _WEIGHED * len(self.kinds)
+        for kind, count in sorted(Counter(self.kinds).items(), key=lambda one: (-one[1], one[0])):
+            self.weights[kind] = count * ARRIVAL
+            enough -= count
+            if enough <= 0:
+                break
+
+    def grown(self, request: Request, name: str, some: Collection[Device]) -> int:
+        """By how much fragments grow where ``some`` of its GPUs take the request."""
+        after, before = self._node(request, name, some), self._node(request, name, ())
+        return after.fragments(self.weights) - before.fragments(self.weights)
+
+    def wish(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
+        plain = super().wish(request, name, device)
+        if self.nodes[name].placement is not Placement.FRAGMENTATION or request.by_gpu:
+            return plain
+        return (self.grown(request, name, [device]), *plain)
+
+    def _node(self, request: Request, name: str, taking: Collection[Device]) -> NaiveNode:
+        node = self.nodes[name]
+        gpus = []
+        for device in node.devices:
+            takes = device in taking
+            units = node.units_of(device) if request.whole_device else request.memory_units
+            free_mib = self.free_mib(name, device)
+            free_core = max(100 - self.used_core(name, device.uuid), 0) if node.mode.gives_core else -1
+            if takes:
+                free_mib -= self.asked_mib(node, device, units) or 0
+                free_core -= request.core_percent
+            fit_units = 0
+            while (more := self.asked_mib(node, device, fit_units + 1)) is not None and more <= free_mib:
+                fit_units += 1
+            pods = len(self.pods(name, device.uuid)) + takes
+            if not device.in_service or (node.max_pods is not None and pods >= node.max_pods):
+                fit_units = -1
+            gpus.append(NaiveGpu(free_mib, fit_units, free_core))
+        core_pods = self.of_kind(name, core=True) + (bool(taking) and request.wants_core)
+        memory_pods = self.of_kind(name, core=False) + (bool(taking) and not request.wants_core)
+        return NaiveNode(
+            tuple(gpus),
+            None,
+            open_to_memory=not core_pods,
+            open_to_core=node.mode.gives_core and not memory_pods,
+            unit_mib=node.unit.mib,
+        )
+
+    def _points(self, request: Request, names: list[str], policy: Placement) -> list[int]:
+        if policy is not Placement.FRAGMENTATION:
+            return super()._points(request, names, policy)
+        worth = {}
+        for name in names:
+            if self.reason(request, name) is None:
+                some = self.preferred(request, name)[: request.gpu_count]
+                left_mib = sum(self.left_mib(request, name, device) for device in some)
+                worth[name] = self.grown(request, name, some), floor(Fraction(left_mib, request.gpu_count))
+        order = sorted(set(worth.values()))
+        return [max(10 - order.index(worth[name]), 0) if name in worth else 0 for name in names]
