@@ -34,6 +34,7 @@ from gpushare.scheduler.nominated import Nominated
 from gpushare.scheduler.observing import Observing, Watch
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
+from gpushare.scheduler.quota_pods import QuotaPods, following_decoder
 from gpushare.scheduler.quota_watch import QuotaWatch
 from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
@@ -141,12 +142,6 @@ def decode_record(raw: bytes) -> tuple[str, PodRecord] | None:
     return None if record is None else (record.pod, record)
 
 
-def decode_counted_record(raw: bytes) -> tuple[str, PodRecord] | None:
-    """The same where processors are counted: then every bound pod that asks for some has to do with us."""
-    record = counted_record_of(decode_pod(raw))
-    return None if record is None else (record.pod, record)
-
-
 def node_decoder(reader: NodeReader) -> Callable[[bytes], tuple[str, NodeRecord]]:
     """A decoder of nodes' JSON with this scheduler's settings."""
 
@@ -213,7 +208,9 @@ async def serve(access: Access, settings: Settings) -> None:
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
         by_fragments = settings.node_policy is Placement.FRAGMENTATION
-        decode: type_of_decode = decode_counted_record if by_fragments else decode_record
+        decode: type_of_decode = following_decoder(
+            view.quotas, counted_record_of if by_fragments else record_of
+        )
         if mover is not None:
             from gpushare.scheduler.mobility import with_mobility
 
@@ -237,6 +234,7 @@ async def serve(access: Access, settings: Settings) -> None:
             policies.noticing(decode),
             _Pods(view, mover, decisions, Nominated(view, preemptor.kept)),
         )
+        quota_pods = QuotaPods(view.quotas, pods, quotas.read)
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
         export(metrics, view, reservations, watches)
@@ -244,7 +242,7 @@ async def serve(access: Access, settings: Settings) -> None:
 
         def missing() -> str:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
-            waiting += [] if quotas.synced else ["elastic quotas"]
+            waiting += [] if quotas.read.is_set() else ["elastic quotas"]
             if not waiting and not policies.watches.ready.is_set():
                 waiting = ["ResourcePolicies"]
             return f"{' and '.join(waiting)} not read yet" if waiting else ""
@@ -280,7 +278,7 @@ async def serve(access: Access, settings: Settings) -> None:
             asyncio.create_task(coroutine, name=name)
             for name, coroutine in (
                 ("nodes", nodes.run()),
-                ("pods", pods.run()),
+                ("pods", _follow_pods(pods, quota_pods)),
                 ("events", events.run()),
                 ("sweep", binder.sweep()),
                 ("retries", retries.run()),
@@ -290,6 +288,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("takeover", takeover.run()),
                 ("waiting news", news.run()),
                 ("quotas", quotas.run()),
+                ("quotas' pods", quota_pods.run()),
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),
                 *([] if mover is None else [("defragmentation", mover.run())]),
@@ -322,6 +321,11 @@ async def _first_failure(http: asyncio.Task[None], running: list[asyncio.Task[No
         for task in done:
             await task
         running = [task for task in running if task not in done]
+
+
+async def _follow_pods(pods: Informer[PodRecord], quota_pods: QuotaPods) -> None:
+    await quota_pods.begin()
+    await pods.run()
 
 
 async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:

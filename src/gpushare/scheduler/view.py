@@ -109,13 +109,17 @@ class ClusterView:
         """Pods without a node that ask for a GPU, by UID."""
         self.bound: dict[str, PodRecord] = {}
         """Pods with a node that hold a part of a GPU or asked for one, by UID."""
+        self.besides: dict[str, PodRecord] = {}
+        """Pods with a node that have nothing to do with GPUs, but are followed all the same, by UID."""
+        self.waiting_besides: dict[str, PodRecord] = {}
+        """The same without a node."""
         self.malformed: dict[str, str] = {}
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
         self.on_freed: Callable[[], None] = lambda: None
         """Called when room came free or a node changed."""
         self.gangs = Gangs(ledger)
         """Pods that run together or not at all, and the room that is kept for them."""
-        self.quotas = Quotas(ledger, self.waiting, self.bound, events)
+        self.quotas = Quotas(ledger, self.waiting, self.bound, self.besides, events)
         """What groups of namespaces are sure of, and may take at most."""
         self.offers = Offers(ledger)
         """Nodes that have less to give than the ledger says."""
@@ -140,9 +144,12 @@ class ClusterView:
 
     def _take_pod(self, record: PodRecord) -> None:
         self.gangs.upsert(record)
+        self.besides.pop(record.uid, None)
+        self.waiting_besides.pop(record.uid, None)
         if record.bystander:
             if record.node:
                 self._processors.take(record.uid, record.node, record.cpu_milli)
+            (self.besides if record.node else self.waiting_besides)[record.uid] = record
             return
         if not record.node:
             if record.uid not in self.waiting and record.request is not None:
@@ -208,9 +215,11 @@ class ClusterView:
         """What a pod held that finished, or is gone."""
         self.waiting.pop(record.uid, None)
         self.bound.pop(record.uid, None)
+        self.waiting_besides.pop(record.uid, None)
+        counted = self.besides.pop(record.uid, None) is not None and self.quotas.in_use
         self.ledger.unkeep(record.uid)
         self._processors.release(record.uid)
-        freed = self.offers.release(record.uid)
+        freed = self.offers.release(record.uid) or counted
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)

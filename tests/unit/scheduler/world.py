@@ -14,7 +14,7 @@ from gpushare.scheduler.bind import Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.nominated import Nominated
 from gpushare.scheduler.preemption import Preemptor
-from gpushare.scheduler.records import record_of
+from gpushare.scheduler.records import followed_record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeRecord
 
@@ -248,7 +248,8 @@ class World:
 
     def see(self, name: str) -> None:
         """Let the informer see a pod's present state."""
-        record = record_of(decode_pod(self.api.pods[self.api.key(name)]))
+        pod = decode_pod(self.api.pods[self.api.key(name)])
+        record = followed_record_of(pod, self.view.quotas.followed)
         if record is not None:
             self.view.upsert_pod(record)
             self.nominated.seen(record)
