@@ -91,6 +91,7 @@ class Claim:
         self._books = books
         self._uid = uid
         self._amounts = amounts
+        self._on_gpus = any(amounts.get(resource) for resource in GIVEN)
         leaf = books.leaf(namespace)
         self._path = () if books.tree is None or leaf is None else books.tree.path(leaf)
         # Of hundreds of pods that are asked about in a row most are of the same few quotas.
@@ -164,7 +165,7 @@ class Claim:
     def _is_within_min(self, leaf: int) -> bool:
         """Whether all quotas of the one that waits stay within their ``min``, below where they meet those of ``leaf``.
 
-        A ``min`` of processors alone is no claim on a GPU.
+        A ``min`` of processors alone is no claim of a pod that asks for GPUs.
         """
         tree = self._books.tree
         assert tree is not None
@@ -174,7 +175,7 @@ class Claim:
                 amount = self._amounts.get(resource, 0)
                 if amount and self._books.staying(place, resource, but=self._uid) + amount > least:
                     return False
-                guaranteed |= amount > 0 and resource in GIVEN
+                guaranteed |= amount > 0 and (resource in GIVEN or not self._on_gpus)
         return guaranteed
 
     # --- as a rule for plans ----------------------------------------------------------------------

@@ -5,6 +5,7 @@ import gc
 import logging
 import signal
 import socket
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -180,7 +181,7 @@ async def serve(access: Access, settings: Settings) -> None:
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
         binder.on_stale = observing.stale
-        retries = Retries(view.waiting, client, SYSTEM_CLOCK)
+        retries = Retries(ChainMap(view.waiting, view.waiting_besides), client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         preemptor.told = decisions.preempted
         preemptor.in_turn = policies.policies.by_unit
@@ -348,7 +349,7 @@ def export(
     )
     metrics.watch(
         "gpushare_scheduler_reservations",
-        "Shares whose Binding was not seen yet.",
+        "Shares, and charges of elastic quotas without one, whose Binding was not seen yet.",
         lambda: len(reservations.deadlines),
     )
     totals = view.ledger.totals

@@ -34,8 +34,8 @@ type_of_told_many = Callable[[Iterable[str]], None]
 class Quotas:
     """Whom the elastic quotas of the cluster let in, and what they hold.
 
-    ``waiting`` and ``bound`` are the pods that the view knows, by UID, and those of ``besides`` have a node and no GPU of
-    ours. Not for several threads.
+    ``waiting`` and ``bound`` are the pods that the view knows, by UID; ``waiting_besides`` and ``besides`` those of them that
+    ask for no GPU of ours. Not for several threads.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Quotas:
         ledger: Ledger,
         waiting: Mapping[str, PodRecord],
         bound: Mapping[str, PodRecord],
+        waiting_besides: Mapping[str, PodRecord],
         besides: Mapping[str, PodRecord],
         events: Recorder,
     ) -> None:
@@ -62,7 +63,9 @@ class Quotas:
         self._ledger = ledger
         self._waiting = waiting
         self._bound = bound
+        self._waiting_besides = waiting_besides
         self._besides = besides
+        self._promised: dict[str, Charge] = {}
         self._events = events
         self._heard: dict[str, Charge] = {}
         self._ended: set[str] = set()
@@ -145,7 +148,8 @@ class Quotas:
         logger.info("elastic quotas: %s", "none in force" if tree is None else f"{len(tree.quotas)} in force")
         self.books.set_tree(tree)
         self._follow(tree)
-        for uid in (*self._waiting, *self._bound, *self._besides):
+        self._promised = {uid: one for uid, one in self._promised.items() if one.namespace in self.followed}
+        for uid in (*self._waiting, *self._bound, *self._besides, *self._promised):
             self.look(uid)
         trees = [one for one in (tree, None if before is None else before[2]) if one is not None]
         self._try_again({namespace for one in trees for namespace in one.leaf_of})
@@ -164,7 +168,12 @@ class Quotas:
 
     def _try_again(self, namespaces: Collection[str]) -> None:
         self.on_admitting(
-            [uid for uid, record in self._waiting.items() if _namespace(record.pod) in namespaces]
+            [
+                uid
+                for waiting in (self._waiting, self._waiting_besides)
+                for uid, record in waiting.items()
+                if _namespace(record.pod) in namespaces
+            ]
         )
 
     # --- who is charged ---------------------------------------------------------------------------
@@ -189,6 +198,9 @@ class Quotas:
             leaving = beside.leaving or uid in self._ended
             return Charge(_namespace(beside.pod), beside.amounts, leaving, on_gpus=False)
         self._ended.discard(uid)
+        promised = self._promised.get(uid)
+        if promised is not None:
+            return promised
         if held is None and not self._ledger.kept_on(uid):
             return None
         waits = self._waiting.get(uid)
@@ -199,7 +211,7 @@ class Quotas:
 
     def heard(self, uid: str, pod: str, amounts: type_of_amounts) -> None:
         """A pod (``namespace/name``) is asked about, perhaps before the informer has shown it."""
-        if uid in self._waiting:
+        if uid in self._waiting or uid in self._waiting_besides:
             return
         self._heard.pop(uid, None)
         self._heard[uid] = Charge(_namespace(pod), amounts, bound=False)
@@ -208,8 +220,34 @@ class Quotas:
 
     def ended(self, uid: str) -> None:
         """The pod's end was asked for by us; the informer will say so."""
-        if uid in self._bound:
+        if uid in self._bound or uid in self._besides:
             self._ended.add(uid)
+            self.look(uid)
+
+    # --- pods without a GPU of ours on their way to a node ------------------------------------------
+
+    def promise(self, uid: str, pod: str, amounts: type_of_amounts) -> str:
+        """Charge a pod without a GPU that is about to be bound, until it is seen bound or ``end_promise``.
+
+        Returns why it may not be bound; empty where it may, and where no quota counts it.
+        """
+        namespace = _namespace(pod)
+        if namespace not in self.followed:
+            return ""
+        self.heard(uid, pod, amounts)
+        refusal = self.refusal(uid)
+        if not refusal and uid not in self._besides:
+            self._promised[uid] = Charge(namespace, amounts, bound=False, on_gpus=False)
+            self.look(uid)
+        return refusal
+
+    def promised(self, uid: str) -> bool:
+        """Whether a pod without a GPU is charged that was not seen bound yet."""
+        return uid in self._promised
+
+    def end_promise(self, uid: str) -> None:
+        """The pod was seen bound, will not be bound, or is gone."""
+        if self._promised.pop(uid, None) is not None:
             self.look(uid)
 
     # --- what follows for pods that wait ------------------------------------------------------------
@@ -217,9 +255,9 @@ class Quotas:
     def refusal(self, uid: str) -> str:
         """Why a pod that waits, or was heard of, may not have what it asks for now; empty where it may.
 
-        Who holds its share already has been let in.
+        Who holds its share already, or is being bound, has been let in.
         """
-        if self.books.tree is None or self._ledger.held(uid) is not None:
+        if self.books.tree is None or self._ledger.held(uid) is not None or uid in self._promised:
             return ""
         asked = self._asked(uid)
         if asked is None:
@@ -232,7 +270,7 @@ class Quotas:
 
     def _asked(self, uid: str) -> Charge | None:
         """What a pod would be charged that waits, or was heard of."""
-        waits = self._waiting.get(uid)
+        waits = self._waiting.get(uid) or self._waiting_besides.get(uid)
         if waits is None:
             return self._heard.get(uid)
         return Charge(_namespace(waits.pod), waits.amounts, bound=False)

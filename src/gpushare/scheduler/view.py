@@ -119,7 +119,7 @@ class ClusterView:
         """Called when room came free or a node changed."""
         self.gangs = Gangs(ledger)
         """Pods that run together or not at all, and the room that is kept for them."""
-        self.quotas = Quotas(ledger, self.waiting, self.bound, self.besides, events)
+        self.quotas = Quotas(ledger, self.waiting, self.bound, self.waiting_besides, self.besides, events)
         """What groups of namespaces are sure of, and may take at most."""
         self.offers = Offers(ledger)
         """Nodes that have less to give than the ledger says."""
@@ -147,9 +147,13 @@ class ClusterView:
         self.besides.pop(record.uid, None)
         self.waiting_besides.pop(record.uid, None)
         if record.bystander:
-            if record.node:
-                self._processors.take(record.uid, record.node, record.cpu_milli)
-            (self.besides if record.node else self.waiting_besides)[record.uid] = record
+            if not record.node:
+                self.waiting_besides[record.uid] = record
+                return
+            self.besides[record.uid] = record
+            self._processors.take(record.uid, record.node, record.cpu_milli)
+            self.quotas.end_promise(record.uid)
+            self._on_confirmed(record.uid)
             return
         if not record.node:
             if record.uid not in self.waiting and record.request is not None:
@@ -223,6 +227,7 @@ class ClusterView:
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
+        self.quotas.end_promise(record.uid)
         if record.succeeded and not gone:
             self.gangs.upsert(record)
         else:

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model import names
 from gpushare.model.device import Placement
+from gpushare.scheduler.bind import BindRefused
+from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.quota_pods import QuotaPods, following_decoder
 from gpushare.scheduler.quota_watch import status_of
 from gpushare.scheduler.records import counted_record_of, record_of
-from tests.unit.scheduler.test_quotas import HALVES, ask, create, tree
+from gpushare.scheduler.wire import read_preemption
+from tests.unit.scheduler.test_quotas import HALVES, ask, bind, create, tree
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 OTHER_GPU = "nvidia.com/gpu"
@@ -205,3 +209,167 @@ async def test_namespaces_that_a_tree_names_no_more_hold_nobody_up(world: World)
     world.view.quotas.upsert(tree(HALVES, generation=2))
     create(world, "x", "p", 4)
     assert ask(world, "x", "p")[0] == ["n1"]
+
+
+# --- who is held back -----------------------------------------------------------------------------------
+
+
+async def bound(world: World, namespace: str, name: str, cpu: int, **more: Any) -> None:
+    """It comes, and this scheduler binds it; the informer shows that."""
+    come(world, plain(namespace, name, cpu=cpu, **more))
+    assert ask(world, namespace, name)[0] == ["n1"]
+    await bind(world, namespace, name)
+    world.see(name)
+
+
+async def test_a_pod_without_a_gpu_waits_above_the_max_until_another_of_its_quota_ends(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    await bound(world, "x", "p", 3)
+    come(world, plain("x", "q", cpu=2))
+    reason = "elastic quota root/a: 3 of 4 cpu used (max), 2 asked for"
+    assert ask(world, "x", "q") == ([], {"n1": reason})
+    with pytest.raises(BindRefused, match=r"elastic quota root/a: 3 of 4 cpu used"):
+        await bind(world, "x", "q")
+    running = asyncio.create_task(world.retries.run())
+    world.view.remove_pod(world.view.besides["uid-p"])
+    await turns()
+    await world.clock.turn(2)
+    await turns()
+    assert [name for name, _ in world.api.annotated] == ["q"], "it is tried again"
+    assert ask(world, "x", "q")[0] == ["n1"]
+    running.cancel()
+
+
+async def test_another_tree_has_pods_without_a_gpu_tried_again(world: World) -> None:
+    hurried: list[list[str]] = []
+    world.view.quotas.on_admitting = lambda uids: hurried.append(list(uids))
+    world.view.quotas.upsert(tree(processors(a=1, b=4)))
+    come(world, plain("x", "p", cpu=2))
+    assert not ask(world, "x", "p")[0]
+    world.view.quotas.upsert(tree(processors(a=2, b=4), generation=2))
+    assert hurried[-1] == ["uid-p"]
+    assert ask(world, "x", "p")[0] == ["n1"]
+
+
+async def test_what_is_about_to_be_bound_counts_before_the_informer_shows_it(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    for name in ("p", "q"):
+        world.api.create(plain("x", name, cpu=3))
+        assert ask(world, "x", name)[0] == ["n1"], "the informer has shown neither"
+    world.api.gate = asyncio.Event()
+    first = asyncio.create_task(bind(world, "x", "p"))
+    await turns()
+    with pytest.raises(BindRefused, match="3 of 4 cpu used"):
+        await bind(world, "x", "q")
+    assert ask(world, "x", "p")[0] == ["n1"], "its own promise does not stand against it"
+    assert used(world, "a") == {"cpu": "0"}, "the status says what is bound"
+    world.api.gate.set()
+    await first
+    assert world.reservations.deadlines
+    world.see("p")
+    assert used(world, "a") == {"cpu": "3"}
+    assert not world.reservations.deadlines
+    assert not world.view.quotas.promised("uid-p")
+
+
+async def test_a_binding_that_is_refused_frees_what_was_promised(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    come(world, plain("x", "p", cpu=3))
+
+    def refuse() -> None:
+        raise ApiError(403, "Forbidden", "no", "")
+
+    world.api.before = [refuse]
+    with pytest.raises(BindRefused):
+        await bind(world, "x", "p")
+    assert world.view.quotas.books.held(1, "cpu") == 0
+    assert not world.reservations.deadlines
+
+
+def lose_answer() -> None:
+    raise Unreachable("API server", "connection reset", sent=None)
+
+
+async def test_a_binding_of_which_nothing_is_known_counts_until_the_pod_was_read(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    come(world, plain("x", "p", cpu=3))
+    world.api.before = [lose_answer]
+    with pytest.raises(BindRefused):
+        await bind(world, "x", "p")
+    assert world.view.quotas.books.held(1, "cpu") == 3000, "it may arrive yet"
+    await world.binder.settle("uid-p", "x/p")
+    assert world.view.quotas.books.held(1, "cpu") == 0
+    assert world.events.notes == [], "no share was reserved"
+    # Once more, and it was written: it counts until the informer shows it, and then as bound.
+    world.api.after = [lose_answer]
+    await bind(world, "x", "p")
+    await world.binder.settle("uid-p", "x/p")
+    assert world.view.quotas.books.held(1, "cpu") == 3000
+    assert world.reservations.deadlines, "the informer has not shown it"
+    world.see("p")
+    assert (used(world, "a"), world.reservations.deadlines) == ({"cpu": "3"}, {})
+
+
+async def test_a_pod_that_is_gone_before_it_was_seen_bound_is_charged_no_more(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    for name in ("p", "q"):
+        world.api.create(plain("x", name, cpu=2))
+        await bind(world, "x", name)
+    world.api.pods["x/p"]["status"]["phase"] = "Succeeded"
+    del world.api.pods["x/q"]
+    assert world.view.quotas.books.held(1, "cpu") == 4000
+    for name in ("p", "q"):
+        await world.binder.settle(f"uid-{name}", f"x/{name}")
+    assert world.view.quotas.books.held(1, "cpu") == 0
+    assert not world.reservations.deadlines
+
+
+async def test_a_tree_that_counts_the_pod_no_more_ends_its_promise(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    world.api.create(plain("x", "p", cpu=2))
+    await bind(world, "x", "p")
+    world.view.quotas.upsert(tree(HALVES, generation=2))
+    await world.binder.settle("uid-p", "x/p")
+    assert not world.reservations.deadlines, "nobody would ever show it bound"
+
+
+async def test_pods_that_no_quota_counts_are_bound_without_a_promise(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=1, b=1)))
+    world.api.create(plain("elsewhere", "p", cpu=9))
+    assert ask(world, "elsewhere", "p")[0] == ["n1"]
+    await bind(world, "elsewhere", "p")
+    world.view.quotas.upsert(tree(HALVES, generation=2))
+    world.api.create(plain("x", "q", cpu=9))
+    assert ask(world, "x", "q")[0] == ["n1"]
+    await bind(world, "x", "q")
+    assert world.api.bindings == [("elsewhere/p", "n1"), ("x/q", "n1")]
+    assert not world.reservations.deadlines
+
+
+# --- kube-scheduler's own preemption ----------------------------------------------------------------------
+
+
+def left_of(world: World, namespace: str, name: str, *victims: str) -> bool:
+    """Whether kube-scheduler may end ``victims`` on n1 for a pod."""
+    told = {"Pods": [{"UID": f"uid-{one}"} for one in victims], "NumPDBViolations": 0}
+    body = {"Pod": world.api.pods[f"{namespace}/{name}"], "NodeNameToMetaVictims": {"n1": told}}
+    args = read_preemption(json.dumps(body).encode())
+    answer = preempt_pods(world.view, args, world.preemptor.left_to_scheduler)
+    return "n1" in json.loads(answer)["NodeNameToMetaVictims"]
+
+
+def test_kube_scheduler_ends_for_processors_nobody_whose_quota_must_keep_it(world: World) -> None:
+    leaves = [
+        {"name": name, "namespaces": [space], "min": {"cpu": 4}, "max": {"cpu": 8}}
+        for name, space in (("a", "x"), ("b", "z"))
+    ]
+    world.view.quotas.upsert(tree({"name": "root", "min": {"cpu": 8}, "max": {"cpu": 8}, "children": leaves}))
+    for name in ("p", "q", "r"):
+        come(world, plain("z", name, node="n1", cpu=2))
+    come(world, plain("x", "claims", cpu=2, priority=10))
+    assert left_of(world, "x", "claims", "p"), "b holds 6 of its min of 4"
+    assert not left_of(world, "x", "claims", "p", "q")
+    come(world, plain("x", "greedy", cpu=5, priority=10))
+    assert not left_of(world, "x", "greedy", "p"), "above its own min it takes nothing back"
+    come(world, plain("z", "own", cpu=2, priority=10))
+    assert left_of(world, "z", "own", "p", "q"), "within one quota priorities decide"

@@ -1,6 +1,7 @@
 """A view over a real ledger, an API server in a few lines, a clock that tests turn, and makers of objects."""
 
 import asyncio
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -224,7 +225,7 @@ class World:
         self.view = ClusterView(self.ledger, self.events, self.reservations.end)
         self.decisions = Decisions(self.view, self.clock)
         self.binder = Binder(self.view, self.api, self.reservations, self.clock)
-        self.retries = Retries(self.view.waiting, self.api, self.clock)
+        self.retries = Retries(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
         self.view.on_freed = self.retries.freed
         self.view.gangs.on_planned = self.retries.hurry
         self.view.gangs.on_asked = self.retries.asked
