@@ -41,7 +41,7 @@ class BudgetReading:
         keys = {
             uid: record.pod
             for uid in uids
-            if (record := self._view.bound.get(uid)) is not None and record.pod.partition("/")[0] in spaces
+            if (record := self._view.with_node(uid)) is not None and record.pod.partition("/")[0] in spaces
         }
         await asyncio.gather(*(self._read(uid, key) for uid, key in keys.items() if uid not in self._pods))
         return [pod for uid in uids if (pod := self._pods.get(uid)) is not None]

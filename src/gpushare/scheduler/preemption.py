@@ -144,7 +144,8 @@ class Preemptor:
             elif now_s > since_s + KEPT_S:
                 self._ledger.unkeep(uid)
                 # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
-                self.hurry(list(islice(self._view.waiting, _HURRIED)))
+                for waiting in (self._view.waiting, self._view.waiting_besides):
+                    self.hurry(list(islice(waiting, _HURRIED)))
                 self._view.on_freed()
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> None:
@@ -178,7 +179,7 @@ class Preemptor:
                 note=_GUARDED,
                 telling="standing",
             )
-            names = sorted(one.pod for uid in guarded if (one := self._view.bound.get(uid)) is not None)
+            names = sorted(one.pod for uid in guarded if (one := self._view.with_node(uid)) is not None)
             self._tell_vain(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")
         elif self._waits(record):
             self._tell_vain(record, nodes, NOBODY)
@@ -279,7 +280,11 @@ class Preemptor:
         if claim is None or passed is None:
             return self._cheapest(record, nodes, rank, claim, ended)
         # Somebody of its quotas has to go, whatever room there is: one who makes room for it besides, or others anywhere.
-        there = {self._view.bound[uid].node for uid in claim.relieving(passed) if rank(uid) is not None}
+        there = {
+            one.node
+            for uid in claim.relieving(passed, ended)
+            if (one := self._view.bound.get(uid)) is not None and rank(uid) is not None
+        }
         plan = self._cheapest(record, [node for node in nodes if node in there], rank, claim, ended)
         return plan or self._with_relief(record, nodes, rank, claim, ended)
 
@@ -375,7 +380,7 @@ class Preemptor:
         await self._evict_all(record, plan)
 
     async def _evict_all(self, record: PodRecord, plan: Plan) -> None:
-        victims = [one for uid in plan.victims if (one := self._view.bound.get(uid)) is not None]
+        victims = [one for uid in plan.victims if (one := self._view.with_node(uid)) is not None]
         if not victims:
             return  # those that leave already are enough
         namespace, _, name = record.pod.partition("/")

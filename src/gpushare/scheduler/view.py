@@ -272,6 +272,10 @@ class ClusterView:
             record.reference(), kind="Warning", reason=reason, action=action, note=problem, telling="standing"
         )
 
+    def with_node(self, uid: str) -> PodRecord | None:
+        """The pod if it has a node, with GPUs or without."""
+        return self.bound.get(uid) or self.besides.get(uid)
+
     def lesser(
         self,
         priority: int,
@@ -287,7 +291,11 @@ class ClusterView:
 
         def rank(uid: str) -> Rank | None:
             record = self.bound.get(uid)
-            if record is None or uid in guarded:
+            if record is None:
+                record = self.besides.get(uid)
+                if record is None or not record.ours:
+                    return None  # its successor would be placed at once, whatever its quota says
+            if uid in guarded:
                 return None
             lesser, leaving = record.priority < priority, record.leaving
             if claim is not None:

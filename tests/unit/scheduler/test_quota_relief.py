@@ -1,11 +1,26 @@
 """For a sum that a quota may not pass others end wherever they are, and nobody ends in vain: for whole GPUs all of their units count."""
 
+from typing import Any
+
 import msgspec
 
 from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget
-from tests.unit.scheduler.test_quotas import HALVES, WHOLE, ask, bound, create, end, look, root, tree, verb
-from tests.unit.scheduler.world import World, gpu_node
+from tests.unit.scheduler.test_quotas import (
+    HALVES,
+    MEM,
+    WHOLE,
+    ask,
+    bound,
+    create,
+    end,
+    look,
+    root,
+    tree,
+    verb,
+)
+from tests.unit.scheduler.test_quotas_of_every_pod import come, plain
+from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
 async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_where_there_is_room(
@@ -112,3 +127,80 @@ async def test_a_budget_keeps_those_on_other_nodes_too(world: World) -> None:
     ask(world, "x", "mine", "n2")
     await look(world)
     assert len(world.api.evicted) == 1, "two would take b below its min"
+
+
+def lent() -> dict[str, Any]:
+    """A root of 8 processors and 16 units; a (namespace x) is sure of 4 and 8, b (z) of 2 and 4."""
+
+    def amounts(cpu: int, units: int) -> dict[str, Any]:
+        return {"cpu": cpu, MEM: units}
+
+    leaves = [
+        {"name": "a", "namespaces": ["x"], "min": amounts(4, 8)},
+        {"name": "b", "namespaces": ["z"], "min": amounts(2, 4)},
+    ]
+    return {"name": "root", "min": amounts(8, 16), "max": amounts(8, 16), "children": leaves}
+
+
+def claimant(name: str, cpu: int, **more: Any) -> dict[str, Any]:
+    pod = pod_object(name, 4, namespace="x", **more)
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+    return pod
+
+
+async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_scheduler_can_hold_back(
+    world: World,
+) -> None:
+    world.view.quotas.upsert(tree(lent()))
+    for name, cpu, priority in (("p", 3, 5), ("q", 3, 1)):
+        come(world, plain("z", name, node="n1", cpu=cpu, priority=priority))
+    come(world, plain("z", "r", node="n1", cpu=2, scheduler="default-scheduler"))
+    come(world, claimant("mine", 3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["q"], "the default scheduler would place r's successor at once"
+    assert world.events.notes[-1][2].endswith(
+        "elastic quota root/a takes back within its min what root/b had borrowed"
+    )
+    assert world.ledger.kept_on("uid-mine") == "n1"
+    world.view.remove_pod(world.view.besides["uid-q"])
+    come(world, plain("z", "again", cpu=3))
+    assert not ask(world, "z", "again")[0], "what it gave back is the claimant's"
+    assert ask(world, "x", "mine")[0] == ["n1"]
+
+
+async def test_no_pod_without_a_gpu_ends_for_a_sum_of_gpu_memory_or_below_its_min(world: World) -> None:
+    world.view.quotas.upsert(tree(lent()))
+    come(world, plain("z", "p", node="n1", cpu=1, priority=-1))
+    for number in range(3):
+        await bound(world, "z", f"b-{number}", 5)
+    come(world, claimant("mine", 1))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert [name[:2] for name in world.api.evicted] == ["b-"], "it would free no GPU memory"
+
+    world.api.evicted.clear()
+    come(world, plain("x", "own", node="n1", cpu=1))
+    come(world, plain("z", "q", node="n1", cpu=6))
+    come(world, claimant("more", 3))
+    assert not ask(world, "x", "more")[0]
+    await look(world)
+    assert world.api.evicted == [], "without q b would have less than its min of 2"
+
+
+async def test_a_budget_keeps_pods_without_a_gpu_too(world: World) -> None:
+    world.view.quotas.upsert(tree(lent()))
+    come(world, plain("z", "p", node="n1", cpu=6))
+    come(world, plain("z", "q", node="n1", cpu=2))
+    meta = {"name": "all", "namespace": "z", "generation": 1}
+    status = {"disruptionsAllowed": 0, "observedGeneration": 1}
+    written = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+    world.api.budgets = [msgspec.convert(written, DisruptionBudget)]
+    come(world, claimant("mine", 3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == []
+    world.api.budgets = []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == ["p"]

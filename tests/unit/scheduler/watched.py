@@ -20,7 +20,7 @@ from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.policy_binding import PolicyBinding
 from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.records import PodRecord, followed_record_of
 from gpushare.scheduler.view import NodeRecord
 from gpushare.scheduler.wire import BindingArgs, read_preemption
 from tests.unit.scheduler.world import Api, TurnedClock, World
@@ -35,6 +35,7 @@ class WatchedApi(Api):
         super().__init__()
         self.told: deque[tuple[PodRecord, bool]] = deque()
         """What the watch of pods has still to tell: a record, and whether it is the last of its pod."""
+        self._known: dict[str, PodRecord] = {}
         self.told_policies: deque[tuple[PolicyPod, bool]] = deque()
         """What the watch of the pods of namespaces with ResourcePolicies has still to tell."""
         self.answers: deque[str] = deque()
@@ -45,7 +46,7 @@ class WatchedApi(Api):
         """Whether the scheduler knew of everything when it last had pods ended for another."""
 
     def record(self, name: str) -> PodRecord | None:
-        return record_of(decode_pod(self.pods[self.key(name)]))
+        return followed_record_of(decode_pod(self.pods[self.key(name)]), self.counted_in)
 
     def changed(self, name: str) -> None:
         self._tell(name, last=False)
@@ -54,6 +55,9 @@ class WatchedApi(Api):
         record = self.record(name)
         if record is not None:
             self.told.append((record, last))
+            self._known[name] = record
+        elif name in self._known:
+            self.told.append((self._known.pop(name), True))
         pod = decode_pod(self.pods[self.key(name)])
         self.told_policies.append((policy_pod_of(pod), last or pod.finished))
 

@@ -53,6 +53,8 @@ class Api:
         self.pods: dict[str, dict[str, Any]] = {}
         self.spaces: dict[str, str] = {}
         """Namespaces of pods by their names, other than ``default``."""
+        self.counted_in: Collection[str] = ()
+        """Namespaces of which the watch tells of every pod, whatever a tree says."""
         self.bindings: list[tuple[str, str]] = []
         self.annotated: list[tuple[str, dict[str, str | None]]] = []
         self.evicted: list[str] = []
@@ -250,7 +252,7 @@ class World:
     def see(self, name: str) -> None:
         """Let the informer see a pod's present state."""
         pod = decode_pod(self.api.pods[self.api.key(name)])
-        record = followed_record_of(pod, self.view.quotas.followed)
+        record = followed_record_of(pod, self.view.quotas.followed.union(self.api.counted_in))
         if record is not None:
             self.view.upsert_pod(record)
             self.nominated.seen(record)
