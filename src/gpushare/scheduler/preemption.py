@@ -25,6 +25,7 @@ from gpushare.model.request import Request
 from gpushare.scheduler.budgets import BudgetReader, BudgetReading
 from gpushare.scheduler.gangs import Wanting
 from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.sums import Sums
 from gpushare.scheduler.view import ClusterView
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Preemptor:
         self._clock = clock
         self._asked: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
         self._kept_since: dict[str, float] = {}
+        self._sums = Sums(view, clock)
         self._turn = 0
         self._backoff = Backoff(first_s=SETTLE_S)
         self._woken = asyncio.Event()
@@ -83,7 +85,7 @@ class Preemptor:
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
-        if not nodes or self._ledger.kept_on(uid):
+        if not nodes or self._ledger.kept_on(uid) or self._view.quotas.keeps(uid):
             return
         self._asked[uid] = (self._clock.monotonic(), list(nodes))
         if len(self._asked) > _REMEMBERED:
@@ -102,7 +104,7 @@ class Preemptor:
     async def run(self) -> None:
         """Look after refused pods for ever, the most important first."""
         while True:
-            if not self._asked and not self._kept_since:
+            if not self._asked and not self._kept_since and not self._sums:
                 await self._woken.wait()
             self._woken.clear()
             await self._clock.sleep(SETTLE_S)
@@ -113,12 +115,15 @@ class Preemptor:
             waiting = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
             for uid, record in sorted(waiting, key=lambda one: -one[1].priority):
                 try:
-                    if record.gang is None:
+                    if record.bystander:
+                        await self._make_sum(record, nodes[uid])
+                    elif record.gang is None:
                         await self._make_room(record, nodes[uid])
                     else:
                         await self._make_room_for_gang(record, nodes[uid])
                 except KubeError as error:
                     self._ledger.unkeep(uid)
+                    self._sums.give_up(uid)
                     logger.warning("pod %s: no room could be made for it: %s", record.pod, error)
                     self._tell_vain(record, nodes[uid], f"the API server did not let it be made: {error}")
                     self._look_again(uid, nodes[uid], self._backoff.next_s())
@@ -130,23 +135,26 @@ class Preemptor:
         self._asked.setdefault(uid, (self._clock.monotonic() + in_s, nodes))
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
-        record = self._view.waiting.get(uid)
-        if record is None or record.request is None or not record.preempts or record.leaving:
+        record = self._view.waiting.get(uid) or self._view.waiting_besides.get(uid)
+        if record is None or not record.preempts or record.leaving:
             return None
-        return record
+        return record if record.request is not None or record.bystander else None
 
     def _forget(self) -> None:
         """Give up room that nobody came for; a pod that was bound, or is gone, has given it up already."""
         now_s = self._clock.monotonic()
+        given_up = self._sums.forget()
         for uid, since_s in list(self._kept_since.items()):
             if not self._ledger.kept_on(uid):
                 del self._kept_since[uid]
             elif now_s > since_s + KEPT_S:
                 self._ledger.unkeep(uid)
-                # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
-                for waiting in (self._view.waiting, self._view.waiting_besides):
-                    self.hurry(list(islice(waiting, _HURRIED)))
-                self._view.on_freed()
+                given_up = True
+        if given_up:
+            # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
+            for waiting in (self._view.waiting, self._view.waiting_besides):
+                self.hurry(list(islice(waiting, _HURRIED)))
+            self._view.on_freed()
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> None:
         guarded: set[str] = set()
@@ -171,18 +179,21 @@ class Preemptor:
         from gpushare.scheduler.preempted import NOBODY
 
         if guarded:
-            self._events.record(
-                record.reference(),
-                kind="Warning",
-                reason=REASON_NO_BUDGET,
-                action="Preempting",
-                note=_GUARDED,
-                telling="standing",
-            )
+            self._tell_guarded(record)
             names = sorted(one.pod for uid in guarded if (one := self._view.with_node(uid)) is not None)
             self._tell_vain(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")
         elif self._waits(record):
             self._tell_vain(record, nodes, NOBODY)
+
+    def _tell_guarded(self, record: PodRecord) -> None:
+        self._events.record(
+            record.reference(),
+            kind="Warning",
+            reason=REASON_NO_BUDGET,
+            action="Preempting",
+            note=_GUARDED,
+            telling="standing",
+        )
 
     def _tell_vain(self, record: PodRecord, nodes: list[str], said: str) -> None:
         from gpushare.scheduler.preempted import in_vain
@@ -198,6 +209,28 @@ class Preemptor:
     @property
     def _now_s(self) -> float:
         return self._clock.time_ns() / 1e9
+
+    async def _make_sum(self, record: PodRecord, nodes: list[str]) -> None:
+        """For a pod without a GPU that has room on ``nodes``, and is kept back by the max of a quota."""
+        if not any(self.in_turn(record.uid, nodes)):
+            return
+        guarded: set[str] = set()
+        for _ in range(_TRIES):
+            victims = self._sums.plan(record, guarded)
+            if not victims:
+                break
+            protected = await self._protected(victims)
+            if not protected:
+                # Time has passed: it must still be the same.
+                if self._sums.plan(record, guarded) == victims:
+                    self._sums.keep(record)
+                    await self._end_all(record, victims)
+                else:
+                    self._look_again(record.uid, nodes)
+                return
+            guarded |= protected
+        if guarded:
+            self._tell_guarded(record)
 
     async def _make_room_for_gang(self, record: PodRecord, nodes: list[str]) -> None:
         """For all of a gang that need room at once, or for nobody: it is kept for them before anybody is asked to end."""
@@ -380,25 +413,28 @@ class Preemptor:
         await self._evict_all(record, plan)
 
     async def _evict_all(self, record: PodRecord, plan: Plan) -> None:
-        victims = [one for uid in plan.victims if (one := self._view.with_node(uid)) is not None]
-        if not victims:
+        if not any(self._view.with_node(uid) for uid in plan.victims):
             return  # those that leave already are enough
         namespace, _, name = record.pod.partition("/")
         await self._pods.nominate(namespace, name, plan.node, uid=record.uid)
+        await self._end_all(record, plan.victims, f" on node {plan.node}")
+
+    async def _end_all(self, record: PodRecord, uids: Collection[str], where: str = "") -> None:
+        victims = [one for uid in uids if (one := self._view.with_node(uid)) is not None]
         logger.info(
-            "pod %s (priority %d): room is made on node %s by ending %s",
+            "pod %s (priority %d): room is made%s by ending %s",
             record.pod,
             record.priority,
-            plan.node,
+            where,
             ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
         )
         claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
         # All at once: a claim is one on the tree of this moment.
         told = [(one, "" if claim is None else claim.words(one.uid)) for one in victims]
         for victim, why in told:
-            await self._evict(victim, record, plan.node, why)
+            await self._evict(victim, record, where, why)
 
-    async def _evict(self, victim: PodRecord, record: PodRecord, node: str, why: str) -> None:
+    async def _evict(self, victim: PodRecord, record: PodRecord, where: str, why: str) -> None:
         namespace, _, name = victim.pod.partition("/")
         try:
             await self._pods.evict_pod(namespace, name, uid=victim.uid)
@@ -412,6 +448,6 @@ class Preemptor:
             kind="Normal",
             reason=REASON_PREEMPTED,
             action="Preempting",
-            note=f"ended for pod {record.pod} (priority {record.priority}) on node {node}"
+            note=f"ended for pod {record.pod} (priority {record.priority}){where}"
             + (f": {why}" if why else ""),
         )

@@ -66,6 +66,7 @@ class Quotas:
         self._waiting_besides = waiting_besides
         self._besides = besides
         self._promised: dict[str, Charge] = {}
+        self._kept: set[str] = set()
         self._events = events
         self._heard: dict[str, Charge] = {}
         self._ended: set[str] = set()
@@ -149,7 +150,7 @@ class Quotas:
         self.books.set_tree(tree)
         self._follow(tree)
         self._promised = {uid: one for uid, one in self._promised.items() if one.namespace in self.followed}
-        for uid in (*self._waiting, *self._bound, *self._besides, *self._promised):
+        for uid in (*self._waiting, *self._bound, *self._besides, *self._promised, *self._kept):
             self.look(uid)
         trees = [one for one in (tree, None if before is None else before[2]) if one is not None]
         self._try_again({namespace for one in trees for namespace in one.leaf_of})
@@ -201,6 +202,8 @@ class Quotas:
         promised = self._promised.get(uid)
         if promised is not None:
             return promised
+        if uid in self._kept and (beside := self._waiting_besides.get(uid)) is not None:
+            return Charge(_namespace(beside.pod), beside.amounts, bound=False, on_gpus=False)
         if held is None and not self._ledger.kept_on(uid):
             return None
         waits = self._waiting.get(uid)
@@ -248,6 +251,21 @@ class Quotas:
     def end_promise(self, uid: str) -> None:
         """The pod was seen bound, will not be bound, or is gone."""
         if self._promised.pop(uid, None) is not None:
+            self.look(uid)
+
+    def keep(self, uid: str) -> None:
+        """Charge a pod without a GPU that waits, for others end for it; it is let in once they have."""
+        self._kept.add(uid)
+        self.look(uid)
+
+    def keeps(self, uid: str) -> bool:
+        """Whether it is charged so."""
+        return uid in self._kept
+
+    def unkeep(self, uid: str) -> None:
+        """It was bound, is gone, or does not come."""
+        if uid in self._kept:
+            self._kept.remove(uid)
             self.look(uid)
 
     # --- what follows for pods that wait ------------------------------------------------------------

@@ -123,6 +123,7 @@ class ClusterView:
         """What groups of namespaces are sure of, and may take at most."""
         self.offers = Offers(ledger)
         """Nodes that have less to give than the ledger says."""
+        self.gangs.is_counted = lambda namespace: namespace in self.quotas.followed
         self.gangs.refusal, self.gangs.passed = self.quotas.refusal, self.quotas.passed
         self._events = events
         self._on_confirmed = on_confirmed
@@ -153,6 +154,7 @@ class ClusterView:
             self.besides[record.uid] = record
             self._processors.take(record.uid, record.node, record.cpu_milli)
             self.quotas.end_promise(record.uid)
+            self.quotas.unkeep(record.uid)
             self._on_confirmed(record.uid)
             return
         if not record.node:
@@ -228,6 +230,7 @@ class ClusterView:
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
         self.quotas.end_promise(record.uid)
+        self.quotas.unkeep(record.uid)
         if record.succeeded and not gone:
             self.gangs.upsert(record)
         else:

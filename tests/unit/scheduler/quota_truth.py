@@ -30,10 +30,10 @@ def _nested() -> dict[str, Any]:
 def _of_processors() -> dict[str, Any]:
     """A tree by which pods without a GPU count, too."""
     leaves = [
-        {"name": "a", "namespaces": ["x"], "min": {MEM: 20, CPU: 5}, "max": {CPU: 8}},
-        {"name": "b", "namespaces": ["z"], "min": {MEM: 20, CPU: 3}, "max": {MEM: 40}},
+        {"name": "a", "namespaces": ["x"], "min": {MEM: 20, CPU: 2}, "max": {CPU: 4}},
+        {"name": "b", "namespaces": ["z"], "min": {MEM: 20, CPU: 2}, "max": {MEM: 40}},
     ]
-    return {"name": "root", "min": {MEM: 40, CPU: 8}, "max": {MEM: 56, CPU: 10}, "children": leaves}
+    return {"name": "root", "min": {MEM: 40, CPU: 4}, "max": {MEM: 56, CPU: 5}, "children": leaves}
 
 
 TREES = (
@@ -109,7 +109,8 @@ class QuotaTruth:
         if reserved:
             for name in self._cluster.waiting():
                 uid = self._uid(name)
-                if ledger.held(uid) is not None or ledger.kept_on(uid) or quotas.promised(uid):
+                has_room = ledger.held(uid) is not None or ledger.kept_on(uid)
+                if has_room or quotas.promised(uid) or quotas.keeps(uid):
                     yield name
 
     def sums(self, *, leaving: bool = True, reserved: bool = True) -> Counter[tuple[int, str]]:
@@ -148,7 +149,7 @@ class QuotaTruth:
                     assert sums[place, resource] <= most, f"{name}: {quota} is above its max of {resource}"
 
     def _evicted(self, name: str) -> None:
-        """We have asked for a pod's end, for the one that was nominated last."""
+        """We have asked for a pod's end, for the one that was nominated, or had a sum kept, last."""
         self.ended_for(self._cluster.api.nominated[-1][0], [name], informed=self._cluster.api.informed)
 
     def ended_for(self, claimant: str, victims: Collection[str], *, informed: bool) -> None:

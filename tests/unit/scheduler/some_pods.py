@@ -18,7 +18,7 @@ def some_pod(draw: st.DrawFn) -> dict[str, Any]:
     """What a new pod asks for, but for its name."""
     kind = draw(
         st.sampled_from(
-            ("share", "share", "share", "several", "whole", "gpus", "gang", "gang", "pipeline", "none")
+            ("share", "share", "several", "whole", "gpus", "gang", "gang", "pipeline", "none", "none")
         )
     )
     labels: dict[str, str] = {}
@@ -55,7 +55,7 @@ def some_pod(draw: st.DrawFn) -> dict[str, Any]:
         "namespace": namespace,
         "priority": draw(st.sampled_from((0, 0, 10, 1000))),
         "never": draw(st.integers(0, 5)) == 0,
-        "cpu": draw(st.sampled_from((0, 0, 1, 2, 4))),
+        "cpu": draw(st.sampled_from((0, 1, 1, 2, 4))),
     }
 
 

@@ -4,13 +4,17 @@ from typing import Any
 
 import msgspec
 
+from gpushare.kube.errors import ApiError
 from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget
+from gpushare.scheduler.preemption import REASON_NO_BUDGET
+from gpushare.scheduler.sums import KEPT_S
 from tests.unit.scheduler.test_quotas import (
     HALVES,
     MEM,
     WHOLE,
     ask,
+    bind,
     bound,
     create,
     end,
@@ -204,3 +208,135 @@ async def test_a_budget_keeps_pods_without_a_gpu_too(world: World) -> None:
     ask(world, "x", "mine")
     await look(world)
     assert world.api.evicted == ["p"]
+
+
+# --- for pods without a GPU -------------------------------------------------------------------------------
+
+
+def of_cpu(**a_more: Any) -> dict[str, Any]:
+    """A root of 8 processors, of which a (namespace x) is sure of 4 and b (z) of 2."""
+    leaves = [
+        {"name": "a", "namespaces": ["x"], "min": {"cpu": 4}, **a_more},
+        {"name": "b", "namespaces": ["z"], "min": {"cpu": 2}},
+    ]
+    return {"name": "root", "min": {"cpu": 8}, "max": {"cpu": 8}, "children": leaves}
+
+
+async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_comes_free(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name, priority in (("p", 1), ("q", 0)):
+        come(world, plain("z", name, node="n1", cpu=4, priority=priority))
+    come(world, plain("x", "mine", cpu=3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["q"]
+    assert world.events.notes[-1][2] == (
+        "ended for pod x/mine (priority 0): elastic quota root/a takes back within its min what root/b had borrowed"
+    )
+    assert world.api.nominated == []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == ["q"], "one is enough, and ends already"
+    assert not ask(world, "x", "mine")[0], "it is there still"
+    world.view.remove_pod(world.view.besides["uid-q"])
+    come(world, plain("z", "again", cpu=4))
+    assert not ask(world, "z", "again")[0], "what came free is kept"
+    assert ask(world, "x", "mine")[0] == ["n1"]
+    await bind(world, "x", "mine")
+    world.see("mine")
+    assert not world.view.quotas.keeps("uid-mine")
+    await look(world)
+    assert world.api.evicted == ["q"], "within its min nobody has a claim on it"
+
+
+async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_end(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    (ended,) = world.api.evicted
+    world.view.remove_pod(world.view.besides[f"uid-{ended}"])
+    come(world, plain("z", "again", cpu=4))
+    assert not ask(world, "z", "again")[0]
+    hurried: list[str] = []
+    world.preemptor.hurry = lambda uids: hurried.extend(uids)
+    world.clock.now_s += KEPT_S
+    await look(world)
+    assert ask(world, "z", "again")[0] == ["n1"]
+    assert "uid-again" in hurried
+
+
+async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    world.view.remove_pod(world.view.besides[f"uid-{world.api.evicted[0]}"])
+    world.view.remove_pod(world.view.waiting_besides["uid-mine"])
+    come(world, plain("z", "again", cpu=4))
+    assert ask(world, "z", "again")[0] == ["n1"]
+
+
+async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max_or_against_its_wish(
+    world: World,
+) -> None:
+    world.view.quotas.upsert(tree(of_cpu(max={"cpu": 5})))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "large", cpu=5))
+    never = plain("x", "never", cpu=1)
+    never["spec"]["preemptionPolicy"] = "Never"
+    come(world, never)
+    others = plain("x", "others", cpu=1)
+    come(world, others)
+    others["spec"]["schedulerName"] = "default-scheduler"
+    for name in ("large", "never"):
+        assert not ask(world, "x", name)[0]
+    await look(world)
+    assert world.api.evicted == []
+
+
+async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_quota_ended(
+    world: World,
+) -> None:
+    world.view.quotas.upsert(tree(of_cpu(max={"cpu": 4})))
+    for name, priority in (("low", 0), ("high", 9)):
+        come(world, plain("x", name, node="n1", cpu=2, priority=priority))
+    come(world, plain("x", "mine", cpu=2, priority=5))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["low"]
+    assert world.events.notes[-1][2] == "ended for pod x/mine (priority 5)"
+
+
+async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fails_keeps_nothing(
+    world: World,
+) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    meta = {"name": "all", "namespace": "z", "generation": 1}
+    status = {"disruptionsAllowed": 0, "observedGeneration": 1}
+    written = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+    world.api.budgets = [msgspec.convert(written, DisruptionBudget)]
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    assert (world.api.evicted, world.events.notes[-1][:2]) == ([], ("mine", REASON_NO_BUDGET))
+    world.api.budgets = []
+
+    def refuse() -> None:
+        raise ApiError(500, "InternalError", "etcd", "")
+
+    world.api.before = [refuse]
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == []
+    assert not world.view.quotas.keeps("uid-mine")
+    world.clock.now_s += 10
+    await look(world)
+    assert len(world.api.evicted) == 1, "it is looked at again"

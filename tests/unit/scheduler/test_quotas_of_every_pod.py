@@ -373,3 +373,24 @@ def test_kube_scheduler_ends_for_processors_nobody_whose_quota_must_keep_it(worl
     assert not left_of(world, "x", "greedy", "p"), "above its own min it takes nothing back"
     come(world, plain("z", "own", cpu=2, priority=10))
     assert left_of(world, "z", "own", "p", "q"), "within one quota priorities decide"
+
+
+# --- gangs ------------------------------------------------------------------------------------------------
+
+
+async def test_a_gang_waits_for_a_member_without_a_gpu_that_its_quota_keeps_back(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    come(world, plain("x", "there", node="n1", cpu=3))
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+    leader = plain("x", "leader", cpu=2)
+    leader["metadata"]["labels"] = labels
+    come(world, leader)
+    come(world, pod_object("worker", 4, namespace="x", labels=labels))
+    assert not ask(world, "x", "leader")[0]
+    assert not ask(world, "x", "worker")[0], "alone it is no gang"
+    world.view.remove_pod(world.view.besides["uid-there"])
+    assert ask(world, "x", "leader")[0] == ["n1"]
+    await bind(world, "x", "leader")
+    world.see("leader")
+    assert used(world, "a") == {"cpu": "2"}
+    assert ask(world, "x", "worker")[0] == ["n1"]

@@ -96,11 +96,16 @@ class WatchedApi(Api):
         self.informed = not self.told
         await super().nominate(namespace, name, node, uid=uid)
 
+    def claims(self, name: str) -> None:
+        """Others are about to be ended for a pod that is nominated nowhere."""
+        self.informed = not self.told
+        self.nominated.append((name, ""))
+
 
 class Governed(World):
     """A scheduler with ResourcePolicies."""
 
-    def __init__(self, api: Api, clock: TurnedClock) -> None:
+    def __init__(self, api: WatchedApi, clock: TurnedClock) -> None:
         super().__init__(api, clock)
         self.policies = Policies(clock)
         self.policies.kept_on = self.ledger.kept_on
@@ -108,6 +113,13 @@ class Governed(World):
         self.view.gangs.is_governed = self.policies.governs
         self.binding = PolicyBinding(api, self.policies, clock)
         self.binder = Binder(self.view, self.binding, self.reservations, clock)
+        keep = self.view.quotas.keep
+
+        def kept(uid: str) -> None:
+            api.claims(self.view.waiting_besides[uid].pod.partition("/")[2])
+            keep(uid)
+
+        setattr(self.view.quotas, "keep", kept)  # noqa: B010 - it stands for a nomination
 
 
 class Cluster:
