@@ -28,10 +28,9 @@ class Sums:
         return bool(self._since_s)
 
     def waits(self, record: PodRecord) -> bool:
-        """Whether the pod waits as it did, and this scheduler is the one to place it."""
+        """Whether the pod waits as it did, and nothing is kept for it."""
         return (
             self._view.waiting_besides.get(record.uid) is record
-            and record.ours
             and not record.leaving
             and not self._view.quotas.keeps(record.uid)
         )

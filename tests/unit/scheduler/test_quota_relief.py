@@ -156,9 +156,9 @@ async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_sc
     world: World,
 ) -> None:
     world.view.quotas.upsert(tree(lent()))
-    for name, cpu, priority in (("p", 3, 5), ("q", 3, 1)):
+    for name, cpu, priority in (("p", 2, 5), ("q", 3, 1)):
         come(world, plain("z", name, node="n1", cpu=cpu, priority=priority))
-    come(world, plain("z", "r", node="n1", cpu=2, scheduler="default-scheduler"))
+    come(world, plain("z", "r", node="n1", cpu=3, scheduler="default-scheduler", priority=-1))
     come(world, claimant("mine", 3))
     assert not ask(world, "x", "mine")[0]
     await look(world)
@@ -291,13 +291,25 @@ async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max
     never = plain("x", "never", cpu=1)
     never["spec"]["preemptionPolicy"] = "Never"
     come(world, never)
-    others = plain("x", "others", cpu=1)
-    come(world, others)
-    others["spec"]["schedulerName"] = "default-scheduler"
     for name in ("large", "never"):
         assert not ask(world, "x", name)[0]
     await look(world)
     assert world.api.evicted == []
+
+
+async def test_for_a_pod_without_a_gpu_whose_policy_has_no_place_for_it_nobody_ends(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=3))
+    world.preemptor.in_turn = lambda uid, nodes: []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == []
+    world.preemptor.in_turn = lambda uid, nodes: [nodes]
+    ask(world, "x", "mine")
+    await look(world)
+    assert len(world.api.evicted) == 1
 
 
 async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_quota_ended(

@@ -310,6 +310,20 @@ async def test_a_binding_of_which_nothing_is_known_counts_until_the_pod_was_read
     assert (used(world, "a"), world.reservations.deadlines) == ({"cpu": "3"}, {})
 
 
+async def test_what_may_arrive_yet_counts_though_another_binding_was_refused(world: World) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    come(world, plain("x", "p", cpu=3))
+
+    def refuse() -> None:
+        raise ApiError(403, "Forbidden", "no", "")
+
+    for failure in (lose_answer, refuse):
+        world.api.before = [failure]
+        with pytest.raises(BindRefused):
+            await bind(world, "x", "p")
+        assert world.view.quotas.books.held(1, "cpu") == 3000
+
+
 async def test_a_pod_that_is_gone_before_it_was_seen_bound_is_charged_no_more(world: World) -> None:
     world.view.quotas.upsert(tree(processors(a=4, b=4)))
     for name in ("p", "q"):
