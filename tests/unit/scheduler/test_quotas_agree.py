@@ -17,6 +17,7 @@ TREES = (
     root(a={"min": 4, "max": 10}, b={"min": 8, "max": 12}, whole=20),
     root(a={"max": 8}, b={"max": 30}, whole=32),
     processors(a=4, b=6),
+    processors(a=9, b=3),
     BAD,
 )
 NODES = ("n1", "n2", "n3")
@@ -33,6 +34,8 @@ class Quotas(RuleBasedStateMachine):
         self.world.add_node(gpu_node("n2", 65536))
         self.world.add_node(gpu_node("n3", 4096, 4096, 4096))
         self.pods: dict[str, str] = {}
+        #: UIDs of pods without a GPU that were let in and not shown bound yet.
+        self.under_way: set[str] = set()
         self.born = 0
         self.generation = 1
         self.world.view.quotas.upsert(tree(first))
@@ -47,9 +50,12 @@ class Quotas(RuleBasedStateMachine):
             self.world.view.quotas.upsert(tree(chosen, generation=self.generation))
             for name in self.pods:  # all pods are listed once more where it names more of them
                 self.world.see(name)
-            return
-        for record in list(self.world.view.quotas.trees.values()):
-            self.world.view.quotas.remove(f"kube-system/{record.name}", record)
+        else:
+            for record in list(self.world.view.quotas.trees.values()):
+                self.world.view.quotas.remove(f"kube-system/{record.name}", record)
+        followed = self.world.view.quotas.followed
+        # Nobody would tell of the others, that they are bound.
+        self.under_way = {uid for uid in self.under_way if self.pods[uid.removeprefix("uid-")] in followed}
 
     @rule(namespace=SPACES, units=st.integers(1, 9), whole=st.booleans(), data=st.data())
     def a_pod_comes(self, namespace: str, units: int, whole: bool, data: st.DataObject) -> None:
@@ -79,15 +85,19 @@ class Quotas(RuleBasedStateMachine):
         self.world.api.create(pod)
         self.world.see(name)
         self.pods[name] = namespace
+        if ours:
+            self.promise(name, namespace)
 
     def promise(self, name: str, namespace: str) -> None:
         """As the binder does for a pod that asks for no GPU."""
         uid, quotas = f"uid-{name}", self.world.view.quotas
         fits, _ = ask(self.world, namespace, name, "n1")
-        new = not quotas.promised(uid)
+        new = uid not in self.under_way
         pod = self.world.api_pod(namespace, name)
         refusal = quotas.promise(uid, f"{namespace}/{name}", amounts_of(pod))
         assert bool(fits) == (not refusal), "filter and bind say the same"
+        if not refusal and namespace in quotas.followed:
+            self.under_way.add(uid)
         books, asked = quotas.books, amounts_of(pod)["cpu"]
         leaf = books.leaf(namespace)
         if new and not refusal and asked and books.tree is not None and leaf is not None:
@@ -99,6 +109,7 @@ class Quotas(RuleBasedStateMachine):
     def its_binding_does_not_come(self, data: st.DataObject) -> None:
         if (one := self.one(data)) is not None:
             self.world.view.quotas.end_promise(f"uid-{one[0]}")
+            self.under_way.discard(f"uid-{one[0]}")
 
     def bind(self, name: str, namespace: str, data: st.DataObject) -> None:
         """Reserve what filter offers, as the binder does."""
@@ -124,8 +135,9 @@ class Quotas(RuleBasedStateMachine):
         if (one := self.one(data)) is None:
             return
         held = self.world.ledger.held(f"uid-{one[0]}")
-        if held is None and not self.world.view.quotas.promised(f"uid-{one[0]}"):
+        if held is None and f"uid-{one[0]}" not in self.under_way:
             return
+        self.under_way.discard(f"uid-{one[0]}")
         pod = self.world.api.pods[f"{one[1]}/{one[0]}"]
         pod["spec"]["nodeName"] = "n1" if held is None else held.node
         self.world.see(one[0])
@@ -157,6 +169,7 @@ class Quotas(RuleBasedStateMachine):
         if (one := self.one(data)) is None:
             return
         del self.pods[one[0]]
+        self.under_way.discard(f"uid-{one[0]}")
         # The informer tells of the end of each pod that it has told of.
         record = followed_record_of(self.world.api_pod(one[1], one[0]), (one[1],))
         del self.world.api.pods[f"{one[1]}/{one[0]}"]
@@ -173,7 +186,7 @@ class Quotas(RuleBasedStateMachine):
             uid = f"uid-{name}"
             if name.startswith("plain"):
                 pod = self.world.api_pod(namespace, name)
-                if namespace in found.leaf_of and (pod.spec.node_name or view.quotas.promised(uid)):
+                if namespace in found.leaf_of and (pod.spec.node_name or uid in self.under_way):
                     for place in found.path(found.leaf_of[namespace]):
                         sums[place] += amounts_of(pod).get(resource, 0)
                 continue
@@ -200,14 +213,18 @@ class Quotas(RuleBasedStateMachine):
         before, used = quotas.books.tree, quotas.books.usage()
         if before is None:
             return
-        staying = [quotas.books.staying(place, MEM) for place in range(len(before.quotas))]
+
+        def staying() -> list[int]:
+            places = range(len(before.quotas))
+            return [quotas.books.staying(place, one) for place in places for one in before.resources]
+
+        stayed = staying()
         quotas.books.set_tree(before)
         view = self.world.view
-        promised = [uid for uid in map("uid-{}".format, self.pods) if quotas.promised(uid)]
-        for uid in (*view.waiting, *view.bound, *view.besides, *promised):
+        for uid in (*view.waiting, *view.bound, *view.besides, *self.under_way):
             quotas.look(uid)
         assert quotas.books.usage() == used
-        assert [quotas.books.staying(place, MEM) for place in range(len(before.quotas))] == staying
+        assert staying() == stayed
 
 
 Quotas.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
