@@ -1,7 +1,8 @@
 """What the pods of each elastic quota hold together, and whether one more may have what it asks for.
 
 A pod is charged once, to the quota of its namespace and all above it, from the moment at which room is set aside for it
-until it has ended. Every figure follows a change at once, whatever the number of pods; without a tree nothing is kept.
+(where it asks for no GPU: from when it is about to be bound) until it has ended. Every figure follows a change at once,
+whatever the number of pods; without a tree nothing is kept.
 """
 
 from collections.abc import Iterable, Set
@@ -12,12 +13,16 @@ from gpushare.model.quota_tree import QuotaTree
 
 
 class Charge(NamedTuple):
-    """What a pod is charged. ``leaving``: its end was asked for. ``bound``: it has a node, and not only room on one."""
+    """What a pod is charged. ``leaving``: its end was asked for. ``bound``: it has a node, and not only room on one.
+
+    ``on_gpus``: it has, or will have, a part of GPUs of ours, so that its end may make room there.
+    """
 
     namespace: str
     amounts: type_of_amounts
     leaving: bool = False
     bound: bool = True
+    on_gpus: bool = True
 
 
 class QuotaUsage(NamedTuple):
@@ -63,6 +68,7 @@ class QuotaBooks:
     def _set_up(self, quotas: int) -> None:
         self._held, self._leaving, self._bound = _Tally(quotas), _Tally(quotas), _Tally(quotas)
         self._uids: list[set[str]] = [set() for _ in range(quotas)]
+        self._besides: list[set[str]] = [set() for _ in range(quotas)]
 
     def set_tree(self, tree: QuotaTree | None) -> None:
         """Count by ``tree`` from now on, from nothing: whoever has pods charges them again."""
@@ -82,7 +88,8 @@ class QuotaBooks:
             return
         self._free.discard(uid)
         if charge is not None and charge.namespace not in tree.leaf_of:
-            self._free.add(uid)
+            if charge.on_gpus:
+                self._free.add(uid)
             charge = None
         before = self._charges.get(uid)
         if before == charge:
@@ -101,28 +108,34 @@ class QuotaBooks:
         self._held.add(path, charge.amounts, step)
         if charge.leaving:
             self._leaving.add(path, charge.amounts, step)
-            (self._leavers.add if step > 0 else self._leavers.discard)(uid)
+            if charge.on_gpus:
+                (self._leavers.add if step > 0 else self._leavers.discard)(uid)
         if charge.bound:
             self._bound.add(path, charge.amounts, step)
+        uids = (self._uids if charge.on_gpus else self._besides)[leaf]
         if step > 0:
-            self._uids[leaf].add(uid)
+            uids.add(uid)
         else:
-            self._uids[leaf].discard(uid)
+            uids.discard(uid)
 
     def charged(self, uid: str) -> Charge | None:
         """What the pod is charged now."""
         return self._charges.get(uid)
 
     def charged_to(self, leaf: int) -> Set[str]:
-        """UIDs of all pods that are charged to a quota with namespaces, as it is: not to be kept."""
+        """UIDs of all pods on GPUs that are charged to a quota with namespaces, as it is: not to be kept."""
         return self._uids[leaf]
 
+    def besides(self, leaf: int) -> Set[str]:
+        """UIDs of all others that are charged to it; not to be kept."""
+        return self._besides[leaf]
+
     def of_no_quota(self) -> Set[str]:
-        """UIDs of the pods whose namespaces have no quota; not to be kept."""
+        """UIDs of the pods on GPUs whose namespaces have no quota; not to be kept."""
         return self._free
 
     def leavers(self) -> Set[str]:
-        """UIDs of the pods that are charged and whose end was asked for; not to be kept."""
+        """UIDs of the pods on GPUs that are charged and whose end was asked for; not to be kept."""
         return self._leavers
 
     # --- figures ----------------------------------------------------------------------------------

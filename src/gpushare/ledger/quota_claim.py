@@ -6,7 +6,7 @@ ended whose quota would fall below its ``min``. In a tree this is asked of all q
 meet: what brothers have lent each other is theirs.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from gpushare.ledger.quota import Charge, QuotaBooks, below
@@ -91,6 +91,7 @@ class Claim:
         self._books = books
         self._uid = uid
         self._amounts = amounts
+        self._on_gpus = any(amounts.get(resource) for resource in GIVEN)
         leaf = books.leaf(namespace)
         self._path = () if books.tree is None or leaf is None else books.tree.path(leaf)
         # Of hundreds of pods that are asked about in a row most are of the same few quotas.
@@ -164,7 +165,7 @@ class Claim:
     def _is_within_min(self, leaf: int) -> bool:
         """Whether all quotas of the one that waits stay within their ``min``, below where they meet those of ``leaf``.
 
-        A ``min`` of processors alone is no claim on a GPU.
+        A ``min`` of processors alone is no claim of a pod that asks for GPUs.
         """
         tree = self._books.tree
         assert tree is not None
@@ -174,7 +175,7 @@ class Claim:
                 amount = self._amounts.get(resource, 0)
                 if amount and self._books.staying(place, resource, but=self._uid) + amount > least:
                     return False
-                guaranteed |= amount > 0 and resource in GIVEN
+                guaranteed |= amount > 0 and (resource in GIVEN or not self._on_gpus)
         return guaranteed
 
     # --- as a rule for plans ----------------------------------------------------------------------
@@ -194,6 +195,9 @@ class Claim:
         return all(self._fits(place, charges) for place in self._path)
 
     def _fits(self, place: int, gone: Sequence[Charge]) -> bool:
+        return next(self._lacks(place, gone), None) is None
+
+    def _lacks(self, place: int, gone: Sequence[Charge]) -> Iterator[str]:
         tree = self._books.tree
         assert tree is not None
         for resource, most in tree.quotas[place].max.items():
@@ -201,8 +205,7 @@ class Claim:
             if amount:
                 freed = self._of_quota(gone, place, resource)
                 if self._books.staying(place, resource, but=self._uid) - freed + amount > most:
-                    return False
-        return True
+                    yield resource
 
     def _of_quota(self, charges: Sequence[Charge], place: int, resource: str) -> int:
         return sum(one.amounts.get(resource, 0) for one in charges if place in self._leaf_of(one).path)
@@ -268,16 +271,36 @@ class Claim:
         charges = self._going(gone)
         return next((place for place in self._path if not self._fits(place, charges)), None)
 
-    def relieving(self, passed: int) -> list[str]:
-        """UIDs of the pods of which some have to go for its quota ``passed`` to stay below its ``max``."""
+    def lacks(self, passed: int, gone: Collection[str]) -> list[str]:
+        """Of which resources its quota ``passed`` passes its ``max`` though ``gone`` have ended."""
+        return list(self._lacks(passed, self._going(gone)))
+
+    def asks_for(self, uid: str, resources: Collection[str]) -> bool:
+        """Whether the pod is charged any of ``resources``."""
+        charge = self._books.charged(uid)
+        return charge is not None and any(charge.amounts.get(resource) for resource in resources)
+
+    def relieving(self, passed: int, gone: Collection[str] = ()) -> list[str]:
+        """UIDs of the pods of which some have to go for its quota ``passed`` to stay below its ``max``; ``gone`` have ended.
+
+        Pods without a GPU are among them where the sum lacks what these ask for.
+        """
         tree = self._books.tree
         assert tree is not None
+        lacking = self.lacks(passed, gone)
+        kinds = (
+            (self._books.charged_to,)
+            if set(lacking) <= set(GIVEN)
+            else (self._books.charged_to, self._books.besides)
+        )
         leaves = {quota for quota in tree.leaf_of.values() if passed in tree.path(quota)}
         return [
             uid
             for leaf in sorted(leaves)
             if leaf == self._path[0] or self._known(leaf).is_owing
-            for uid in self._books.charged_to(leaf)
+            for uids in kinds
+            for uid in uids(leaf)
+            if self.asks_for(uid, lacking)
         ]
 
     def words(self, uid: str) -> str:

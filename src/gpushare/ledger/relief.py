@@ -22,7 +22,7 @@ def relief(claim: Claim, rank: type_of_rank, ended: Collection[str] = ()) -> tup
     """
     gone: dict[str, Rank] = {}
     while (place := claim.passed((*ended, *gone))) is not None:
-        relieving = claim.relieving(place)
+        relieving = claim.relieving(place, (*ended, *gone))
         if len(relieving) > MOST_LOOKED_AT:
             return None
         found = {
@@ -31,12 +31,14 @@ def relief(claim: Claim, rank: type_of_rank, ended: Collection[str] = ()) -> tup
             if uid not in gone and uid not in ended and (one := rank(uid)) is not None and not one.leaving
         }
         before = len(gone)
+        lacking = claim.lacks(place, (*ended, *gone))
         for uid in sorted(found, key=lambda uid: _worth(uid, found[uid])):
-            if claim.together((*ended, *gone), (uid,)):
+            if claim.asks_for(uid, lacking) and claim.together((*ended, *gone), (uid,)):
                 gone[uid] = found[uid]
                 if len(gone) > MOST_ENDED:
                     return None
-                if claim.passed((*ended, *gone)) != place:
+                lacking = claim.lacks(place, (*ended, *gone))
+                if not lacking:
                     break
         if len(gone) == before:
             return None

@@ -47,14 +47,19 @@ class Quota(msgspec.Struct, frozen=True):
 class QuotaTree(msgspec.Struct, frozen=True):
     """A tree that holds together. The root is the first of ``quotas``, and each comes after its parent.
 
-    ``leaf_of`` gives for a namespace the place of its quota; ``resources`` are all that any quota names. ``notes`` say which
-    of them are not counted of every pod, and where children are promised more of what is not ours to give than their parent is.
+    ``leaf_of`` gives for a namespace the place of its quota; ``resources`` are all that any quota names. ``notes`` say
+    where children are promised more of what is not ours to give than their parent is.
     """
 
     quotas: tuple[Quota, ...]
     leaf_of: dict[str, int]
     resources: frozenset[str]
     notes: tuple[str, ...] = ()
+
+    @property
+    def counts_every_pod(self) -> bool:
+        """Whether it names what pods without a GPU of ours ask for, too."""
+        return not self.resources <= set(GIVEN)
 
     def path(self, place: int) -> tuple[int, ...]:
         """A quota and those above it, the root last."""
@@ -165,22 +170,7 @@ def quota_tree_of(root: bytes) -> QuotaTree:
         more = len(reading.problems) - _TOLD
         raise InvalidQuotaTree("", f"{told}; and {more} more" if more > 0 else told)
     resources = frozenset(name for quota in reading.quotas for name in (*quota.min, *quota.max))
-    notes = (*_counted_in_part(resources), *reading.notes[:_TOLD])
-    return QuotaTree(tuple(reading.quotas), reading.leaf_of, resources, notes)
-
-
-def _counted_in_part(resources: frozenset[str]) -> tuple[str, ...]:
-    """What people would otherwise take for a limit on all pods."""
-    others = sorted(resources.difference(GIVEN))
-    if not others:
-        return ()
-    named = ", ".join(others[:_TOLD])
-    more = len(others) - _TOLD
-    named = f"{named} and {more} more" if more > 0 else named
-    return (
-        f"{named}: counted of pods alone that ask for {', '.join(GIVEN[:-1])} or {GIVEN[-1]}; "
-        "limit other pods by a ResourceQuota",
-    )
+    return QuotaTree(tuple(reading.quotas), reading.leaf_of, resources, tuple(reading.notes[:_TOLD]))
 
 
 class _Reading:

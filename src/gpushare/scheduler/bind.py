@@ -9,6 +9,9 @@ unit cannot both get it. Then one of these holds:
   Binding may still arrive, whatever becomes of those posted after it; a repeated bind posts the same
   again, and the reservation ends by itself.
 
+A pod without a GPU has no share. Where an elastic quota counts it, what it asks for is charged in the same way, by a promise
+(``Quotas.promise``) in place of the share.
+
 Whatever a direct read says counts at once, but only the informer confirms: a read may be older than what
 the informer has told, and the end of a pod that the informer never saw is told by nobody. So until then the
 reservation's time runs on, and the pod is asked about again.
@@ -26,6 +29,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
 from gpushare.ledger import Refused
 from gpushare.logs import about
+from gpushare.model.amounts import amounts_of, type_of_amounts
 from gpushare.model.errors import ModelError
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import Pod
@@ -61,7 +65,11 @@ class BindRefused(Exception):
 
 
 class _AsksForNothing(Exception):
-    """The pod names a resource of ours with the amount 0: kube-scheduler leaves its binding to us all the same."""
+    """The pod asks for no GPU of ours: kube-scheduler leaves its binding to us all the same. ``amounts`` is all that it asks for."""
+
+    def __init__(self, amounts: type_of_amounts) -> None:
+        super().__init__()
+        self.amounts = amounts
 
 
 class Reservations(msgspec.Struct):
@@ -137,7 +145,11 @@ class Binder:
             return
         try:
             asked = await self._request(args)
-        except _AsksForNothing:
+        except _AsksForNothing as asks:
+            if refusal := self._view.quotas.promise(args.uid, args.key, asks.amounts):
+                raise BindRefused(refusal) from None
+            if self._view.quotas.promised(args.uid) and args.uid not in self._reservations.doubtful:
+                self._prolong(args.uid, args.key)
             await self._post(args, {})
             return
         if asked is None:
@@ -201,7 +213,7 @@ class Binder:
         except ModelError as error:
             raise BindRefused(error.problem) from error
         if request is None:
-            raise _AsksForNothing
+            raise _AsksForNothing(amounts_of(pod))
         return request, gang
 
     def _bound_as_wanted(self, args: BindingArgs, pod: Pod) -> bool:
@@ -231,7 +243,9 @@ class Binder:
             if record is not None:
                 self._view.learn_pod(record)
             held = self._ledger.held(uid)
-            if held is None or held.confirmed:
+            if self._view.quotas.promised(uid):
+                self._prolong(uid, pod.key)
+            elif held is None or held.confirmed:
                 self._reservations.end(uid)
             elif record is None or held.node != record.node:
                 self._release(uid)
@@ -249,7 +263,7 @@ class Binder:
             raise BindRefused(
                 f"API server cannot be reached, pod {args.key} was not bound: {error}"
             ) from error
-        if not refused and self._ledger.held(args.uid) is not None:
+        if not refused and self._is_set_aside(args.uid):
             self._prolong(args.uid, args.key)
             self._reservations.doubtful.add(args.uid)
         try:
@@ -275,14 +289,20 @@ class Binder:
     def _prolong(self, uid: str, pod: str) -> None:
         self._reservations.add(uid, pod, self._clock.monotonic())
 
+    def _is_set_aside(self, uid: str) -> bool:
+        """Whether the pod holds a share, or is promised to its quotas."""
+        return self._ledger.held(uid) is not None or self._view.quotas.promised(uid)
+
     def _release(self, uid: str) -> None:
         self._ledger.release(uid)
+        self._view.quotas.end_promise(uid)
         self._reservations.end(uid)
 
     def _not_coming(self, uid: str) -> None:
         """The Binding just posted will not arrive: release what was reserved for it, unless an earlier one may."""
         held = self._ledger.held(uid)
-        if held is not None and not held.confirmed and uid not in self._reservations.doubtful:
+        confirmed = held is not None and held.confirmed
+        if self._is_set_aside(uid) and not confirmed and uid not in self._reservations.doubtful:
             self._release(uid)
 
     # --- reservations that no one confirmed -----------------------------------------------------
@@ -313,12 +333,19 @@ class Binder:
                         "pod %s: whether it was bound cannot be read: %s", key, error, extra=about_it
                     )
             held = self._ledger.held(uid)
-            if held is None or held.confirmed:
+            if not self._is_set_aside(uid) or (held is not None and held.confirmed):
                 self._reservations.end(uid)
             elif pod is None:
                 self._prolong(uid, key)
             elif pod.metadata.uid == uid and (pod.finished or pod.spec.node_name):
                 self._learn(pod)
+            elif held is None:
+                logger.info(
+                    "pod %s: its binding never came, its quotas are charged nothing for it",
+                    key,
+                    extra=about(pod=key, uid=uid),
+                )
+                self._release(uid)
             else:
                 logger.info(
                     "pod %s: its binding to node %s never came, the share is free",

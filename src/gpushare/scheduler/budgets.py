@@ -20,6 +20,16 @@ class BudgetReader(Protocol):
         """Every PodDisruptionBudget."""
 
 
+class Evictor(BudgetReader, Protocol):
+    """What is asked of the API server (``gpushare.kube.client.Client``); all methods raise ``KubeError``."""
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """Have it ended as its budgets allow."""
+
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
+        """Note for which node it waits."""
+
+
 class BudgetReading:
     """Budgets, and the pods that they may cover, as they were when they were first asked for."""
 
@@ -41,7 +51,7 @@ class BudgetReading:
         keys = {
             uid: record.pod
             for uid in uids
-            if (record := self._view.bound.get(uid)) is not None and record.pod.partition("/")[0] in spaces
+            if (record := self._view.with_node(uid)) is not None and record.pod.partition("/")[0] in spaces
         }
         await asyncio.gather(*(self._read(uid, key) for uid, key in keys.items() if uid not in self._pods))
         return [pod for uid in uids if (pod := self._pods.get(uid)) is not None]

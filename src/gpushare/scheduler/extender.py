@@ -65,7 +65,7 @@ def filter_nodes(
     policies: Policies | None = None,
     decisions: Decisions | None = None,
 ) -> bytes:
-    """Answer a filter body. A pod without a GPU request fits everywhere where no ResourcePolicy has it otherwise.
+    """Answer a filter body. A pod without a GPU request fits everywhere where no ResourcePolicy or elastic quota has it otherwise.
 
     ``on_refused`` is told the UID of a pod that no node takes now, though one might later, and the nodes that would
     take it if others ended.
@@ -79,7 +79,7 @@ def filter_nodes(
     if request is not None and view.offers.any_short and view.ledger.held(args.pod.metadata.uid) is None:
         short = view.offers.refusals(request, names)
         names = [name for name in names if name not in short] if short else names
-    refusal = _quota_refusal(view, args) if request is not None and view.quotas.in_use else ""
+    refusal = _quota_refusal(view, args, request) if view.quotas.in_use else ""
     in_turn: InTurn | None = None
     if refusal:
         if gang is not None:
@@ -180,8 +180,10 @@ def _by_room(view: ClusterView, asked: Asked, request: Request, names: list[str]
     return view.ledger.filter_for(uid, request, names)
 
 
-def _quota_refusal(view: ClusterView, args: wire.ExtenderArgs) -> str:
+def _quota_refusal(view: ClusterView, args: wire.ExtenderArgs, request: Request | None) -> str:
     uid = args.pod.metadata.uid
+    if request is None and args.pod.metadata.namespace not in view.quotas.followed:
+        return ""
     view.quotas.heard(uid, args.pod.key, amounts_of(args.pod))
     return view.quotas.refusal(uid)
 

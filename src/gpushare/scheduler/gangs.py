@@ -92,7 +92,9 @@ class Gangs:
         """Why it may not have the room that it was just given; empty where it may."""
 
         self.is_governed: Callable[[str], bool] = lambda namespace: False
-        """Whether something else than room decides which pods of a namespace get a node, those without a GPU, too."""
+        """Whether a policy decides which pods of a namespace get a node, those without a GPU, too."""
+        self.is_counted: Callable[[str], bool] = lambda namespace: False
+        """Whether quotas do."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -106,9 +108,12 @@ class Gangs:
             uid
             for uid, one in group.pods.items()
             if not one.leaving
-            and (one.node or (one.bystander and not self.is_governed(one.pod.partition("/")[0])))
+            and (one.node or (one.bystander and not self._holds_back(one.pod.partition("/")[0])))
         }
         return (bound | group.placed | done_of(group, gang)) - {but}
+
+    def _holds_back(self, namespace: str) -> bool:
+        return self.is_governed(namespace) or self.is_counted(namespace)
 
     # --- what the informer tells --------------------------------------------------------------
 

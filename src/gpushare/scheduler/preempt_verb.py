@@ -133,12 +133,29 @@ def _steps(view: ClusterView, args: wire.PreemptionArgs, policies: Policies | No
     except InvalidRequest:
         return _Found(None, offered, left, _Look({}, {}, {}, ended_early=False))
     if request is None:
-        return _Found(None, offered, left, _Look(left, {}, {}, ended_early=False))
+        return _Found(None, offered, left, _by_quotas(view, args.pod, left))
     look = _look(view, args.pod, request, left)
     against = (yield look) if look.more else set()
     if not against:
         return _Found(request, offered, left, look)
     return _Found(request, offered, left, (yield from _without(view, args.pod, request, left, look, against)))
+
+
+def _by_quotas(view: ClusterView, pod: Pod, victims: dict[str, wire.Victims]) -> _Look:
+    """For a pod without a GPU: nodes on which nobody goes whose quota must keep it."""
+    from gpushare.scheduler.preempted import BELOW_MIN
+
+    claim = view.quotas.claim(pod.metadata.uid, pod.key, amounts_of(pod))
+    if claim is None:
+        return _Look(victims, {}, {}, ended_early=False)
+    rooms = {
+        node: one
+        for node, one in victims.items()
+        if all(claim.may_end(uid, lesser=True) for uid in one.uids)
+        and claim.together(one.uids, ()) is not None
+    }
+    vain = dict.fromkeys(victims.keys() - rooms.keys(), BELOW_MIN)
+    return _Look(rooms, {}, vain, ended_early=False)
 
 
 def _without(

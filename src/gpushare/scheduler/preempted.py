@@ -30,7 +30,7 @@ LEAVING: Final = "pods that end there already leave room enough"
 
 
 class Victim(msgspec.Struct, frozen=True, rename="camel"):
-    """Who would have to end. ``pod`` (``namespace/name``) is empty for one that holds no GPU: kube-scheduler names UIDs alone.
+    """Who would have to end. ``pod`` (``namespace/name``) is empty for one that nobody follows: kube-scheduler names UIDs alone.
 
     ``besides``: kube-scheduler had not thought of it.
     """
@@ -116,7 +116,7 @@ def in_vain(at_s: float, nodes: int, said: str) -> Preemption:
 def _victims(view: ClusterView, uids: Iterable[str], thought_of: set[str]) -> tuple[Victim, ...]:
     found = []
     for uid in tuple(uids)[:MOST_VICTIMS]:
-        record = view.bound.get(uid)
+        record = view.with_node(uid)
         pod, priority = ("", 0) if record is None else (record.pod, record.priority)
         found.append(Victim(uid, pod, priority, uid not in thought_of))
     return tuple(found)

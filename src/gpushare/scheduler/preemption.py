@@ -12,11 +12,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import ApiError, KubeError
+from gpushare.kube.errors import KubeError
 from gpushare.kube.events import Recorder
 from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from, type_of_rank
 from gpushare.ledger.quota_claim import Claim
@@ -24,10 +24,12 @@ from gpushare.logs import about
 from gpushare.model.amounts import type_of_amounts
 from gpushare.model.disruption import protected
 from gpushare.model.request import Request
-from gpushare.scheduler.budgets import BudgetReader, BudgetReading
+from gpushare.scheduler.budgets import BudgetReading, Evictor
+from gpushare.scheduler.ending import Ending
 from gpushare.scheduler.gangs import Wanting
 from gpushare.scheduler.leading import NotLeading, without_another
 from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.sums import Sums
 from gpushare.scheduler.view import ClusterView
 
 if TYPE_CHECKING:
@@ -48,19 +50,8 @@ _NAMED: Final = 8
 #: How much further the next look at nodes begins: less than are looked at (of a rule's, half), so that in the end all were.
 _TURN: Final = MOST_TRIED_BY_RULE // 2 - 1
 
-REASON_PREEMPTED: Final = "Preempted"
 REASON_NO_BUDGET: Final = "PreemptionRefused"
 _GUARDED: Final = "room could be made only by ending pods that a PodDisruptionBudget protects now"
-
-
-class Evictor(BudgetReader, Protocol):
-    """What is asked of the API server (``gpushare.kube.client.Client``); all methods raise ``KubeError``."""
-
-    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
-        """Have it ended as its budgets allow."""
-
-    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
-        """Note for which node it waits."""
 
 
 class _Found(NamedTuple):
@@ -83,6 +74,8 @@ class Preemptor:
         self._clock = clock
         self._asked: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
         self._kept_since: dict[str, float] = {}
+        self._sums = Sums(view, clock)
+        self._ending = Ending(view, pods, events, self._still_leads)
         self._turn = 0
         self._backoff = Backoff(first_s=SETTLE_S)
         self._woken = asyncio.Event()
@@ -97,7 +90,7 @@ class Preemptor:
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
-        if not nodes or self._ledger.kept_on(uid):
+        if not nodes or self._ledger.kept_on(uid) or self._view.quotas.keeps(uid):
             return
         self._asked[uid] = (self._clock.monotonic(), list(nodes))
         if len(self._asked) > _REMEMBERED:
@@ -116,7 +109,7 @@ class Preemptor:
     async def run(self) -> None:
         """Look after refused pods for ever, the most important first."""
         while True:
-            if not self._asked and not self._kept_since:
+            if not self._asked and not self._kept_since and not self._sums:
                 await self._woken.wait()
             self._woken.clear()
             await self._clock.sleep(SETTLE_S)
@@ -127,7 +120,9 @@ class Preemptor:
             waiting = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
             for uid, record in sorted(waiting, key=lambda one: -one[1].priority):
                 try:
-                    if record.gang is None:
+                    if record.bystander:
+                        await self._make_sum(record, nodes[uid])
+                    elif record.gang is None:
                         await self._make_room(record, nodes[uid])
                     else:
                         await self._make_room_for_gang(record, nodes[uid])
@@ -142,6 +137,7 @@ class Preemptor:
                     break
                 except KubeError as error:
                     self._ledger.unkeep(uid)
+                    self._sums.give_up(uid)
                     about_it = about(pod=record.pod, uid=uid)
                     logger.warning(
                         "pod %s: no room could be made for it: %s", record.pod, error, extra=about_it
@@ -162,22 +158,26 @@ class Preemptor:
         self._asked.setdefault(uid, (self._clock.monotonic() + in_s, nodes))
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
-        record = self._view.waiting.get(uid)
-        if record is None or record.request is None or not record.preempts or record.leaving:
+        record = self._view.waiting.get(uid) or self._view.waiting_besides.get(uid)
+        if record is None or not record.preempts or record.leaving:
             return None
-        return record
+        return record if record.request is not None or record.bystander else None
 
     def _forget(self) -> None:
         """Give up room that nobody came for; a pod that was bound, or is gone, has given it up already."""
         now_s = self._clock.monotonic()
+        given_up = self._sums.forget()
         for uid, since_s in list(self._kept_since.items()):
             if not self._ledger.kept_on(uid):
                 del self._kept_since[uid]
             elif now_s > since_s + KEPT_S:
                 self._ledger.unkeep(uid)
-                # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
-                self.hurry(list(islice(self._view.waiting, _HURRIED)))
-                self._view.on_freed()
+                given_up = True
+        if given_up:
+            # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
+            for waiting in (self._view.waiting, self._view.waiting_besides):
+                self.hurry(list(islice(waiting, _HURRIED)))
+            self._view.on_freed()
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> None:
         guarded: set[str] = set()
@@ -202,18 +202,21 @@ class Preemptor:
         from gpushare.scheduler.preempted import NOBODY
 
         if guarded:
-            self._events.record(
-                record.reference(),
-                kind="Warning",
-                reason=REASON_NO_BUDGET,
-                action="Preempting",
-                note=_GUARDED,
-                telling="standing",
-            )
-            names = sorted(one.pod for uid in guarded if (one := self._view.bound.get(uid)) is not None)
+            self._tell_guarded(record)
+            names = sorted(one.pod for uid in guarded if (one := self._view.with_node(uid)) is not None)
             self._tell_vain(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")
         elif self._waits(record):
             self._tell_vain(record, nodes, NOBODY)
+
+    def _tell_guarded(self, record: PodRecord) -> None:
+        self._events.record(
+            record.reference(),
+            kind="Warning",
+            reason=REASON_NO_BUDGET,
+            action="Preempting",
+            note=_GUARDED,
+            telling="standing",
+        )
 
     def _tell_vain(self, record: PodRecord, nodes: list[str], said: str) -> None:
         from gpushare.scheduler.preempted import in_vain
@@ -229,6 +232,28 @@ class Preemptor:
     @property
     def _now_s(self) -> float:
         return self._clock.time_ns() / 1e9
+
+    async def _make_sum(self, record: PodRecord, nodes: list[str]) -> None:
+        """For a pod without a GPU that has room on ``nodes``, and is kept back by the max of a quota."""
+        if not any(self.in_turn(record.uid, nodes)):
+            return
+        guarded: set[str] = set()
+        for _ in range(_TRIES):
+            victims = self._sums.plan(record, guarded)
+            if not victims:
+                break
+            protected = await self._protected(victims)
+            if not protected:
+                # Time has passed: it must still be the same.
+                if self._sums.plan(record, guarded) == victims:
+                    self._sums.keep(record)
+                    await self._ending.end(record, victims)
+                else:
+                    self._look_again(record.uid, nodes)
+                return
+            guarded |= protected
+        if guarded:
+            self._tell_guarded(record)
 
     async def _make_room_for_gang(self, record: PodRecord, nodes: list[str]) -> None:
         """For all of a gang that need room at once, or for nobody: it is kept for them before anybody is asked to end."""
@@ -336,7 +361,11 @@ class Preemptor:
         if claim is None or passed is None:
             return self._cheapest(record, nodes, rank, claim, ended)
         # Somebody of its quotas has to go, whatever room there is: one who makes room for it besides, or others anywhere.
-        there = {self._view.bound[uid].node for uid in claim.relieving(passed) if rank(uid) is not None}
+        there = {
+            one.node
+            for uid in claim.relieving(passed, ended)
+            if (one := self._view.bound.get(uid)) is not None and rank(uid) is not None
+        }
         plan = self._cheapest(record, [node for node in nodes if node in there], rank, claim, ended)
         return plan or self._with_relief(record, nodes, rank, claim, ended)
 
@@ -434,44 +463,11 @@ class Preemptor:
         self._kept_since[record.uid] = self._clock.monotonic()
         await self._evict_all(record, plan)
 
-    async def _evict_all(self, record: PodRecord, plan: Plan) -> None:
-        victims = [one for uid in plan.victims if (one := self._view.bound.get(uid)) is not None]
-        if not victims:
-            return  # those that leave already are enough
-        namespace, _, name = record.pod.partition("/")
+    async def _still_leads(self) -> None:
         await self.must_lead()
-        await self._pods.nominate(namespace, name, plan.node, uid=record.uid)
-        logger.info(
-            "pod %s (priority %d): room is made on node %s by ending %s",
-            record.pod,
-            record.priority,
-            plan.node,
-            ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
-            extra=about(pod=record.pod, uid=record.uid, node=plan.node),
-        )
-        claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
-        # All at once: a claim is one on the tree of this moment.
-        told = [(one, "" if claim is None else claim.words(one.uid)) for one in victims]
-        for victim, why in told:
-            await self._evict(victim, record, plan.node, why)
 
-    async def _evict(self, victim: PodRecord, record: PodRecord, node: str, why: str) -> None:
-        namespace, _, name = victim.pod.partition("/")
-        await self.must_lead()
-        try:
-            await self._pods.evict_pod(namespace, name, uid=victim.uid)
-        except ApiError as error:
-            if error.not_found or error.conflict:
-                return  # gone, or another by now
-            raise
-        about_it = about(pod=victim.pod, uid=victim.uid, node=node)
-        logger.info("pod %s: its end is asked for, room for pod %s", victim.pod, record.pod, extra=about_it)
-        self._view.quotas.ended(victim.uid)
-        self._events.record(
-            victim.reference(),
-            kind="Normal",
-            reason=REASON_PREEMPTED,
-            action="Preempting",
-            note=f"ended for pod {record.pod} (priority {record.priority}) on node {node}"
-            + (f": {why}" if why else ""),
-        )
+    async def _evict_all(self, record: PodRecord, plan: Plan) -> None:
+        if not any(self._view.with_node(uid) for uid in plan.victims):
+            return  # those that leave already are enough
+        await self._ending.nominate(record, plan.node)
+        await self._ending.end(record, plan.victims, plan.node)

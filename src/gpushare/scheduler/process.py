@@ -5,6 +5,7 @@ import gc
 import logging
 import signal
 import socket
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ from gpushare.scheduler.nominated import Nominated
 from gpushare.scheduler.observing import Observing, Watch
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
+from gpushare.scheduler.quota_pods import QuotaPods, following_decoder
 from gpushare.scheduler.quota_watch import QuotaWatch
 from gpushare.scheduler.reading import PREFIX, ReadOnly
 from gpushare.scheduler.records import PodRecord, counted_record_of, record_of
@@ -145,12 +147,6 @@ def decode_record(raw: bytes) -> tuple[str, PodRecord] | None:
     return None if record is None else (record.pod, record)
 
 
-def decode_counted_record(raw: bytes) -> tuple[str, PodRecord] | None:
-    """The same where processors are counted: then every bound pod that asks for some has to do with us."""
-    record = counted_record_of(decode_pod(raw))
-    return None if record is None else (record.pod, record)
-
-
 def node_decoder(reader: NodeReader) -> Callable[[bytes], tuple[str, NodeRecord]]:
     """A decoder of nodes' JSON with this scheduler's settings."""
 
@@ -189,7 +185,7 @@ async def serve(access: Access, settings: Settings) -> None:
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
         binder.on_stale = observing.stale
-        retries = Retries(view.waiting, client, SYSTEM_CLOCK)
+        retries = Retries(ChainMap(view.waiting, view.waiting_besides), client, SYSTEM_CLOCK)
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         preemptor.told = decisions.preempted
         preemptor.in_turn = decisions.in_turn = policies.policies.by_unit
@@ -220,7 +216,9 @@ async def serve(access: Access, settings: Settings) -> None:
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
         by_fragments = settings.node_policy is Placement.FRAGMENTATION
-        decode: type_of_decode = decode_counted_record if by_fragments else decode_record
+        decode: type_of_decode = following_decoder(
+            view.quotas, counted_record_of if by_fragments else record_of
+        )
         if mover is not None:
             from gpushare.scheduler.mobility import with_mobility
 
@@ -244,6 +242,7 @@ async def serve(access: Access, settings: Settings) -> None:
             policies.noticing(decode),
             _Pods(view, mover, decisions, Nominated(view, preemptor.kept)),
         )
+        quota_pods = QuotaPods(view.quotas, pods, quotas.read)
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
         export(metrics, view, reservations, watches)
@@ -251,7 +250,7 @@ async def serve(access: Access, settings: Settings) -> None:
 
         def missing() -> str:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]
-            waiting += [] if quotas.synced else ["elastic quotas"]
+            waiting += [] if quotas.read.is_set() else ["elastic quotas"]
             if not waiting and not policies.watches.ready.is_set():
                 waiting = ["ResourcePolicies"]
             return f"{' and '.join(waiting)} not read yet" if waiting else ""
@@ -287,7 +286,7 @@ async def serve(access: Access, settings: Settings) -> None:
             asyncio.create_task(coroutine, name=name)
             for name, coroutine in (
                 ("nodes", nodes.run()),
-                ("pods", pods.run()),
+                ("pods", _follow_pods(pods, quota_pods)),
                 ("events", events.run()),
                 ("sweep", binder.sweep()),
                 ("retries", retries.run()),
@@ -297,6 +296,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("takeover", takeover.run()),
                 ("waiting news", news.run()),
                 ("quotas", quotas.run()),
+                ("quotas' pods", quota_pods.run()),
                 ("settle", _settle(pods, nodes)),
                 *policies.running(),
                 *([] if mover is None else [("defragmentation", mover.run())]),
@@ -331,6 +331,11 @@ async def _first_failure(http: asyncio.Task[None], running: list[asyncio.Task[No
         running = [task for task in running if task not in done]
 
 
+async def _follow_pods(pods: Informer[PodRecord], quota_pods: QuotaPods) -> None:
+    await quota_pods.begin()
+    await pods.run()
+
+
 async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
     """Once everything is read, keep it out of the garbage collector's way: it lives as long as we do."""
     for watch in watches:
@@ -351,7 +356,7 @@ def export(
     )
     metrics.watch(
         "gpushare_scheduler_reservations",
-        "Shares whose Binding was not seen yet.",
+        "Shares, and charges of elastic quotas without one, whose Binding was not seen yet.",
         lambda: len(reservations.deadlines),
     )
     totals = view.ledger.totals

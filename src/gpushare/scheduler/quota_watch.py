@@ -124,11 +124,8 @@ class QuotaWatch:
     def __init__(self, session: Session, api: Reporter, quotas: Quotas, clock: Clock) -> None:
         self._informer = Informer(session, PATH, decode_tree, quotas, clock=clock, may_be_absent=True)
         self._reports = QuotaReports(quotas, api, clock)
-
-    @property
-    def synced(self) -> bool:
-        """Whether it is known which trees there are."""
-        return self._informer.synced.is_set()
+        self.read = self._informer.synced
+        """Set once it is known which trees there are."""
 
     async def read_anew(self) -> None:
         """Return once the trees were listed anew, or cannot be."""

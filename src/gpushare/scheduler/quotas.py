@@ -1,8 +1,9 @@
 """Elastic quotas at work: the tree that is in force, who is charged, and what that means for pods that wait.
 
-Charges follow the pods that the scheduler knows and the room that the ledger sets aside; nothing of them is stored. One
-tree is in force: the oldest. Where it is changed into one that contradicts itself the one before stays, also for the
-next leader, to whom the tree's status tells it.
+Charges follow the pods that the scheduler knows and the room that the ledger sets aside; nothing of them is stored. Pods
+without a GPU of ours (``besides``) are charged where they are bound, and, as the ledger knows nothing of them, by a promise
+from when this scheduler binds them until they are seen bound. One tree is in force: the oldest. Where it is changed into one
+that contradicts itself the one before stays, also for the next leader, to whom the tree's status tells it.
 """
 
 import logging
@@ -33,7 +34,8 @@ type_of_told_many = Callable[[Iterable[str]], None]
 class Quotas:
     """Whom the elastic quotas of the cluster let in, and what they hold.
 
-    ``waiting`` and ``bound`` are the pods that the view knows, by UID. Not for several threads.
+    ``waiting`` and ``bound`` are the pods that the view knows, by UID; ``waiting_besides`` and ``besides`` those of them that
+    ask for no GPU of ours. Not for several threads.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Quotas:
         ledger: Ledger,
         waiting: Mapping[str, PodRecord],
         bound: Mapping[str, PodRecord],
+        waiting_besides: Mapping[str, PodRecord],
+        besides: Mapping[str, PodRecord],
         events: Recorder,
     ) -> None:
         self.books = QuotaBooks()
@@ -50,9 +54,19 @@ class Quotas:
         """Called when figures or trees changed."""
         self.on_admitting: type_of_told_many = lambda uids: None
         """Called with the UIDs of waiting pods that another tree may let in."""
+        self.followed: frozenset[str] = frozenset()
+        """Namespaces in which every pod counts, those without a GPU of ours, too."""
+        self.unread: set[str] = set()
+        """Those of them of which some pods are not known yet: nobody of theirs is let in."""
+        self.on_followed: Callable[[frozenset[str]], None] = lambda namespaces: None
+        """Called with namespaces that are new among them, before anybody is asked about."""
         self._ledger = ledger
         self._waiting = waiting
         self._bound = bound
+        self._waiting_besides = waiting_besides
+        self._besides = besides
+        self._promised: dict[str, Charge] = {}
+        self._kept: set[str] = set()
         self._events = events
         self._heard: dict[str, Charge] = {}
         self._ended: set[str] = set()
@@ -134,14 +148,32 @@ class Quotas:
             return
         logger.info("elastic quotas: %s", "none in force" if tree is None else f"{len(tree.quotas)} in force")
         self.books.set_tree(tree)
-        for uid in (*self._waiting, *self._bound, *self._heard):
+        self._follow(tree)
+        self._promised = {uid: one for uid, one in self._promised.items() if one.namespace in self.followed}
+        for uid in (*self._waiting, *self._bound, *self._besides, *self._promised, *self._kept, *self._heard):
             self.look(uid)
         trees = [one for one in (tree, None if before is None else before[2]) if one is not None]
+        self._try_again({namespace for one in trees for namespace in one.leaf_of})
+
+    def _follow(self, tree: QuotaTree | None) -> None:
+        followed = frozenset(() if tree is None or not tree.counts_every_pod else tree.leaf_of)
+        added, self.followed = followed - self.followed, followed
+        self.unread &= followed
+        if added:
+            self.on_followed(added)
+
+    def are_read(self, namespaces: Collection[str]) -> None:
+        """All pods of these namespaces are known."""
+        self.unread.difference_update(namespaces)
+        self._try_again(namespaces)
+
+    def _try_again(self, namespaces: Collection[str]) -> None:
         self.on_admitting(
             [
                 uid
-                for uid, record in self._waiting.items()
-                if any(_namespace(record.pod) in one.leaf_of for one in trees)
+                for waiting in (self._waiting, self._waiting_besides)
+                for uid, record in waiting.items()
+                if _namespace(record.pod) in namespaces
             ]
         )
 
@@ -162,7 +194,16 @@ class Quotas:
         if record is not None:
             leaving = record.leaving or uid in self._ended
             return Charge(_namespace(record.pod), _at_least(record.amounts, held), leaving)
+        beside = self._besides.get(uid)
+        if beside is not None:
+            leaving = beside.leaving or uid in self._ended
+            return Charge(_namespace(beside.pod), beside.amounts, leaving, on_gpus=False)
         self._ended.discard(uid)
+        promised = self._promised.get(uid)
+        if promised is not None:
+            return promised
+        if uid in self._kept and (beside := self._waiting_besides.get(uid)) is not None:
+            return Charge(_namespace(beside.pod), beside.amounts, bound=False, on_gpus=False)
         if held is None and not self._ledger.kept_on(uid):
             return None
         waits = self._waiting.get(uid)
@@ -173,7 +214,7 @@ class Quotas:
 
     def heard(self, uid: str, pod: str, amounts: type_of_amounts) -> None:
         """A pod (``namespace/name``) is asked about, perhaps before the informer has shown it."""
-        if uid in self._waiting:
+        if uid in self._waiting or uid in self._waiting_besides:
             return
         self._heard.pop(uid, None)
         self._heard[uid] = Charge(_namespace(pod), amounts, bound=False)
@@ -182,8 +223,49 @@ class Quotas:
 
     def ended(self, uid: str) -> None:
         """The pod's end was asked for by us; the informer will say so."""
-        if uid in self._bound:
+        if uid in self._bound or uid in self._besides:
             self._ended.add(uid)
+            self.look(uid)
+
+    # --- pods without a GPU of ours on their way to a node ------------------------------------------
+
+    def promise(self, uid: str, pod: str, amounts: type_of_amounts) -> str:
+        """Charge a pod without a GPU that is about to be bound, until it is seen bound or ``end_promise``.
+
+        Returns why it may not be bound; empty where it may, and where no quota counts it.
+        """
+        namespace = _namespace(pod)
+        if namespace not in self.followed:
+            return ""
+        self.heard(uid, pod, amounts)
+        refusal = self.refusal(uid)
+        if not refusal and uid not in self._besides:
+            self._promised[uid] = Charge(namespace, amounts, bound=False, on_gpus=False)
+            self.look(uid)
+        return refusal
+
+    def promised(self, uid: str) -> bool:
+        """Whether a pod without a GPU is charged that was not seen bound yet."""
+        return uid in self._promised
+
+    def end_promise(self, uid: str) -> None:
+        """The pod was seen bound, will not be bound, or is gone."""
+        if self._promised.pop(uid, None) is not None:
+            self.look(uid)
+
+    def keep(self, uid: str) -> None:
+        """Charge a pod without a GPU that waits, for others end for it; it is let in once they have."""
+        self._kept.add(uid)
+        self.look(uid)
+
+    def keeps(self, uid: str) -> bool:
+        """Whether it is charged so."""
+        return uid in self._kept
+
+    def unkeep(self, uid: str) -> None:
+        """It was bound, is gone, or does not come."""
+        if uid in self._kept:
+            self._kept.remove(uid)
             self.look(uid)
 
     # --- what follows for pods that wait ------------------------------------------------------------
@@ -191,15 +273,25 @@ class Quotas:
     def refusal(self, uid: str) -> str:
         """Why a pod that waits, or was heard of, may not have what it asks for now; empty where it may.
 
-        Who holds its share already has been let in.
+        Who holds its share already, or is being bound, has been let in.
         """
-        if self.books.tree is None or self._ledger.held(uid) is not None:
+        if self.books.tree is None or self._ledger.held(uid) is not None or uid in self._promised:
             return ""
-        waits = self._waiting.get(uid)
-        if waits is not None:
-            return self.books.refusal(uid, _namespace(waits.pod), waits.amounts)
-        heard = self._heard.get(uid)
-        return "" if heard is None else self.books.refusal(uid, heard.namespace, heard.amounts)
+        asked = self._asked(uid)
+        if asked is None:
+            return ""
+        if asked.namespace in self.unread:
+            leaf = self.books.leaf(asked.namespace)
+            assert leaf is not None, "whose pods are followed has a quota"
+            return f"elastic quota {self.books.name_of(leaf)}: its pods are not read yet"
+        return self.books.refusal(uid, asked.namespace, asked.amounts)
+
+    def _asked(self, uid: str) -> Charge | None:
+        """What a pod would be charged that waits, or was heard of."""
+        waits = self._waiting.get(uid) or self._waiting_besides.get(uid)
+        if waits is None:
+            return self._heard.get(uid)
+        return Charge(_namespace(waits.pod), waits.amounts, bound=False)
 
     def again(self, record: PodRecord) -> str:
         """Why a pod like the bound one would not be let in, once that has ended; empty where it would."""
@@ -215,8 +307,7 @@ class Quotas:
 
     def whole_refusals(self, uid: str, request: Request, nodes: list[str]) -> dict[str, str]:
         """Which of ``nodes`` a pod may not have, for the units of the GPUs that it would be given whole, and why."""
-        known = self._waiting.get(uid)
-        asked = self._heard.get(uid) if known is None else Charge(_namespace(known.pod), known.amounts)
+        asked = self._asked(uid)
         if asked is None or not asked.amounts.get(names.GPU_MEM) or self._ledger.held(uid) is not None:
             return {}
         units = self._ledger.largest_units(nodes)

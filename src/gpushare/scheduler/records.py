@@ -1,5 +1,6 @@
 """Pods as the scheduler keeps them: what a waiting one asks for, what a bound one holds."""
 
+from collections.abc import Callable, Container
 from typing import Final
 
 import msgspec
@@ -29,9 +30,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     ``node`` is empty while it waits. ``foreign`` holds the annotations of another scheduler, which can
     be read only beside the node's devices. ``problem`` says why the pod cannot be placed or counted. A bound
-    pod with none of these asks for a GPU, and nobody has recorded that it was given one, or asks for none and is
-    followed for the processors that it takes: ``cpu_milli`` are thousandths, of bound pods, where they are counted. A
-    ``bystander`` has nothing to do with GPUs, but counts among its gang.
+    pod with none of these asks for a GPU, and nobody has recorded that it was given one. A ``bystander`` has nothing to
+    do with GPUs, but counts among its gang, in an elastic quota, or for the processors that it takes: ``cpu_milli`` are
+    thousandths, of bound pods, where they are counted.
     """
 
     uid: str
@@ -62,6 +63,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """When others were moved for it; empty where they were not, or nothing is ever moved."""
     unplaced: Unplaced = _PLACED
     """Where it has no node: what it says itself of that."""
+    ours: bool = False
+    """Of a bystander: whether it names this scheduler, which is asked about it then."""
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""
@@ -72,8 +75,28 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 def record_of(pod: Pod) -> PodRecord | None:
     """The record of ``pod``, or ``None`` when it has nothing to do with GPUs of ours, nor with a gang."""
     record = _of_gang(pod)
-    if record is None:
+    return None if record is None else _in_full(record, pod)
+
+
+def followed_record_of(
+    pod: Pod,
+    counted_in: Container[str],
+    read: Callable[[Pod], PodRecord | None] = record_of,
+) -> PodRecord | None:
+    """As ``read``; in the namespaces ``counted_in`` elastic quotas count every pod, so there every one has a record.
+
+    But for those that have ended, and those without a node that another scheduler is to place.
+    """
+    record = read(pod)
+    if record is not None or pod.finished or pod.metadata.namespace not in counted_in:
+        return record
+    if not pod.spec.node_name and pod.spec.scheduler_name != names.SCHEDULER_NAME:
         return None
+    record = PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=False, bystander=True)
+    return _in_full(record, pod)
+
+
+def _in_full(record: PodRecord, pod: Pod) -> PodRecord:
     return msgspec.structs.replace(
         record,
         priority=pod.spec.priority or 0,
@@ -83,6 +106,7 @@ def record_of(pod: Pod) -> PodRecord | None:
         created=pod.metadata.creation_timestamp or "",
         amounts=amounts_of(pod),
         unplaced=_PLACED if pod.spec.node_name else unplaced_of(pod),
+        ours=record.bystander and pod.spec.scheduler_name == names.SCHEDULER_NAME,
     )
 
 
@@ -140,7 +164,11 @@ def counted_record_of(pod: Pod) -> PodRecord | None:
     if not cpu_milli:
         return record
     if record is None:
-        record = PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, pod.finished)
+        if pod.finished:
+            return PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=True)
+        record = _in_full(
+            PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=False, bystander=True), pod
+        )
     return msgspec.structs.replace(record, cpu_milli=cpu_milli)
 
 

@@ -240,13 +240,14 @@ class Teller:
             for room in one.preemption.room
             if room.node == node
             for victim in room.victims
-            if victim.uid in self._view.bound
+            if self._view.with_node(victim.uid) is not None
         ]
 
     def _ends_for(self, uid: str) -> list[EndsFor]:
-        if uid not in self._view.bound:
+        ends = self._view.with_node(uid)
+        if ends is None:
             return []
-        node = self._view.bound[uid].node
+        node = ends.node
         found = self._decisions.ends_for(uid)
         return [EndsFor(one.key, one.preemption.by, node) for one in found[:_MOST_ENDS_FOR] if one.preemption]
 

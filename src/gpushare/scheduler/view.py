@@ -110,16 +110,21 @@ class ClusterView:
         """Pods without a node that ask for a GPU, by UID."""
         self.bound: dict[str, PodRecord] = {}
         """Pods with a node that hold a part of a GPU or asked for one, by UID."""
+        self.besides: dict[str, PodRecord] = {}
+        """Pods with a node that have nothing to do with GPUs, but are followed all the same, by UID."""
+        self.waiting_besides: dict[str, PodRecord] = {}
+        """The same without a node."""
         self.malformed: dict[str, str] = {}
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
         self.on_freed: Callable[[], None] = lambda: None
         """Called when room came free or a node changed."""
         self.gangs = Gangs(ledger)
         """Pods that run together or not at all, and the room that is kept for them."""
-        self.quotas = Quotas(ledger, self.waiting, self.bound, events)
+        self.quotas = Quotas(ledger, self.waiting, self.bound, self.waiting_besides, self.besides, events)
         """What groups of namespaces are sure of, and may take at most."""
         self.offers = Offers(ledger)
         """Nodes that have less to give than the ledger says."""
+        self.gangs.is_counted = lambda namespace: namespace in self.quotas.followed
         self.gangs.refusal, self.gangs.passed = self.quotas.refusal, self.quotas.passed
         self._events = events
         self._on_confirmed = on_confirmed
@@ -141,9 +146,17 @@ class ClusterView:
 
     def _take_pod(self, record: PodRecord) -> None:
         self.gangs.upsert(record)
+        self.besides.pop(record.uid, None)
+        self.waiting_besides.pop(record.uid, None)
         if record.bystander:
-            if record.node:
-                self._processors.take(record.uid, record.node, record.cpu_milli)
+            if not record.node:
+                self.waiting_besides[record.uid] = record
+                return
+            self.besides[record.uid] = record
+            self._processors.take(record.uid, record.node, record.cpu_milli)
+            self.quotas.end_promise(record.uid)
+            self.quotas.unkeep(record.uid)
+            self._on_confirmed(record.uid)
             return
         if not record.node:
             if record.uid not in self.waiting and record.request is not None:
@@ -209,12 +222,16 @@ class ClusterView:
         """What a pod held that finished, or is gone."""
         self.waiting.pop(record.uid, None)
         self.bound.pop(record.uid, None)
+        self.waiting_besides.pop(record.uid, None)
+        counted = self.besides.pop(record.uid, None) is not None and self.quotas.in_use
         self.ledger.unkeep(record.uid)
         self._processors.release(record.uid)
-        freed = self.offers.release(record.uid)
+        freed = self.offers.release(record.uid) or counted
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
+        self.quotas.end_promise(record.uid)
+        self.quotas.unkeep(record.uid)
         if record.succeeded and not gone:
             self.gangs.upsert(record)
         else:
@@ -265,6 +282,10 @@ class ClusterView:
             record.reference(), kind="Warning", reason=reason, action=action, note=problem, telling="standing"
         )
 
+    def with_node(self, uid: str) -> PodRecord | None:
+        """The pod if it has a node, with GPUs or without."""
+        return self.bound.get(uid) or self.besides.get(uid)
+
     def lesser(
         self,
         priority: int,
@@ -280,7 +301,11 @@ class ClusterView:
 
         def rank(uid: str) -> Rank | None:
             record = self.bound.get(uid)
-            if record is None or uid in guarded:
+            if record is None:
+                record = self.besides.get(uid)
+                if record is None or not record.ours:
+                    return None  # its successor would be placed at once, whatever its quota says
+            if uid in guarded:
                 return None
             lesser, leaving = record.priority < priority, record.leaving
             if claim is not None:

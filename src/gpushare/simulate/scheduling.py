@@ -32,7 +32,7 @@ from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, BindRefused, Rese
 from gpushare.scheduler.extender import Asked, filter_nodes, prioritize_nodes
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.policy_binding import PolicyBinding
-from gpushare.scheduler.records import counted_record_of, record_of
+from gpushare.scheduler.records import PodRecord, counted_record_of, followed_record_of, record_of
 from gpushare.scheduler.view import ClusterView, NodeReader
 from gpushare.simulate.columns import Columns
 from gpushare.simulate.errors import SimulateError
@@ -114,7 +114,7 @@ class Scheduling:
         self._binder = Binder(
             self._view, PolicyBinding(self, self._policies, clock), self._reservations, clock
         )
-        self._record_of = counted_record_of if settings.policy is Placement.FRAGMENTATION else record_of
+        self._read_record = counted_record_of if settings.policy is Placement.FRAGMENTATION else record_of
         self._reader = NodeReader(
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.policy
         )
@@ -193,6 +193,9 @@ class Scheduling:
             self._policies.remove_pod(policy_pod_of(read))
         self._nodes.remove(read.metadata.uid)
         self._columns.changed(read.spec.node_name)
+
+    def _record_of(self, pod: Pod) -> PodRecord | None:
+        return followed_record_of(pod, self._view.quotas.followed, self._read_record)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """The pod as it is; raises ``ApiError``."""

@@ -1,6 +1,7 @@
 """Two namespaces share four GPUs by an ElasticQuotaTree: borrow, give back, and go on when the tree is wrong."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +32,18 @@ class Shared:
         assert ran.code == 0, ran.text
 
     async def create(self, team: str, *pod_names: str, units: int = 15) -> None:
-        pods = [gpu_pod(name, units) for name in pod_names]
+        await self.take(team, [gpu_pod(name, units) for name in pod_names])
+
+    async def create_plain(
+        self, team: str, *pod_names: str, cpu: str, scheduler: str = names.SCHEDULER_NAME
+    ) -> None:
+        pods = [gpu_pod(name, None) for name in pod_names]
+        for pod in pods:
+            pod["spec"]["schedulerName"] = scheduler
+            pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+        await self.take(team, pods)
+
+    async def take(self, team: str, pods: list[Json]) -> None:
         for pod in pods:
             pod["metadata"]["namespace"] = team
         body = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
@@ -67,6 +79,11 @@ class Shared:
             f"{team}/{name} waits because {words}",
             tell=lambda: waits_because(self.pod(team, name)),
         )
+
+    def used(self, resource: str) -> list[str]:
+        """What the status says of each quota, the root first."""
+        status = self.trees.items.get(TREE, {}).get("status", {})
+        return [one["used"].get(resource, "") for one in status.get("quotas") or ()]
 
     async def status(self, **wanted: Any) -> Json:
         """Wait until the tree's status has all of ``wanted``; ``used`` is units by quota."""
@@ -166,3 +183,25 @@ async def test_a_wrong_tree_changes_nothing_also_when_the_scheduler_starts_again
         key.partition("/")[2] for key in shared.running("team-b")
     }
     await shared.waits("team-b", waiting, "elastic quota root/team-b: 45 of 45")
+
+
+async def test_pods_without_a_gpu_share_processors_as_others_do_gpu_memory(shared: Shared) -> None:
+    # The tree of the example with processors besides: two, of which each team is sure of one.
+    text = re.sub(
+        r"^( +)aliyun.com/gpu-mem: (60|30|45)$",
+        lambda found: f"{found[0]}\n{found[1]}cpu: {1 if found[2] == '30' else 2}",
+        EXAMPLE.read_text(),
+        flags=re.MULTILINE,
+    )
+    ran = await shared.seen.kubectl("apply", "-f", "-", stdin=text)
+    assert ran.code == 0, ran.text
+    await shared.create_plain("team-a", "other", cpu="500m", scheduler="default-scheduler")
+    await shared.create_plain("team-a", "a-0", "a-1", "a-2", cpu="500m")
+    await shared.run("team-a", 4)
+    await shared.create_plain("team-a", "a-3", cpu="500m")
+    await shared.waits("team-a", "a-3", "elastic quota root/team-a: 2 of 2 cpu used (max), 500m asked for")
+    await shared.create_plain("team-b", "b-0", "b-1", cpu="500m")
+    await shared.run("team-b", 2)
+    await shared.run("team-a", 2)
+    assert "team-a/other" in shared.running("team-a"), "its successor would be back at once"
+    await shared.trees.until(lambda: shared.used("cpu") == ["2", "1", "1"], "the status says so")

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from gpushare.ledger import relief as room
 from gpushare.ledger.preemption import Rank
+from gpushare.ledger.quota import Charge
+from gpushare.ledger.quota_claim import Claim
 from gpushare.ledger.relief import relief
-from tests.unit.ledger.test_quota_books import books_of, family, mem, tree_of
+from tests.unit.ledger.test_quota_books import CPU, MEM, books_of, family, mem, tree_of
 from tests.unit.ledger.test_quota_claim import claim_of, two
 
 
@@ -77,6 +79,32 @@ def test_of_very_many_nobody_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
     books = books_of(two(), p=mem("x", 4), q=mem("z", 4), r=mem("z", 4), s=mem("z", 4))
     monkeypatch.setattr(room, "MOST_LOOKED_AT", 3)
     assert relief(claim_of(books, "x", 4), ranked(q=2, r=1).get) is None
+
+
+def test_pods_end_for_what_they_ask_for_alone_however_many_are_less_important() -> None:
+    plain = {f"u{number}": Charge("z", {CPU: 1000}, on_gpus=False) for number in range(room.MOST_ENDED + 2)}
+    leaves = [
+        {"name": "a", "namespaces": ["x"], "min": {MEM: 8, CPU: 2}},
+        {"name": "b", "namespaces": ["z"]},
+    ]
+    most = {MEM: 8, CPU: len(plain)}
+    tree = tree_of({"name": "root", "min": most, "max": most, "children": leaves})
+    books = books_of(tree, p=mem("z", 4), q=mem("z", 4), **plain)
+    claim = Claim(books, "new", "x", {MEM: 4000, CPU: 1000})
+    ranks = ranked(**dict.fromkeys(plain, 0), p=7, q=8)
+    assert relief(claim, ranks.get) == ("p", f"u{len(plain) - 1}")
+    of_memory = Claim(books, "new", "x", {MEM: 4000})
+    assert relief(of_memory, ranked(**dict.fromkeys(plain, 0)).get) is None
+
+
+def test_a_sum_of_processors_is_relieved_by_as_few_pods_without_a_gpu_as_are_enough() -> None:
+    leaves = [{"name": "a", "namespaces": ["x"], "min": {MEM: 8, CPU: 4}}, {"name": "b", "namespaces": ["z"]}]
+    tree = tree_of({"name": "root", "min": {MEM: 8, CPU: 8}, "max": {CPU: 8}, "children": leaves})
+    sizes = {"p": 1, "q": 3, "r": 4}
+    charges = {uid: Charge("z", {CPU: 1000 * size}, on_gpus=False) for uid, size in sizes.items()}
+    claim = Claim(books_of(tree, **charges), "new", "x", {MEM: 1000, CPU: 3000})
+    assert relief(claim, ranked(p=0, q=0, r=5).get) == ("q",)
+    assert relief(claim, ranked(p=0, r=5).get) == ("r",)
 
 
 PODS = st.lists(st.tuples(st.sampled_from(("x", "y", "z")), st.integers(1, 5), st.integers(0, 3)), max_size=7)

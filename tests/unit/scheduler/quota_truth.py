@@ -11,7 +11,7 @@ from gpushare.model.quota_tree import QuotaTree, QuotaTreeRecord
 from tests.unit.scheduler.test_quotas import root, tree
 from tests.unit.scheduler.watched import Cluster, given
 
-MEM, CORE = names.GPU_MEM, names.GPU_CORE
+MEM, CORE, CPU = names.GPU_MEM, names.GPU_CORE, "cpu"
 
 #: Namespaces with a quota of their own; ``default`` has none.
 SPACES = ("x", "z")
@@ -27,11 +27,21 @@ def _nested() -> dict[str, Any]:
     return {"name": "root", "min": {MEM: 56, CORE: 700}, "max": {MEM: 56, CORE: 700}, "children": [both]}
 
 
+def _of_processors() -> dict[str, Any]:
+    """A tree by which pods without a GPU count, too."""
+    leaves = [
+        {"name": "a", "namespaces": ["x"], "min": {MEM: 20, CPU: 2}, "max": {CPU: 4}},
+        {"name": "b", "namespaces": ["z"], "min": {MEM: 20, CPU: 2}, "max": {MEM: 40}},
+    ]
+    return {"name": "root", "min": {MEM: 40, CPU: 4}, "max": {MEM: 56, CPU: 5}, "children": leaves}
+
+
 TREES = (
     root(a={"min": 20}, b={"min": 20}, whole=56),
     root(a={"min": 8, "max": 16}, b={"min": 16, "max": 40}, whole=56),
     root(a={"max": 12}, b={"max": 30}, whole=40),
     _nested(),
+    _of_processors(),
 )
 
 
@@ -47,6 +57,7 @@ class QuotaTruth:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        cluster.api.counted_in = SPACES
         self.let_in: set[str] = set()
         """UIDs of pods that had their room when another tree came into force: it is theirs."""
         cluster.api.on_evicted = self._evicted
@@ -58,8 +69,12 @@ class QuotaTruth:
         return self._cluster.world.view.quotas.books.tree
 
     def _another_tree(self) -> None:
-        ledger = self._cluster.world.ledger
-        self.let_in = {uid for name in self._cluster.waiting() if ledger.held(uid := self._uid(name))}
+        world = self._cluster.world
+        self.let_in = {
+            uid
+            for name in self._cluster.waiting()
+            if world.ledger.held(uid := self._uid(name)) or world.view.quotas.promised(uid)
+        }
 
     # --- what pods hold ---------------------------------------------------------------------------
 
@@ -72,8 +87,10 @@ class QuotaTruth:
     def _amounts(self, name: str) -> type_of_amounts:
         """What the pod asks for, or was given of GPU memory where that is more."""
         record = self._cluster.api.record(name)
-        if record is None or record.bystander:
+        if record is None:
             return {}
+        if record.bystander:
+            return record.amounts
         if record.node:
             gpus = given(self._pod(name)).gpus
         else:
@@ -85,14 +102,15 @@ class QuotaTruth:
 
     def _charged(self, *, leaving: bool, reserved: bool) -> Iterator[str]:
         """Names of pods that count: those that run, ``leaving`` ones too, and with ``reserved`` those for which there is room."""
-        ledger = self._cluster.world.ledger
+        ledger, quotas = self._cluster.world.ledger, self._cluster.world.view.quotas
         for name, pod in self._cluster.running().items():
             if leaving or not pod["metadata"].get("deletionTimestamp"):
                 yield name
         if reserved:
             for name in self._cluster.waiting():
                 uid = self._uid(name)
-                if ledger.held(uid) is not None or ledger.kept_on(uid):
+                has_room = ledger.held(uid) is not None or ledger.kept_on(uid)
+                if has_room or quotas.promised(uid) or quotas.keeps(uid):
                     yield name
 
     def sums(self, *, leaving: bool = True, reserved: bool = True) -> Counter[tuple[int, str]]:
@@ -131,7 +149,7 @@ class QuotaTruth:
                     assert sums[place, resource] <= most, f"{name}: {quota} is above its max of {resource}"
 
     def _evicted(self, name: str) -> None:
-        """We have asked for a pod's end, for the one that was nominated last."""
+        """We have asked for a pod's end, for the one that was nominated, or had a sum kept, last."""
         self.ended_for(self._cluster.api.nominated[-1][0], [name], informed=self._cluster.api.informed)
 
     def ended_for(self, claimant: str, victims: Collection[str], *, informed: bool) -> None:

@@ -19,8 +19,8 @@ def some_pod(draw: st.DrawFn) -> dict[str, Any]:
     kind = draw(
         st.sampled_from(
             (
-                *("share", "share", "share", "several", "whole", "gpus", "gang", "gang", "pipeline"),
-                *("apart", "none"),
+                *("share", "share", "several", "whole", "gpus", "gang", "gang", "pipeline"),
+                *("apart", "none", "none"),
             )
         )
     )
@@ -62,14 +62,18 @@ def some_pod(draw: st.DrawFn) -> dict[str, Any]:
         "namespace": namespace,
         "priority": draw(st.sampled_from((0, 0, 10, 1000))),
         "never": draw(st.integers(0, 5)) == 0,
+        "cpu": draw(st.sampled_from((0, 1, 1, 2, 4))),
     }
 
 
 def made_pod(
-    name: str, uid: str, *, gpus: int | None, beside: list[tuple[str, int]], **asked: Any
+    name: str, uid: str, *, gpus: int | None, beside: list[tuple[str, int]], cpu: int = 0, **asked: Any
 ) -> dict[str, Any]:
     made = pod_object(name, uid=uid, **asked)
     spec = made["spec"]
+    spec["schedulerName"] = names.SCHEDULER_NAME
+    if cpu:
+        spec["containers"][0]["resources"]["requests"] = {"cpu": cpu}
     if gpus is not None:
         spec["containers"][0]["resources"]["limits"][names.GPU_WHOLE] = gpus
     for number, (kind, mem) in enumerate(beside):

@@ -10,6 +10,8 @@ from gpushare.scheduler.app import ExtenderApp
 from gpushare.scheduler.extender import Bodies
 from gpushare.scheduler.metrics import Metrics
 from gpushare.serving.probes import Probes
+from tests.unit.scheduler.test_quotas import tree
+from tests.unit.scheduler.test_quotas_of_every_pod import plain, processors
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
@@ -82,6 +84,25 @@ async def test_filter_prioritize_and_bind_lead_a_pod_to_its_gpu(world: World, br
     again = await browser.post("filter", filter_body(pod, "n1", "n2"))
     assert again["NodeNames"] == ["n2"]
     assert "still under way" in again["FailedNodes"]["n1"]
+
+
+async def test_a_pod_without_a_gpu_is_held_to_its_quota_by_filter_and_by_bind(
+    world: World, browser: Browser
+) -> None:
+    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    first, second = plain("x", "first", cpu=3), plain("x", "second", cpu="1500m")
+    for pod in (first, second):
+        world.api.create(pod)
+    where = {"PodNamespace": "x", "Node": "n1"}
+    assert (await browser.post("filter", filter_body(first, "n1")))["NodeNames"] == ["n1"]
+    answer = await browser.post("bind", {**where, "PodName": "first", "PodUID": "uid-first"})
+    assert answer == {"Error": ""}
+    verdict = await browser.post("filter", filter_body(second, "n1"))
+    reason = "elastic quota root/a: 3 of 4 cpu used (max), 1500m asked for"
+    assert (verdict["NodeNames"], verdict["FailedAndUnresolvableNodes"]) == ([], {"n1": reason})
+    answer = await browser.post("bind", {**where, "PodName": "second", "PodUID": "uid-second"})
+    assert answer == {"Error": reason}
+    assert world.api.bindings == [("x/first", "n1")]
 
 
 async def test_a_refused_bind_says_why(world: World, browser: Browser) -> None:

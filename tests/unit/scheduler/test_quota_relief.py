@@ -1,11 +1,30 @@
 """For a sum that a quota may not pass others end wherever they are, and nobody ends in vain: for whole GPUs all of their units count."""
 
+from typing import Any
+
 import msgspec
 
+from gpushare.kube.errors import ApiError
 from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget
-from tests.unit.scheduler.test_quotas import HALVES, WHOLE, ask, bound, create, end, look, root, tree, verb
-from tests.unit.scheduler.world import World, gpu_node
+from gpushare.scheduler.preemption import REASON_NO_BUDGET
+from gpushare.scheduler.sums import KEPT_S
+from tests.unit.scheduler.test_quotas import (
+    HALVES,
+    MEM,
+    WHOLE,
+    ask,
+    bind,
+    bound,
+    create,
+    end,
+    look,
+    root,
+    tree,
+    verb,
+)
+from tests.unit.scheduler.test_quotas_of_every_pod import come, plain
+from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
 async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_where_there_is_room(
@@ -112,3 +131,224 @@ async def test_a_budget_keeps_those_on_other_nodes_too(world: World) -> None:
     ask(world, "x", "mine", "n2")
     await look(world)
     assert len(world.api.evicted) == 1, "two would take b below its min"
+
+
+def lent() -> dict[str, Any]:
+    """A root of 8 processors and 16 units; a (namespace x) is sure of 4 and 8, b (z) of 2 and 4."""
+
+    def amounts(cpu: int, units: int) -> dict[str, Any]:
+        return {"cpu": cpu, MEM: units}
+
+    leaves = [
+        {"name": "a", "namespaces": ["x"], "min": amounts(4, 8)},
+        {"name": "b", "namespaces": ["z"], "min": amounts(2, 4)},
+    ]
+    return {"name": "root", "min": amounts(8, 16), "max": amounts(8, 16), "children": leaves}
+
+
+def claimant(name: str, cpu: int, **more: Any) -> dict[str, Any]:
+    pod = pod_object(name, 4, namespace="x", **more)
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+    return pod
+
+
+async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_scheduler_can_hold_back(
+    world: World,
+) -> None:
+    world.view.quotas.upsert(tree(lent()))
+    for name, cpu, priority in (("p", 2, 5), ("q", 3, 1)):
+        come(world, plain("z", name, node="n1", cpu=cpu, priority=priority))
+    come(world, plain("z", "r", node="n1", cpu=3, scheduler="default-scheduler", priority=-1))
+    come(world, claimant("mine", 3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["q"], "the default scheduler would place r's successor at once"
+    assert world.events.notes[-1][2].endswith(
+        "elastic quota root/a takes back within its min what root/b had borrowed"
+    )
+    assert world.ledger.kept_on("uid-mine") == "n1"
+    world.view.remove_pod(world.view.besides["uid-q"])
+    come(world, plain("z", "again", cpu=3))
+    assert not ask(world, "z", "again")[0], "what it gave back is the claimant's"
+    assert ask(world, "x", "mine")[0] == ["n1"]
+
+
+async def test_no_pod_without_a_gpu_ends_for_a_sum_of_gpu_memory_or_below_its_min(world: World) -> None:
+    world.view.quotas.upsert(tree(lent()))
+    come(world, plain("z", "p", node="n1", cpu=1, priority=-1))
+    for number in range(3):
+        await bound(world, "z", f"b-{number}", 5)
+    come(world, claimant("mine", 1))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert [name[:2] for name in world.api.evicted] == ["b-"], "it would free no GPU memory"
+
+    world.api.evicted.clear()
+    come(world, plain("x", "own", node="n1", cpu=1))
+    come(world, plain("z", "q", node="n1", cpu=6))
+    come(world, claimant("more", 3))
+    assert not ask(world, "x", "more")[0]
+    await look(world)
+    assert world.api.evicted == [], "without q b would have less than its min of 2"
+
+
+async def test_a_budget_keeps_pods_without_a_gpu_too(world: World) -> None:
+    world.view.quotas.upsert(tree(lent()))
+    come(world, plain("z", "p", node="n1", cpu=6))
+    come(world, plain("z", "q", node="n1", cpu=2))
+    meta = {"name": "all", "namespace": "z", "generation": 1}
+    status = {"disruptionsAllowed": 0, "observedGeneration": 1}
+    written = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+    world.api.budgets = [msgspec.convert(written, DisruptionBudget)]
+    come(world, claimant("mine", 3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == []
+    world.api.budgets = []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == ["p"]
+
+
+# --- for pods without a GPU -------------------------------------------------------------------------------
+
+
+def of_cpu(**a_more: Any) -> dict[str, Any]:
+    """A root of 8 processors, of which a (namespace x) is sure of 4 and b (z) of 2."""
+    leaves = [
+        {"name": "a", "namespaces": ["x"], "min": {"cpu": 4}, **a_more},
+        {"name": "b", "namespaces": ["z"], "min": {"cpu": 2}},
+    ]
+    return {"name": "root", "min": {"cpu": 8}, "max": {"cpu": 8}, "children": leaves}
+
+
+async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_comes_free(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name, priority in (("p", 1), ("q", 0)):
+        come(world, plain("z", name, node="n1", cpu=4, priority=priority))
+    come(world, plain("x", "mine", cpu=3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["q"]
+    assert world.events.notes[-1][2] == (
+        "ended for pod x/mine (priority 0): elastic quota root/a takes back within its min what root/b had borrowed"
+    )
+    assert world.api.nominated == []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == ["q"], "one is enough, and ends already"
+    assert not ask(world, "x", "mine")[0], "it is there still"
+    world.view.remove_pod(world.view.besides["uid-q"])
+    come(world, plain("z", "again", cpu=4))
+    assert not ask(world, "z", "again")[0], "what came free is kept"
+    assert ask(world, "x", "mine")[0] == ["n1"]
+    await bind(world, "x", "mine")
+    world.see("mine")
+    assert not world.view.quotas.keeps("uid-mine")
+    await look(world)
+    assert world.api.evicted == ["q"], "within its min nobody has a claim on it"
+
+
+async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_end(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    (ended,) = world.api.evicted
+    world.view.remove_pod(world.view.besides[f"uid-{ended}"])
+    come(world, plain("z", "again", cpu=4))
+    assert not ask(world, "z", "again")[0]
+    hurried: list[str] = []
+    world.preemptor.hurry = lambda uids: hurried.extend(uids)
+    world.clock.now_s += KEPT_S
+    await look(world)
+    assert ask(world, "z", "again")[0] == ["n1"]
+    assert "uid-again" in hurried
+
+
+async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    world.view.remove_pod(world.view.besides[f"uid-{world.api.evicted[0]}"])
+    world.view.remove_pod(world.view.waiting_besides["uid-mine"])
+    come(world, plain("z", "again", cpu=4))
+    assert ask(world, "z", "again")[0] == ["n1"]
+
+
+async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max_or_against_its_wish(
+    world: World,
+) -> None:
+    world.view.quotas.upsert(tree(of_cpu(max={"cpu": 5})))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "large", cpu=5))
+    never = plain("x", "never", cpu=1)
+    never["spec"]["preemptionPolicy"] = "Never"
+    come(world, never)
+    for name in ("large", "never"):
+        assert not ask(world, "x", name)[0]
+    await look(world)
+    assert world.api.evicted == []
+
+
+async def test_for_a_pod_without_a_gpu_whose_policy_has_no_place_for_it_nobody_ends(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=3))
+    world.preemptor.in_turn = lambda uid, nodes: []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == []
+    world.preemptor.in_turn = lambda uid, nodes: [nodes]
+    ask(world, "x", "mine")
+    await look(world)
+    assert len(world.api.evicted) == 1
+
+
+async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_quota_ended(
+    world: World,
+) -> None:
+    world.view.quotas.upsert(tree(of_cpu(max={"cpu": 4})))
+    for name, priority in (("low", 0), ("high", 9)):
+        come(world, plain("x", name, node="n1", cpu=2, priority=priority))
+    come(world, plain("x", "mine", cpu=2, priority=5))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["low"]
+    assert world.events.notes[-1][2] == "ended for pod x/mine (priority 5)"
+
+
+async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fails_keeps_nothing(
+    world: World,
+) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    meta = {"name": "all", "namespace": "z", "generation": 1}
+    status = {"disruptionsAllowed": 0, "observedGeneration": 1}
+    written = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+    world.api.budgets = [msgspec.convert(written, DisruptionBudget)]
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    assert (world.api.evicted, world.events.notes[-1][:2]) == ([], ("mine", REASON_NO_BUDGET))
+    world.api.budgets = []
+
+    def refuse() -> None:
+        raise ApiError(500, "InternalError", "etcd", "")
+
+    world.api.before = [refuse]
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == []
+    assert not world.view.quotas.keeps("uid-mine")
+    world.clock.now_s += 10
+    await look(world)
+    assert len(world.api.evicted) == 1, "it is looked at again"

@@ -16,7 +16,7 @@ from gpushare.scheduler.preempt_verb import preempt_pods
 from gpushare.scheduler.preemption import SETTLE_S
 from gpushare.scheduler.quota_watch import RETRY_S, QuotaReports, decode_tree, status_of
 from gpushare.scheduler.quotas import _HEARD, REASON_NOT_IN_FORCE, REASON_REFUSED
-from gpushare.scheduler.records import record_of
+from gpushare.scheduler.records import followed_record_of
 from gpushare.scheduler.wire import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -63,7 +63,7 @@ def create(world: World, namespace: str, name: str, units: int, **more: Any) -> 
 
 
 def see(world: World, namespace: str, name: str) -> None:
-    record = record_of(world.api_pod(namespace, name))
+    record = followed_record_of(world.api_pod(namespace, name), world.view.quotas.followed)
     assert record is not None
     world.view.upsert_pod(record)
 
@@ -347,9 +347,9 @@ def test_what_is_odd_and_does_no_harm_is_told_in_the_status(world: World) -> Non
     world.view.quotas.upsert(tree(odd))
     status = status_of(world.view.quotas, world.view.quotas.trees["tree"])
     assert status["state"] == "InForce"
-    in_part, odd_sum = status["message"].split("; quota ")
-    assert in_part.startswith("cpu: counted of pods alone that ask for aliyun.com/gpu-mem")
-    assert odd_sum.startswith("root: its children's min of cpu add up to 2, above its own min (0)")
+    assert status["message"].startswith(
+        "quota root: its children's min of cpu add up to 2, above its own min (0)"
+    )
     assert world.events.notes == []
 
 

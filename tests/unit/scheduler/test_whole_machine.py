@@ -395,8 +395,11 @@ class WholeMachine(Preempting, Owning):
         assert self.cluster.world.ledger.totals().reserved == 0
         assert not self.cluster.world.policies.promises
         # Nominated or not: who does not come for the room that was made gives it up.
-        kept = {name: self.cluster.world.ledger.kept_on(self._uid(name)) for name in self.cluster.waiting()}
+        world = self.cluster.world
+        kept = {name: world.ledger.kept_on(self._uid(name)) for name in self.cluster.waiting()}
         assert not any(kept.values()), kept
+        sums = [name for name in kept if world.view.quotas.keeps(self._uid(name))]
+        assert not sums, sums
 
     def _uid(self, name: str) -> str:
         return str(self.cluster.api.pods[self.cluster.api.key(name)]["metadata"]["uid"])

@@ -21,7 +21,7 @@ from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.policy_binding import PolicyBinding
 from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.records import PodRecord, record_of
+from gpushare.scheduler.records import PodRecord, followed_record_of
 from gpushare.scheduler.view import NodeRecord
 from gpushare.scheduler.wire import BindingArgs, read_preemption
 from tests.unit.scheduler.world import Api, TurnedClock, World
@@ -40,6 +40,7 @@ class WatchedApi(Api):
         super().__init__()
         self.told: deque[tuple[PodRecord, bool]] = deque()
         """What the watch of pods has still to tell: a record, and whether it is the last of its pod."""
+        self._known: dict[str, PodRecord] = {}
         self.told_policies: deque[tuple[PolicyPod, bool]] = deque()
         """What the watch of the pods of namespaces with ResourcePolicies has still to tell."""
         self.answers: deque[str] = deque()
@@ -52,7 +53,7 @@ class WatchedApi(Api):
         """Whether the scheduler knew of everything when it last had pods ended for another."""
 
     def record(self, name: str) -> PodRecord | None:
-        return record_of(decode_pod(self.pods[self.key(name)]))
+        return followed_record_of(decode_pod(self.pods[self.key(name)]), self.counted_in)
 
     def changed(self, name: str) -> None:
         self._tell(name, last=False)
@@ -61,6 +62,9 @@ class WatchedApi(Api):
         record = self.record(name)
         if record is not None:
             self.told.append((record, last))
+            self._known[name] = record
+        elif name in self._known:
+            self.told.append((self._known.pop(name), True))
         pod = decode_pod(self.pods[self.key(name)])
         self.told_policies.append((policy_pod_of(pod), last or pod.finished))
 
@@ -111,11 +115,16 @@ class WatchedApi(Api):
         self.informed = not self.told
         await super().nominate(namespace, name, node, uid=uid)
 
+    def claims(self, name: str) -> None:
+        """Others are about to be ended for a pod that is nominated nowhere."""
+        self.informed = not self.told
+        self.nominated.append((name, ""))
+
 
 class Governed(World):
     """A scheduler with ResourcePolicies."""
 
-    def __init__(self, api: Api, clock: TurnedClock) -> None:
+    def __init__(self, api: WatchedApi, clock: TurnedClock) -> None:
         super().__init__(api, clock)
         self.policies = Policies(clock)
         self.policies.kept_on = self.ledger.kept_on
@@ -123,6 +132,13 @@ class Governed(World):
         self.view.gangs.is_governed = self.policies.governs
         self.binding = PolicyBinding(api, self.policies, clock)
         self.binder = Binder(self.view, self.binding, self.reservations, clock)
+        keep = self.view.quotas.keep
+
+        def kept(uid: str) -> None:
+            api.claims(self.view.waiting_besides[uid].pod.partition("/")[2])
+            keep(uid)
+
+        setattr(self.view.quotas, "keep", kept)  # noqa: B010 - it stands for a nomination
 
 
 class Cluster:

@@ -1,6 +1,7 @@
 """A view over a real ledger, an API server in a few lines, a clock that tests turn, and makers of objects."""
 
 import asyncio
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from gpushare.scheduler.bind import Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.nominated import Nominated
 from gpushare.scheduler.preemption import Preemptor
-from gpushare.scheduler.records import record_of
+from gpushare.scheduler.records import followed_record_of
 from gpushare.scheduler.retry import Retries
 from gpushare.scheduler.view import ClusterView, NodeRecord
 
@@ -52,6 +53,8 @@ class Api:
         self.pods: dict[str, dict[str, Any]] = {}
         self.spaces: dict[str, str] = {}
         """Namespaces of pods by their names, other than ``default``."""
+        self.counted_in: Collection[str] = ()
+        """Namespaces of which the watch tells of every pod, whatever a tree says."""
         self.bindings: list[tuple[str, str]] = []
         self.annotated: list[tuple[str, dict[str, str | None]]] = []
         self.evicted: list[str] = []
@@ -224,7 +227,7 @@ class World:
         self.view = ClusterView(self.ledger, self.events, self.reservations.end)
         self.decisions = Decisions(self.view, self.clock)
         self.binder = Binder(self.view, self.api, self.reservations, self.clock)
-        self.retries = Retries(self.view.waiting, self.api, self.clock)
+        self.retries = Retries(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
         self.view.on_freed = self.retries.freed
         self.view.gangs.on_planned = self.retries.hurry
         self.view.gangs.on_asked = self.retries.asked
@@ -248,7 +251,8 @@ class World:
 
     def see(self, name: str) -> None:
         """Let the informer see a pod's present state."""
-        record = record_of(decode_pod(self.api.pods[self.api.key(name)]))
+        pod = decode_pod(self.api.pods[self.api.key(name)])
+        record = followed_record_of(pod, self.view.quotas.followed.union(self.api.counted_in))
         if record is not None:
             self.view.upsert_pod(record)
             self.nominated.seen(record)

@@ -155,6 +155,30 @@ def test_an_elastic_quotas_max_keeps_pods_waiting() -> None:
     assert "team" in whys(result)["web-2"]
 
 
+def test_an_elastic_quota_of_processors_counts_every_pod_and_keeps_those_of_this_scheduler_waiting() -> None:
+    leaf = {"name": "team", "namespaces": ["default"], "max": {"cpu": 2}}
+    tree = {
+        "apiVersion": names.QUOTA_GROUP,
+        "kind": names.QUOTA_KIND,
+        "metadata": {"name": "tree"},
+        "spec": {"root": {"name": "root", "max": {"cpu": 9}, "children": [leaf]}},
+    }
+
+    def plain(name: str, **more: Any) -> dict[str, Any]:
+        made = pod(name, **more)
+        made["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1"}
+        return made
+
+    others = [plain(f"other-{number}") for number in range(2)]
+    ours = plain("ours", schedulerName=names.SCHEDULER_NAME)
+    state = ClusterState((node("a", T4),))
+    assert placed(ran(state, tree, others[0], ours)) == {"other-0": "a", "ours": "a"}
+    result = ran(state, tree, *others, ours)
+    assert placed(result) == {"other-0": "a", "other-1": "a", "ours": ""}
+    assert "elastic quota root/team: 2 of 2 cpu used (max), 1 asked for" in whys(result)["ours"]
+    assert placed(ran(state, tree, ours, *others))["other-1"] == "a", "another scheduler's are not held back"
+
+
 def test_pods_that_are_not_ours_go_by_kube_scheduler_alone() -> None:
     state = ClusterState((node("plain", cpu="1"), node("a", T4, cpu="1")))
     plain = template()

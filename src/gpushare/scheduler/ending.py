@@ -1,0 +1,76 @@
+"""Has pods ended for a more important one, and tells their owners for whom."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+
+from gpushare.kube.errors import ApiError
+from gpushare.kube.events import Recorder
+from gpushare.logs import about
+from gpushare.scheduler.budgets import Evictor
+from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.view import ClusterView
+
+logger = logging.getLogger(__name__)
+
+REASON_PREEMPTED: Final = "Preempted"
+
+
+class Ending:
+    """Asks the API server for the end of pods. ``must_lead`` is awaited right before each; it raises ``NotLeading``."""
+
+    def __init__(
+        self, view: ClusterView, pods: Evictor, events: Recorder, must_lead: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._view = view
+        self._pods = pods
+        self._events = events
+        self._must_lead = must_lead
+
+    async def nominate(self, record: PodRecord, node: str) -> None:
+        """Note on the pod for which node it waits. Raises ``KubeError``, ``NotLeading``."""
+        namespace, _, name = record.pod.partition("/")
+        await self._must_lead()
+        await self._pods.nominate(namespace, name, node, uid=record.uid)
+
+    async def end(self, record: PodRecord, uids: Collection[str], node: str = "") -> None:
+        """Have the pods of these UIDs ended for ``record``'s pod, on whatever nodes where ``node`` is empty.
+
+        Raises ``KubeError``, ``NotLeading``; those asked for before are told of then.
+        """
+        victims = [one for uid in uids if (one := self._view.with_node(uid)) is not None]
+        where = f" on node {node}" if node else ""
+        logger.info(
+            "pod %s (priority %d): room is made%s by ending %s",
+            record.pod,
+            record.priority,
+            where,
+            ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
+            extra=about(pod=record.pod, uid=record.uid, node=node),
+        )
+        claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
+        # All at once: a claim is one on the tree of this moment.
+        told = [(one, "" if claim is None else claim.words(one.uid)) for one in victims]
+        for victim, why in told:
+            await self._evict(victim, record, where, why)
+
+    async def _evict(self, victim: PodRecord, record: PodRecord, where: str, why: str) -> None:
+        namespace, _, name = victim.pod.partition("/")
+        await self._must_lead()
+        try:
+            await self._pods.evict_pod(namespace, name, uid=victim.uid)
+        except ApiError as error:
+            if error.not_found or error.conflict:
+                return  # gone, or another by now
+            raise
+        about_it = about(pod=victim.pod, uid=victim.uid, node=victim.node)
+        logger.info("pod %s: its end is asked for, room for pod %s", victim.pod, record.pod, extra=about_it)
+        self._view.quotas.ended(victim.uid)
+        self._events.record(
+            victim.reference(),
+            kind="Normal",
+            reason=REASON_PREEMPTED,
+            action="Preempting",
+            note=f"ended for pod {record.pod} (priority {record.priority}){where}"
+            + (f": {why}" if why else ""),
+        )
