@@ -51,7 +51,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     leaving: bool = False
     """Whether its end was asked for."""
     succeeded: bool = False
-    """Whether it has finished, and well."""
+    """Whether it has finished, and well, and of itself."""
     created: str = ""
     """RFC 3339."""
     cpu_milli: int = 0
@@ -102,7 +102,8 @@ def _in_full(record: PodRecord, pod: Pod) -> PodRecord:
         priority=pod.spec.priority or 0,
         preempts=pod.spec.preemption_policy != "Never",
         leaving=pod.metadata.deletion_timestamp is not None,
-        succeeded=pod.status.phase == "Succeeded",
+        # Whoever was told to end may end with 0 as well, and others come in its place.
+        succeeded=pod.status.phase == "Succeeded" and pod.metadata.deletion_timestamp is None,
         created=pod.metadata.creation_timestamp or "",
         amounts=amounts_of(pod),
         unplaced=_PLACED if pod.spec.node_name else unplaced_of(pod),

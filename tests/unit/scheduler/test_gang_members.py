@@ -175,6 +175,17 @@ async def test_who_has_ended_well_counts_until_its_object_goes(two: World) -> No
     assert len(two.view.gangs) == 0
 
 
+async def test_who_was_told_to_end_and_ends_with_0_does_not_count(two: World) -> None:
+    """As all of a drained gang may: their successors run together or not at all."""
+    await run(two, "a", "b", "c")
+    for name in "abc":
+        two.api.pods[f"default/{name}"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+        two.see(name)
+        finish(two, name, "Succeeded")
+    two.create("d", 4, labels=G)
+    assert ask(two, "d")[1] == {"gang default/g needs 3 pods together: there is 1"}
+
+
 async def test_what_an_earlier_run_of_the_same_name_has_left_does_not_count(two: World) -> None:
     """A CronJob's last run is kept for people to read, and its pods' labels are those of the next."""
     for name in "abc":
