@@ -80,6 +80,7 @@ class Columns:
     """How many of its GPUs are out of service: not healthy, or cordoned."""
     memory_pods: Ints
     core_pods: Ints
+    """Pods that hold memory alone, or compute too, and those for which room is kept."""
     spread: Ints
     """1 where the node's placement is ``spread``."""
     no_memory: Ints
@@ -182,10 +183,10 @@ class Columns:
             gpu.by_priority = {one: held for one, held in gpu.by_priority.items() if held[2]}
 
     def write_kinds(self, node: NodeBook) -> None:
-        """Copy how many pods of either kind the node has."""
+        """Copy how many pods of either kind the node has, or keeps room for."""
         self._note(node.column)
-        self.memory_pods[node.column] = node.memory_pods
-        self.core_pods[node.column] = node.core_pods
+        self.memory_pods[node.column] = node.of_kind(core=False)
+        self.core_pods[node.column] = node.of_kind(core=True)
         self.full[node.column] = node.is_full
 
     def write_cpu(self, node: NodeBook) -> None:

@@ -433,7 +433,12 @@ class Defragmenter:
                 asked = request_of(guests[move.pod])
             except InvalidRequest:
                 asked = None
-            target = None if asked is None else self._ledger.plan(asked, (move.target.node,), _nobody)
+            # Those that move count no more: what comes in their place may stay on the node, at its cap of pods.
+            target = (
+                None
+                if asked is None
+                else self._ledger.plan(asked, (move.target.node,), _nobody, forced=movers.keys())
+            )
             if asked is None or target is None:
                 for key in (uid, *(one.key for one in places.values())):
                     self._ledger.unkeep(key)

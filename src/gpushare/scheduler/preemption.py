@@ -350,10 +350,19 @@ class Preemptor:
             assert node is not None
             taken = {node.devices[row].uuid for row in plan.rows}
             lifted = self._ledger.lift(self._kept_for_lesser(record))
+            # Elsewhere on the node it may stay, but not for a pod of the other kind, nor where the node's cap counts it.
+            capped = node.max_node_pods is not None
             giving = {
                 uid
                 for uid, (name, shares) in lifted.items()
-                if name == plan.node and any(share.uuid in taken for share in shares)
+                if name == plan.node
+                and (
+                    capped
+                    or any(
+                        share.uuid in taken or (share.core_percent > 0) is not request.wants_core
+                        for share in shares
+                    )
+                )
             }
             gone = {other for uid in giving for other in self._view.gangs.together_with(uid)}
             self._ledger.lift(gone)

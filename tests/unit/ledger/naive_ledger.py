@@ -28,6 +28,8 @@ class Holding:
 class NaiveLedger:
     nodes: dict[str, NodeDevices] = field(default_factory=dict)
     holdings: dict[str, Holding] = field(default_factory=dict)
+    kept: dict[str, tuple[str, tuple[GpuShare, ...]]] = field(default_factory=dict)
+    """Room that waits for its pod: the node, and the shares there."""
 
     # --- sums ---
 
@@ -63,15 +65,28 @@ class NaiveLedger:
     def pods(self, node: str, uuid: str) -> list[str]:
         return sorted({uid for uid, _ in self.shares_of(node, uuid)})
 
+    def kept_of(self, node: str, uuid: str) -> list[GpuShare]:
+        return [
+            share
+            for name, shares in self.kept.values()
+            for share in shares
+            if (name, share.uuid) == (node, uuid)
+        ]
+
     def free_mib(self, node: str, device: Device) -> int:
-        return max(0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid))
+        kept_mib = sum(share.mib for share in self.kept_of(node, device.uuid))
+        return max(0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid) - kept_mib)
+
+    def there(self, node: str) -> list[tuple[GpuShare, ...]]:
+        """What each pod holds of a node, and what is kept for others."""
+        held = [one.allocation.gpus for one in self.holdings.values() if one.node == node]
+        return held + [shares for name, shares in self.kept.values() if name == node]
 
     def of_kind(self, node: str, *, core: bool) -> int:
-        here = [one.allocation for one in self.holdings.values() if one.node == node]
-        return sum(any(share.core_percent for share in allocation.gpus) == core for allocation in here)
+        return sum(any(share.core_percent for share in shares) == core for shares in self.there(node))
 
     def pods_of(self, node: str) -> int:
-        return sum(one.node == node for one in self.holdings.values())
+        return len(self.there(node))
 
     def full(self, node: NodeDevices) -> str:
         count = self.pods_of(node.name)
@@ -95,10 +110,15 @@ class NaiveLedger:
         return device.in_service and asked is not None and asked <= self.free_mib(node.name, device)
 
     def below_cap(self, node: NodeDevices, device: Device) -> bool:
-        return node.max_pods is None or len(self.pods(node.name, device.uuid)) < node.max_pods
+        count = len(self.pods(node.name, device.uuid)) + len(self.kept_of(node.name, device.uuid))
+        return node.max_pods is None or count < node.max_pods
+
+    def free_core(self, node: NodeDevices, device: Device) -> int:
+        kept = sum(share.core_percent for share in self.kept_of(node.name, device.uuid))
+        return max(0, 100 - self.used_core(node.name, device.uuid) - kept)
 
     def has_core(self, node: NodeDevices, device: Device, core_percent: int) -> bool:
-        return self.used_core(node.name, device.uuid) + core_percent <= 100
+        return self.free_core(node, device) >= core_percent
 
     def room_units(self, node: NodeDevices, device: Device) -> int:
         """The largest request that would find its memory here, counted up one by one."""
@@ -153,14 +173,10 @@ class NaiveLedger:
             return None
         if any(self.has_core(node, device, request.core_percent) for device in open_to_pods):
             return None
-
-        def free_core(device: Device) -> int:
-            return max(0, 100 - self.used_core(node.name, device.uuid))
-
-        best = max(open_to_pods, key=lambda device: (free_core(device), -device.index))
+        best = max(open_to_pods, key=lambda device: (self.free_core(node, device), -device.index))
         free_mib = self.room_units(node, best) * node.unit.mib
         head = reasons.no_compute(asked_mib, request.core_percent)
-        return head + reasons.nearest(free_mib, best.index, free_core(best))
+        return head + reasons.nearest(free_mib, best.index, self.free_core(node, best))
 
     def _reason_beyond_one_share(self, request: Request, node: NodeDevices) -> tuple[str, bool] | None:
         count, asked_mib = request.gpu_count, request.memory_units * node.unit.mib
@@ -200,7 +216,9 @@ class NaiveLedger:
         return None
 
     def is_untouched(self, name: str, device: Device) -> bool:
-        return not self.shares_of(name, device.uuid) and not device.foreign_mib
+        return not (
+            self.shares_of(name, device.uuid) or self.kept_of(name, device.uuid) or device.foreign_mib
+        )
 
     def chosen(self, request: Request, name: str) -> list[Device]:
         """The GPUs that take a request that fits."""
@@ -324,6 +342,10 @@ class NaiveLedger:
         allocation = allocate_over(self.nodes[name], self.chosen(request, name), request)
         self.holdings[uid] = Holding(pod, name, allocation, confirmed=False)
         return allocation
+
+    def keep(self, uid: str, request: Request, name: str, rows: tuple[int, ...]) -> None:
+        node = self.nodes[name]
+        self.kept[uid] = (name, allocate_over(node, [node.devices[row] for row in rows], request).gpus)
 
     # --- figures ---
 
