@@ -53,7 +53,7 @@ class Growth:
         self._mix = Mix()
         self._weights = self._mix.weights
         self._weighed = Weighed(self._weights)
-        self._kept: dict[Kind | tuple[Kind, bool], _Kept] = {}
+        self._kept: dict[Kind, _Kept] = {}
 
     def arrived(self, request: Request) -> None:
         """Count a request into the mix."""
@@ -63,7 +63,7 @@ class Growth:
         """For each column, as it is now; whoever asks must not write in it."""
         columns = self._columns
         self._renew()
-        key = (_kind(request), request.whole_device)
+        key = _kind(request)
         kept = self._kept.pop(key, None)
         changed = None if kept is None else columns.changed_since(kept.seen)
         if kept is None or changed is None or len(changed) * PICKED_OF > kept.left.size:
@@ -98,7 +98,8 @@ class Growth:
         open_to = np.where(columns.no_memory[:width] + columns.core_pods[:width] == 0, OPEN_TO_MEMORY, 0)
         open_to |= np.where(columns.no_core[:width] + columns.memory_pods[:width] == 0, OPEN_TO_CORE, 0)
         lines = columns.free_cpu_milli[:width], open_to, columns.unit_mib[:width]
-        state = State(free_mib, columns.fit_units[:, :width], columns.free_core[:, :width], *lines)
+        untouched = (columns.pods[:, :width] == 0) & (columns.taken_mib[:, :width] == 0)
+        state = State(free_mib, columns.fit_units[:, :width], columns.free_core[:, :width], untouched, *lines)
         return int(weighed.fragments(state).sum()) // weighed.weight
 
     def _renew(self) -> None:
@@ -145,6 +146,7 @@ class Growth:
             free_mib=np.where(chosen, after.free_mib, before.free_mib),
             fit_units=np.where(chosen, after.fit_units, before.fit_units),
             free_core=np.where(chosen, after.free_core, before.free_core),
+            untouched=before.untouched & ~chosen,
         )
         together = self._weighed.fragments(chosen_after) - self._weighed.fragments(before)
         return together, np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
@@ -158,7 +160,9 @@ class Growth:
         asked = min(request.memory_units, MOST_UNITS)
         gpus = several.fits(columns, request, asked, at)
         total_mib, units, pods = pick(columns.total_mib), pick(columns.units), pick(columns.pods)
-        free_mib = total_mib - pick(columns.taken_mib)
+        taken_mib = pick(columns.taken_mib)
+        free_mib = total_mib - taken_mib
+        untouched = (pods == 0) & (taken_mib == 0)
         given = np.where(request.whole_device, units, asked).astype(np.int64)
         free_after = free_mib - total_mib * given // np.maximum(units, 1)
         fit_after = ((free_after + 1) * units - 1) // np.maximum(total_mib, 1)
@@ -175,11 +179,20 @@ class Growth:
         spread = np.minimum(pods, _PODS - 1) - free_mib * _PODS
         return _Placed(
             gpus,
-            State(np.maximum(free_mib, 0), pick(columns.fit_units), free_core, cpu_milli, open_to, unit_mib),
+            State(
+                np.maximum(free_mib, 0),
+                pick(columns.fit_units),
+                free_core,
+                untouched,
+                cpu_milli,
+                open_to,
+                unit_mib,
+            ),
             State(
                 free_after,
                 fit_after,
                 free_core - request.core_percent,
+                np.zeros_like(untouched),
                 cpu_after,
                 open_to & (OPEN_TO_CORE if request.wants_core else OPEN_TO_MEMORY),
                 unit_mib,
@@ -195,4 +208,5 @@ def _kind(request: Request) -> Kind:
         min(request.memory_units, MOST_UNITS),
         request.core_percent,
         min(request.cpu_milli, UNKNOWN_CPU_MILLI),
+        request.whole_device,
     )

@@ -18,6 +18,7 @@ from gpushare.ledger import Ledger
 from gpushare.ledger.preemption import Rank, type_of_rank
 from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.ledger.quota_claim import Claim
+from gpushare.model import names
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices, NodeMode, Placement, label_problems, node_devices
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
@@ -169,7 +170,7 @@ class ClusterView:
         self._on_confirmed(record.uid)
         if allocation is not None:
             if is_new and allocation.gpus and not self._gives_whole(record.node):
-                self.ledger.arrived(_asked_for(allocation, record.cpu_milli))
+                self.ledger.arrived(_asked_for(record, allocation))
             self.malformed.pop(f"pod {record.pod}", None)
             self.ledger.hold(record.uid, record.pod, record.node, allocation, priority=_counts_as(record))
             return
@@ -377,7 +378,13 @@ def _counts_as(record: PodRecord) -> int:
     return LEAVING if record.leaving else record.priority
 
 
-def _asked_for(allocation: Allocation, cpu_milli: int) -> Request:
+def _asked_for(record: PodRecord, allocation: Allocation) -> Request:
     """What a pod that holds ``allocation`` must have asked for, as far as that tells what is to be expected next."""
-    share = max(allocation.gpus, key=lambda share: share.units)
-    return Request(share.units, share.core_percent, (), len(allocation.gpus), cpu_milli=cpu_milli)
+    gpus = allocation.gpus
+    share = max(gpus, key=lambda share: share.units)
+    units = share.units
+    whole = record.whole_device and all(one.units == one.device_units for one in gpus)
+    if whole:
+        # What it was given may be more than the least that it asked for.
+        units = record.amounts.get(names.GPU_MEM, 0) // 1000 // len(gpus) or units
+    return Request(units, share.core_percent, (), len(gpus), whole, cpu_milli=record.cpu_milli)

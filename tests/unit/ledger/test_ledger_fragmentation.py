@@ -14,7 +14,7 @@ from gpushare.ledger.growth import Growth
 from gpushare.ledger.mix import ARRIVAL, Kind
 from gpushare.model.device import NodeDevices, NodeMode, Placement
 from gpushare.model.request import Request
-from tests.unit.ledger.ledger_samples import A100, T4, asks, node
+from tests.unit.ledger.ledger_samples import A100, T4, asks, holding, node, share
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 
 quick = settings(max_examples=60, deadline=None)
@@ -218,7 +218,7 @@ def naive(ledger: Ledger, name: str, cpu_milli: int) -> NaiveNode:
     book = ledger._nodes[name]
     assert book.devices is not None
     gpus = tuple(
-        NaiveGpu(max(gpu.device.total_mib - gpu.taken_mib, 0), gpu.fit_units, gpu.free_core)
+        NaiveGpu(max(gpu.device.total_mib - gpu.taken_mib, 0), gpu.fit_units, gpu.free_core, gpu.is_untouched)
         for gpu in book.present
         if gpu.device is not None
     )
@@ -236,3 +236,12 @@ def test_the_mix_counts_each_arrival_by_what_it_asks() -> None:
     ledger = ledger_of()
     arrive(ledger, with_cpu(asks(3, 30), 500), asks(2, gpus=4))
     assert ledger._growth._mix.weights == {Kind(1, 3, 30, 500): ARRIVAL, Kind(4, 2): ARRIVAL}
+
+
+def test_where_whole_gpus_are_asked_for_a_share_goes_to_one_that_is_begun() -> None:
+    """By size alone it would go to the one that is tighter, which nobody uses yet."""
+    for whole, index in ((False, 0), (True, 1)):
+        ledger = ledger_of(node("n1", 8 * 1024, 16 * 1024, placement=FRAGMENTATION))
+        ledger.hold("begun", "p", "n1", holding(share("n1-gpu1", 2048)))
+        arrive(ledger, *[asks(2, whole=whole)] * 8)
+        assert ledger.reserve("a", "a", asks(2), "n1").gpus[0].index == index
