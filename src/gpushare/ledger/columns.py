@@ -37,7 +37,6 @@ _NODE_LINES: Final = {
     "unit_mib": (np.int32, 0),
     "max_pods": (np.int32, 0),
     "largest_units": (np.int32, 0),
-    "largest_mib": (np.int64, 0),
     "healthy_units": (np.int32, SHUT),
     "unhealthy": (np.int32, 0),
     "memory_pods": (np.int32, 0),
@@ -72,8 +71,6 @@ class Columns:
     max_pods: Ints
     largest_units: Ints
     """Units of the node's largest GPU."""
-    largest_mib: Ints
-    """MiB of it."""
     healthy_units: Ints
     """Units of its largest GPU in service, ``SHUT`` where none is."""
     unhealthy: Ints
@@ -148,9 +145,6 @@ class Columns:
         self.unit_mib[column] = devices.unit.mib
         self.max_pods[column] = devices.max_pods or 0
         self.largest_units[column] = max((gpu.units for gpu in node.present), default=0)
-        self.largest_mib[column] = max(
-            (gpu.device.total_mib for gpu in node.present if gpu.device is not None), default=0
-        )
         self.healthy_units[column] = max(healthy, default=SHUT)
         self.unhealthy[column] = len(node.present) - len(healthy)
         self.spread[column] = devices.placement is Placement.SPREAD

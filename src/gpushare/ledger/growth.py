@@ -15,10 +15,10 @@ from gpushare.ledger.fitting import FAR, MOST_UNITS
 from gpushare.ledger.fragmentation import OPEN_TO_CORE, OPEN_TO_MEMORY, State, Weighed
 from gpushare.ledger.kept import MOST_KEPT, PICKED_OF
 from gpushare.ledger.mix import Kind, Mix
+from gpushare.ledger.nearness import Nearness
 from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI
 from gpushare.model.request import Request
 
-_PODS: Final = 1 << 20
 #: Columns worked out together: what is in between stays in the processor's cache.
 _BLOCK: Final = 512
 
@@ -48,8 +48,9 @@ class _Placed(NamedTuple):
 class Growth:
     """What the mix of arrivals says about requests, for the columns as they are."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, near: Nearness) -> None:
         self._columns = columns
+        self._near = near
         self._mix = Mix()
         self._weights = self._mix.weights
         self._weighed = Weighed(self._weights)
@@ -131,16 +132,12 @@ class Growth:
             order = np.where(own, np.where(grown == least, placed.left_mib, FAR), placed.wish)
             rows, nodes = order.argmin(axis=0), np.arange(at.size)
             return grown[rows, nodes], placed.left_mib[rows, nodes]
-        # By fragments and, where these are the same, by what is left; the lower of equals first.
-        order = placed.left_mib.argsort(axis=0, kind="stable")
-        by_left = np.take_along_axis(grown, order, axis=0).argsort(axis=0, kind="stable")
-        order = np.where(
-            own,
-            np.take_along_axis(order, by_left, axis=0),
-            placed.wish.argsort(axis=0, kind="stable"),
-        )[: request.gpu_count]
+        # By fragments and, where these are the same, by what is left.
+        wish = np.where(own, _in_turn(grown, placed.left_mib), placed.wish)
+        near = self._columns.near.take(at)
         chosen = np.zeros(grown.shape, np.bool_)
-        np.put_along_axis(chosen, order, True, axis=0)
+        rows = self._near.chosen(near, placed.gpus, wish, request.gpu_count)
+        np.put_along_axis(chosen, rows, True, axis=0)
         before, after = placed.before, placed.after
         chosen_after = after._replace(
             free_mib=np.where(chosen, after.free_mib, before.free_mib),
@@ -176,7 +173,6 @@ class Growth:
         open_to |= np.where(pick(columns.no_core) + pick(columns.memory_pods) == 0, OPEN_TO_CORE, 0)
         unit_mib = pick(columns.unit_mib)
         left_mib = np.where(gpus, free_mib - total_mib * asked // np.maximum(units, 1), FAR)
-        spread = np.minimum(pods, _PODS - 1) - free_mib * _PODS
         return _Placed(
             gpus,
             State(
@@ -198,8 +194,18 @@ class Growth:
                 unit_mib,
             ),
             left_mib,
-            np.where(gpus, np.where(pick(columns.spread) == 1, spread, left_mib), FAR),
+            several.wishes(columns, at, gpus, left_mib),
         )
+
+
+def _in_turn(grown: Ints, left_mib: Ints) -> Ints:
+    """The place of each GPU among its node's, by the first and then by the second; equals have the same."""
+    order = np.lexsort((left_mib, grown), axis=0)
+    grown, left_mib = (np.take_along_axis(plane, order, axis=0) for plane in (grown, left_mib))
+    steps = (grown[1:] != grown[:-1]) | (left_mib[1:] != left_mib[:-1])
+    places = np.zeros(order.shape, np.int64)
+    np.put_along_axis(places, order[1:], steps.cumsum(axis=0), axis=0)
+    return places
 
 
 def _kind(request: Request) -> Kind:

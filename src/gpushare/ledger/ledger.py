@@ -12,7 +12,7 @@ import numpy as np
 from gpushare.arrays import Index, Mask, Places
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.errors import Refused
-from gpushare.ledger.fitting import FAR, MAX_SCORE
+from gpushare.ledger.fitting import FAR
 from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.kept_room import KeptRoom, type_of_lifted
@@ -22,6 +22,7 @@ from gpushare.ledger.placement import Candidate, chosen
 from gpushare.ledger.preemption import Plan, first_plan, type_of_rank
 from gpushare.ledger.priorities import LEAVING
 from gpushare.ledger.quota_claim import NoRule, Rule
+from gpushare.ledger.ranks import MAX_SCORE
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
 from gpushare.ledger.records import Held, NodeUsage, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
@@ -46,12 +47,12 @@ class Ledger:
         self._column_of = Index(NO_NODE)
         self._columns = Columns()
         self._refusals = Refusals(self._columns)
-        self._left = LeftOver(self._columns)
-        self._growth = Growth(self._columns)
+        self._near = Nearness()
+        self._left = LeftOver(self._columns, self._near, node_policy)
+        self._growth = Growth(self._columns, self._near)
         self.fragments_mib = self._growth.fragments_mib
         """How much of what is free the mix of arrivals could not use on average (``ledger.fragmentation``)."""
-        self._near = Nearness()
-        self._scoring = Scoring(node_policy, self._columns, self._left, self._growth, self._near)
+        self._scoring = Scoring(self._columns, self._left, self._growth, self._near)
         # Names that were found last, and where: mostly they are asked for again at once, to be scored.
         self._found: tuple[list[str], Places] | None = None
         self._held: dict[str, Held] = {}

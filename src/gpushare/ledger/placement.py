@@ -32,8 +32,8 @@ def tightest(candidate: Candidate) -> tuple[int, ...]:
 
 
 def roomiest(candidate: Candidate) -> tuple[int, ...]:
-    """The GPU with the most free, then the fewest pods, then the lower index: pods disturb each other least."""
-    return -candidate.free_mib, candidate.pods, candidate.row
+    """The GPU with the most left over, then the fewest pods, then the lower index: pods disturb each other least."""
+    return -candidate.left_mib, candidate.pods, candidate.row
 
 
 def least_fragmenting(candidate: Candidate) -> tuple[int, ...]:

@@ -1,25 +1,24 @@
-"""Which of many nodes a request should go to: what is left over, or how fragments grow, as 0 to 10."""
+"""Which of many nodes a request should go to, as 0 to 10."""
 
 import numpy as np
 
 from gpushare.arrays import Ints, Places
 from gpushare.ledger import several
 from gpushare.ledger.columns import Columns
-from gpushare.ledger.fitting import FAR, MAX_SCORE, MOST_UNITS, ranks, scores
+from gpushare.ledger.fitting import MOST_UNITS
 from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.nearness import Nearness
+from gpushare.ledger.ranks import ranks, ranks_in_turn
+from gpushare.ledger.worth import worth_of
 from gpushare.model.device import Placement
 from gpushare.model.request import Request
 
 
 class Scoring:
-    """The scores of nodes by ``policy``, from the figures that the ledger keeps."""
+    """The scores of nodes by the policy that ``left`` goes by, from the figures that the ledger keeps."""
 
-    def __init__(
-        self, policy: Placement, columns: Columns, left: LeftOver, growth: Growth, near: Nearness
-    ) -> None:
-        self.policy = policy
+    def __init__(self, columns: Columns, left: LeftOver, growth: Growth, near: Nearness) -> None:
         self._columns = columns
         self._left = left
         self._growth = growth
@@ -27,30 +26,24 @@ class Scoring:
 
     def of(self, request: Request, at: Places) -> Ints:
         """0 to 10 for each of the columns ``at`` by the GPUs that it would give; 0 where the request does not fit."""
-        if request.is_ordinary:
-            return self._by_policy(request, at)
-        left = self._left.of(request).take(at)
-        near = self._columns.near.take(at)
-        least = np.zeros(left.size, np.int64)
-        if request.gpu_count > 1 and near.any():
+        near = self._columns.near.take(at) if request.gpu_count > 1 else self._columns.near[:0]
+        if near.any():
             asked = min(request.memory_units, MOST_UNITS)
-            least = self._near.least(near, several.fits(self._columns, request, asked, at), request.gpu_count)
-        if request.by_gpu:
-            spread = self.policy is Placement.SPREAD
-            return ranks(-least, np.where(left == FAR, FAR, -left if spread else left))
-        points = self._by_policy(request, at)
-        fits = left != FAR
-        if not fits.any() or (least[fits] == least[fits][0]).all():
-            return points
-        # Nearness first: pods of several GPUs have them talk to each other.
-        return ranks(-least, np.where(fits, MAX_SCORE - points, FAR))
+            gpus = several.fits(self._columns, request, asked, at)
+            # Nearness first: pods of several GPUs have them talk to each other.
+            least = self._near.least(near, gpus, request.gpu_count)
+            return ranks_in_turn(-least, *self._worths(request, at))
+        worths = self._worths(request, at)
+        return ranks(*worths) if len(worths) == 1 else ranks_in_turn(*worths)
 
-    def _by_policy(self, request: Request, at: Places) -> Ints:
-        if self.policy is Placement.FRAGMENTATION:
+    def _worths(self, request: Request, at: Places) -> tuple[Ints, ...]:
+        """What each of the columns ``at`` is worth, least first: the first of these before the second."""
+        policy = self._left.policy
+        if policy is Placement.FRAGMENTATION and not request.by_gpu:
             growth = self._growth.of(request)
-            return ranks(growth.grown.take(at), growth.left.take(at))
+            return growth.grown.take(at), growth.left.take(at)
         own = self._columns.by_fragments.take(at) == 1
-        left = self._left.of(request).take(at)
-        if own.any():
-            left = np.where(own, self._growth.of(request).left.take(at), left)
-        return scores(left, self._columns.largest_mib.take(at), self.policy)
+        if own.any() and not request.by_gpu:
+            left = np.where(own, self._growth.of(request).left.take(at), self._left.of(request).take(at))
+            return (worth_of(self._columns, request, left, policy, at),)
+        return (self._left.worth(request).take(at),)

@@ -272,7 +272,7 @@ _MOST_ENDS_FOR: Final = 8
 _TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
 _PREFERENCES: Final = {
     Placement.BINPACK: "the GPU on which the least is left over, then the lower index",
-    Placement.SPREAD: "the GPU with the most free, then the fewest pods, then the lower index",
+    Placement.SPREAD: "the GPU on which the most is left over, then the fewest pods, then the lower index",
     Placement.FRAGMENTATION: "the GPU that leaves most to the requests that are to be expected, then the one on which the least is left over",
 }
 

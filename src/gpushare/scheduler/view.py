@@ -70,7 +70,7 @@ class _Foreign(NamedTuple):
 class NodeReader:
     """Turns a ``Node`` into what the ledger takes, with this scheduler's settings.
 
-    Where nodes are chosen by fragmentation, so are GPUs on nodes that say nothing else, and processors are counted.
+    As nodes are chosen, so are the GPUs of nodes that say nothing else; by fragmentation processors are counted, too.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class NodeReader:
     ) -> None:
         self._unit = unit
         self._isolated_cap = isolated_cap
-        self._by_fragments = node_policy is Placement.FRAGMENTATION
+        self._node_policy = node_policy
 
     def read(self, node: Node) -> NodeRecord:
         """The node for the ledger. One without GPUs, or that cannot be understood, has no devices."""
@@ -88,7 +88,7 @@ class NodeReader:
                 node,
                 isolated_cap=self._isolated_cap,
                 unit=self._unit,
-                placement=Placement.FRAGMENTATION if self._by_fragments else Placement.BINPACK,
+                placement=self._node_policy,
             )
         except MalformedDevices as error:
             bare = NodeDevices(name, NodeMode.DEFAULT, self._unit, (), refusal=error.problem)
@@ -96,7 +96,8 @@ class NodeReader:
         offered = offered_by(node)
         if devices is None:
             devices = NodeDevices(name, NodeMode.DEFAULT, self._unit, ())
-        cpu = (node.status.allocatable or {}).get("cpu") if self._by_fragments else None
+        by_fragments = self._node_policy is Placement.FRAGMENTATION
+        cpu = (node.status.allocatable or {}).get("cpu") if by_fragments else None
         problems = label_problems(node) if devices.problem else ()
         return NodeRecord(devices, devices.problem, None if cpu is None else milli_of(cpu), offered, problems)
 

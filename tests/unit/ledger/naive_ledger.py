@@ -241,7 +241,7 @@ class NaiveLedger:
         if node.placement is Placement.SPREAD:
             fitting.sort(
                 key=lambda device: (
-                    -self.free_mib(name, device),
+                    -self.left_mib(request, name, device),
                     len(self.pods(name, device.uuid)),
                     device.index,
                 ),
@@ -256,7 +256,7 @@ class NaiveLedger:
 
         def wish(device: Device) -> tuple[int, ...]:
             if node.placement is Placement.SPREAD:
-                return -self.free_mib(name, device), len(self.pods(name, device.uuid))
+                return -self.left_mib(request, name, device), len(self.pods(name, device.uuid))
             return (self.left_mib(request, name, device),)
 
         def worth(some: tuple[Device, ...]) -> tuple[object, ...]:
@@ -267,10 +267,17 @@ class NaiveLedger:
                 -sum(self.near(node, one, other) for one, other in combinations(some, 2)),
                 -sum(self.near(node, one, other) for one, other in combinations(rest, 2)),
                 len({device.numa_node for device in some}),
+                sum(self._begins(node, numa, fitting, some) for numa in {one.numa_node for one in some}),
                 sorted(device.index for device in some),
             )
 
         return min(combinations(fitting, request.gpu_count), key=worth)
+
+    @staticmethod
+    def _begins(node: NodeDevices, numa: int, free: Iterable[Device], some: tuple[Device, ...]) -> bool:
+        """Whether all GPUs of a NUMA node are free, and some of them would be no more."""
+        its = {device.uuid for device in node.devices if device.numa_node == numa}
+        return its <= {device.uuid for device in free} and not its <= {device.uuid for device in some}
 
     @staticmethod
     def near(node: NodeDevices, one: Device, other: Device) -> int:
@@ -286,54 +293,33 @@ class NaiveLedger:
         return self.free_mib(name, device) - asked
 
     def scores(self, request: Request, names: list[str], policy: Placement) -> list[int]:
-        points = {} if request.by_gpu else dict(zip(names, self._points(request, names, policy), strict=True))
         fits = [name for name in names if self.reason(request, name) is None]
-        if request.gpu_count == 1 and not request.by_gpu:
-            return list(map(points.__getitem__, names))
-        least = {name: self.least(self.nodes[name], self.chosen(request, name)) for name in fits}
-        if request.by_gpu:
-            sign = -1 if policy is Placement.SPREAD else 1
-            worth = {
-                name: (
-                    -least[name],
-                    sign
-                    * sum(self._would_do(self.nodes[name], device) for device in self.nodes[name].devices),
-                )
-                for name in fits
-            }
-        elif len(set(least.values())) <= 1:
-            return list(map(points.__getitem__, names))
-        else:
-            worth = {name: (-least[name], -points[name]) for name in fits}
+        worth = {name: self._worth(request, self.nodes[name], policy) for name in fits}
         order = sorted(set(worth.values()))
-        return [max(10 - order.index(worth[name]), 0) if name in worth else 0 for name in names]
+        steps = min(max(len(order) - 1, 1), 10)
+        return [
+            max(10 - ceil(Fraction(10 * order.index(worth[name]), steps)), 0) if name in worth else 0
+            for name in names
+        ]
+
+    def _worth(self, request: Request, node: NodeDevices, policy: Placement) -> tuple[int, ...]:
+        name, sign = node.name, -1 if policy is Placement.SPREAD else 1
+        chosen = self.chosen(request, name)
+        least = self.least(node, chosen) if request.gpu_count > 1 else 0
+        if request.by_gpu:
+            free = sum(self._would_do(node, device) for device in node.devices)
+            return -least, sign * (free - request.gpu_count)
+        left = floor(
+            Fraction(sum(self.left_mib(request, name, device) for device in chosen), request.gpu_count)
+        )
+        if policy is Placement.FRAGMENTATION:
+            # Nothing has arrived: no fragments, and what is left over decides.
+            return -least, left
+        closes = not request.core_percent and node.mode.gives_core and not self.of_kind(name, core=False)
+        return -least, closes, sign * left, self.pods_of(name) if policy is Placement.SPREAD else 0
 
     def _would_do(self, node: NodeDevices, device: Device) -> bool:
         return self.has_memory(node, device, 1) and self.is_untouched(node.name, device)
-
-    def _points(self, request: Request, names: list[str], policy: Placement) -> list[int]:
-        left = {
-            name: floor(
-                Fraction(
-                    sum(
-                        self.left_mib(request, name, device)
-                        for device in self.preferred(request, name)[: request.gpu_count]
-                    ),
-                    request.gpu_count,
-                )
-            )
-            for name in names
-            if self.reason(request, name) is None
-        }
-        if policy is Placement.FRAGMENTATION:
-            # Nothing has arrived: no fragments, and what is left over decides.
-            order = sorted(set(left.values()))
-            return [max(10 - order.index(left[name]), 0) if name in left else 0 for name in names]
-        scale = max((device.total_mib for name in left for device in self.nodes[name].devices), default=1)
-        part = {name: mib if policy is Placement.SPREAD else scale - mib for name, mib in left.items()}
-        return [
-            floor(Fraction(10 * part[name], scale) + Fraction(1, 2)) if name in left else 0 for name in names
-        ]
 
     # --- changes ---
 

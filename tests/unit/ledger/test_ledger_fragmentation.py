@@ -54,14 +54,14 @@ def test_a_gpu_is_left_in_a_size_that_arrives() -> None:
 def test_a_node_without_a_label_of_its_own_gives_by_its_own_placement_and_is_scored_by_it() -> None:
     ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024), node("n2", 14 * 1024, placement=FRAGMENTATION))
     arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)
-    assert ledger.score(asks(4), ["n1", "n2"]) == [9, 10]
+    assert ledger.score(asks(4), ["n1", "n2"]) == [0, 10]
     assert ledger.reserve("a", "a", asks(4), "n1").gpus[0].index == 0
 
 
 def test_memory_alone_avoids_the_node_that_pods_with_compute_could_use() -> None:
     ledger = ledger_of(node("core", T4, mode=NodeMode.CORE_MEM), node("cgpu", T4))
     arrive(ledger, *[asks(4)] * 4, *[asks(4, 50)] * 4)
-    assert ledger.score(asks(4), ["core", "cgpu"]) == [9, 10]
+    assert ledger.score(asks(4), ["core", "cgpu"]) == [0, 10]
 
 
 def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus_need() -> None:
@@ -70,8 +70,8 @@ def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus
     ledger.set_free_cpu("few", 18_000)
     ledger.set_free_cpu("many", 64_000)
     arrive(ledger, *[with_cpu(asks(15), 4_000)] * 4)
-    assert ledger.score(with_cpu(asks(15), 2_000), ["few", "many"]) == [10, 9]
-    assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [9, 10]
+    assert ledger.score(with_cpu(asks(15), 2_000), ["few", "many"]) == [10, 0]
+    assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [0, 10]
     ledger.set_free_cpu("few", None)
     assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [10, 10]
     ledger.set_free_cpu("gone", 1)
@@ -92,7 +92,7 @@ def test_several_gpus_are_taken_where_the_fewest_whole_ones_are_lost() -> None:
     )
     arrive(ledger, *[asks(15, gpus=8, whole=True)] * 2, *[asks(15, gpus=2)] * 6)
     for request in (asks(15, gpus=2), asks(15, gpus=2, whole=True)):
-        assert ledger.score(request, ["eight", "two"]) == [9, 10]
+        assert ledger.score(request, ["eight", "two"]) == [0, 10]
     assert [share.index for share in ledger.reserve("a", "a", asks(15, gpus=2), "two").gpus] == [0, 1]
     assert ledger.score(asks(1, gpus=9), ["eight", "two"]) == [0, 0]
 
@@ -172,7 +172,7 @@ def test_what_is_kept_is_as_if_worked_out_anew(steps: list[tuple[str, object]], 
     for number, (what, with_what) in enumerate(steps):
         play(ledger, number, what, with_what)
         kept = ledger._growth.of(request)
-        anew = Growth(ledger._columns)
+        anew = Growth(ledger._columns, ledger._near)
         anew._weighed = ledger._growth._weighed
         found = anew.of(request)
         assert np.array_equal(kept.grown, found.grown)

@@ -327,7 +327,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def what_is_kept_is_as_if_worked_out_anew(self) -> None:
         for units, core, gpus, whole, by_gpu in list(self.ledger._left._kept):
             request = counts(gpus) if by_gpu else asks(units, core, gpus=gpus, whole=whole)
-            anew = several.left_over(self.ledger._columns, request)
+            anew = several.left_over(self.ledger._columns, request, self.ledger._near)
             assert_array_equal(self.ledger._left.of(request), anew)
             if request.is_ordinary:
                 # The way for several GPUs says the same of one.

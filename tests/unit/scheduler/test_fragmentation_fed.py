@@ -100,7 +100,9 @@ def test_nodes_without_a_label_choose_gpus_as_nodes_are_chosen() -> None:
         return reader(policy).read(node_object(labels=labels)).devices.placement
 
     assert placement(FRAGMENTATION) is FRAGMENTATION
-    assert placement(Placement.SPREAD) is Placement.BINPACK
+    assert placement(Placement.SPREAD) is Placement.SPREAD
+    assert placement(Placement.BINPACK) is Placement.BINPACK
+    assert placement(Placement.SPREAD, **{names.LABEL_PLACEMENT: "binpack"}) is Placement.BINPACK
     assert placement(FRAGMENTATION, **{names.LABEL_PLACEMENT: "binpack"}) is Placement.BINPACK
     assert placement(Placement.BINPACK, **{names.LABEL_PLACEMENT: "fragmentation"}) is FRAGMENTATION
 

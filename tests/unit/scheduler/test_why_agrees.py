@@ -62,7 +62,7 @@ class Tried:
         self.choose = choose = random.Random(seed)
         self.world = PolicyWorld()
         self.policy = choose.choice((Placement.BINPACK, Placement.SPREAD))
-        self.world.ledger._scoring.policy = self.policy  # what ``--node-policy`` sets
+        self.world.ledger._left.policy = self.policy  # what ``--node-policy`` sets
         self.naive = NaiveLedger()
         self.decisions = Decisions(self.world.view, self.world.clock)
         self.world.preemptor.told = self.decisions.preempted
