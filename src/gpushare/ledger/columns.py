@@ -12,6 +12,7 @@ import numpy as np
 
 from gpushare.arrays import Ints, Places
 from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
+from gpushare.ledger.placement import number_of
 from gpushare.ledger.priorities import Lacking, Priorities, levels
 from gpushare.model.device import Placement
 from gpushare.model.request import Request
@@ -41,7 +42,7 @@ _NODE_LINES: Final = {
     "unhealthy": (np.int32, 0),
     "memory_pods": (np.int32, 0),
     "core_pods": (np.int32, 0),
-    "spread": (np.int32, 0),
+    "placement": (np.int32, 0),
     "no_memory": (np.int32, 0),
     "no_core": (np.int32, 0),
     "no_whole": (np.int32, 0),
@@ -78,8 +79,8 @@ class Columns:
     memory_pods: Ints
     core_pods: Ints
     """Pods that hold memory alone, or compute too, and those for which room is kept."""
-    spread: Ints
-    """1 where the node's placement is ``spread``."""
+    placement: Ints
+    """The number of the node's placement (``placement.number_of``)."""
     no_memory: Ints
     """1 where the node takes no new request whatever is free."""
     no_core: Ints
@@ -147,7 +148,7 @@ class Columns:
         self.largest_units[column] = max((gpu.units for gpu in node.present), default=0)
         self.healthy_units[column] = max(healthy, default=SHUT)
         self.unhealthy[column] = len(node.present) - len(healthy)
-        self.spread[column] = devices.placement is Placement.SPREAD
+        self.placement[column] = number_of(devices.placement)
         self.by_fragments[column] = devices.placement is Placement.FRAGMENTATION
         self.free_cpu_milli[column] = node.free_cpu_milli
         self.one_gpu[column] = not devices.mode.gives_several

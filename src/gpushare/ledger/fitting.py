@@ -6,15 +6,13 @@ import numpy as np
 
 from gpushare.arrays import Ints, Places
 from gpushare.ledger.columns import Columns
+from gpushare.ledger.placement import with_wishes
 from gpushare.model.request import Request
 
 #: More units than any GPU has: larger requests are compared as this one, so that they fit an int32.
 MOST_UNITS: Final = (1 << 31) - 1
 #: What a node has left over that does not take the request.
 FAR: Final = 1 << 56
-#: More MiB than are left over of any GPU, and more pods than count.
-MOST_LEFT: Final = 1 << 30
-PODS: Final = 1 << 16
 
 
 def left_over(columns: Columns, request: Request, at: Places | None = None) -> Ints:
@@ -34,12 +32,10 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
     left_mib = free_mib - total_mib * asked // np.maximum(_pick(columns.units, at), 1)
     left_mib[~gpus] = FAR
     left: Ints = left_mib.min(axis=0)
-    spread = _pick(columns.spread, at) == 1
-    if spread.any():
-        # The most left over, then the fewest pods; argmin takes the lower of equals, as placement.roomiest does.
-        wish = np.minimum(_pick(columns.pods, at), PODS - 1) - np.where(gpus, left_mib, -MOST_LEFT) * PODS
-        rows = wish.argmin(axis=0)
-        left = np.where(spread, left_mib[rows, np.arange(left.size)], left)
+    for its, wish in with_wishes(_pick(columns.placement, at)):
+        # argmin takes the lower of equals, as placement.choose does. (What is wished for of GPUs that do not fit is nonsense.)
+        rows = np.where(gpus, wish(left_mib, _pick(columns.pods, at)), FAR).argmin(axis=0)
+        left = np.where(its, left_mib[rows, np.arange(left.size)], left)
     return left
 
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from gpushare.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import Columns
-from gpushare.ledger.fitting import FAR, MOST_LEFT, MOST_UNITS, PODS
+from gpushare.ledger.fitting import FAR, MOST_UNITS
 from gpushare.ledger.nearness import Nearness
+from gpushare.ledger.placement import with_wishes
 from gpushare.model.request import Request
 
 
@@ -46,10 +47,10 @@ def left_over(columns: Columns, request: Request, near: Nearness, at: Places | N
 
 def wishes(columns: Columns, at: Places, mask: Mask, left_mib: Ints) -> Ints:
     """The GPUs of the columns ``at`` as their nodes' placement prefers them by what is left over, least first; ``FAR`` where not in ``mask``."""
-    pods = np.minimum(columns.pods.take(at, axis=-1), PODS - 1)
-    return np.where(
-        mask, np.where(columns.spread.take(at) == 1, pods + (MOST_LEFT - left_mib) * PODS, left_mib), FAR
-    )
+    found = np.where(mask, left_mib, FAR)
+    for its, wish in with_wishes(columns.placement.take(at)):
+        found = np.where(its & mask, wish(left_mib, columns.pods.take(at, axis=-1)), found)
+    return found
 
 
 def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:

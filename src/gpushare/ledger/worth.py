@@ -1,12 +1,18 @@
-"""What a node is worth to a request by ``binpack`` and ``spread``: one number, least first."""
+"""What a node is worth to a request by what it would have left over: one number, least first."""
+
+from typing import Final
 
 import numpy as np
 
 from gpushare.arrays import Ints, Places
 from gpushare.ledger.columns import Columns
-from gpushare.ledger.fitting import FAR, MOST_LEFT, PODS
+from gpushare.ledger.fitting import FAR
+from gpushare.ledger.placement import MOST_LEFT, PODS, POLICIES
 from gpushare.model.device import Placement
 from gpushare.model.request import Request
+
+#: More than any policy makes of what is left over.
+_CLOSES: Final = 2 * MOST_LEFT * PODS
 
 
 def worth_of(
@@ -14,20 +20,17 @@ def worth_of(
 ) -> Ints:
     """For the columns ``at`` (``None``: all) of whose GPUs so much would be ``left`` over; ``FAR`` where the request does not fit.
 
-    First, for memory alone, whether it closes a node to pods with compute that takes both as yet; then what is left over; then,
-    by ``spread``, how many pods the node has. Not so by ``binpack``: gathered on few nodes they use up processors.
+    First, for memory alone, whether it closes a node to pods with compute that takes both as yet; then as the policy has it.
     """
 
     def pick(figures: Ints) -> Ints:
         return figures if at is None else figures.take(at)
 
-    spreads = policy is Placement.SPREAD
+    worth_by = POLICIES[policy].worth
     if request.by_gpu:
-        return np.where(left == FAR, FAR, MOST_LEFT - left) if spreads else left
+        return left if worth_by is None else np.where(left == FAR, FAR, worth_by(left, np.zeros_like(left)))
     memory_pods = pick(columns.memory_pods)
-    worth: Ints = MOST_LEFT - left if spreads else left
+    worth = left if worth_by is None else worth_by(left, memory_pods + pick(columns.core_pods))
     if not request.wants_core:
-        worth = worth + MOST_LEFT * 2 * ((pick(columns.no_core) == 0) & (memory_pods == 0))
-    if spreads:
-        worth = worth * PODS + np.minimum(memory_pods + pick(columns.core_pods), PODS - 1)
+        worth = worth + _CLOSES * ((pick(columns.no_core) == 0) & (memory_pods == 0))
     return np.where(left == FAR, FAR, worth)

@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
+from gpushare.ledger.placement import POLICIES
 from gpushare.ledger.reasons import unhealthy_text
 from gpushare.model.allocation import GpuShare
 from gpushare.model.asked import asks_text
-from gpushare.model.device import Placement
 from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
 from gpushare.scheduler.preempted import Preemption, Victim
 from gpushare.scheduler.verdicts import Example, Summary
@@ -263,18 +263,13 @@ class Teller:
             placed.node,
             placed.at_s,
             placed.placement.value,
-            _PREFERENCES[placed.placement] + (_TOGETHER if several else ""),
+            POLICIES[placed.placement].said + (_TOGETHER if several else ""),
             gpus,
         )
 
 
 _MOST_ENDS_FOR: Final = 8
 _TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
-_PREFERENCES: Final = {
-    Placement.BINPACK: "the GPU on which the least is left over, then the lower index",
-    Placement.SPREAD: "the GPU on which the most is left over, then the fewest pods, then the lower index",
-    Placement.FRAGMENTATION: "the GPU that leaves most to the requests that are to be expected, then the one on which the least is left over",
-}
 
 
 def told(decisions: Decisions, path: str) -> bytes:
