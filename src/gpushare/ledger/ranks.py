@@ -13,6 +13,8 @@ MAX_SCORE: Final = 10
 _SAMPLED: Final = 64
 #: How many of those looked at are taken for the best at first.
 _BEST_SAMPLED: Final = 3
+#: So many are sorted rather than looked through.
+_SORTED: Final = 512
 
 #: By how many steps there are below the best (at most as many as points), and by how many steps a node is below it; last, far below.
 _POINTS: Final = np.array(
@@ -69,6 +71,14 @@ def _least(worth: Ints) -> list[int]:
 
 
 def _add_least(worth: Ints, found: list[int]) -> None:
+    if worth.size <= _SORTED:
+        worth = np.sort(worth)
+        fresh = np.ones(worth.size, np.bool_)
+        np.not_equal(worth[1:], worth[:-1], out=fresh[1:])
+        fresh &= worth < FAR
+        found += worth[fresh][: MAX_SCORE + 1 - len(found)].tolist()
+        return
+    # Many, which are mostly of few different ones: each look leaves less.
     while worth.size and len(found) <= MAX_SCORE:
         least = int(worth.min())
         if least >= FAR:

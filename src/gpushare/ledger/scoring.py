@@ -42,8 +42,8 @@ class Scoring:
         if policy is Placement.FRAGMENTATION and not request.by_gpu:
             growth = self._growth.of(request)
             return growth.grown.take(at), growth.left.take(at)
-        own = self._columns.by_fragments.take(at) == 1
-        if own.any() and not request.by_gpu:
+        if not request.by_gpu and self._columns.by_fragments.any():
+            own = self._columns.by_fragments.take(at) == 1
             left = np.where(own, self._growth.of(request).left.take(at), self._left.of(request).take(at))
             return (worth_of(self._columns, request, left, policy, at),)
         return (self._left.worth(request).take(at),)
