@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from gpushare.model.device import Placement
 from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, TEXT, TEXTS, UNIT
 from gpushare.settings.option import Option, Role
 from gpushare.settings.shared import ACCESS, LOGGING
@@ -63,8 +64,8 @@ ROLE: Final = Role(
             "node-policy",
             CHOICE,
             "which node comes first, as the scheduler has it",
-            "binpack",
-            choices=("binpack", "spread", "fragmentation"),
+            Placement.BINPACK.value,
+            choices=tuple(one.value for one in Placement),
         ),
         *LOGGING,
     ),

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpushare.arrays import Ints, Places
 from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
+from gpushare.ledger.placement import number_of
 from gpushare.ledger.priorities import Lacking, Priorities, levels
 from gpushare.model.device import Placement
 from gpushare.model.request import Request
@@ -37,12 +38,11 @@ _NODE_LINES: Final = {
     "unit_mib": (np.int32, 0),
     "max_pods": (np.int32, 0),
     "largest_units": (np.int32, 0),
-    "largest_mib": (np.int64, 0),
     "healthy_units": (np.int32, SHUT),
     "unhealthy": (np.int32, 0),
     "memory_pods": (np.int32, 0),
     "core_pods": (np.int32, 0),
-    "spread": (np.int32, 0),
+    "placement": (np.int32, 0),
     "no_memory": (np.int32, 0),
     "no_core": (np.int32, 0),
     "no_whole": (np.int32, 0),
@@ -72,16 +72,15 @@ class Columns:
     max_pods: Ints
     largest_units: Ints
     """Units of the node's largest GPU."""
-    largest_mib: Ints
-    """MiB of it."""
     healthy_units: Ints
     """Units of its largest GPU in service, ``SHUT`` where none is."""
     unhealthy: Ints
     """How many of its GPUs are out of service: not healthy, or cordoned."""
     memory_pods: Ints
     core_pods: Ints
-    spread: Ints
-    """1 where the node's placement is ``spread``."""
+    """Pods that hold memory alone, or compute too, and those for which room is kept."""
+    placement: Ints
+    """The number of the node's placement (``placement.number_of``)."""
     no_memory: Ints
     """1 where the node takes no new request whatever is free."""
     no_core: Ints
@@ -147,12 +146,9 @@ class Columns:
         self.unit_mib[column] = devices.unit.mib
         self.max_pods[column] = devices.max_pods or 0
         self.largest_units[column] = max((gpu.units for gpu in node.present), default=0)
-        self.largest_mib[column] = max(
-            (gpu.device.total_mib for gpu in node.present if gpu.device is not None), default=0
-        )
         self.healthy_units[column] = max(healthy, default=SHUT)
         self.unhealthy[column] = len(node.present) - len(healthy)
-        self.spread[column] = devices.placement is Placement.SPREAD
+        self.placement[column] = number_of(devices.placement)
         self.by_fragments[column] = devices.placement is Placement.FRAGMENTATION
         self.free_cpu_milli[column] = node.free_cpu_milli
         self.one_gpu[column] = not devices.mode.gives_several
@@ -182,10 +178,10 @@ class Columns:
             gpu.by_priority = {one: held for one, held in gpu.by_priority.items() if held[2]}
 
     def write_kinds(self, node: NodeBook) -> None:
-        """Copy how many pods of either kind the node has."""
+        """Copy how many pods of either kind the node has, or keeps room for."""
         self._note(node.column)
-        self.memory_pods[node.column] = node.memory_pods
-        self.core_pods[node.column] = node.core_pods
+        self.memory_pods[node.column] = node.of_kind(core=False)
+        self.core_pods[node.column] = node.of_kind(core=True)
         self.full[node.column] = node.is_full
 
     def write_cpu(self, node: NodeBook) -> None:

@@ -42,19 +42,20 @@ class State(NamedTuple):
     """Nodes as fragmentation sees them: planes are (GPUs, nodes), lines are (nodes,).
 
     ``fit_units`` is the largest request that a GPU takes, below 0 where it takes none; ``free_core`` is in percent, below
-    0 where none is given; ``unit_mib`` is the size of the node's memory unit, ``open_to`` are bits.
+    0 where none is given; of ``untouched`` ones nobody holds anything; ``unit_mib`` is the size of the node's memory unit, ``open_to`` are bits.
     """
 
     free_mib: Ints
     fit_units: Ints
     free_core: Ints
+    untouched: Mask
     cpu_milli: Ints
     open_to: Ints
     unit_mib: Ints
 
 
 class Weighed:
-    """A mix of kinds, as arrays: a row per kind, or per share (units, compute) that kinds want of each of their GPUs.
+    """A mix of kinds, as arrays: a row per kind, or per share (units, compute, whether whole) that kinds want of each of their GPUs.
 
     ``loads`` adds a row for each: the average pod, with so many times its processors, weighing as much as all kinds together.
     """
@@ -63,13 +64,17 @@ class Weighed:
         kinds = _most_frequent(weights)
         average = [_ANY] * len(loads)
         rows = [*kinds, *average]
-        shares = sorted({(kind.units, kind.core_percent) for kind in rows})
+        shares = sorted({(kind.units, kind.core_percent, kind.whole) for kind in rows})
         row_weights = [*kinds.values(), *[sum(kinds.values())] * len(loads)]
         self.weight = sum(row_weights)
-        self._share_units = _rows(units for units, _ in shares)
-        self._share_core = _rows(core_percent for _, core_percent in shares)
+        self._share_units = _rows(units for units, _, _ in shares)
+        self._share_core = _rows(core_percent for _, core_percent, _ in shares)
+        self._share_whole = _rows(whole for _, _, whole in shares)
+        self._some_whole = bool(self._share_whole.any())
         self._weights = _rows(row_weights)
-        self._share = np.array([shares.index((kind.units, kind.core_percent)) for kind in rows], np.intp)
+        self._share = np.array(
+            [shares.index((kind.units, kind.core_percent, kind.whole)) for kind in rows], np.intp
+        )
         self._gpus = _rows(kind.gpus for kind in rows)
         self._cpu = _rows(kind.cpu_milli for kind in rows)
         needs = [OPEN_TO_CORE if kind.core_percent else OPEN_TO_MEMORY for kind in kinds]
@@ -80,7 +85,7 @@ class Weighed:
 
     def fragments(self, state: State) -> Ints:
         """For each node the sum over the mix of the free MiB that the kind could not use, times its weight."""
-        fits = self._fits(state.fit_units, state.free_core)
+        fits = self._fits(state.fit_units, state.free_core, state.untouched)
         usable = self._usable((state.free_mib * fits).sum(axis=1), fits.sum(axis=1), self._most(state))
         found: Ints = self.weight * state.free_mib.sum(axis=0) - usable
         return found
@@ -92,14 +97,17 @@ class Weighed:
         """
         # GPUs side by side are mostly alike: what was worked out for one holds for the next.
         alike = gpus[1:] & gpus[:-1]
-        for plane in (*before[:3], *after[:3]):
+        planes = 4 if self._some_whole else 3
+        for plane in (*before[:planes], *after[:planes]):
             alike &= plane[1:] == plane[:-1]
         first = gpus.copy()
         first[1:] &= ~alike
         rows, at = first.nonzero()
         free_after = after.free_mib[rows, at]
-        fits = self._fits(before.fit_units, before.free_core)
-        fits_after = self._fits(after.fit_units[rows, at], after.free_core[rows, at])
+        fits = self._fits(before.fit_units, before.free_core, before.untouched)
+        fits_after = self._fits(
+            after.fit_units[rows, at], after.free_core[rows, at], after.untouched[rows, at]
+        )
         free = before.free_mib * fits
         free_sum, fitting = free.sum(axis=1), fits.sum(axis=1)
         usable = self._usable(
@@ -114,13 +122,15 @@ class Weighed:
             np.copyto(grown[row], grown[row - 1], where=alike[row - 1])
         return grown
 
-    def _fits(self, fit_units: Ints, free_core: Ints) -> Mask:
+    def _fits(self, fit_units: Ints, free_core: Ints, untouched: Mask) -> Mask:
         """Which GPUs take each share: a row more in front."""
         shape = (-1,) + (1,) * fit_units.ndim
         fits: Mask = fit_units >= self._share_units.reshape(shape)
         if self._share_core.any():
             core_percent = self._share_core.reshape(shape)
             fits &= (core_percent == 0) | (free_core >= core_percent)
+        if self._some_whole:
+            fits &= (self._share_whole.reshape(shape) == 0) | untouched
         return fits
 
     def _most(self, lines: State) -> Floats:

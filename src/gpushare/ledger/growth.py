@@ -15,10 +15,10 @@ from gpushare.ledger.fitting import FAR, MOST_UNITS
 from gpushare.ledger.fragmentation import OPEN_TO_CORE, OPEN_TO_MEMORY, State, Weighed
 from gpushare.ledger.kept import MOST_KEPT, PICKED_OF
 from gpushare.ledger.mix import Kind, Mix
+from gpushare.ledger.nearness import Nearness
 from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI
 from gpushare.model.request import Request
 
-_PODS: Final = 1 << 20
 #: Columns worked out together: what is in between stays in the processor's cache.
 _BLOCK: Final = 512
 
@@ -48,12 +48,13 @@ class _Placed(NamedTuple):
 class Growth:
     """What the mix of arrivals says about requests, for the columns as they are."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, near: Nearness) -> None:
         self._columns = columns
+        self._near = near
         self._mix = Mix()
         self._weights = self._mix.weights
         self._weighed = Weighed(self._weights)
-        self._kept: dict[Kind | tuple[Kind, bool], _Kept] = {}
+        self._kept: dict[Kind, _Kept] = {}
 
     def arrived(self, request: Request) -> None:
         """Count a request into the mix."""
@@ -63,7 +64,7 @@ class Growth:
         """For each column, as it is now; whoever asks must not write in it."""
         columns = self._columns
         self._renew()
-        key = (_kind(request), request.whole_device)
+        key = _kind(request)
         kept = self._kept.pop(key, None)
         changed = None if kept is None else columns.changed_since(kept.seen)
         if kept is None or changed is None or len(changed) * PICKED_OF > kept.left.size:
@@ -98,7 +99,8 @@ class Growth:
         open_to = np.where(columns.no_memory[:width] + columns.core_pods[:width] == 0, OPEN_TO_MEMORY, 0)
         open_to |= np.where(columns.no_core[:width] + columns.memory_pods[:width] == 0, OPEN_TO_CORE, 0)
         lines = columns.free_cpu_milli[:width], open_to, columns.unit_mib[:width]
-        state = State(free_mib, columns.fit_units[:, :width], columns.free_core[:, :width], *lines)
+        untouched = (columns.pods[:, :width] == 0) & (columns.taken_mib[:, :width] == 0)
+        state = State(free_mib, columns.fit_units[:, :width], columns.free_core[:, :width], untouched, *lines)
         return int(weighed.fragments(state).sum()) // weighed.weight
 
     def _renew(self) -> None:
@@ -130,21 +132,18 @@ class Growth:
             order = np.where(own, np.where(grown == least, placed.left_mib, FAR), placed.wish)
             rows, nodes = order.argmin(axis=0), np.arange(at.size)
             return grown[rows, nodes], placed.left_mib[rows, nodes]
-        # By fragments and, where these are the same, by what is left; the lower of equals first.
-        order = placed.left_mib.argsort(axis=0, kind="stable")
-        by_left = np.take_along_axis(grown, order, axis=0).argsort(axis=0, kind="stable")
-        order = np.where(
-            own,
-            np.take_along_axis(order, by_left, axis=0),
-            placed.wish.argsort(axis=0, kind="stable"),
-        )[: request.gpu_count]
+        # By fragments and, where these are the same, by what is left.
+        wish = np.where(own, _in_turn(grown, placed.left_mib), placed.wish)
+        near = self._columns.near.take(at)
         chosen = np.zeros(grown.shape, np.bool_)
-        np.put_along_axis(chosen, order, True, axis=0)
+        rows = self._near.chosen(near, placed.gpus, wish, request.gpu_count)
+        np.put_along_axis(chosen, rows, True, axis=0)
         before, after = placed.before, placed.after
         chosen_after = after._replace(
             free_mib=np.where(chosen, after.free_mib, before.free_mib),
             fit_units=np.where(chosen, after.fit_units, before.fit_units),
             free_core=np.where(chosen, after.free_core, before.free_core),
+            untouched=before.untouched & ~chosen,
         )
         together = self._weighed.fragments(chosen_after) - self._weighed.fragments(before)
         return together, np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
@@ -158,7 +157,9 @@ class Growth:
         asked = min(request.memory_units, MOST_UNITS)
         gpus = several.fits(columns, request, asked, at)
         total_mib, units, pods = pick(columns.total_mib), pick(columns.units), pick(columns.pods)
-        free_mib = total_mib - pick(columns.taken_mib)
+        taken_mib = pick(columns.taken_mib)
+        free_mib = total_mib - taken_mib
+        untouched = (pods == 0) & (taken_mib == 0)
         given = np.where(request.whole_device, units, asked).astype(np.int64)
         free_after = free_mib - total_mib * given // np.maximum(units, 1)
         fit_after = ((free_after + 1) * units - 1) // np.maximum(total_mib, 1)
@@ -172,21 +173,39 @@ class Growth:
         open_to |= np.where(pick(columns.no_core) + pick(columns.memory_pods) == 0, OPEN_TO_CORE, 0)
         unit_mib = pick(columns.unit_mib)
         left_mib = np.where(gpus, free_mib - total_mib * asked // np.maximum(units, 1), FAR)
-        spread = np.minimum(pods, _PODS - 1) - free_mib * _PODS
         return _Placed(
             gpus,
-            State(np.maximum(free_mib, 0), pick(columns.fit_units), free_core, cpu_milli, open_to, unit_mib),
+            State(
+                np.maximum(free_mib, 0),
+                pick(columns.fit_units),
+                free_core,
+                untouched,
+                cpu_milli,
+                open_to,
+                unit_mib,
+            ),
             State(
                 free_after,
                 fit_after,
                 free_core - request.core_percent,
+                np.zeros_like(untouched),
                 cpu_after,
                 open_to & (OPEN_TO_CORE if request.wants_core else OPEN_TO_MEMORY),
                 unit_mib,
             ),
             left_mib,
-            np.where(gpus, np.where(pick(columns.spread) == 1, spread, left_mib), FAR),
+            several.wishes(columns, at, gpus, left_mib),
         )
+
+
+def _in_turn(grown: Ints, left_mib: Ints) -> Ints:
+    """The place of each GPU among its node's, by the first and then by the second; equals have the same."""
+    order = np.lexsort((left_mib, grown), axis=0)
+    grown, left_mib = (np.take_along_axis(plane, order, axis=0) for plane in (grown, left_mib))
+    steps = (grown[1:] != grown[:-1]) | (left_mib[1:] != left_mib[:-1])
+    places = np.zeros(order.shape, np.int64)
+    np.put_along_axis(places, order[1:], steps.cumsum(axis=0), axis=0)
+    return places
 
 
 def _kind(request: Request) -> Kind:
@@ -195,4 +214,5 @@ def _kind(request: Request) -> Kind:
         min(request.memory_units, MOST_UNITS),
         request.core_percent,
         min(request.cpu_milli, UNKNOWN_CPU_MILLI),
+        request.whole_device,
     )

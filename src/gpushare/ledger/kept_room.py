@@ -21,18 +21,20 @@ type_of_lifted = dict[str, tuple[str, tuple[GpuShare, ...]]]
 class KeptRoom:
     """What is kept on the nodes of ``books``.
 
-    ``changed`` is told of each GPU (node and UUID) on which that has changed; ``told`` of the UID of each pod for which
-    something is kept, or is not any more.
+    ``changed`` is told of each GPU (node and UUID) on which that has changed, ``recounted`` of each node that has come to have
+    another number of pods so; ``told`` of the UID of each pod for which something is kept, or is not any more.
     """
 
     def __init__(
         self,
         books: dict[str, NodeBook],
         changed: Callable[[NodeBook, str], None],
+        recounted: Callable[[NodeBook], None],
         told: Callable[[str], None],
     ) -> None:
         self._books = books
         self._changed = changed
+        self._recounted = recounted
         self._told = told
         self._kept: type_of_lifted = {}
 
@@ -95,6 +97,12 @@ class KeptRoom:
 
     def _count(self, node: str, shares: tuple[GpuShare, ...], step: int) -> None:
         book = self._books[node]
+        # The pod is as good as there: of a kind, and one more at the node's cap.
+        if any(share.core_percent for share in shares):
+            book.kept_core += step
+        else:
+            book.kept_memory += step
+        self._recounted(book)
         for share in shares:
             gpu = book.gpus[share.uuid]
             gpu.kept_mib += step * share.mib

@@ -9,11 +9,10 @@ from itertools import chain, compress, repeat
 
 import numpy as np
 
-from gpushare.arrays import Index, Ints, Mask, Places
-from gpushare.ledger import several
+from gpushare.arrays import Index, Mask, Places
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.errors import Refused
-from gpushare.ledger.fitting import FAR, MAX_SCORE, MOST_UNITS, ranks, scores
+from gpushare.ledger.fitting import FAR
 from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.kept_room import KeptRoom, type_of_lifted
@@ -23,9 +22,11 @@ from gpushare.ledger.placement import Candidate, chosen
 from gpushare.ledger.preemption import Plan, first_plan, type_of_rank
 from gpushare.ledger.priorities import LEAVING
 from gpushare.ledger.quota_claim import NoRule, Rule
+from gpushare.ledger.ranks import MAX_SCORE
 from gpushare.ledger.reasons import standing_refusals, unhealthy_text
 from gpushare.ledger.records import Held, NodeUsage, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
+from gpushare.ledger.scoring import Scoring
 from gpushare.ledger.usage import usage_of
 from gpushare.ledger.vacating import host_of, roomiest, scattered, type_of_may_move
 from gpushare.model.allocation import Allocation
@@ -42,16 +43,16 @@ class Ledger:
     """
 
     def __init__(self, *, node_policy: Placement = Placement.BINPACK) -> None:
-        self._node_policy = node_policy
         self._nodes: dict[str, NodeBook] = {}
         self._column_of = Index(NO_NODE)
         self._columns = Columns()
         self._refusals = Refusals(self._columns)
-        self._left = LeftOver(self._columns)
-        self._growth = Growth(self._columns)
+        self._near = Nearness()
+        self._left = LeftOver(self._columns, self._near, node_policy)
+        self._growth = Growth(self._columns, self._near)
         self.fragments_mib = self._growth.fragments_mib
         """How much of what is free the mix of arrivals could not use on average (``ledger.fragmentation``)."""
-        self._near = Nearness()
+        self._scoring = Scoring(self._columns, self._left, self._growth, self._near)
         # Names that were found last, and where: mostly they are asked for again at once, to be scored.
         self._found: tuple[list[str], Places] | None = None
         self._held: dict[str, Held] = {}
@@ -59,7 +60,7 @@ class Ledger:
         # GPUs that are not there, but of which pods hold a share.
         self._absent: set[GpuBook] = set()
         # Room on a node that waits for its pod until others have ended.
-        self._kept = KeptRoom(self._nodes, self._changed, lambda uid: self.on_room(uid))  # noqa: PLW0108 (it is set later)
+        self._kept = KeptRoom(self._nodes, self._changed, self._recounted, lambda uid: self.on_room(uid))  # noqa: PLW0108 (set later)
         self.on_room: Callable[[str], None] = lambda uid: None
         """Called with the UID of a pod for which room is taken or kept, or is not any more."""
         self.on_chosen: Callable[[str, str, list[Candidate]], None] = lambda uid, node, candidates: None
@@ -303,12 +304,13 @@ class Ledger:
 
     def best(self, request: Request, nodes: Sequence[str]) -> str | None:
         """The first of ``nodes`` with the highest score of those that take ``request`` now."""
-        fits = self._fits(request, self._places(nodes))
-        return nodes[int(np.where(fits, self._scores(request, nodes), -1).argmax())] if fits.any() else None
+        at = self._places(nodes)
+        fits = self._fits(request, at)
+        return nodes[int(np.where(fits, self._scoring.of(request, at), -1).argmax())] if fits.any() else None
 
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
         """0 to 10 for each of ``nodes`` by the GPUs that it would give; 0 where the request does not fit."""
-        found: list[int] = self._scores(request, nodes).tolist()
+        found: list[int] = self._scoring.of(request, self._places(nodes)).tolist()
         return found
 
     def largest_units(self, nodes: Sequence[str]) -> list[int]:
@@ -318,7 +320,7 @@ class Ledger:
 
     def standing_out(self, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
         """Those of ``nodes`` whose score is above the least of them, and by how much, in the order asked."""
-        found = self._scores(request, nodes)
+        found = self._scoring.of(request, self._places(nodes))
         above = found - found.min(initial=MAX_SCORE)
         (places,) = above.nonzero()
         return [
@@ -358,36 +360,6 @@ class Ledger:
         if request.unit_mib:
             fits &= self._columns.unit_mib.take(at) == request.unit_mib
         return fits
-
-    def _scores(self, request: Request, nodes: Sequence[str]) -> Ints:
-        at = self._places(nodes)
-        if request.is_ordinary:
-            return self._by_policy(request, at)
-        left = self._left.of(request).take(at)
-        near = self._columns.near.take(at)
-        least = np.zeros(left.size, np.int64)
-        if request.gpu_count > 1 and near.any():
-            asked = min(request.memory_units, MOST_UNITS)
-            least = self._near.least(near, several.fits(self._columns, request, asked, at), request.gpu_count)
-        if request.by_gpu:
-            spread = self._node_policy is Placement.SPREAD
-            return ranks(-least, np.where(left == FAR, FAR, -left if spread else left))
-        points = self._by_policy(request, at)
-        fits = left != FAR
-        if not fits.any() or (least[fits] == least[fits][0]).all():
-            return points
-        # Nearness first: pods of several GPUs have them talk to each other.
-        return ranks(-least, np.where(fits, MAX_SCORE - points, FAR))
-
-    def _by_policy(self, request: Request, at: Places) -> Ints:
-        if self._node_policy is Placement.FRAGMENTATION:
-            growth = self._growth.of(request)
-            return ranks(growth.grown.take(at), growth.left.take(at))
-        own = self._columns.by_fragments.take(at) == 1
-        left = self._left.of(request).take(at)
-        if own.any():
-            left = np.where(own, self._growth.of(request).left.take(at), left)
-        return scores(left, self._columns.largest_mib.take(at), self._node_policy)
 
     def _places(self, nodes: Sequence[str]) -> Places:
         if self._found is not None and self._found[0] == nodes:
@@ -461,6 +433,10 @@ class Ledger:
             book.core_pods += step
         else:
             book.memory_pods += step
+        self._recounted(book)
+
+    def _recounted(self, book: NodeBook) -> None:
+        """Bring up to date what follows from the number of a node's pods, and of those for which room is kept."""
         if book.devices is not None:
             self._columns.write_kinds(book)
             if book.devices.max_node_pods is not None:

@@ -14,12 +14,16 @@ MOST_KINDS: Final = 256
 
 
 class Kind(NamedTuple):
-    """What a pod asks for: ``units`` and ``core_percent`` of each of ``gpus`` GPUs, and thousandths of processors."""
+    """What a pod asks for: ``units`` and ``core_percent`` of each of ``gpus`` GPUs, and thousandths of processors.
+
+    ``whole``: of GPUs that nobody uses, and all of each of them; ``units`` is the least that they must have.
+    """
 
     gpus: int
     units: int
     core_percent: int = 0
     cpu_milli: int = 0
+    whole: bool = False
 
 
 class Mix:

@@ -101,7 +101,8 @@ class NodeBook:
     ``devices`` is ``None`` while the node is not known; ``column`` is its place in the arrays then.
     ``standing`` says why the node takes no new requests for memory, whatever is free, why none for
     compute too, and why none that counts GPUs; empty where it does. ``near`` is the number of what is known of how near its
-    GPUs are to each other. ``free_cpu_milli`` are thousandths of processors that its pods leave.
+    GPUs are to each other. ``free_cpu_milli`` are thousandths of processors that its pods leave. ``memory_pods`` and ``core_pods``
+    hold something here, ``kept_memory`` and ``kept_core`` of either kind wait for others to end here: who counts its pods counts both.
     """
 
     __slots__ = (
@@ -110,6 +111,8 @@ class NodeBook:
         "devices",
         "free_cpu_milli",
         "gpus",
+        "kept_core",
+        "kept_memory",
         "memory_pods",
         "name",
         "near",
@@ -127,6 +130,8 @@ class NodeBook:
         self.present: list[GpuBook] = []
         self.memory_pods = 0
         self.core_pods = 0
+        self.kept_memory = 0
+        self.kept_core = 0
         self.free_cpu_milli = UNKNOWN_CPU_MILLI
 
     @property
@@ -136,9 +141,13 @@ class NodeBook:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many pods as may hold something here."""
+        """Whether as many pods as may hold something here, or have room kept for them."""
         cap = None if self.devices is None else self.devices.max_node_pods
-        return cap is not None and self.memory_pods + self.core_pods >= cap
+        return cap is not None and self.of_kind(core=False) + self.of_kind(core=True) >= cap
+
+    def of_kind(self, *, core: bool) -> int:
+        """How many pods with compute, or without, hold something here, or have room kept for them."""
+        return self.core_pods + self.kept_core if core else self.memory_pods + self.kept_memory
 
     @property
     def idle(self) -> bool:
@@ -174,7 +183,7 @@ class NodeBook:
         if request.by_gpu:
             yield from self._free_gpus(request)
             return
-        if self.memory_pods if request.wants_core else self.core_pods:
+        if self.of_kind(core=not request.wants_core):
             return
         if request.gpu_count > 1 and self.devices is not None and not self.devices.mode.gives_several:
             return

@@ -1,9 +1,12 @@
-"""Which of the GPUs that would do a pod is put on: one loop, a named preference for each policy."""
+"""Which of the GPUs that would do a pod is put on: one loop, and for each policy what it prefers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from gpushare.arrays import Ints, Mask
 from gpushare.model.allocation import Allocation, allocate_on, allocate_over
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.nearness import MOST_GPUS, best_set
@@ -24,6 +27,7 @@ class Candidate(NamedTuple):
 
 
 type_of_preference = Callable[[Candidate], tuple[int, ...]]
+type_of_wish = Callable[[Ints, Ints], Ints]
 
 
 def tightest(candidate: Candidate) -> tuple[int, ...]:
@@ -32,8 +36,8 @@ def tightest(candidate: Candidate) -> tuple[int, ...]:
 
 
 def roomiest(candidate: Candidate) -> tuple[int, ...]:
-    """The GPU with the most free, then the fewest pods, then the lower index: pods disturb each other least."""
-    return -candidate.free_mib, candidate.pods, candidate.row
+    """The GPU with the most left over, then the fewest pods, then the lower index: pods disturb each other least."""
+    return -candidate.left_mib, candidate.pods, candidate.row
 
 
 def least_fragmenting(candidate: Candidate) -> tuple[int, ...]:
@@ -46,11 +50,58 @@ def in_order(candidate: Candidate) -> tuple[int, ...]:
     return (candidate.row,)
 
 
-PREFERENCES: Final[Mapping[Placement, type_of_preference]] = {
-    Placement.BINPACK: tightest,
-    Placement.SPREAD: roomiest,
-    Placement.FRAGMENTATION: least_fragmenting,
+#: More MiB than are left over of any GPU, and more pods than count.
+MOST_LEFT: Final = 1 << 30
+PODS: Final = 1 << 16
+
+
+def _roomiest_of_many(left_mib: Ints, pods: Ints) -> Ints:
+    found: Ints = (MOST_LEFT - left_mib) * PODS + np.minimum(pods, PODS - 1)
+    return found
+
+
+class Policy(NamedTuple):
+    """How GPUs of a node are chosen, and nodes.
+
+    ``prefers`` says of GPUs which is preferred, least first, and ends with their row; ``said`` is the same for people. ``wish`` is the
+    same for thousands of GPUs at once, from what would be left over of each (MiB) and their pods, without the row; ``worth`` for
+    nodes, from what would be left over of the GPUs that each would give and all pods of the node: whole numbers from 0 to
+    ``MOST_LEFT * PODS``. ``None``: by what is left over, the least first.
+    """
+
+    prefers: type_of_preference
+    said: str
+    wish: type_of_wish | None = None
+    worth: type_of_wish | None = None
+
+
+#: In the order of their numbers in ``columns``: what is first there is that of columns without a node.
+POLICIES: Final[dict[Placement, Policy]] = {
+    Placement.BINPACK: Policy(tightest, "the GPU on which the least is left over, then the lower index"),
+    Placement.SPREAD: Policy(
+        roomiest,
+        "the GPU on which the most is left over, then the fewest pods, then the lower index",
+        _roomiest_of_many,
+        _roomiest_of_many,
+    ),
+    # What it has to know of nodes besides is worked out in ``growth``.
+    Placement.FRAGMENTATION: Policy(
+        least_fragmenting,
+        "the GPU that leaves most to the requests that are to be expected, then the one on which the least is left over",
+    ),
 }
+
+
+def number_of(placement: Placement) -> int:
+    """What stands for it in arrays."""
+    return list(POLICIES).index(placement)
+
+
+def with_wishes(numbers: Ints) -> Iterator[tuple[Mask, type_of_wish]]:
+    """Of nodes with placements of these ``numbers`` those that wish for other GPUs than the tightest, and how; policy by policy."""
+    for number, policy in enumerate(POLICIES.values()):
+        if policy.wish is not None and (its := numbers == number).any():
+            yield its, policy.wish
 
 
 def chosen(node: NodeDevices, candidates: list[Candidate], request: Request) -> Allocation | None:
@@ -64,7 +115,7 @@ def chosen(node: NodeDevices, candidates: list[Candidate], request: Request) -> 
 
 def choose(placement: Placement, candidates: Iterable[Candidate]) -> int | None:
     """The row of the GPU that ``placement`` prefers, or ``None`` where there is no candidate."""
-    best = min(candidates, key=PREFERENCES[placement], default=None)
+    best = min(candidates, key=POLICIES[placement].prefers, default=None)
     return None if best is None else best.row
 
 
@@ -77,7 +128,7 @@ def choose_several(
     ``model.nearness`` prefers. On nodes with more than ``MOST_GPUS`` the placement alone decides, of GPUs that are counted the index.
     """
     # Of GPUs that are counted none is fuller than another: placement has nothing to say of them.
-    preference = in_order if request.by_gpu else PREFERENCES[node.placement]
+    preference = in_order if request.by_gpu else POLICIES[node.placement].prefers
     found = sorted(candidates, key=preference)
     if len(found) < request.gpu_count:
         return None

@@ -103,6 +103,8 @@ def plan_of(
         return None
     if request.unit_mib not in (0, book.devices.unit.mib):
         return None
+    if not request.by_gpu and (book.kept_memory if request.wants_core else book.kept_core):
+        return None  # room there is kept for a pod of the other kind
     ranks = {uid: found for uid in book.uids() if (found := rank(uid)) is not None}
     leaving = {uid for uid, one in ranks.items() if one.leaving} | set(forced)
     others = _other_kind(book, held, request)
@@ -197,6 +199,8 @@ def _fewest(
     """A smallest set of pods without which enough of ``rooms`` fit, besides those that leave (``must`` are of them)."""
     assert book.devices is not None
     cap = book.devices.max_node_pods
+    if cap is not None:
+        cap -= book.kept_memory + book.kept_core
     there = book.uids() if cap is not None or rule.short else set()
     # At the node's cap of pods, and at that of a quota, the end of any of them helps.
     any_helps = rule.short or (cap is not None and len(there - leaving) >= cap)

@@ -3,16 +3,14 @@
 They are few beside those for a share of one GPU, and have a way of their own so that these stay as fast as they are.
 """
 
-from typing import Final
-
 import numpy as np
 
 from gpushare.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.fitting import FAR, MOST_UNITS
+from gpushare.ledger.nearness import Nearness
+from gpushare.ledger.placement import with_wishes
 from gpushare.model.request import Request
-
-_PODS: Final = 1 << 20
 
 
 def untouched(columns: Columns, at: Places) -> Mask:
@@ -21,7 +19,7 @@ def untouched(columns: Columns, at: Places) -> Mask:
     return free
 
 
-def left_over(columns: Columns, request: Request, at: Places | None = None) -> Ints:
+def left_over(columns: Columns, request: Request, near: Nearness, at: Places | None = None) -> Ints:
     """As ``fitting.left_over``: what the GPUs that a node would choose have left over, on average.
 
     Of a GPU that is given whole it is what it has beyond the request: of several the one of the size asked for is left
@@ -40,14 +38,19 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
     total_mib = columns.total_mib.take(at, axis=-1)
     free_mib = total_mib - columns.taken_mib.take(at, axis=-1)
     left_mib = free_mib - total_mib * asked // np.maximum(columns.units.take(at, axis=-1), 1)
-    # As placement's preferences have it; a stable sort takes the lower of equals first.
-    pods = np.minimum(columns.pods.take(at, axis=-1), _PODS - 1)
-    order = np.where(columns.spread.take(at) == 1, pods - free_mib * _PODS, left_mib)
-    order[~mask] = FAR
-    chosen = order.argsort(axis=0, kind="stable")[:count]
+    wish = wishes(columns, at, mask, left_mib)
+    chosen = near.chosen(columns.near.take(at), mask, wish, count)
     left: Ints = np.take_along_axis(left_mib, chosen, axis=0).sum(axis=0) // count
     left[mask.sum(axis=0) < count] = FAR
     return left
+
+
+def wishes(columns: Columns, at: Places, mask: Mask, left_mib: Ints) -> Ints:
+    """The GPUs of the columns ``at`` as their nodes' placement prefers them by what is left over, least first; ``FAR`` where not in ``mask``."""
+    found = np.where(mask, left_mib, FAR)
+    for its, wish in with_wishes(columns.placement.take(at)):
+        found = np.where(its & mask, wish(left_mib, columns.pods.take(at, axis=-1)), found)
+    return found
 
 
 def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:

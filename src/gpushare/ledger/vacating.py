@@ -33,9 +33,9 @@ def host_of(book: NodeBook, held: Callable[[str], Held], may_move: type_of_may_m
             if gpu.device is not None and gpu.device.in_service
         ),
         gives_core=devices.mode.gives_core,
-        memory_pods=book.memory_pods,
-        core_pods=book.core_pods,
-        spare_pods=NO_CAP if cap is None else cap - book.memory_pods - book.core_pods,
+        memory_pods=book.of_kind(core=False),
+        core_pods=book.of_kind(core=True),
+        spare_pods=NO_CAP if cap is None else cap - book.of_kind(core=False) - book.of_kind(core=True),
     )
 
 

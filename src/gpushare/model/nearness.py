@@ -89,7 +89,7 @@ def best_set(
 
     The set whose farthest pair is nearest; then, where there is a ``wish`` (a rank for each place), the one that is wished
     for most; then the nearest in sum, the one that leaves most to others, that on the fewest NUMA nodes (``numa``, by
-    place), the lowest places.
+    place), the one that begins the fewest NUMA nodes of which all GPUs are free, the lowest places.
     """
     if len(numa) > MOST_GPUS or not len(must) <= count <= len(free):
         return None
@@ -104,11 +104,15 @@ def best_set(
         return None
     # What the free ones lose in all when one of them goes.
     loss = {row: sum(near[row][other] for other in free) if near else 0 for row in free}
+    there = {node: _mask([row for row, its in enumerate(numa) if its == node]) for node in set(numa)}
+    whole = {node for node, mask in there.items() if not mask & ~allowed}
 
-    def order(one: GpuSet) -> tuple[list[int], int, int, int]:
+    def order(one: GpuSet) -> tuple[list[int], int, int, int, int]:
         wished = [] if wish is None else sorted(wish[row] for row in one.rows)
+        nodes = {numa[row] for row in one.rows}
+        begun = sum(there[node] & ~one.mask > 0 for node in nodes & whole)
         # Of sets with the same sum, the one with the least ties to what stays leaves the most.
-        return wished, -one.total, sum(loss[row] for row in one.rows), len({numa[row] for row in one.rows})
+        return wished, -one.total, sum(loss[row] for row in one.rows), len(nodes), begun
 
     return min(tied, key=order).rows
 

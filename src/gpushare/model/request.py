@@ -333,6 +333,11 @@ def _whole_device(labels: dict[str, str], subject: str) -> bool:
     return value is not None
 
 
+def wants_whole_device(pod: Pod) -> bool:
+    """Whether the pod's label asks for whole GPUs, whatever else is wrong with the pod."""
+    return (pod.metadata.labels or {}).get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE
+
+
 def effective_amount(asked: list[tuple[ContainerKind, int]]) -> int:
     """A pod's amount from its containers' (source: k8s.io/component-helpers ``PodRequests``).
 

@@ -422,7 +422,7 @@ class Agent:
             "isolation": self._isolation.alarm if wanted else "",
             "fallen": self._isolation.fallen if wanted else "",
         }
-        seen = with_cordons(node, self._node)
+        seen = self._whole.seen = with_cordons(node, self._node)
         faults = self._access.faults if wanted else ()
         self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for resource in SOCKETS:

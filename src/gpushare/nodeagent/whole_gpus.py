@@ -41,6 +41,8 @@ class WholeGpus:
 
     def __init__(self) -> None:
         self._pods: dict[str, WholePod] = {}
+        self.seen: NodeDevices | None = None
+        """The node with the cordons that people wrote on it."""
 
     @property
     def pods(self) -> Collection[WholePod]:
@@ -62,7 +64,10 @@ class WholeGpus:
     def prefer(
         self, node: NodeDevices, ids: DeviceIds, amount: int, available: Iterable[str], must: Sequence[str]
     ) -> list[str]:
-        """The ``amount`` IDs of ``available`` that should be given next, ``must`` among them."""
+        """The ``amount`` IDs of ``available`` that should be given next, ``must`` among them.
+
+        Where nothing was decided, those that are neither promised to others nor cordoned, as long as there are enough.
+        """
         free = {gpu: its[0] for gpu, its in ids.by_gpu([*available, *must]).items()}
         kept = ids.by_gpu(must).keys()
         waiting = [
@@ -76,8 +81,12 @@ class WholeGpus:
             promised = frozenset(
                 gpu for one in self._pods.values() for its in one.decided.values() for gpu in its
             )
+            cordoned = (
+                frozenset() if self.seen is None else {one.uuid for one in self.seen.devices if one.cordoned}
+            )
             place = (
-                _nearest(node, free.keys() - promised | kept, amount, kept)
+                _nearest(node, free.keys() - promised - cordoned | kept, amount, kept)
+                or _nearest(node, free.keys() - promised | kept, amount, kept)
                 or _nearest(node, free.keys(), amount, kept)
                 or frozenset()
             )

@@ -398,7 +398,10 @@ class Defragmenter:
                 asked = request_of(guest)
             except InvalidRequest:
                 asked = None
-            target = None if asked is None else self._ledger.plan(asked, (node,), _nobody)
+            # Those that move count no more: what comes in their place may stay on the node, at its cap of pods.
+            target = (
+                None if asked is None else self._ledger.plan(asked, (node,), _nobody, forced=movers.keys())
+            )
             if asked is None or target is None or self._policies.take(key, guest, node):
                 self._unkeep(uid, *(one.key for one in places.values()))
                 return None

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from gpushare.model.device import Placement
 from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, SECONDS, SWITCH, TEXT, UNIT
 from gpushare.settings.option import Option, Role
 from gpushare.settings.shared import ACCESS, LOGGING
@@ -35,8 +36,8 @@ ROLE: Final = Role(
             "node-policy",
             CHOICE,
             "which node comes first: the fullest, the emptiest, or the one of which most is left to what comes",
-            "binpack",
-            choices=("binpack", "spread", "fragmentation"),
+            Placement.BINPACK.value,
+            choices=tuple(one.value for one in Placement),
         ),
         Option(
             "reservation-ttl",

@@ -432,12 +432,23 @@ class Preemptor:
     def _keep(self, record: PodRecord, request: Request, plan: Plan) -> None:
         """Keep what a plan has found, in place of less important pods, and of all of their gangs."""
         if plan.in_place_of_others:
+            node = self._ledger.node(plan.node)
+            assert node is not None
             taken = self._gpus_of(plan)
             lifted = self._ledger.lift(self._kept_for_lesser(record))
+            # Elsewhere on the node it may stay, but not for a pod of the other kind, nor where the node's cap counts it.
+            capped = node.max_node_pods is not None
             giving = {
                 uid
                 for uid, (name, shares) in lifted.items()
-                if name == plan.node and any(share.uuid in taken for share in shares)
+                if name == plan.node
+                and (
+                    capped
+                    or any(
+                        share.uuid in taken or (share.core_percent > 0) is not request.wants_core
+                        for share in shares
+                    )
+                )
             }
             gone = {other for uid in giving for other in self._view.gangs.together_with(uid)}
             self._ledger.lift(gone)

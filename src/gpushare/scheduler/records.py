@@ -11,7 +11,7 @@ from gpushare.model.amounts import NOTHING, amounts_of, type_of_amounts
 from gpushare.model.errors import InvalidRequest, MalformedAllocation
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import ObjectReference, Pod
-from gpushare.model.request import Request, cpu_milli_of, request_of
+from gpushare.model.request import Request, cpu_milli_of, request_of, wants_whole_device
 from gpushare.model.wire import is_allocated, read_allocation
 from gpushare.scheduler.unplaced import Unplaced, unplaced_of
 
@@ -55,6 +55,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     created: str = ""
     """RFC 3339."""
     cpu_milli: int = 0
+    whole_device: bool = False
+    """Of a bound pod: whether its label asks for whole GPUs."""
     amounts: type_of_amounts = NOTHING
     """All that it requests, as quotas count it."""
     owner: str = ""
@@ -108,6 +110,7 @@ def _in_full(record: PodRecord, pod: Pod) -> PodRecord:
         amounts=amounts_of(pod),
         unplaced=_PLACED if pod.spec.node_name else unplaced_of(pod),
         ours=record.bystander and pod.spec.scheduler_name == names.SCHEDULER_NAME,
+        whole_device=bool(pod.spec.node_name) and wants_whole_device(pod),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpushare.ledger.placement import POLICIES
 from gpushare.ledger.reasons import unhealthy_text
 from gpushare.model.allocation import GpuShare
 from gpushare.model.asked import asks_text
@@ -274,18 +275,13 @@ def _preference(placement: Placement, request: Request | None, *, by_nearness: b
     if request is not None and request.by_gpu:
         return _WHOLE if by_nearness else _LOWEST
     several = by_nearness and request is not None and request.gpu_count > 1
-    return _PREFERENCES[placement] + (_TOGETHER if several else "")
+    return POLICIES[placement].said + (_TOGETHER if several else "")
 
 
 _MOST_ENDS_FOR: Final = 8
 _WHOLE: Final = "the free GPUs that are nearest to each other, then those that leave the nearest to others, then the lower index"
 _LOWEST: Final = "the free GPUs with the lowest indices"
 _TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
-_PREFERENCES: Final = {
-    Placement.BINPACK: "the GPU on which the least is left over, then the lower index",
-    Placement.SPREAD: "the GPU with the most free, then the fewest pods, then the lower index",
-    Placement.FRAGMENTATION: "the GPU that leaves most to the requests that are to be expected, then the one on which the least is left over",
-}
 
 
 def told(decisions: Decisions, path: str) -> bytes:

@@ -19,6 +19,7 @@ from gpushare.ledger.preemption import Rank, type_of_rank
 from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.ledger.quota_claim import Claim
 from gpushare.logs import about
+from gpushare.model import names
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices, NodeMode, Placement, label_problems, node_devices
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
@@ -70,7 +71,7 @@ class _Foreign(NamedTuple):
 class NodeReader:
     """Turns a ``Node`` into what the ledger takes, with this scheduler's settings.
 
-    Where nodes are chosen by fragmentation, so are GPUs on nodes that say nothing else, and processors are counted.
+    As nodes are chosen, so are the GPUs of nodes that say nothing else; by fragmentation processors are counted, too.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class NodeReader:
     ) -> None:
         self._unit = unit
         self._isolated_cap = isolated_cap
-        self._by_fragments = node_policy is Placement.FRAGMENTATION
+        self._node_policy = node_policy
 
     def read(self, node: Node) -> NodeRecord:
         """The node for the ledger. One without GPUs, or that cannot be understood, has no devices."""
@@ -88,7 +89,7 @@ class NodeReader:
                 node,
                 isolated_cap=self._isolated_cap,
                 unit=self._unit,
-                placement=Placement.FRAGMENTATION if self._by_fragments else Placement.BINPACK,
+                placement=self._node_policy,
             )
         except MalformedDevices as error:
             bare = NodeDevices(name, NodeMode.DEFAULT, self._unit, (), refusal=error.problem)
@@ -96,7 +97,8 @@ class NodeReader:
         offered = offered_by(node)
         if devices is None:
             devices = NodeDevices(name, NodeMode.DEFAULT, self._unit, ())
-        cpu = (node.status.allocatable or {}).get("cpu") if self._by_fragments else None
+        by_fragments = self._node_policy is Placement.FRAGMENTATION
+        cpu = (node.status.allocatable or {}).get("cpu") if by_fragments else None
         problems = label_problems(node) if devices.problem else ()
         return NodeRecord(devices, devices.problem, None if cpu is None else milli_of(cpu), offered, problems)
 
@@ -183,7 +185,7 @@ class ClusterView:
         self._on_confirmed(record.uid)
         if allocation is not None:
             if is_new and allocation.gpus and not self._gives_whole(record.node):
-                self.ledger.arrived(_asked_for(allocation, record.cpu_milli))
+                self.ledger.arrived(_asked_for(record, allocation))
             self.malformed.pop(f"pod {record.pod}", None)
             self.ledger.hold(record.uid, record.pod, record.node, allocation, priority=_counts_as(record))
             return
@@ -411,7 +413,13 @@ def _counts_as(record: PodRecord) -> int:
     return LEAVING if record.leaving else record.priority
 
 
-def _asked_for(allocation: Allocation, cpu_milli: int) -> Request:
+def _asked_for(record: PodRecord, allocation: Allocation) -> Request:
     """What a pod that holds ``allocation`` must have asked for, as far as that tells what is to be expected next."""
-    share = max(allocation.gpus, key=lambda share: share.units)
-    return Request(share.units, share.core_percent, (), len(allocation.gpus), cpu_milli=cpu_milli)
+    gpus = allocation.gpus
+    share = max(gpus, key=lambda share: share.units)
+    units = share.units
+    whole = record.whole_device and all(one.units == one.device_units for one in gpus)
+    if whole:
+        # What it was given may be more than the least that it asked for.
+        units = record.amounts.get(names.GPU_MEM, 0) // 1000 // len(gpus) or units
+    return Request(units, share.core_percent, (), len(gpus), whole, cpu_milli=record.cpu_milli)

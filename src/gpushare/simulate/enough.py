@@ -1,6 +1,7 @@
 """How many nodes of a shape would have to be added for nothing to wait."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,8 @@ from gpushare.simulate.simulation import Fate, Result, simulate
 from gpushare.simulate.state import ClusterState
 
 type_of_told = Callable[[str], None]
+#: So many pods are given a node each before it is said that more nodes would not help.
+_FEW: Final = 64
 
 
 class Enough(msgspec.Struct, frozen=True):
@@ -49,8 +52,10 @@ def enough(
             results[count] = simulate(more, wished, settings, anew=anew)
         return len(results[count].waiting)
 
-    # A node of its own for each that waits, and as many for others that take those.
+    # A node of its own for each that waits, and as many for others that take those: of few pods all may like new nodes better.
     most = 2 * waiting(0)
+    if most:
+        most = max(most, min(len(results[0].fates), _FEW))
     least_waiting = waiting(most)
     low, high = 0, 1
     if waiting(0) == least_waiting:

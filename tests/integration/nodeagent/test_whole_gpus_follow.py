@@ -47,6 +47,23 @@ async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) 
     assert world.api.told("GPUCorrected")[0]["note"] == "the kubelet gave GPU 0; the pod's record says so now"
 
 
+async def test_a_pod_that_nobody_decided_for_is_offered_no_cordoned_gpu_while_another_is_free(
+    world: World,
+) -> None:
+    await world.start(mode="topology")
+    there = world.api.objects["nodes", NODE]
+    there["metadata"]["annotations"][names.ANN_CORDONED] = "0"
+    world.api.put("nodes", NODE, there)
+
+    def named() -> bool:
+        said = world.api.objects["nodes", NODE]["status"]["conditions"]
+        return any(one["message"].endswith("; GPU 0: cordoned") for one in said)
+
+    await world.changes.until(named, "the agent has seen it")
+    admitted = await world.kubelet.admit(world.bind("a", wants(1), on=None))
+    assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(1).uuid
+
+
 async def test_pods_that_were_taken_for_each_other_have_the_records_of_what_they_have(world: World) -> None:
     world.nvml.gpus[:] = [gpu(index) for index in range(4)]
     await world.start(mode="topology")

@@ -133,8 +133,8 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
 
     # As many more nodes as were said to be enough let all in, and no less.
     (least,) = (one for one in told["enough"] if one["shape"] == "like single")
-    assert least["moreNodes"] == 1
-    assert least["stillWaiting"] == ["default/core"]
+    # With so many the pods with memory alone leave the node that gives compute to the one that asks for it.
+    assert (least["moreNodes"], least["stillWaiting"]) == (5, [])
     for kind in ("deployments", "statefulsets", "jobs"):
         assert (await seen.kubectl("delete", kind, "--all")).code == 0
 

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import floor
 
 from gpushare.ledger.mix import ARRIVAL, Kind
-from gpushare.model.device import Device, Placement
+from gpushare.model.device import Device, NodeDevices, Placement
 from gpushare.model.request import Request
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 from tests.unit.ledger.naive_ledger import NaiveLedger
@@ -26,7 +25,14 @@ class NaiveArrivals(NaiveLedger):
         """The mix is looked at anew after as many arrivals as it was made of: the first, the second, the fourth, the eighth."""
         if request.by_gpu:
             return
-        self.kinds.append(Kind(request.gpu_count, request.memory_units, request.core_percent))
+        self.kinds.append(
+            Kind(
+                request.gpu_count,
+                request.memory_units,
+                request.core_percent,
+                whole=request.whole_device,
+            )
+        )
         if len(self.kinds).bit_count() != 1:
             return
         self.weights, enough = {}, _WEIGHED * len(self.kinds)
@@ -64,7 +70,8 @@ class NaiveArrivals(NaiveLedger):
             pods = len(self.pods(name, device.uuid)) + takes
             if not device.in_service or (node.max_pods is not None and pods >= node.max_pods):
                 fit_units = -1
-            gpus.append(NaiveGpu(free_mib, fit_units, free_core))
+            untouched = self.is_untouched(name, device) and not takes
+            gpus.append(NaiveGpu(free_mib, fit_units, free_core, untouched))
         core_pods = self.of_kind(name, core=True) + (bool(taking) and request.wants_core)
         memory_pods = self.of_kind(name, core=False) + (bool(taking) and not request.wants_core)
         return NaiveNode(
@@ -75,14 +82,8 @@ class NaiveArrivals(NaiveLedger):
             unit_mib=node.unit.mib,
         )
 
-    def _points(self, request: Request, names: list[str], policy: Placement) -> list[int]:
-        if policy is not Placement.FRAGMENTATION:
-            return super()._points(request, names, policy)
-        worth = {}
-        for name in names:
-            if self.reason(request, name) is None:
-                some = self.preferred(request, name)[: request.gpu_count]
-                left_mib = sum(self.left_mib(request, name, device) for device in some)
-                worth[name] = self.grown(request, name, some), floor(Fraction(left_mib, request.gpu_count))
-        order = sorted(set(worth.values()))
-        return [max(10 - order.index(worth[name]), 0) if name in worth else 0 for name in names]
+    def _worth(self, request: Request, node: NodeDevices, policy: Placement) -> tuple[int, ...]:
+        least, *others = super()._worth(request, node, policy)
+        if policy is not Placement.FRAGMENTATION or request.by_gpu:
+            return least, *others
+        return least, self.grown(request, node.name, self.chosen(request, node.name)), *others

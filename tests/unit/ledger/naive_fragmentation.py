@@ -12,8 +12,11 @@ class NaiveGpu:
     free_mib: int
     fit_units: int
     free_core: int
+    untouched: bool = False
 
     def takes(self, kind: Kind) -> bool:
+        if kind.whole and not self.untouched:
+            return False
         return self.fit_units >= kind.units and (not kind.core_percent or self.free_core >= kind.core_percent)
 
 

@@ -28,6 +28,8 @@ class Holding:
 class NaiveLedger:
     nodes: dict[str, NodeDevices] = field(default_factory=dict)
     holdings: dict[str, Holding] = field(default_factory=dict)
+    kept: dict[str, tuple[str, tuple[GpuShare, ...]]] = field(default_factory=dict)
+    """Room that waits for its pod: the node, and the shares there."""
 
     # --- sums ---
 
@@ -63,15 +65,28 @@ class NaiveLedger:
     def pods(self, node: str, uuid: str) -> list[str]:
         return sorted({uid for uid, _ in self.shares_of(node, uuid)})
 
+    def kept_of(self, node: str, uuid: str) -> list[GpuShare]:
+        return [
+            share
+            for name, shares in self.kept.values()
+            for share in shares
+            if (name, share.uuid) == (node, uuid)
+        ]
+
     def free_mib(self, node: str, device: Device) -> int:
-        return max(0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid))
+        kept_mib = sum(share.mib for share in self.kept_of(node, device.uuid))
+        return max(0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid) - kept_mib)
+
+    def there(self, node: str) -> list[tuple[GpuShare, ...]]:
+        """What each pod holds of a node, and what is kept for others."""
+        held = [one.allocation.gpus for one in self.holdings.values() if one.node == node]
+        return held + [shares for name, shares in self.kept.values() if name == node]
 
     def of_kind(self, node: str, *, core: bool) -> int:
-        here = [one.allocation for one in self.holdings.values() if one.node == node]
-        return sum(any(share.core_percent for share in allocation.gpus) == core for allocation in here)
+        return sum(any(share.core_percent for share in shares) == core for shares in self.there(node))
 
     def pods_of(self, node: str) -> int:
-        return sum(one.node == node for one in self.holdings.values())
+        return len(self.there(node))
 
     def full(self, node: NodeDevices) -> str:
         count = self.pods_of(node.name)
@@ -95,10 +110,15 @@ class NaiveLedger:
         return device.in_service and asked is not None and asked <= self.free_mib(node.name, device)
 
     def below_cap(self, node: NodeDevices, device: Device) -> bool:
-        return node.max_pods is None or len(self.pods(node.name, device.uuid)) < node.max_pods
+        count = len(self.pods(node.name, device.uuid)) + len(self.kept_of(node.name, device.uuid))
+        return node.max_pods is None or count < node.max_pods
+
+    def free_core(self, node: NodeDevices, device: Device) -> int:
+        kept = sum(share.core_percent for share in self.kept_of(node.name, device.uuid))
+        return max(0, 100 - self.used_core(node.name, device.uuid) - kept)
 
     def has_core(self, node: NodeDevices, device: Device, core_percent: int) -> bool:
-        return self.used_core(node.name, device.uuid) + core_percent <= 100
+        return self.free_core(node, device) >= core_percent
 
     def room_units(self, node: NodeDevices, device: Device) -> int:
         """The largest request that would find its memory here, counted up one by one."""
@@ -155,14 +175,10 @@ class NaiveLedger:
             return None
         if any(self.has_core(node, device, request.core_percent) for device in open_to_pods):
             return None
-
-        def free_core(device: Device) -> int:
-            return max(0, 100 - self.used_core(node.name, device.uuid))
-
-        best = max(open_to_pods, key=lambda device: (free_core(device), -device.index))
+        best = max(open_to_pods, key=lambda device: (self.free_core(node, device), -device.index))
         free_mib = self.room_units(node, best) * node.unit.mib
         head = reasons.no_compute(asked_mib, request.core_percent)
-        return head + reasons.nearest(free_mib, best.index, free_core(best))
+        return head + reasons.nearest(free_mib, best.index, self.free_core(node, best))
 
     def _reason_beyond_one_share(self, request: Request, node: NodeDevices) -> tuple[str, bool] | None:
         count, asked_mib = request.gpu_count, request.memory_units * node.unit.mib
@@ -202,7 +218,9 @@ class NaiveLedger:
         return None
 
     def is_untouched(self, name: str, device: Device) -> bool:
-        return not self.shares_of(name, device.uuid) and not device.foreign_mib
+        return not (
+            self.shares_of(name, device.uuid) or self.kept_of(name, device.uuid) or device.foreign_mib
+        )
 
     def chosen(self, request: Request, name: str) -> list[Device]:
         """The GPUs that take a request that fits."""
@@ -228,7 +246,7 @@ class NaiveLedger:
     def wish(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
         """The GPU for which this is least is the one that the node's placement wishes for."""
         if self.nodes[name].placement is Placement.SPREAD:
-            return -self.free_mib(name, device), len(self.pods(name, device.uuid))
+            return -self.left_mib(request, name, device), len(self.pods(name, device.uuid))
         return (self.left_mib(request, name, device),)
 
     def _nearest(self, request: Request, node: NodeDevices, fitting: list[Device]) -> tuple[Device, ...]:
@@ -243,10 +261,17 @@ class NaiveLedger:
                 -sum(self.near(node, one, other) for one, other in combinations(some, 2)),
                 -sum(self.near(node, one, other) for one, other in combinations(rest, 2)),
                 len({device.numa_node for device in some}),
+                sum(self._begins(node, numa, fitting, some) for numa in {one.numa_node for one in some}),
                 sorted(device.index for device in some),
             )
 
         return min(combinations(fitting, request.gpu_count), key=worth)
+
+    @staticmethod
+    def _begins(node: NodeDevices, numa: int, free: Iterable[Device], some: tuple[Device, ...]) -> bool:
+        """Whether all GPUs of a NUMA node are free, and some of them would be no more."""
+        its = {device.uuid for device in node.devices if device.numa_node == numa}
+        return its <= {device.uuid for device in free} and not its <= {device.uuid for device in some}
 
     @staticmethod
     def near(node: NodeDevices, one: Device, other: Device) -> int:
@@ -262,54 +287,33 @@ class NaiveLedger:
         return self.free_mib(name, device) - asked
 
     def scores(self, request: Request, names: list[str], policy: Placement) -> list[int]:
-        points = {} if request.by_gpu else dict(zip(names, self._points(request, names, policy), strict=True))
         fits = [name for name in names if self.reason(request, name) is None]
-        if request.gpu_count == 1 and not request.by_gpu:
-            return list(map(points.__getitem__, names))
-        least = {name: self.least(self.nodes[name], self.chosen(request, name)) for name in fits}
-        if request.by_gpu:
-            sign = -1 if policy is Placement.SPREAD else 1
-            worth = {
-                name: (
-                    -least[name],
-                    sign
-                    * sum(self._would_do(self.nodes[name], device) for device in self.nodes[name].devices),
-                )
-                for name in fits
-            }
-        elif len(set(least.values())) <= 1:
-            return list(map(points.__getitem__, names))
-        else:
-            worth = {name: (-least[name], -points[name]) for name in fits}
+        worth = {name: self._worth(request, self.nodes[name], policy) for name in fits}
         order = sorted(set(worth.values()))
-        return [max(10 - order.index(worth[name]), 0) if name in worth else 0 for name in names]
+        steps = min(max(len(order) - 1, 1), 10)
+        return [
+            max(10 - ceil(Fraction(10 * order.index(worth[name]), steps)), 0) if name in worth else 0
+            for name in names
+        ]
+
+    def _worth(self, request: Request, node: NodeDevices, policy: Placement) -> tuple[int, ...]:
+        name, sign = node.name, -1 if policy is Placement.SPREAD else 1
+        chosen = self.chosen(request, name)
+        least = self.least(node, chosen) if request.gpu_count > 1 else 0
+        if request.by_gpu:
+            free = sum(self._would_do(node, device) for device in node.devices)
+            return -least, sign * (free - request.gpu_count)
+        left = floor(
+            Fraction(sum(self.left_mib(request, name, device) for device in chosen), request.gpu_count)
+        )
+        if policy is Placement.FRAGMENTATION:
+            # Nothing has arrived: no fragments, and what is left over decides.
+            return -least, left
+        closes = not request.core_percent and node.mode.gives_core and not self.of_kind(name, core=False)
+        return -least, closes, sign * left, self.pods_of(name) if policy is Placement.SPREAD else 0
 
     def _would_do(self, node: NodeDevices, device: Device) -> bool:
         return self.has_memory(node, device, 1) and self.is_untouched(node.name, device)
-
-    def _points(self, request: Request, names: list[str], policy: Placement) -> list[int]:
-        left = {
-            name: floor(
-                Fraction(
-                    sum(
-                        self.left_mib(request, name, device)
-                        for device in self.preferred(request, name)[: request.gpu_count]
-                    ),
-                    request.gpu_count,
-                )
-            )
-            for name in names
-            if self.reason(request, name) is None
-        }
-        if policy is Placement.FRAGMENTATION:
-            # Nothing has arrived: no fragments, and what is left over decides.
-            order = sorted(set(left.values()))
-            return [max(10 - order.index(left[name]), 0) if name in left else 0 for name in names]
-        scale = max((device.total_mib for name in left for device in self.nodes[name].devices), default=1)
-        part = {name: mib if policy is Placement.SPREAD else scale - mib for name, mib in left.items()}
-        return [
-            floor(Fraction(10 * part[name], scale) + Fraction(1, 2)) if name in left else 0 for name in names
-        ]
 
     # --- changes ---
 
@@ -318,6 +322,10 @@ class NaiveLedger:
         allocation = allocate_over(self.nodes[name], self.chosen(request, name), request)
         self.holdings[uid] = Holding(pod, name, allocation, confirmed=False)
         return allocation
+
+    def keep(self, uid: str, request: Request, name: str, rows: tuple[int, ...]) -> None:
+        node = self.nodes[name]
+        self.kept[uid] = (name, allocate_over(node, [node.devices[row] for row in rows], request).gpus)
 
     # --- figures ---
 

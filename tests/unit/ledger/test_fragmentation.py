@@ -28,15 +28,17 @@ kinds = st.builds(
     st.integers(1, 20),
     st.sampled_from((0, 0, 5, 50, 100)),
     st.sampled_from((0, 100, 3152, 11_300, 64_000)),
+    st.sampled_from((False, False, True)),
 )
 weights = st.dictionaries(kinds, st.integers(1, 400), max_size=12)
 gpus = st.one_of(
-    st.just(NaiveGpu(20 * MIB, 20, 100)),
+    st.just(NaiveGpu(20 * MIB, 20, 100, untouched=True)),
     st.builds(
-        lambda units, core, shut: NaiveGpu(units * MIB, -1 if shut else units, core),
+        lambda units, core, shut, untouched: NaiveGpu(units * MIB, -1 if shut else units, core, untouched),
         st.integers(0, 20),
         st.sampled_from((-1, 0, 5, 55, 100)),
         st.sampled_from((False, False, False, True)),
+        st.booleans(),
     ),
 )
 
@@ -71,6 +73,7 @@ def state_of(nodes: list[NaiveNode]) -> State:
         plane("free_mib"),
         plane("fit_units"),
         plane("free_core"),
+        plane("untouched") == 1,
         line([UNKNOWN_CPU_MILLI if one.cpu_milli is None else one.cpu_milli for one in nodes]),
         line([one.open_to_memory * OPEN_TO_MEMORY + one.open_to_core * OPEN_TO_CORE for one in nodes]),
         line([one.unit_mib for one in nodes]),
@@ -99,7 +102,9 @@ def test_growth_is_the_difference_that_one_gpu_makes(
         weighed = whole_mix(weights, monkeypatch)
     taken = [
         [
-            replace(gpu, free_mib=gpu.free_mib - units * MIB, fit_units=gpu.fit_units - units)
+            replace(
+                gpu, free_mib=gpu.free_mib - units * MIB, fit_units=gpu.fit_units - units, untouched=False
+            )
             for gpu in one.gpus
         ]
         for one in nodes

@@ -14,7 +14,7 @@ from gpushare.ledger.growth import Growth
 from gpushare.ledger.mix import ARRIVAL, Kind
 from gpushare.model.device import NodeDevices, NodeMode, Placement
 from gpushare.model.request import Request
-from tests.unit.ledger.ledger_samples import A100, T4, asks, node
+from tests.unit.ledger.ledger_samples import A100, T4, asks, holding, node, share
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 
 quick = settings(max_examples=60, deadline=None)
@@ -54,14 +54,14 @@ def test_a_gpu_is_left_in_a_size_that_arrives() -> None:
 def test_a_node_without_a_label_of_its_own_gives_by_its_own_placement_and_is_scored_by_it() -> None:
     ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024), node("n2", 14 * 1024, placement=FRAGMENTATION))
     arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)
-    assert ledger.score(asks(4), ["n1", "n2"]) == [9, 10]
+    assert ledger.score(asks(4), ["n1", "n2"]) == [0, 10]
     assert ledger.reserve("a", "a", asks(4), "n1").gpus[0].index == 0
 
 
 def test_memory_alone_avoids_the_node_that_pods_with_compute_could_use() -> None:
     ledger = ledger_of(node("core", T4, mode=NodeMode.CORE_MEM), node("cgpu", T4))
     arrive(ledger, *[asks(4)] * 4, *[asks(4, 50)] * 4)
-    assert ledger.score(asks(4), ["core", "cgpu"]) == [9, 10]
+    assert ledger.score(asks(4), ["core", "cgpu"]) == [0, 10]
 
 
 def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus_need() -> None:
@@ -70,8 +70,8 @@ def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus
     ledger.set_free_cpu("few", 18_000)
     ledger.set_free_cpu("many", 64_000)
     arrive(ledger, *[with_cpu(asks(15), 4_000)] * 4)
-    assert ledger.score(with_cpu(asks(15), 2_000), ["few", "many"]) == [10, 9]
-    assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [9, 10]
+    assert ledger.score(with_cpu(asks(15), 2_000), ["few", "many"]) == [10, 0]
+    assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [0, 10]
     ledger.set_free_cpu("few", None)
     assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [10, 10]
     ledger.set_free_cpu("gone", 1)
@@ -92,7 +92,7 @@ def test_several_gpus_are_taken_where_the_fewest_whole_ones_are_lost() -> None:
     )
     arrive(ledger, *[asks(15, gpus=8, whole=True)] * 2, *[asks(15, gpus=2)] * 6)
     for request in (asks(15, gpus=2), asks(15, gpus=2, whole=True)):
-        assert ledger.score(request, ["eight", "two"]) == [9, 10]
+        assert ledger.score(request, ["eight", "two"]) == [0, 10]
     assert [share.index for share in ledger.reserve("a", "a", asks(15, gpus=2), "two").gpus] == [0, 1]
     assert ledger.score(asks(1, gpus=9), ["eight", "two"]) == [0, 0]
 
@@ -172,7 +172,7 @@ def test_what_is_kept_is_as_if_worked_out_anew(steps: list[tuple[str, object]], 
     for number, (what, with_what) in enumerate(steps):
         play(ledger, number, what, with_what)
         kept = ledger._growth.of(request)
-        anew = Growth(ledger._columns)
+        anew = Growth(ledger._columns, ledger._near)
         anew._weighed = ledger._growth._weighed
         found = anew.of(request)
         assert np.array_equal(kept.grown, found.grown)
@@ -218,7 +218,7 @@ def naive(ledger: Ledger, name: str, cpu_milli: int) -> NaiveNode:
     book = ledger._nodes[name]
     assert book.devices is not None
     gpus = tuple(
-        NaiveGpu(max(gpu.device.total_mib - gpu.taken_mib, 0), gpu.fit_units, gpu.free_core)
+        NaiveGpu(max(gpu.device.total_mib - gpu.taken_mib, 0), gpu.fit_units, gpu.free_core, gpu.is_untouched)
         for gpu in book.present
         if gpu.device is not None
     )
@@ -236,3 +236,12 @@ def test_the_mix_counts_each_arrival_by_what_it_asks() -> None:
     ledger = ledger_of()
     arrive(ledger, with_cpu(asks(3, 30), 500), asks(2, gpus=4))
     assert ledger._growth._mix.weights == {Kind(1, 3, 30, 500): ARRIVAL, Kind(4, 2): ARRIVAL}
+
+
+def test_where_whole_gpus_are_asked_for_a_share_goes_to_one_that_is_begun() -> None:
+    """By size alone it would go to the one that is tighter, which nobody uses yet."""
+    for whole, index in ((False, 0), (True, 1)):
+        ledger = ledger_of(node("n1", 8 * 1024, 16 * 1024, placement=FRAGMENTATION))
+        ledger.hold("begun", "p", "n1", holding(share("n1-gpu1", 2048)))
+        arrive(ledger, *[asks(2, whole=whole)] * 8)
+        assert ledger.reserve("a", "a", asks(2), "n1").gpus[0].index == index

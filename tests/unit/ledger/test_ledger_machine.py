@@ -5,12 +5,13 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec import structs
 from numpy.testing import assert_array_equal
 
 from gpushare.ledger import Held, Ledger, Refused, several
 from gpushare.ledger.fitting import left_over
+from gpushare.ledger.preemption import Rank
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement, index_uuid
 from gpushare.model.nearness import matrix
@@ -36,12 +37,14 @@ MODES = (
 
 @st.composite
 def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
-    slots = draw(st.lists(st.sampled_from(range(4)), unique=True, max_size=4))
+    # What keeps pods off is rare, or nothing would ever fit, and nothing that follows from it be tried.
+    odd = draw(st.sampled_from((False, False, False, True)))
+    slots = draw(st.lists(st.sampled_from(range(4)), unique=True, min_size=0 if odd else 2, max_size=4))
     # Now and then nothing but capacity is known of a node, and its GPUs by index alone.
-    by_index = draw(st.integers(0, 4)) == 0
+    by_index = odd and draw(st.integers(0, 4)) == 0
     devices = []
     for index, slot in enumerate(slots):
-        healthy = draw(st.integers(0, 5)) > 0
+        healthy = not odd or draw(st.integers(0, 5)) > 0
         size = draw(st.sampled_from(SIZES))
         devices.append(
             Device(
@@ -50,8 +53,8 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
                 size,
                 healthy=healthy,
                 reason="" if healthy else f"XID {slot}",
-                foreign_mib=draw(st.sampled_from((0, 0, 0, 100, 1024, 6000))),
-                cordoned=draw(st.integers(0, 7)) == 0,
+                foreign_mib=draw(st.sampled_from((0, 0, 0, 100, 1024, 6000))) if odd else 0,
+                cordoned=odd and draw(st.integers(0, 7)) == 0,
                 numa_node=draw(st.sampled_from((-1, 0, 0, 1))),
             )
         )
@@ -63,7 +66,9 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
         devices=tuple(devices),
         placement=draw(st.sampled_from(Placement)),
         max_pods=draw(st.sampled_from((None, None, 1, 2, 16))),
-        refusal=draw(st.sampled_from(("", "", "", "", "node is switching from share to cgpu"))),
+        refusal=draw(st.sampled_from(("", "", "", "", "node is switching from share to cgpu")))
+        if odd
+        else "",
         max_node_pods=draw(st.sampled_from((None, None, None, 1, 2, 3))),
         near=matrix(len(devices), lambda a, b: pairs.get(frozenset((a, b)), 0)),
     )
@@ -72,13 +77,17 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
 names = st.sampled_from(NAMES)
 uids = st.sampled_from(UIDS)
 nodes = names.flatmap(_nodes)
-amounts = st.one_of(st.integers(1, 6), st.integers(1, 45), st.just(2**40))
+amounts = st.one_of(
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 6), st.integers(1, 45), st.just(2**40)
+)
 requests = st.one_of(
     st.builds(asks, amounts, st.sampled_from((0, 0, 5, 30, 50, 100, 120))),
     st.builds(asks, amounts, gpus=st.integers(2, 4), whole=st.booleans()),
     st.builds(asks, amounts, st.sampled_from((0, 0, 30, 100)), whole=st.just(True)),
     st.builds(counts, st.sampled_from((1, 1, 2, 2, 3, 4, 2**40))),
 )
+#: Most nodes take them once others have ended.
+small_requests = st.builds(asks, st.integers(1, 2), st.sampled_from((0, 0, 5, 30)))
 
 
 @st.composite
@@ -109,14 +118,24 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger()
         self.spread_ledger = Ledger(node_policy=Placement.SPREAD)
         self.naive = NaiveLedger()
+        # For whom room is kept, by UID: what was asked for, and who ends for it. Nobody answers for what others do to a node.
+        self.promised: dict[str, tuple[Request, set[str]]] = {}
 
     # --- nodes ---
 
+    @initialize(some=st.tuples(*map(_nodes, NAMES)))
+    def nodes_are_there(self, some: tuple[NodeDevices, ...]) -> None:
+        for node in some:
+            self.node_appears_or_changes(node)
+
     @rule(node=nodes)
     def node_appears_or_changes(self, node: NodeDevices) -> None:
+        before = self.naive.nodes.get(node.name)
         self.ledger.set_node(node)
         self.ledger.set_node(node)
         self.naive.nodes[node.name] = node
+        if before != node:
+            self._node_is_another(node.name)
 
     @rule(name=names, unit=st.sampled_from(MemoryUnit), mode=st.sampled_from(MODES))
     def node_changes_unit_and_mode(self, name: str, unit: MemoryUnit, mode: NodeMode) -> None:
@@ -128,11 +147,27 @@ class LedgerMachine(RuleBasedStateMachine):
     def node_goes(self, name: str) -> None:
         self.ledger.remove_node(name)
         self.naive.nodes.pop(name, None)
+        self._node_is_another(name)
+
+    def _node_is_another(self, name: str) -> None:
+        """What is kept there is known of the same GPUs, or not any more."""
+        self._break_promises(name)
+        devices = self.naive.nodes[name].devices if name in self.naive.nodes else ()
+        for uid, (on, shares) in list(self.naive.kept.items()):
+            if on == name and not self.ledger.kept_on(uid):
+                del self.naive.kept[uid]
+            elif on == name:
+                assert {share.uuid for share in shares} <= {one.uuid for one in devices if one.in_service}
+
+    def _break_promises(self, name: str) -> None:
+        for uid in [uid for uid in self.promised if self.naive.kept[uid][0] == name]:
+            del self.promised[uid]
 
     # --- pods ---
 
     @rule(uid=uids, request=requests, name=names)
     def pod_is_reserved(self, uid: str, request: Request, name: str) -> None:
+        self.nobody_comes(uid)
         held = self.naive.holdings.get(uid)
         if held is not None and held.node == name:
             assert self.ledger.reserve(uid, uid, request, name) == held.allocation
@@ -147,7 +182,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.ledger.reserve(uid, uid, request, name)
             assert (refused.value.reason, refused.value.hopeless) == reason
             return
-        # A reservation on another node is no hindrance: it is moved.
+        # A reservation on another node is no hindrance: it is moved. (Room that was kept for it anywhere is given up before.)
         expected = self.naive.reserve(uid, uid, request, name)
         assert self.ledger.reserve(uid, uid, request, name) == expected
         self._check_place(name, expected, request)
@@ -183,12 +218,16 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), uid=uids, name=names)
     def foreign_allocation_is_seen(self, data: st.DataObject, uid: str, name: str) -> None:
         allocation = data.draw(_allocations(name))
+        self._break_promises(name)
+        self.nobody_comes(uid)
         self.ledger.hold(uid, uid, name, allocation)
         self.naive.holdings[uid] = Holding(uid, name, allocation, confirmed=True)
 
     @rule(data=st.data(), uid=uids, name=names)
     def foreign_allocation_is_read_ahead_of_the_watch(self, data: st.DataObject, uid: str, name: str) -> None:
         allocation = data.draw(_allocations(name))
+        self._break_promises(name)
+        self.nobody_comes(uid)
         self.ledger.hold(uid, uid, name, allocation, confirmed=False)
         held = self.naive.holdings.get(uid)
         if held is None or not held.confirmed:
@@ -198,6 +237,49 @@ class LedgerMachine(RuleBasedStateMachine):
     def pod_ends(self, uid: str) -> None:
         assert self.ledger.release(uid) == (self.naive.holdings.pop(uid, None) is not None)
         assert not self.ledger.release(uid)
+
+    # --- room that is kept ---
+
+    @rule(
+        number=st.integers(0, 2),
+        request=st.one_of(small_requests, requests),
+        name=names,
+        may_go=st.one_of(st.just(set(UIDS)), st.sets(uids)),
+    )
+    def room_is_made(self, number: int, request: Request, name: str, may_go: set[str]) -> None:
+        waiting = [uid for uid in UIDS if uid not in self.naive.holdings and uid not in self.naive.kept]
+        if not waiting:
+            return
+        uid = waiting[number % len(waiting)]
+        plan = self.ledger.plan(request, (name,), lambda one: Rank(0) if one in may_go else None)
+        if plan is None:
+            assert self.naive.reason(request, name) is not None
+            return
+        assert set(plan.victims) <= may_go & self.naive.holdings.keys()
+        self.ledger.keep(uid, request, plan)
+        self.naive.keep(uid, request, name, plan.rows)
+        self.promised[uid] = (request, set(plan.victims))
+
+    @rule(uid=uids)
+    def nobody_comes(self, uid: str) -> None:
+        self.ledger.unkeep(uid)
+        self.naive.kept.pop(uid, None)
+        self.promised.pop(uid, None)
+
+    @precondition(lambda self: self.promised)
+    @rule(data=st.data())
+    def who_made_room_has_it_once_the_others_have_ended(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.promised)))
+        request, (name, _) = self.promised[uid][0], self.naive.kept[uid]
+        for other, (_, victims) in self.promised.items():
+            if self.naive.kept[other][0] == name:
+                for victim in victims:
+                    self.pod_ends(victim)
+        assert self.ledger.filter_for(uid, request, NAMES).fits.count(name) == 1
+        self.nobody_comes(uid)
+        expected = self.naive.reserve(uid, uid, request, name)
+        assert self.ledger.reserve(uid, uid, request, name) == expected
+        self._check_place(name, expected, request)
 
     # --- questions ---
 
@@ -245,7 +327,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def what_is_kept_is_as_if_worked_out_anew(self) -> None:
         for units, core, gpus, whole, by_gpu in list(self.ledger._left._kept):
             request = counts(gpus) if by_gpu else asks(units, core, gpus=gpus, whole=whole)
-            anew = several.left_over(self.ledger._columns, request)
+            anew = several.left_over(self.ledger._columns, request, self.ledger._near)
             assert_array_equal(self.ledger._left.of(request), anew)
             if request.is_ordinary:
                 # The way for several GPUs says the same of one.
@@ -267,6 +349,7 @@ class LedgerMachine(RuleBasedStateMachine):
             else:
                 uid, held = event
                 ledger.hold(uid, held.pod, held.node, held.allocation)
+        ledger.keep_again(self.naive.kept)
         return ledger
 
     @rule(seed=st.integers(0, 1 << 16))
@@ -306,6 +389,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self._release_all()
 
     def _release_all(self) -> None:
+        for uid in list(self.naive.kept):
+            self.nobody_comes(uid)
         for uid in list(self.naive.holdings):
             self.pod_ends(uid)
         empty = Ledger()

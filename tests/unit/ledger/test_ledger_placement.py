@@ -166,8 +166,8 @@ def test_the_fuller_node_scores_higher_when_nodes_are_packed() -> None:
     placed(ledger, "a", asks(8), "n1")
     placed(ledger, "b", asks(3), "n2")
     names = ["n3", "n2", "n1", "unknown"]
-    assert ledger.score(asks(2), names) == [2, 5, 10, 0]
-    assert ledger.score(asks(3), names) == [3, 6, 0, 0]
+    assert ledger.score(asks(2), names) == [0, 5, 10, 0]
+    assert ledger.score(asks(3), names) == [0, 10, 0, 0]
     assert ledger.score(asks(20), names) == [0, 0, 0, 0]
 
 
@@ -177,7 +177,7 @@ def test_the_emptier_node_scores_higher_when_nodes_are_spread() -> None:
         ledger.set_node(node(name, 10 * 1024))
     placed(ledger, "a", asks(8), "n1")
     placed(ledger, "b", asks(3), "n2")
-    assert ledger.score(asks(2), ["n3", "n2", "n1"]) == [8, 5, 0]
+    assert ledger.score(asks(2), ["n3", "n2", "n1"]) == [10, 5, 0]
 
 
 def test_a_small_gpu_is_preferred_to_a_large_one_as_within_a_node() -> None:
@@ -185,7 +185,7 @@ def test_a_small_gpu_is_preferred_to_a_large_one_as_within_a_node() -> None:
     ledger.set_node(node("large", A100))
     ledger.set_node(node("small", T4))
     ledger.set_node(node("both", A100, T4))
-    assert ledger.score(asks(4), ["large", "small", "both"]) == [1, 9, 9]
+    assert ledger.score(asks(4), ["large", "small", "both"]) == [0, 10, 10]
     assert uuids(ledger.reserve("a", "default/a", asks(4), "both").gpus) == ["both-gpu1"]
 
 
@@ -195,16 +195,17 @@ def test_the_score_follows_the_gpu_that_the_nodes_own_placement_takes() -> None:
     ledger.set_node(node("spread", 10 * 1024, 10 * 1024, placement=Placement.SPREAD))
     placed(ledger, "a", asks(6), "pack")
     placed(ledger, "b", asks(6), "spread")
-    assert ledger.score(asks(2), ["pack", "spread"]) == [8, 2]
+    assert ledger.score(asks(2), ["pack", "spread"]) == [10, 0]
 
 
 def test_compute_decides_which_gpus_count_for_the_score() -> None:
     ledger = Ledger()
     ledger.set_node(node("n1", 10 * 1024, 10 * 1024, mode=NodeMode.CORE_MEM))
     placed(ledger, "a", asks(6, 90))
-    assert ledger.score(asks(2, 5), ["n1"]) == [8]
-    assert ledger.score(asks(2, 50), ["n1"]) == [2]
-    assert ledger.score(asks(2), ["n1"]) == [0]
+    ledger.set_node(node("n2", 6 * 1024, mode=NodeMode.CORE_MEM))
+    assert ledger.score(asks(2, 5), ["n1", "n2"]) == [10, 0]
+    assert ledger.score(asks(2, 50), ["n1", "n2"]) == [0, 10]
+    assert ledger.score(asks(2), ["n1", "n2"]) == [0, 10]
 
 
 def test_which_gpus_are_tight_is_reckoned_from_what_is_left() -> None:
@@ -225,15 +226,52 @@ def test_memory_that_is_just_enough_is_enough() -> None:
     assert ledger.filter(asks(2), ["n1"]).fits == []
 
 
-def test_the_score_knows_which_of_two_gpus_with_as_much_free_has_fewer_pods() -> None:
+def test_spread_goes_by_what_is_left_over_among_nodes_as_among_gpus() -> None:
+    """Both GPUs have as much free; of the larger one three units are worth more."""
+    both = Ledger()
+    both.set_node(node("n1", 5000, 4096, placement=Placement.SPREAD))
+    both.hold("a", "default/a", "n1", holding(share("n1-gpu0", 904)))
+    assert placed(both, "b", asks(3)) == 1
+    ledger = Ledger(node_policy=Placement.SPREAD)
+    ledger.set_node(node("large", 5000))
+    ledger.set_node(node("small", 4096))
+    ledger.hold("a", "default/a", "large", holding(share("large-gpu0", 904)))
+    assert ledger.score(asks(3), ["large", "small"]) == [0, 10]
+
+
+def test_a_difference_that_is_small_beside_the_largest_gpu_is_told_all_the_same() -> None:
     ledger = Ledger()
-    ledger.set_node(node("n1", 4096, 5000, placement=Placement.SPREAD))
-    ledger.hold("a", "default/a", "n1", holding(share("n1-gpu1", 904)))
-    assert ledger.score(asks(3), ["n1"]) == [8]
-    for uid in ("b", "c"):
-        ledger.hold(uid, f"default/{uid}", "n1", holding(share("n1-gpu0", 0)))
-    assert ledger.score(asks(3), ["n1"]) == [9]
-    assert placed(ledger, "d", asks(3)) == 1
+    for name in ("n1", "n2", "n3"):
+        ledger.set_node(node(name, A100, unit=MemoryUnit.MIB_128))
+    placed(ledger, "a", asks(101), "n1")
+    placed(ledger, "b", asks(100), "n2")
+    assert ledger.score(asks(64), ["n1", "n2", "n3"]) == [10, 5, 0]
+
+
+@pytest.mark.parametrize(("policy", "points"), [(Placement.BINPACK, [10, 10]), (Placement.SPREAD, [0, 10])])
+def test_of_nodes_with_equal_gpus_free_spread_takes_the_one_with_fewer_pods(
+    policy: Placement, points: list[int]
+) -> None:
+    ledger = Ledger(node_policy=policy)
+    for name in ("begun", "empty"):
+        ledger.set_node(node(name, T4, T4, placement=policy))
+    placed(ledger, "a", asks(15), "begun")
+    assert ledger.score(asks(4), ["begun", "empty"]) == points
+
+
+@pytest.mark.parametrize("policy", [Placement.BINPACK, Placement.SPREAD])
+def test_memory_alone_closes_no_node_to_compute_while_another_has_room(policy: Placement) -> None:
+    ledger = Ledger(node_policy=policy)
+    ledger.set_node(node("core", T4, mode=NodeMode.CORE_MEM, placement=policy))
+    worse = A100 if policy is Placement.BINPACK else 6 * 1024
+    ledger.set_node(node("cgpu", worse, placement=policy))
+    assert ledger.score(asks(4), ["core", "cgpu"]) == [0, 10]
+    assert ledger.score(asks(4), ["core"]) == [10]
+    ledger.set_node(node("core-2", T4, mode=NodeMode.CORE_MEM, placement=policy))
+    assert ledger.score(asks(4, 5), ["core", "cgpu", "core-2"]) == [10, 0, 10]
+    placed(ledger, "a", asks(1), "core")
+    # It is closed: nothing is lost any more.
+    assert ledger.score(asks(4), ["core", "cgpu", "core-2"]) == [10, 5, 0]
 
 
 def test_compute_that_is_just_enough_is_enough() -> None:
@@ -251,7 +289,7 @@ def test_nodes_that_do_not_fit_have_no_part_in_the_score() -> None:
     ledger.set_node(node("small", 10 * 1024))
     ledger.set_node(node("full", A100))
     placed(ledger, "a", asks(79), "full")
-    assert ledger.score(asks(5), ["small", "full"]) == [5, 0]
+    assert ledger.score(asks(5), ["small", "full"]) == [10, 0]
 
 
 def test_a_cordoned_gpu_takes_nothing_new_and_keeps_what_it_has() -> None:

@@ -141,6 +141,45 @@ def test_room_that_is_kept_goes_to_nobody_else_until_it_is_given_up() -> None:
     assert ledger.reserve("new", "default/new", asks(16), "n").mib == 16 * 1024
 
 
+def test_a_node_where_room_is_kept_takes_none_of_the_other_kind_and_nobody_ends_there_for_one() -> None:
+    cluster = Cluster(node("n", 16, 16, mode=NodeMode.CORE_MEM))
+    cluster.put("low", 4, 1, "n")
+    plan = cluster.plan(4, 5, core=30)
+    assert plan is not None
+    ledger = cluster.ledger
+    ledger.keep("new", asks(4, 30), plan)
+    assert ledger.filter(asks(1), ["n"]).fits == []
+    assert cluster.plan(1, 9) is None, "the room is for a pod of the other kind"
+    ledger.release("low")
+    assert ledger.filter(asks(1), ["n"]).fits == [], "one with memory alone would shut out who made room"
+    assert ledger.filter(asks(1, 5), ["n"]).fits == ["n"]
+    assert ledger.filter_for("new", asks(4, 30), ["n"]).fits == ["n"]
+    ledger.unkeep("new")
+    assert ledger.filter(asks(1), ["n"]).fits == ["n"]
+
+
+def test_room_that_is_kept_counts_for_the_nodes_cap_of_pods_until_it_is_given_up() -> None:
+    capped = structs.replace(node("n", 16, 16), max_node_pods=2)
+    cluster = Cluster(capped)
+    cluster.put("a", 1, 1, "n")
+    cluster.put("b", 1, 2, "n")
+    plan = cluster.plan(4, 5)
+    assert plan is not None
+    ledger = cluster.ledger
+    ledger.keep("new", asks(4), plan)
+    ledger.release("a")
+    with pytest.raises(Refused, match="already has 2 pods on its GPUs, the most allowed"):
+        ledger.reserve("thief", "default/thief", asks(1), "n")
+    another = cluster.plan(4, 5)
+    assert another is not None
+    assert another.victims == ("b",), "who makes room for a second pod ends the second"
+    ledger.set_node(structs.replace(capped, placement=Placement.SPREAD))
+    assert ledger.filter(asks(1), ["n"]).fits == []
+    ledger.unkeep("new")
+    assert ledger.filter(asks(1), ["n"]).fits == ["n"]
+    assert ledger.reserve("new", "default/new", asks(4), "n").mib == 4 * 1024
+
+
 def test_what_is_kept_on_a_gpu_that_changes_or_goes_or_beside_more_room_is_forgotten() -> None:
     before = structs.replace(node("n", 16, 12), max_pods=2)
     cluster = Cluster(before)

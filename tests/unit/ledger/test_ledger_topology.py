@@ -4,6 +4,9 @@ import re
 
 import msgspec
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from gpushare.ledger import Ledger, Refused
 from gpushare.ledger.nearness import MOST_KINDS, Nearness
@@ -12,7 +15,7 @@ from gpushare.model.allocation import GpuShare
 from gpushare.model.device import NodeDevices, NodeMode, Placement
 from gpushare.model.nearness import MOST_GPUS, matrix, type_of_near
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, counts, holding, node
+from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, counts, holding, node, share
 
 ISLANDS = matrix(8, lambda a, b: 100 if a // 4 == b // 4 else 1)
 SWITCHED = matrix(8, lambda a, b: 450)
@@ -168,24 +171,24 @@ def test_what_pods_hold_from_another_mode_is_not_given_whole() -> None:
 
 def test_of_nodes_the_one_with_the_nearest_set_is_preferred() -> None:
     ledger = ledger_with(topology("far", ()), topology("islands"), topology("switched", SWITCHED))
-    assert ledger.score(counts(2), ["far", "islands", "switched", "unknown"]) == [8, 9, 10, 0]
+    assert ledger.score(counts(2), ["far", "islands", "switched", "unknown"]) == [0, 5, 10, 0]
     # An island is no place for five.
-    assert ledger.score(counts(5), ["far", "islands", "switched"]) == [8, 9, 10]
+    assert ledger.score(counts(5), ["far", "islands", "switched"]) == [0, 5, 10]
     for number in range(3):
         ledger.reserve(f"{number}", f"default/{number}", counts(2), "switched")
-    assert ledger.score(counts(4), ["far", "islands", "switched"]) == [9, 10, 0]
+    assert ledger.score(counts(4), ["far", "islands", "switched"]) == [0, 10, 0]
 
 
 @pytest.mark.parametrize(
     ("policy", "points"),
-    [(Placement.BINPACK, [9, 10]), (Placement.FRAGMENTATION, [9, 10]), (Placement.SPREAD, [10, 9])],
+    [(Placement.BINPACK, [0, 10]), (Placement.FRAGMENTATION, [0, 10]), (Placement.SPREAD, [10, 0])],
 )
 def test_of_equally_near_sets_the_policy_says_which_node(policy: Placement, points: list[int]) -> None:
     ledger = ledger_with(topology("empty"), topology("begun"), policy=policy)
     ledger.reserve("a", "default/a", counts(1), "begun")
     assert ledger.score(counts(1), ["empty", "begun"]) == points
     assert ledger.score(counts(2), ["empty", "begun"]) == points
-    assert ledger.standing_out(counts(2), ["empty", "begun"]) == [(("empty", "begun")[points[1] > 9], 1)]
+    assert ledger.standing_out(counts(2), ["empty", "begun"]) == [(("empty", "begun")[points[1] > 0], 10)]
 
 
 @pytest.mark.parametrize("placement", Placement)
@@ -207,7 +210,7 @@ def test_of_nodes_shares_of_several_gpus_prefer_the_nearest_set_then_the_policy(
     far, near = topology("far", (), NodeMode.CGPU), topology("near", ISLANDS, NodeMode.CGPU)
     ledger = ledger_with(far, near)
     ledger.reserve("a", "default/a", asks(8, gpus=2), "far")
-    assert ledger.score(asks(4, gpus=2), ["far", "near", "none"]) == [9, 10, 0]
+    assert ledger.score(asks(4, gpus=2), ["far", "near", "none"]) == [0, 10, 0]
     assert ledger.score(asks(4, gpus=9), ["far", "near"]) == [0, 0]
     # Where all are as near, it is as if nothing were known.
     plain = ledger_with(
@@ -218,6 +221,47 @@ def test_of_nodes_shares_of_several_gpus_prefer_the_nearest_set_then_the_policy(
     unknown.reserve("a", "default/a", asks(8, gpus=2), "begun")
     request = asks(4, gpus=2)
     assert plain.score(request, ["begun", "empty"]) == unknown.score(request, ["begun", "empty"])
+
+
+def test_the_score_is_of_the_near_set_and_not_of_the_gpus_that_placement_alone_would_take() -> None:
+    """The tightest two of the one node lie on two islands, so that it gives one that is empty."""
+    ledger = ledger_with(
+        topology("apart", ISLANDS, NodeMode.CGPU), topology("together", ISLANDS, NodeMode.CGPU)
+    )
+    for uid, on, gpu, mib in (
+        ("a", "apart", 0, 9000),
+        ("b", "apart", 4, 9000),
+        ("c", "together", 0, 6000),
+        ("d", "together", 1, 6000),
+    ):
+        ledger.hold(uid, "p", on, holding(share(f"{on}-gpu{gpu}", mib)))
+    assert ledger.score(asks(4, gpus=2), ["apart", "together"]) == [0, 10]
+    assert given(ledger, "e", asks(4, gpus=2), "together") == [0, 1]
+    assert given(ledger, "f", asks(4, gpus=2), "apart") == [0, 1]
+
+
+@drawn(
+    pairs=st.lists(st.sampled_from((1, 1, 4, 100)), min_size=15, max_size=15),
+    held=st.lists(st.sampled_from((0, 0, 3000, 3000, 9000, 15000)), min_size=6, max_size=6),
+    count=st.integers(2, 4),
+    placement=st.sampled_from(Placement),
+)
+@settings(max_examples=150)
+def test_what_a_node_is_said_to_have_left_over_is_what_its_set_leaves(
+    pairs: list[int], held: list[int], count: int, placement: Placement
+) -> None:
+    near = matrix(6, lambda a, b: pairs[max(a, b) * (max(a, b) - 1) // 2 + min(a, b)])
+    ledger = ledger_with(topology("n1", near, NodeMode.CGPU, (T4,) * 6, placement=placement))
+    for gpu, mib in enumerate(held):
+        if mib:
+            ledger.hold(f"u{gpu}", "p", "n1", holding(share(f"n1-gpu{gpu}", mib)))
+    request = asks(4, gpus=count)
+    if not ledger.filter(request, ["n1"]).fits:
+        return
+    column = ledger._column_of["n1"]
+    said = ledger._growth.of(request) if placement is Placement.FRAGMENTATION else ledger._left._of(request)
+    chosen = given(ledger, "a", request)
+    assert said.left[column] == sum(T4 - held[gpu] - 4096 for gpu in chosen) // count
 
 
 def test_on_nodes_with_very_many_gpus_the_placement_alone_decides() -> None:
@@ -239,8 +283,8 @@ def test_what_is_remembered_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("gpushare.ledger.nearness._MOST_KEPT", 1)
     ledger = ledger_with(topology("islands"), topology("switched", SWITCHED))
     for _ in range(2):
-        assert ledger.score(counts(2), ["islands", "switched"]) == [9, 10]
-        assert ledger.score(counts(3), ["islands", "switched"]) == [9, 10]
+        assert ledger.score(counts(2), ["islands", "switched"]) == [0, 10]
+        assert ledger.score(counts(3), ["islands", "switched"]) == [0, 10]
 
 
 def test_what_counts_gpus_teaches_nothing_of_shares() -> None:

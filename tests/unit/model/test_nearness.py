@@ -54,6 +54,19 @@ def test_where_nothing_else_tells_them_apart_a_set_lies_on_one_numa_node() -> No
         assert best_set(near, (0, 1, 0, 1), [0, 1, 3], 2) == (1, 3)
 
 
+def test_a_numa_node_that_is_whole_stays_so_while_another_is_begun() -> None:
+    pairs = (0, 0, 1, 1)
+    switched = matrix(4, lambda a, b: 450)
+    for near in ((), switched):
+        assert best_set(near, pairs, range(4), 1) == (0,)
+        assert best_set(near, pairs, [0, 1, 3], 1) == (3,)
+        # Two lie together all the same; who takes a whole one begins none.
+        assert best_set(near, pairs, [0, 1, 3], 2) == (0, 1)
+        assert best_set(near, pairs, [0, 1, 3], 3) == (0, 1, 3)
+    threes = (0, 0, 0, 1, 1, 1)
+    assert best_set((), threes, [0, 1, 2, 4, 5], 2) == (4, 5)
+
+
 def test_a_wish_comes_after_the_farthest_pair_and_before_the_rest() -> None:
     wish = {row: 0 if row in (3, 7) else 1 for row in ALL}
     assert best_set(ISLANDS, SOCKETS, ALL, 2, wish=wish) == (0, 3)
@@ -94,6 +107,10 @@ def test_the_best_set_is_the_one_that_comparing_all_of_them_finds(
     def total(rows: list[int]) -> int:
         return sum(near[a][b] for a, b in combinations(rows, 2))
 
+    def begins(node: int, some: tuple[int, ...]) -> bool:
+        its = {row for row in range(count) if numa[row] == node}
+        return its <= set(free) and not its <= set(some)
+
     def worth(some: tuple[int, ...]) -> tuple[object, ...]:
         rest = [row for row in free if row not in some]
         return (
@@ -102,6 +119,7 @@ def test_the_best_set_is_the_one_that_comparing_all_of_them_finds(
             -total(list(some)),
             -total(rest),
             len({numa[row] for row in some}),
+            sum(begins(node, some) for node in {numa[row] for row in some}),
             some,
         )
 

@@ -73,6 +73,22 @@ def test_a_pod_that_nobody_decided_for_gets_the_nearest_of_those_that_are_promis
     assert on(there.prefer(NODE, IDS, 2, ids(0, 1, 2), [])) == [0, 1]
 
 
+def test_a_pod_that_nobody_decided_for_gets_no_cordoned_gpu_while_there_are_others() -> None:
+    there = book(pod("a", 2, decided=(2, 3)), pod("b", 2))
+    shut = {0, 1, 4}
+    devices = tuple(msgspec.structs.replace(one, cordoned=one.index in shut) for one in DEVICES)
+    there.seen = msgspec.structs.replace(NODE, devices=devices)
+    assert on(there.prefer(NODE, IDS, 1, ids(*range(8)), [])) == [5]
+    assert on(there.prefer(NODE, IDS, 3, ids(*range(8)), [])) == [5, 6, 7]
+    # Rather those that are cordoned than those that were promised, and what it has already stays its own.
+    assert on(there.prefer(NODE, IDS, 4, ids(*range(8)), [])) == [4, 5, 6, 7]
+    assert on(there.prefer(NODE, IDS, 1, ids(1, 2), [])) == [1]
+    assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), ids(4))) == [4, 5]
+    # The scheduler has its own reasons.
+    shut.add(2)
+    assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), [])) == [2, 3]
+
+
 def test_what_a_finished_init_container_had_is_kept() -> None:
     there = book(pod("a", (INIT, 1), 2, decided=(5, 6)))
     assert on(there.prefer(NODE, IDS, 1, ids(*range(8)), [])) == [5]

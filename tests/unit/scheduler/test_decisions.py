@@ -294,7 +294,7 @@ async def test_the_record_of_a_bound_pod_says_which_gpu_and_why_that_one(
     assert told["answer"]["groups"][0]["examples"] == [
         {"node": "n2", "reason": "asks for 5 GiB, the largest GPU has 2 GiB"}
     ]
-    assert told["scores"] == {"nodes": 2, "equals": 1, "best": [["n1", 6]]}
+    assert told["scores"] == {"nodes": 2, "equals": 1, "best": [["n1", 10]]}
     choice = told["choice"]
     assert choice["why"] == "the GPU on which the least is left over, then the lower index"
     assert choice["gpus"] == [

@@ -13,6 +13,7 @@ from gpushare.model.device import Device, NodeMode, Placement, devices_annotatio
 from gpushare.model.objects import Node, NodeStatus, ObjectMeta, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import cpu_milli_of
+from gpushare.model.wire import Stamp, allocation_annotations
 from gpushare.scheduler.processors import Processors
 from gpushare.scheduler.records import counted_record_of
 from gpushare.scheduler.view import ClusterView, NodeReader
@@ -99,7 +100,9 @@ def test_nodes_without_a_label_choose_gpus_as_nodes_are_chosen() -> None:
         return reader(policy).read(node_object(labels=labels)).devices.placement
 
     assert placement(FRAGMENTATION) is FRAGMENTATION
-    assert placement(Placement.SPREAD) is Placement.BINPACK
+    assert placement(Placement.SPREAD) is Placement.SPREAD
+    assert placement(Placement.BINPACK) is Placement.BINPACK
+    assert placement(Placement.SPREAD, **{names.LABEL_PLACEMENT: "binpack"}) is Placement.BINPACK
     assert placement(FRAGMENTATION, **{names.LABEL_PLACEMENT: "binpack"}) is Placement.BINPACK
     assert placement(Placement.BINPACK, **{names.LABEL_PLACEMENT: "fragmentation"}) is FRAGMENTATION
 
@@ -124,6 +127,31 @@ def test_after_a_restart_the_pods_that_run_say_what_arrives() -> None:
     for _ in range(2):
         seen(world, pod("old", mem=4, cpu=2, node="n1", annotations=annotations))
     assert weights(world) == {Kind(1, 4, 0, 2000): ARRIVAL}
+
+
+def test_a_request_for_whole_gpus_is_the_same_before_and_after_a_restart() -> None:
+    labels = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+    before = view()
+    before.upsert_node(reader().read(node_object()))
+    made = pod("a", mem=4, cpu=1, labels=labels)
+    seen(before, made)
+    record = before.waiting["uid-a"]
+    assert record.request is not None
+    allocation = before.ledger.reserve(record.uid, record.pod, record.request, "n1")
+    annotations = allocation_annotations(allocation, record.request, Stamp(1, assigned=True))
+    after = view()
+    after.upsert_node(reader().read(node_object()))
+    seen(after, pod("a", mem=4, cpu=1, labels=labels, node="n1", annotations=dict(annotations)))
+    assert weights(before) == weights(after) == {Kind(1, 4, 0, 1000, whole=True): ARRIVAL}
+
+
+def test_a_label_that_came_after_the_share_makes_no_whole_gpu_of_it() -> None:
+    world = view()
+    world.upsert_node(reader().read(node_object()))
+    labels = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+    annotations = {names.ANN_MEM_INDEX: "0", names.ANN_MEM_POD: "4", names.ANN_MEM_DEVICE: "16"}
+    seen(world, pod("a", mem=4, labels=labels, node="n1", annotations=annotations))
+    assert weights(world) == {Kind(1, 4): ARRIVAL}
 
 
 def test_what_is_no_amount_of_processors_is_none() -> None:

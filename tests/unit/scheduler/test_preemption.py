@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gpushare.kube.errors import ApiError
+from gpushare.model.device import NodeMode
 from gpushare.model.disruption import DisruptionBudget, decode_budget
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
@@ -348,3 +349,21 @@ async def test_nobody_ends_for_a_pod_that_is_being_deleted_itself(world: World) 
     await look(world)
     assert world.api.evicted == []
     assert not any(world.ledger.kept_on(f"uid-{name}") for name in ("early", "late"))
+
+
+async def test_room_for_a_less_important_pod_of_the_other_kind_gives_way_wherever_on_the_node_it_is() -> None:
+    world = World()
+    world.add_node(gpu_node("n1", 4096, 16384, mode=NodeMode.CORE_MEM))
+    world.create("memory", 4, priority=5)
+    request = world.view.waiting["uid-memory"].request
+    assert request is not None
+    plan = world.ledger.plan(request, ("n1",), world.view.lesser(5))
+    assert plan is not None
+    world.ledger.keep("uid-memory", request, plan)
+    world.preemptor.kept("uid-memory")
+    world.create("compute", 8, core=30, priority=9)
+    assert not ask(world, "compute")
+    await look(world)
+    assert world.ledger.kept_on("uid-compute") == "n1"
+    assert world.ledger.kept_on("uid-memory") == "", "the node would refuse the one for which it was taken"
+    assert ask(world, "compute") == ["n1"]

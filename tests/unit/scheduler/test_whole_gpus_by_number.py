@@ -60,7 +60,7 @@ async def test_the_node_with_the_nearest_gpus_and_these_gpus_are_chosen(world: W
     points = json.loads(
         prioritize_nodes(world.view, Bodies().read(asked(world.api.pods["default/a"], "far", "near")))
     )
-    assert points == [{"Host": "near", "Score": 1}]
+    assert points == [{"Host": "near", "Score": 10}]
     assert await bind(world, "a", "near") == [0, 1]
     create(world, "b", 2)
     assert await bind(world, "b", "near") == [2, 3]

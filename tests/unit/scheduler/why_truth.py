@@ -13,7 +13,7 @@ from tests.unit.scheduler.why_world import OFFERS
 KINDS = ("memory", "compute", "pods", "kinds", "health", "policy", "unit", "size", "node")
 PREFERENCES = {
     Placement.BINPACK: "the GPU on which the least is left over, then the lower index",
-    Placement.SPREAD: "the GPU with the most free, then the fewest pods, then the lower index",
+    Placement.SPREAD: "the GPU on which the most is left over, then the fewest pods, then the lower index",
     Placement.FRAGMENTATION: "the GPU that leaves most to the requests that are to be expected, then the one on which the least is left over",
 }
 TOGETHER = "; of several GPUs those that are nearest to each other come first"

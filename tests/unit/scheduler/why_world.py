@@ -128,12 +128,12 @@ class Scene:
         self.choose = choose = random.Random(seed)
         self.world = PolicyWorld()
         self.policy = choose.choice(list(Placement))
-        self.world.ledger._node_policy = self.policy  # what ``--node-policy`` sets
+        self.world.ledger._left.policy = self.policy  # what ``--node-policy`` sets
         placements = set(Placement)
         if self.policy is not Placement.FRAGMENTATION and choose.random() < 0.5:
             placements.discard(Placement.FRAGMENTATION)
         elif self.policy is not Placement.FRAGMENTATION:
-            self.policy = self.world.ledger._node_policy = choose.choice(list(Placement))
+            self.policy = self.world.ledger._left.policy = choose.choice(list(Placement))
         self.modes = choose.choice((MODES,) * 4 + (SHARING, SHARING, COMPUTING, COMPUTING, COUNTING))
         self.naive = NaiveArrivals()
         self.decisions = self.world.decisions

@@ -37,6 +37,13 @@ def test_the_answer_is_the_smallest_number_that_helps(pods: int) -> None:
     assert runs <= 16
 
 
+def test_others_may_like_new_nodes_better_and_leave_their_own_to_the_one_that_waits() -> None:
+    """Memory alone closes a node to compute only where nothing else has room."""
+    state = ClusterState((node("a", T4), node("c", *[T4] * 4, mode="core_mem")))
+    documents = workload("Deployment", "web", 5, template(15)), pod("core", 2, 30)
+    assert found("a", *documents, state=state)[:2] == (4, [])
+
+
 def test_a_gang_and_several_gpus_need_whole_nodes() -> None:
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "6"}
     assert found("a", workload("Job", "gang", 6, template(15, labels=gang)))[0] == 2

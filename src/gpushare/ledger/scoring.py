@@ -1,0 +1,49 @@
+"""Which of many nodes a request should go to, as 0 to 10."""
+
+import numpy as np
+
+from gpushare.arrays import Ints, Places
+from gpushare.ledger import several
+from gpushare.ledger.columns import Columns
+from gpushare.ledger.fitting import MOST_UNITS
+from gpushare.ledger.growth import Growth
+from gpushare.ledger.kept import LeftOver
+from gpushare.ledger.nearness import Nearness
+from gpushare.ledger.ranks import ranks, ranks_in_turn
+from gpushare.ledger.worth import worth_of
+from gpushare.model.device import Placement
+from gpushare.model.request import Request
+
+
+class Scoring:
+    """The scores of nodes by the policy that ``left`` goes by, from the figures that the ledger keeps."""
+
+    def __init__(self, columns: Columns, left: LeftOver, growth: Growth, near: Nearness) -> None:
+        self._columns = columns
+        self._left = left
+        self._growth = growth
+        self._near = near
+
+    def of(self, request: Request, at: Places) -> Ints:
+        """0 to 10 for each of the columns ``at`` by the GPUs that it would give; 0 where the request does not fit."""
+        near = self._columns.near.take(at) if request.gpu_count > 1 else self._columns.near[:0]
+        if near.any():
+            asked = min(request.memory_units, MOST_UNITS)
+            gpus = several.fits(self._columns, request, asked, at)
+            # Nearness first: pods of several GPUs have them talk to each other.
+            least = self._near.least(near, gpus, request.gpu_count)
+            return ranks_in_turn(-least, *self._worths(request, at))
+        worths = self._worths(request, at)
+        return ranks(*worths) if len(worths) == 1 else ranks_in_turn(*worths)
+
+    def _worths(self, request: Request, at: Places) -> tuple[Ints, ...]:
+        """What each of the columns ``at`` is worth, least first: the first of these before the second."""
+        policy = self._left.policy
+        if policy is Placement.FRAGMENTATION and not request.by_gpu:
+            growth = self._growth.of(request)
+            return growth.grown.take(at), growth.left.take(at)
+        if not request.by_gpu and self._columns.by_fragments.any():
+            own = self._columns.by_fragments.take(at) == 1
+            left = np.where(own, self._growth.of(request).left.take(at), self._left.of(request).take(at))
+            return (worth_of(self._columns, request, left, policy, at),)
+        return (self._left.worth(request).take(at),)
