@@ -4,19 +4,24 @@ import pytest
 
 from tests.docs.places import counted
 from tests.docs.test_commands import BLOCK
+from tests.docs.test_inline_commands import COUNTED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
     # Of each block the page and line, and what ``place_of`` tells.
     blocks = {tuple(value) for one in reports for name, value in one.user_properties if name == BLOCK}
-    if not blocks:
+    inline = [value for one in reports for name, value in one.user_properties if name == COUNTED]
+    if not (blocks or inline):
         return
     terminalreporter.section("commands of the documentation that need another place")
     for where, _, _, said in sorted(blocks, key=_by_line):
         if said:
             terminalreporter.write_line(f"{where}: {said}")
-    terminalreporter.write_line(counted((place, path) for _, place, path, _ in blocks))
+    if blocks:
+        terminalreporter.write_line(counted((place, path) for _, place, path, _ in blocks))
+    for line in inline:
+        terminalreporter.write_line(line)
 
 
 def _by_line(block: tuple[str, ...]) -> tuple[str, int]:

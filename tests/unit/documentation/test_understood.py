@@ -1,0 +1,108 @@
+"""Which commands would be understood as they stand, and what is said of those that would not."""
+
+import pytest
+
+from documentation.__main__ import PROJECT
+from documentation.understood import fault
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make test",
+        "make run ARGS=\"--no-walk --unit 128MiB\"",
+        "make bench ARGS=claims",
+        "make bench-isolation PEER=x",
+        "make fuzz FUZZ_SECONDS=600",
+        "make gpu-check PYTHON=/path/to/python3",
+        "make -C isolation aarch64",
+        "GPUSHARE_TEST_CONTROL_PLANE=DIR make test PYTEST_ARGS=-n0",
+        "gpushare …",
+        "gpushare ROLE --help",
+        "gpushare doctor node",
+        "gpushare config check",
+        "gpushare config check FILE",
+        "gpushare config schema [ROLE]",
+        "gpushare config show ROLE [options]",
+        "gpushare config show scheduler --unit 128MiB",
+        "kubectl-inspect-cgpu -d NODE",
+        "kubectl inspect cgpu --why POD",
+        "kubectl inspect cgpu completion bash > ~/file",
+        "kubectl describe pod POD",
+        "kubectl -n kube-system get elasticquotatrees -o wide",
+        "kubectl -n … describe pods -l app.kubernetes.io/name=…",
+        "kubectl -n kube-system logs deploy/ack-co-scheduler -c extender",
+        "kubectl -n kube-system get pods -lapp.kubernetes.io/name=gpushare-device-plugin | grep x",
+        "kubectl exec gpu-monitor -- gpu-usage --times=2",
+        "kubectl label node NODE gpushare.dev/described-",
+        "kubectl rollout restart",
+        "helm upgrade",
+        "helm upgrade …",
+        "helm upgrade … --reuse-values --set extender.nodePolicy=spread,nodeSelector.a\\.b=c",
+        "helm upgrade … --set KEY=VALUE",
+        "helm show values charts/CHART",
+        "python -m gpushare.playground.gpus --check FILE",
+        "python -m benchmarks dashboard",
+        "python -m gpushare doctor",
+        "pip install '.[png]'",
+        "curl -H \"Authorization: Bearer $TOKEN\" http://localhost:9453/api/node?name=NODE",
+    ],
+)  # fmt: skip
+def test_a_command_that_is_right_has_no_fault(command: str) -> None:
+    assert fault(command, PROJECT) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("make tset", "no target tset"),
+        ("make run K8SS=1.28", "run does not go by K8SS"),
+        ("make bench TRACES=DIR", "bench does not go by TRACES"),
+        ("make run ARGS=\"--nodes 3\"", "--nodes"),
+        ("make bench ARGS=clams", "no part clams"),
+        ("make cluster ARGS=\"--nodes a=nothing\"", "nothing: no such preset"),
+        ("make -C nowhere", "nowhere has no Makefile"),
+        ("make -C isolation nothing", "no target nothing"),
+        ("GPUSHARE_NOT_THERE=1 make test", "nothing reads $GPUSHARE_NOT_THERE"),
+        ("gpushare docter", "no role docter"),
+        ("gpushare doctor --everything", "--everything"),
+        ("gpushare simulate --shape t4", "goes with --enough"),
+        ("gpushare config chek FILE", "chek"),
+        ("gpushare config show schedular", "schedular"),
+        ("gpushare config show scheduler --untt 1", "--untt"),
+        ("gpushare inspect --wait", "--wait"),
+        ("kubectl inspect cgpu --why", "--why needs a value"),
+        ("kubectl inspect cgpu NODE --fragmentation", "without NODE"),
+        ("kubectl inspect cgpu completion tcsh", "which shell"),
+        ("kubectl gett pods", "no command gett"),
+        ("kubectl rollout again", "rollout has no command again"),
+        ("kubectl get podz", "no kind podz"),
+        ("kubectl get nodes,podz", "no kind podz"),
+        ("kubectl get pods --nothing", "no flag --nothing"),
+        ("kubectl get nodes -L", "-L needs a value"),
+        ("kubectl get -o yaml", "of what?"),
+        ("kubectl label node NODE gpushare.dev/describd-", "gpushare.dev/describd is no name of ours"),
+        ("kubectl get nodes -L ack.node.gpu.shedule", "ack.node.gpu.shedule is no name of ours"),
+        ("kubectl get pods -l app.kubernetes.io/name=gpushare-agent", "no chart makes pods"),
+        ("kubectl -n kube-system logs ds/gpushare-device-plugin", "no chart makes a ds gpushare-device-plugin"),
+        ("kubectl -n kube-system get lease gpushare-admission", "no chart makes a lease"),
+        ("helm upgrad", "no command upgrad"),
+        ("helm upgrade ack-co-scheduler", "takes 2 words"),
+        ("helm upgrade … --reuse", "no flag --reuse"),
+        ("helm upgrade … --set extender.nothing=1", "no value extender.nothing"),
+        ("helm upgrade ack-ai-installer charts/ack-ai-installer --set extender.nodePolicy=spread", "no value extender"),
+        ("helm show values charts/nothing", "no chart charts/nothing"),
+        ("python -m benchmarks.nothing", "no module benchmarks.nothing"),
+        ("python -m benchmarks nothing", "no part nothing"),
+        ("python -m gpushare.playground.gpus --chek FILE", "--chek"),
+        ("python -m tests.unit.documentation.test_inline x", "takes no words"),
+        ("python x.py", "python is called with -m"),
+        ("pip install '.[nothing]'", "nor an extra"),
+        ("curl -Z http://localhost/", "-Z"),
+        ("curl -s", "one address"),
+        ("kubectl get pods 'x", "a shell does not take it"),
+        ("kubectl get pods | gpushare docter", "no role docter"),
+    ],
+)  # fmt: skip
+def test_of_a_command_that_is_wrong_it_is_said_what(command: str, said: str) -> None:
+    assert said in fault(command, PROJECT)
