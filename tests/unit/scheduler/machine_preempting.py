@@ -34,11 +34,15 @@ class Preempting(RuleBasedStateMachine):
         if waiting := self.cluster.waiting():
             self._preempts(data.draw(st.sampled_from(sorted(waiting))), data)
 
-    @rule(asked=some_pod(), data=st.data())
-    def a_pod_comes_that_is_more_important_than_all(self, asked: dict[str, Any], data: st.DataObject) -> None:
-        """It is asked about at once; where it finds no room, others end for it."""
+    @rule(asked=some_pod(), mem=st.sampled_from((None, 4, 7, 8, 16)), data=st.data())
+    def a_pod_comes_that_is_more_important_than_all(
+        self, asked: dict[str, Any], mem: int | None, data: st.DataObject
+    ) -> None:
+        """It is asked about at once; where it finds no room, others end for it. ``mem``: a plain share of so much."""
         self.made += 1
         name = f"p{self.made}"
+        if mem is not None:
+            asked = asked | {"mem": mem, "core": None, "beside": [], "gpus": None, "labels": {}}
         asked = asked | {"priority": 2000, "never": False}
         self.cluster.api.create(made_pod(name, f"uid-{self.made}", **asked))
         self.cluster.api.changed(name)
@@ -63,7 +67,7 @@ class Preempting(RuleBasedStateMachine):
         if not lesser:
             return
         where = data.draw(st.sampled_from(sorted(lesser)))
-        chosen = data.draw(st.lists(st.sampled_from(lesser[where]), unique=True, max_size=3))
+        chosen = data.draw(st.lists(st.sampled_from(lesser[where]), unique=True, max_size=2))
         informed = not self.cluster.api.told
         ended = []
         for victim in self.cluster.preempt(name, where, chosen):
