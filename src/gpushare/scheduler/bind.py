@@ -214,6 +214,7 @@ class Binder:
             raise BindRefused(error.problem) from error
         if request is None:
             raise _AsksForNothing(amounts_of(pod))
+        self._view.quotas.heard(args.uid, args.key, amounts_of(pod))
         return request, gang
 
     def _bound_as_wanted(self, args: BindingArgs, pod: Pod) -> bool:

@@ -1,11 +1,12 @@
 """Has pods ended for a more important one, and tells their owners for whom."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from gpushare.kube.errors import ApiError
 from gpushare.kube.events import Recorder
+from gpushare.ledger.preemption import Plan
 from gpushare.logs import about
 from gpushare.scheduler.budgets import Evictor
 from gpushare.scheduler.records import PodRecord
@@ -26,18 +27,39 @@ class Ending:
         self._pods = pods
         self._events = events
         self._must_lead = must_lead
+        self.left: set[str] = set()
+        """UIDs of pods that kube-scheduler has come to make room for meanwhile: nobody ends for them here."""
 
-    async def nominate(self, record: PodRecord, node: str) -> None:
-        """Note on the pod for which node it waits. Raises ``KubeError``, ``NotLeading``."""
+    def stands(self, places: Mapping[str, str]) -> bool:
+        """Whether all of ``places`` (UID → node; empty: a sum) wait yet for what is kept for them, there, and kube-scheduler for none."""
+        for uid, node in places.items():
+            waits = (self._view.waiting if node else self._view.waiting_besides).get(uid)
+            kept = self._view.ledger.kept_on(uid) == node if node else self._view.quotas.keeps(uid)
+            if waits is None or waits.leaving or not kept or uid in self.left:
+                return False
+        return True
+
+    async def for_room(self, record: PodRecord, plan: Plan, places: Mapping[str, str]) -> bool:
+        """Note on the pod for which node it waits, and have ``plan``'s victims ended, as ``end`` does."""
+        if not any(self._view.with_node(uid) for uid in plan.victims):
+            return True  # those that leave already are enough
         namespace, _, name = record.pod.partition("/")
         await self._must_lead()
-        await self._pods.nominate(namespace, name, node, uid=record.uid)
+        if not self.stands(places):
+            return False
+        await self._pods.nominate(namespace, name, plan.node, uid=record.uid)
+        return await self.end(record, plan.victims, places, plan.node)
 
-    async def end(self, record: PodRecord, uids: Collection[str], node: str = "") -> None:
+    async def end(
+        self, record: PodRecord, uids: Collection[str], places: Mapping[str, str], node: str = ""
+    ) -> bool:
         """Have the pods of these UIDs ended for ``record``'s pod, on whatever nodes where ``node`` is empty.
 
+        No more of them once ``places`` do not stand; whether they did to the end.
         Raises ``KubeError``, ``NotLeading``; those asked for before are told of then.
         """
+        if not self.stands(places):
+            return False
         victims = [one for uid in uids if (one := self._view.with_node(uid)) is not None]
         where = f" on node {node}" if node else ""
         logger.info(
@@ -52,11 +74,14 @@ class Ending:
         # All at once: a claim is one on the tree of this moment.
         told = [(one, "" if claim is None else claim.words(one.uid)) for one in victims]
         for victim, why in told:
+            await self._must_lead()
+            if not self.stands(places):
+                return False
             await self._evict(victim, record, where, why)
+        return True
 
     async def _evict(self, victim: PodRecord, record: PodRecord, where: str, why: str) -> None:
         namespace, _, name = victim.pod.partition("/")
-        await self._must_lead()
         try:
             await self._pods.evict_pod(namespace, name, uid=victim.uid)
         except ApiError as error:

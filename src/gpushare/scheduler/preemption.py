@@ -77,6 +77,7 @@ class Preemptor:
         self._sums = Sums(view, clock)
         self._ending = Ending(view, pods, events, self._still_leads)
         self._turn = 0
+        self._looking = False
         self._backoff = Backoff(first_s=SETTLE_S)
         self._woken = asyncio.Event()
         self.hurry: Callable[[Iterable[str]], None] = lambda uids: None
@@ -100,6 +101,8 @@ class Preemptor:
     def left_to_scheduler(self, uid: str) -> None:
         """kube-scheduler makes room for the pod itself."""
         self._asked.pop(uid, None)
+        if self._looking:
+            self._ending.left.add(uid)
 
     def kept(self, uid: str) -> None:
         """Room is kept for the pod without anybody being asked to end: it is given up in time, too."""
@@ -118,6 +121,8 @@ class Preemptor:
             due = [uid for uid, (asked_s, _) in self._asked.items() if asked_s <= due_s]
             nodes = {uid: self._asked.pop(uid)[1] for uid in due}
             waiting = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
+            self._looking = bool(waiting)
+            self._ending.left.clear()
             for uid, record in sorted(waiting, key=lambda one: -one[1].priority):
                 try:
                     if record.bystander:
@@ -146,6 +151,7 @@ class Preemptor:
                     self._look_again(uid, nodes[uid], self._backoff.next_s())
                 else:
                     self._backoff.reset()
+            self._looking = False
 
     def _retire(self, uid: str) -> None:
         """Forget who waits for room, and what was just kept for one and its gang: the one that leads decides anew."""
@@ -186,11 +192,15 @@ class Preemptor:
             if plan is None:
                 break
             protected = await self._protected(plan.victims)
+            if record.uid in self._ending.left:
+                return
             if not protected:
                 # Time has passed: it must still be the same.
                 if self._plan(record, [plan.node], guarded) == plan:
                     self._tell_room(record, len(nodes), plan)
-                    await self._end(record, plan)
+                    assert record.request is not None
+                    self._keep(record, record.request, plan)
+                    await self._end_for((record, plan))
                 else:
                     self._look_again(record.uid, nodes)
                 return
@@ -243,11 +253,15 @@ class Preemptor:
             if not victims:
                 break
             protected = await self._protected(victims)
+            if record.uid in self._ending.left:
+                return
             if not protected:
                 # Time has passed: it must still be the same.
                 if self._sums.plan(record, guarded) == victims:
                     self._sums.keep(record)
-                    await self._ending.end(record, victims)
+                    if not await self._ending.end(record, victims, {record.uid: ""}):
+                        self._sums.give_up(record.uid)
+                        self.hurry((record.uid,))
                 else:
                     self._look_again(record.uid, nodes)
                 return
@@ -264,11 +278,14 @@ class Preemptor:
                 break
             try:
                 protected = await self._protected([uid for one in plans for uid in one.plan.victims])
+                if any(one.record.uid in self._ending.left for one in plans):
+                    self._unkeep(plans)
+                    return
                 if not protected:
                     if all(map(self._holds, plans)):
                         for one in plans:
                             self._tell_room(one.record, len(nodes), one.plan)
-                        await self._end_together(plans)
+                        await self._end_for(*((one.record, one.plan) for one in plans))
                     else:
                         self._unkeep(plans)
                         self._look_again(record.uid, nodes)
@@ -324,12 +341,16 @@ class Preemptor:
         for found in plans:
             self._ledger.unkeep(found.record.uid)
 
-    async def _end_together(self, plans: list[_Found]) -> None:
-        now_s = self._clock.monotonic()
-        for found in plans:
-            self._kept_since[found.record.uid] = now_s
-        for found in plans:
-            await self._evict_all(found.record, found.plan)
+    async def _end_for(self, *found: tuple[PodRecord, Plan]) -> None:
+        """Whom the plans name, for as long as all wait for the room that is kept for them; else it is given up, for all."""
+        places = {record.uid: plan.node for record, plan in found}
+        self._kept_since |= dict.fromkeys(places, self._clock.monotonic())
+        for record, plan in found:
+            if not await self._ending.for_room(record, plan, places):
+                for uid in places:
+                    self._ledger.unkeep(uid)
+                self.hurry([uid for uid in places if uid not in self._ending.left])
+                return
 
     def _plan(
         self, record: PodRecord, nodes: list[str], guarded: set[str], ended: Collection[str] = ()
@@ -468,17 +489,5 @@ class Preemptor:
         reading = BudgetReading(self._view, self._pods)
         return protected(await reading.pods(victims), await reading.budgets())
 
-    async def _end(self, record: PodRecord, plan: Plan) -> None:
-        assert record.request is not None
-        self._keep(record, record.request, plan)
-        self._kept_since[record.uid] = self._clock.monotonic()
-        await self._evict_all(record, plan)
-
     async def _still_leads(self) -> None:
         await self.must_lead()
-
-    async def _evict_all(self, record: PodRecord, plan: Plan) -> None:
-        if not any(self._view.with_node(uid) for uid in plan.victims):
-            return  # those that leave already are enough
-        await self._ending.nominate(record, plan.node)
-        await self._ending.end(record, plan.victims, plan.node)

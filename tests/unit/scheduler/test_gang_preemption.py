@@ -15,7 +15,7 @@ from gpushare.scheduler import extender
 from gpushare.scheduler.gangs import PATIENCE_S
 from gpushare.scheduler.preemption import KEPT_S
 from gpushare.scheduler.records import PodRecord
-from tests.unit.scheduler.test_preemption import ask, bound, end, look
+from tests.unit.scheduler.test_preemption import ask, bound, end, kube_scheduler_ends, look
 from tests.unit.scheduler.world import World, gpu_node
 
 
@@ -363,3 +363,27 @@ async def test_what_comes_between_the_plans_for_a_gang_ends_nobody(
     await between_two_plans(world, monkeypatch, lambda: come(world))
     assert world.api.evicted == []
     assert not any(world.ledger.kept_on(f"uid-g-{number}") for number in range(2))
+
+
+async def test_once_one_of_a_gang_is_gone_nobody_more_ends_for_any_of_it(world: World) -> None:
+    await filled(world)
+    for name in ("g-0", "g-1"):
+        member(world, name, 10, priority=9)
+    assert ask_both(world, "g-0", "g-1") == [[], []]
+    # While the first end is asked for, for whichever of the two.
+    world.api.before = [lambda: world.view.remove_pod(world.view.waiting["uid-g-1"])]
+    await look(world)
+    assert len(world.api.evicted) == 1
+    assert [world.ledger.kept_on(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
+
+
+async def test_a_gang_of_which_one_is_left_to_kube_scheduler_has_nobody_ended_by_us(world: World) -> None:
+    await filled(world)
+    for name in ("g-0", "g-1"):
+        member(world, name, 10, priority=9)
+    assert ask_both(world, "g-0", "g-1") == [[], []]
+    world.api.reading = [lambda: kube_scheduler_ends(world, "g-0", "low-2", "n2")]
+    await look(world)
+    assert not world.api.reading
+    assert not world.api.evicted
+    assert [world.ledger.kept_on(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]

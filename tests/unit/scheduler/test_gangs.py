@@ -479,3 +479,21 @@ async def test_where_policies_let_pods_in_a_gang_waits_for_those_of_its_own_with
     two.see("w")
     assert hurried == [["uid-a", "uid-b"]]
     assert len(ask(two, "a")[0]) == len(ask(two, "b")[0]) == 1
+
+
+async def test_who_is_just_being_bound_keeps_its_share_when_another_of_its_gang_goes(two: World) -> None:
+    """Its Binding is on its way: what is let go of now would be given to another as well."""
+    for name in "ab":
+        two.create(name, 8, labels=gang("g", 2))
+    at = {name: ask(two, name)[0][0] for name in "ab"}
+    two.api.gate = asyncio.Event()
+    binding = [asyncio.create_task(two.binder.bind(args(name, at[name]))) for name in "ab"]
+    while two.view.gangs._groups["default/g"].placed != {"uid-a", "uid-b"}:
+        await asyncio.sleep(0)
+    two.view.remove_pod(two.view.waiting["uid-b"])
+    held = two.ledger.held("uid-a")
+    assert held is not None
+    assert held.node == at["a"]
+    two.api.gate.set()
+    await asyncio.gather(*binding, return_exceptions=True)
+    assert ("default/a", at["a"]) in two.api.bindings

@@ -9,10 +9,10 @@ from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode, devices_annotation
 from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import request_of
+from gpushare.model.request import Request, request_of
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.offered import Sums, offered_by
+from gpushare.scheduler.offered import Sums, asked_by, offered_by
 from gpushare.scheduler.records import record_of
 from gpushare.scheduler.view import NodeReader
 from gpushare.scheduler.wire import BindingArgs
@@ -141,6 +141,10 @@ def test_compute_is_counted_too(world: World) -> None:
         f"the kubelet has 40 {names.GPU_CORE} left to give: pods without a record"
     )
     assert asked(world, pod_object("a", 2, core=40), "n2")[0] == ["n2"]
+
+
+def test_compute_of_several_gpus_is_asked_of_the_sum_for_each_of_them() -> None:
+    assert asked_by(Request(2, 30, (), gpu_count=2)) == Sums(4, 60, 0)
 
 
 def test_whole_gpus_are_counted_by_their_number(world: World) -> None:

@@ -1,6 +1,7 @@
 """Room is made where only we refused: on one GPU, by the fewest, for nobody else, and never in vain."""
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -367,3 +368,92 @@ async def test_room_for_a_less_important_pod_of_the_other_kind_gives_way_whereve
     assert world.ledger.kept_on("uid-compute") == "n1"
     assert world.ledger.kept_on("uid-memory") == "", "the node would refuse the one for which it was taken"
     assert ask(world, "compute") == ["n1"]
+
+
+def kube_scheduler_ends(world: World, name: str, victim: str, node: str) -> None:
+    """The verb for the pod, with one victim of kube-scheduler's own."""
+    body = {
+        "Pod": world.api.pods[f"default/{name}"],
+        "NodeNameToMetaVictims": {node: {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}},
+    }
+    preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), world.preemptor.left_to_scheduler)
+
+
+async def test_who_is_left_to_kube_scheduler_while_budgets_are_read_has_nobody_ended_by_us(
+    world: World,
+) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    await bound(world, "low-1", 16, "n1", priority=1)
+    await bound(world, "low-2", 16, "n2", priority=1)
+    world.create("high", 16, priority=9)
+    assert not ask(world, "high", "n1")
+    world.api.reading = [lambda: kube_scheduler_ends(world, "high", "low-2", "n2")]
+    await look(world)
+    assert not world.api.reading
+    assert not world.api.evicted
+    assert not world.api.nominated
+    assert world.ledger.kept_on("uid-high") == ""
+    assert not ask(world, "high", "n1")
+    await look(world)
+    assert world.api.evicted == ["low-1"], "what was left to it once is not left to it for ever"
+
+
+def gone(world: World) -> None:
+    world.view.remove_pod(world.view.waiting["uid-high"])
+
+
+def leaves(world: World) -> None:
+    world.api.pods["default/high"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+    world.see("high")
+
+
+def bound_elsewhere(world: World) -> None:
+    world.api.pods["default/high"]["spec"]["nodeName"] = "n2"
+    world.see("high")
+
+
+def gpu_fails(world: World) -> None:
+    node = gpu_node("n1", 16384)
+    ill = msgspec.structs.replace(node.devices[0], healthy=False)
+    world.add_node(msgspec.structs.replace(node, devices=(ill,)))
+
+
+def kube_scheduler_is_at_it(world: World) -> None:
+    kube_scheduler_ends(world, "high", "low-1", "n1")
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [gone, leaves, bound_elsewhere, gpu_fails, kube_scheduler_is_at_it],
+    ids=lambda one: one.__name__,
+)
+@pytest.mark.parametrize("ended", [0, 1])
+async def test_nobody_more_ends_once_the_pod_does_not_wait_for_the_room_any_more(
+    world: World, monkeypatch: pytest.MonkeyPatch, happens: Callable[[World], None], ended: int
+) -> None:
+    """While the API server notes the node on the pod, or is asked for the first end."""
+    await bound(world, "low-1", 8, priority=1)
+    await bound(world, "low-2", 8, priority=1)
+    world.create("high", 16, priority=9)
+    assert not ask(world, "high")
+
+    async def nominate(namespace: str, name: str, node: str, *, uid: str) -> None:
+        happens(world)
+
+    if ended:
+        world.api.before = [lambda: happens(world)]
+    else:
+        monkeypatch.setattr(world.api, "nominate", nominate)
+    await look(world)
+    assert len(world.api.evicted) == ended
+    assert world.ledger.kept_on("uid-high") == ""
+
+
+async def test_a_node_with_too_little_compute_is_made_room_on_for_compute(world: World) -> None:
+    world.add_node(gpu_node("n1", 16384, mode=NodeMode.CORE_MEM))
+    await bound(world, "low", 2, core=80, priority=1)
+    await bound(world, "other", 2, core=10, priority=1)
+    world.create("high", 2, core=50, priority=9)
+    assert not ask(world, "high")
+    await look(world)
+    assert world.api.evicted == ["low"]

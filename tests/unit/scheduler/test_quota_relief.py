@@ -352,3 +352,25 @@ async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fail
     world.clock.now_s += 10
     await look(world)
     assert len(world.api.evicted) == 1, "it is looked at again"
+
+
+async def test_once_a_pod_without_a_gpu_is_gone_nobody_more_ends_for_its_sum(world: World) -> None:
+    world.view.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q", "r", "s"):
+        come(world, plain("z", name, node="n1", cpu=2))
+    come(world, plain("x", "mine", cpu=4))
+    assert not ask(world, "x", "mine")[0]
+    world.api.before = [lambda: world.view.remove_pod(world.view.waiting_besides["uid-mine"])]
+    await look(world)
+    assert len(world.api.evicted) == 1
+    assert not world.view.quotas.keeps("uid-mine")
+
+
+async def test_kube_scheduler_may_end_nobody_for_a_whole_gpu_with_more_units_than_the_quota_may_have(
+    world: World,
+) -> None:
+    """By what was asked for it would be let in: the units of the whole GPU are what passes its max."""
+    world.view.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 0}, whole=16)))
+    await bound(world, "z", "there", 4)
+    create(world, "x", "mine", 6, labels=WHOLE, priority=5)
+    assert verb(world, "x", "mine", "there") == {}

@@ -481,3 +481,16 @@ async def test_a_gang_of_whole_gpus_passes_no_max(world: World) -> None:
     assert "there is room for 1: elastic quota root/a: 16 of 20" in refused["n1"]
     assert (world.used_mib("n1"), world.used_mib("n2")) == ([0], [0])
     assert world.view.quotas.books.held(1, MEM) == 0
+
+
+async def test_a_pod_that_is_bound_before_anything_of_it_was_heard_is_held_to_its_quota_too(
+    world: World,
+) -> None:
+    """As a new leader is asked to bind what the one before it has let in."""
+    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 8}, b={"min": 4})))
+    await bound(world, "x", "one", 8)
+    pod = pod_object("two", 4, namespace="x")
+    world.api.create(pod)
+    with pytest.raises(BindRefused, match="max"):
+        await bind(world, "x", "two")
+    assert world.ledger.held("uid-two") is None
