@@ -288,7 +288,7 @@ class ClaimBook:
         left = {like: left_to(one for one in standings if one.claim.likeness == like) for like in likes}
         for one in waiting:
             # One with a GPU per container is never moved; and what is left is counted by the places of whole pods.
-            own = not one.claim.is_together or self.given(one.claim)
+            own = not one.claim.is_together or bool(self.given(one.claim))
             own = own or left[one.claim.likeness][one.expected] > 0
             if own and has_ids(one.expected):
                 return one.claim.uid, one.expected
