@@ -123,9 +123,9 @@ def _free_mib(cluster: ClusterUsage) -> "list[int]":
 def _asks(request: "Request | None") -> str:
     if request is None:
         return "?"
-    if not request.is_ordinary:
-        return f"{request.gpu_count} × {request.memory_units}" + (" whole" if request.whole_device else "")
-    return f"{request.memory_units}" + (f", {request.core_percent}%" if request.wants_core else "")
+    count = "" if request.is_ordinary else f"{request.gpu_count} × "
+    compute = f", {request.core_percent}%" if request.wants_core else ""
+    return f"{count}{request.memory_units}{compute}" + (" whole" if request.whole_device else "")
 
 
 def _told(way: Way) -> "tuple[str, str]":

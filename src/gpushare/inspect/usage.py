@@ -279,7 +279,7 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
     request = request_of(pod)
     if request is None or request.by_gpu:
         return None
-    waiting = (request.memory_units * request.gpu_count, request.core_percent)
+    waiting = (request.memory_units * request.gpu_count, request.core_percent * request.gpu_count)
     return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, (), *waiting)
 
 

@@ -168,6 +168,12 @@ def too_few_below_cap(request: Request, asked_mib: int, max_pods: int, gpus: Seq
     return f"needs {_wanted(request, asked_mib)} free each and {than}, {_only(gpus, 'has', 'have')}"
 
 
+def too_few_with_compute(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
+    """Only ``gpus`` of those that have enough memory free have the compute too."""
+    asked = f"{_wanted(request, asked_mib)} and {request.core_percent}% compute"
+    return f"needs {asked} free each, {_only(gpus, 'has', 'have')}"
+
+
 def _wanted(request: Request, asked_mib: int) -> str:
     least = f"{memory_text(asked_mib)} or more" if request.whole_device else memory_text(asked_mib)
     count = request.gpu_count

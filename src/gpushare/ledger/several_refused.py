@@ -68,9 +68,21 @@ def explain(
     )
     if capped.names:
         open_to_pods = columns.fit_units.take(capped.at, axis=1) >= asked
+        at_cap = open_to_pods.sum(axis=0) < request.gpu_count
+        capped, computing = capped.part(at_cap)
         caps = columns.max_pods[capped.at].tolist()
-        for name, cap, gpus in zip(capped.names, caps, _indices(columns, capped, open_to_pods), strict=True):
+        indices = _indices(columns, capped, open_to_pods[:, at_cap])
+        for name, cap, gpus in zip(capped.names, caps, indices, strict=True):
             told.refused[name] = reasons.too_few_below_cap(request, asked_mib, cap, gpus)
+        # Those are short of compute alone.
+        has_core = columns.free_core.take(computing.at, axis=1) >= request.core_percent
+        _tell(
+            columns,
+            computing,
+            open_to_pods[:, ~at_cap] & has_core,
+            lambda gpus: reasons.too_few_with_compute(request, asked_mib, gpus),
+            told.refused,
+        )
     sick, _ = group.part(columns.unhealthy[group.at] > 0)
     for name, column in zip(sick.names, sick.at.tolist(), strict=True):
         told.refused[name] += f"; {unhealthy[column]}"

@@ -96,6 +96,8 @@ class ClaimBook:
         device = self._devices.get(gpu)
         if whole is None or asking is None or device is None or not asking.memory_units:
             return whole
+        if not claim.is_together and gpu not in claim.place(asking):
+            return None  # its neighbour's
         return claim.share_on(device, asking, self.node.unit)
 
     def put(self, claim: Claim) -> None:
@@ -285,7 +287,9 @@ class ClaimBook:
         likes = {one.claim.likeness for one in waiting}
         left = {like: left_to(one for one in standings if one.claim.likeness == like) for like in likes}
         for one in waiting:
-            own = self.given(one.claim) or left[one.claim.likeness][one.expected] > 0
+            # One with a GPU per container is never moved; and what is left is counted by the places of whole pods.
+            own = not one.claim.is_together or bool(self.given(one.claim))
+            own = own or left[one.claim.likeness][one.expected] > 0
             if own and has_ids(one.expected):
                 return one.claim.uid, one.expected
         if _alike(waiting):

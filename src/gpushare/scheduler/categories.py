@@ -56,6 +56,7 @@ _BEGINNINGS: Final = (
     (r"no single GPU has .* compute free ", Category.COMPUTE),
     (r"no single GPU has ", Category.MEMORY),
     (r"needs .* free each and fewer than ", Category.PODS),
+    (r"needs .* compute free each, ", Category.COMPUTE),
     (r"needs ", Category.MEMORY),
     (r"node already has |every GPU with room already has ", Category.PODS),
     (r"node has \d+ pods? with GPU memory", Category.KINDS),

@@ -272,7 +272,8 @@ class StandIns:
         """Whether all GPUs of one of the nodes together have enough, which is what cluster-autoscaler asks."""
         in_all = msgspec.structs.replace(request, memory_units=request.memory_units * request.gpu_count)
         found = self._ledger.scattered(in_all, nodes)
-        return any(self._free_core(name) >= request.core_percent for name in found)
+        core_percent = request.core_percent * request.gpu_count
+        return any(self._free_core(name) >= core_percent for name in found)
 
     def _free_core(self, name: str) -> int:
         gpus = self._ledger.usage(name).gpus

@@ -40,6 +40,26 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
     assert names.LABEL_POD_GPU_COUNT in ran.text
 
 
+def test_containers_with_a_gpu_each_see_their_own(cluster: Cluster, product: Product) -> None:
+    product.offers(NODE, gpu_mem=60, gpu_core=400)
+    pod = gpu_pod("apart", 10, 30, labels={"app": "apart", names.LABEL_POD_APART: "true"}, node=NODE)
+    (main,) = pod["spec"]["containers"]
+    pod["spec"]["containers"].append({**main, "name": "other"})
+    product.apply(pod)
+    (running,) = product.running("app=apart")
+    given = json.loads(running["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert [share["units"] for share in given] == [10, 10]
+    visible = set()
+    for container in ("main", "other"):
+        seen = product.environment("apart", container)
+        assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("10", "15")
+        assert seen[names.ENV_MEM_POD] == "20"
+        visible.add(seen[names.ENV_VISIBLE_DEVICES])
+    assert visible == {share["uuid"] for share in given}
+    assert len(visible) == 2, "a GPU each"
+    assert not disagreements(cluster)
+
+
 def test_init_containers_and_a_sidecar_have_their_parts_of_the_pods_one_gpu(
     cluster: Cluster, product: Product, k8s: str
 ) -> None:

@@ -85,3 +85,33 @@ async def test_pods_with_the_same_wish_that_are_served_in_another_order_keep_the
         ),
         "the records say what the containers have",
     )
+
+
+@pytest.mark.parametrize("apart_first", [True, False], ids=["apart is older", "apart is younger"])
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "unlisted"])
+@pytest.mark.parametrize(("mode", "core"), [("share", 0), ("core_mem", 30)])
+async def test_beside_an_ordinary_pod_with_the_same_wish_no_container_leaves_its_gpu(
+    world: World, apart_first: bool, listed: bool, mode: str, core: int
+) -> None:
+    """The older is admitted first, as kubelets do."""
+    await start(world, mode=mode)
+
+    def apart() -> dict[str, object]:
+        return world.bind("apart", container("x", 5, core), container("y", 5, core), on=(0, 1), labels=APART)
+
+    def ordinary() -> dict[str, object]:
+        return world.bind("ordinary", container("z", 5, core), on=2)
+
+    pods = [make() for make in ((apart, ordinary) if apart_first else (ordinary, apart))]
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both", every_s=0.02)
+    world.kubelet.lists_admitting = listed
+    given = {}
+    for pod in pods:
+        admitted = await world.kubelet.admit(pod)
+        for name, envs in admitted.envs.items():
+            given[name] = (envs[names.ENV_MEM_INDEX], envs[names.ENV_MEM_POD])
+    assert given == {"x": ("0", "10"), "y": ("1", "10"), "z": ("2", "5")}
+    await world.until_assigned("apart", "ordinary")
+    assert world.api.told("GPUCorrected") == []

@@ -1,5 +1,6 @@
 """Which pods would have to move for one that waits: enough, to where they fit, and the least."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,6 +137,14 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert (document["freeGPUs"], document["freeMiB"], document["largestMiB"]) == (2, 8192, 5120)
     assert fragments_document(cluster, nodes, waiting, namespace="x")["waiting"] == []
     assert fragments_document(seen([]), [], [])["largestMiB"] == 0
+
+
+def test_what_is_asked_of_each_of_several_gpus_is_told_with_its_compute() -> None:
+    waiting = pod("a", "", 6, core_percent=30, labels={names.LABEL_POD_APART: "true"})
+    (main,) = waiting.spec.containers
+    waiting.spec.containers = [main, msgspec.structs.replace(main, name="other")]
+    report = fragments(seen([node("n", "10.0.0.1", [device(0)])]), [], [waiting])
+    assert "2 × 6, 30%" in report
 
 
 def ways(nodes: list[Node], pods: list[Pod], waiting: SelectingPod) -> tuple[str, list[str]]:

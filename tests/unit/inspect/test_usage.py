@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +68,16 @@ def test_memory_on_no_gpu_yet_counts_for_the_node() -> None:
 def test_a_pod_that_waits_for_several_gpus_waits_with_all_that_it_asks_for() -> None:
     waiting = pod("a", "n", 6, labels={names.LABEL_POD_GPU_COUNT: "2"})
     assert seen([foreign_node("n", "10.0.0.1", 2, 15)], [waiting]).nodes[0].pending_units == 6
+
+
+def test_a_pod_that_waits_for_a_gpu_per_container_waits_with_the_compute_of_all() -> None:
+    waiting = pod("a", "n", 6, core_percent=30, labels={names.LABEL_POD_APART: "true"})
+    (main,) = waiting.spec.containers
+    waiting.spec.containers = [main, msgspec.structs.replace(main, name="other")]
+    (seen_node,) = seen(
+        [node("n", "10.0.0.1", [device(0), device(1)], mode=NodeMode.CORE_MEM)], [waiting]
+    ).nodes
+    assert (seen_node.pending_units, seen_node.pending_core_percent) == (12, 60)
 
 
 def test_whole_gpus_are_shown_as_full() -> None:

@@ -210,11 +210,16 @@ class NaiveLedger:
         if len(free) < count:
             indices = [device.index for device in free]
             return reasons.too_few_free(request, asked_mib, indices) + more, False
-        open_to_pods = [device.index for device in free if self.below_cap(node, device)]
+        open_to_pods = [device for device in free if self.below_cap(node, device)]
         if len(open_to_pods) < count:
             assert node.max_pods is not None
-            text = reasons.too_few_below_cap(request, asked_mib, node.max_pods, open_to_pods)
+            indices = [device.index for device in open_to_pods]
+            text = reasons.too_few_below_cap(request, asked_mib, node.max_pods, indices)
             return text + more, False
+        core = request.core_percent
+        computing = [device.index for device in open_to_pods if not core or self.has_core(node, device, core)]
+        if len(computing) < count:
+            return reasons.too_few_with_compute(request, asked_mib, computing) + more, False
         return None
 
     def is_untouched(self, name: str, device: Device) -> bool:

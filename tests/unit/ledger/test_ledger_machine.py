@@ -83,6 +83,7 @@ amounts = st.one_of(
 requests = st.one_of(
     st.builds(asks, amounts, st.sampled_from((0, 0, 5, 30, 50, 100, 120))),
     st.builds(asks, amounts, gpus=st.integers(2, 4), whole=st.booleans()),
+    st.builds(asks, amounts, st.sampled_from((30, 50, 100)), gpus=st.integers(2, 3)),
     st.builds(asks, amounts, st.sampled_from((0, 0, 30, 100)), whole=st.just(True)),
     st.builds(counts, st.sampled_from((1, 1, 2, 2, 3, 4, 2**40))),
 )

@@ -162,6 +162,13 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         "needs 2 GPUs with 4 GiB free each and fewer than 1 pod, only GPU 1 has",
         False,
     ),
+    "one GPU has the memory and not the compute": (
+        node("n1", T4, T4, mode=NodeMode.CORE_MEM),
+        (asks(1, 40),),
+        asks(4, 70, gpus=2),
+        "needs 2 GPUs with 4 GiB and 70% compute free each, only GPU 1 has",
+        False,
+    ),
     "the node's GPUs have a server each": (
         node("n1", T4, T4, mode=NodeMode.MPS),
         (),

@@ -2,16 +2,22 @@
 
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.model import names
+from gpushare.model.device import NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.nodeagent.bound_pods import claim_of
 from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.isolation.cgroups import Owner
+from gpushare.nodeagent.isolation.watchdog import Watchdog
+from gpushare.nodeagent.scraped import Scrape
 from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, Admitting, claim, node_of, request
 from tests.unit.nodeagent.test_claims import check
 
@@ -40,6 +46,38 @@ def test_of_gpus_of_different_sizes_each_gives_its_part() -> None:
         (3, 15, 3232),
         (3, 79, 3097),
     ]
+
+
+def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> None:
+    """Else its use of that one would pass for what it was given, and the exporter would tell twice what there is."""
+    node = node_of(16384, 16384, 16384, mode=NodeMode.CORE_MEM)
+    wanted = msgspec.structs.replace(request((APP, 10, 30), (APP, 10, 30)), memory_units=10, core_percent=30)
+    wanted = msgspec.structs.replace(wanted, gpu_count=2, apart=True)
+    book = ClaimBook(node)
+    decided = claim(node, "a", (0, 2), wanted)
+    one = claim_of(msgspec.structs.replace(decided.pod, containers={"id-0": "c0", "id-1": "c1"}), node)
+    assert one is not None
+    book.put(one)
+
+    def has(container: str) -> list[tuple[int, int]]:
+        shares = [book.share_of(one, device.uuid, container) for device in node.devices]
+        return [(share.index, share.mib) for share in shares if share is not None]
+
+    assert (has("c0"), has("c1")) == ([(0, 10240)], [(2, 10240)])
+    assert has("") == [(0, 10240), (2, 10240)], "the pod"
+    whole = SimpleNamespace(pods=[], whole={})
+    asked = SimpleNamespace(present=lambda: node, minors=dict, book=book, whole=whole)
+    scrape = Scrape(asked)  # type: ignore[arg-type]
+    uuids = [device.uuid for device in node.devices]
+    assert sorted((given.container, given.gpu) for given in scrape.given) == [
+        ("c0", uuids[0]),
+        ("c1", uuids[2]),
+    ]
+    watched = SimpleNamespace(_book=book)
+    for container_id, at in (("id-0", 0), ("id-1", 2)):
+        owner = Owner(one.uid, container_id)
+        found = [Watchdog.holder_of(watched, owner, uuid) for uuid in uuids]  # type: ignore[arg-type]
+        assert [index for index, holder in enumerate(found) if holder is not None] == [at]
 
 
 def test_ids_in_unequal_parts_are_nobodys() -> None:

@@ -165,6 +165,13 @@ class Judge:
         return sum(
             self.naive.has_memory(node, device, request.memory_units)
             and (not request.whole_device or self.naive.is_untouched(name, device))
+            and (
+                self.category != "compute"
+                or (
+                    self.naive.below_cap(node, device)
+                    and self.naive.has_core(node, device, request.core_percent)
+                )
+            )
             for device in node.devices
         )
 

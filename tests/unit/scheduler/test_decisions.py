@@ -485,6 +485,7 @@ def test_every_category_is_told_by_how_its_reasons_begin() -> None:
         reasons.too_few_free(several, 8192, ()): Category.MEMORY,
         reasons.too_few_free(whole, 8192, (1, 2)): Category.MEMORY,
         reasons.too_few_below_cap(several, 8192, 3, (1,)): Category.PODS,
+        reasons.too_few_with_compute(Request(8, 20, (), 2), 8192, (1,)): Category.COMPUTE,
         "gang default/g: this pod is not known yet": Category.GANG,
         "elastic quota root/a: 3 of 4 aliyun.com/gpu-mem used (max), 2 asked for": Category.QUOTA,
         "ResourcePolicy default/p: unit 1: full": Category.POLICY,

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from gpushare.admission.peoples_units import conversion
 from gpushare.model import names
 from gpushare.model.device import NodeMode
+from gpushare.model.objects import decode_pod
+from gpushare.model.requested import Counting
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
@@ -98,3 +101,32 @@ async def test_containers_that_do_not_fit_on_one_gpu_together_have_one_each(worl
     assert world.used_mib("n") == [12288, 10240, 10240]
     late = create(world, "late", 7, {})
     assert not filtered(world, late, "n")["NodeNames"], "the rest of each GPU is all that is left"
+
+
+@pytest.mark.parametrize("second", ["9Gi", "10Gi"])
+async def test_a_gpu_each_in_peoples_units_is_counted_by_container_and_must_be_alike(
+    world: World, second: str
+) -> None:
+    world.add_node(gpu_node("n", 16384, 16384))
+    pod = pod_object("pair", 1, labels={names.LABEL_POD_APART: "true"})
+    (main,) = pod["spec"]["containers"]
+    asked = {"c": "10Gi", "d": second}
+    pod["spec"]["containers"] = [
+        {**main, "name": name, "resources": {"limits": {names.GPU_MEMORY: text}}}
+        for name, text in asked.items()
+    ]
+    steps = conversion(decode_pod(json.dumps(pod).encode()), Counting())
+    counted = [step["value"] for step in steps if step["op"] == "add" and step["path"].endswith("gpu-mem")]
+    note = next(step["value"] for step in steps if step["path"].endswith("requested"))
+    for container, units in zip(pod["spec"]["containers"], counted, strict=True):
+        container["resources"] = {"limits": {names.GPU_MEM: units}}
+    pod["metadata"]["annotations"] = {names.ANN_REQUESTED: note}
+    world.api.create(pod)
+    world.see("pair")
+    answer = filtered(world, pod, "n")
+    if second == "9Gi":
+        assert "container c asks for 10, container d asks for 9; ask for as much in each" in str(answer)
+        assert not answer["NodeNames"]
+    else:
+        assert answer["NodeNames"] == ["n"]
+        assert (await bind(world, "pair", "n"))[names.ANN_ALLOCATION] == '{"0":{"0":10},"1":{"1":10}}'

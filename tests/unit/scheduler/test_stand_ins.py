@@ -251,6 +251,24 @@ async def test_where_the_sum_of_compute_is_used_up_it_is_seen_without_one() -> N
         assert bool(scaling.there()) is made
 
 
+async def test_the_compute_of_a_gpu_per_container_is_added_up() -> None:
+    """40% and 20% are free: twice 30% is as much in all, so that cluster-autoscaler sees room; twice 40% is not."""
+    for core, made in ((30, True), (40, False)):
+        scaling = Scaling()
+        scaling.node("n", 16, 16, mode=NodeMode.CORE_MEM)
+        for number, used in enumerate((60, 80)):
+            scaling.create(f"p{number}", 10, core=used)
+            await scaling.bind(f"p{number}", "n")
+        waiting = pod_object("apart", 2, core=core, labels={names.LABEL_POD_APART: "true"})
+        (main,) = waiting["spec"]["containers"]
+        waiting["spec"]["containers"].append({**main, "name": "other"})
+        scaling.api.create(waiting)
+        scaling.see("apart")
+        assert not scaling.ask("apart")
+        await scaling.look(WAIT_S)
+        assert bool(scaling.there()) is made
+
+
 async def test_what_fails_is_tried_again_and_what_is_forbidden_is_told(scaling: Scaling) -> None:
     scaling.scaling_api.failing.append(ApiError(500, "InternalError", "no", ""))
     with pytest.raises(ApiError):
