@@ -89,6 +89,8 @@ def manifests_of(
         if kind in _KIND_OF_STATE:
             continue
         if kind not in _COUNTS:
+            if meant := _meant(kind):
+                raise SimulateError(f"{subject}: {kind} {name_of(document)}", f"is no kind; write {meant}")
             passed_over.append(f"{kind} {name_of(document)}")
             continue
         try:
@@ -148,6 +150,20 @@ _COUNTS: Final = {
     "StatefulSet": lambda spec: _whole(spec, "replicas", 1),
     "Job": _count_of_job,
 }
+
+
+#: Kinds of others that look like one of those that are read.
+_ALIKE: Final = ("ElasticQuota",)
+
+
+def _meant(kind: str) -> str:
+    """The kind that is meant where ``kind`` is misspelt; empty where it is another."""
+    from difflib import get_close_matches
+
+    known = {one.lower(): one for one in (*_COUNTS, *_KIND_OF_STATE)}
+    if kind in _ALIKE:
+        return ""
+    return next((known[one] for one in get_close_matches(kind.lower(), known, 1, 0.85)), "")
 
 
 class _Making:
