@@ -15,6 +15,7 @@ from gpushare.model import names
 from gpushare.model.json_objects import Json, key_of, name_of, spec_of
 from gpushare.model.objects import Pod, decode_pod
 from gpushare.model.requested import Counting
+from gpushare.model.slips import slips_of
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.fields import check, check_workload, unreadable
 from gpushare.simulate.replicas import (
@@ -52,13 +53,14 @@ class Wished(msgspec.Struct, frozen=True):
 class Manifests(msgspec.Struct, frozen=True):
     """What was read: pods in the order in which they come, objects that decide for others, and what was passed over.
 
-    ``there`` are those workloads of which pods are in the cluster already.
+    ``there`` are those workloads of which pods are in the cluster already. ``warnings`` are those of admission, each after its object.
     """
 
     pods: tuple[Wished, ...]
     state: ClusterState
     passed_over: tuple[str, ...] = ()
     there: tuple[There, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def manifests_of(
@@ -101,7 +103,7 @@ def manifests_of(
                 pods.append(one)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise unreadable(document, subject, error) from None
-    return Manifests(tuple(pods), more, tuple(passed_over), tuple(making.there))
+    return Manifests(tuple(pods), more, tuple(passed_over), tuple(making.there), tuple(making.warnings))
 
 
 def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
@@ -175,13 +177,20 @@ class _Making:
         self._pods = pods_by_workload(cluster.pods)
         self._taken = set(map(key_of, cluster.pods))
         self.there: list[There] = []
+        self.warnings: list[str] = []
 
     def of(self, document: Json) -> Iterator[Wished]:
         """The pods that the object's controller makes, as admission leaves them."""
         kind, meta = document["kind"], document["metadata"]
         workload = f"{meta['namespace']}/{kind} {meta['name']}"
+        first = (
+            _pod(document, str(meta["name"]), meta["namespace"]) if kind == "Pod" else _pod_of(document, 0)
+        )
+        if meta["namespace"] != _EXCLUDED:
+            slips = slips_of(_decoded(first), self._counting.unit)
+            self.warnings += [f"{workload}: {text}" for text in slips]
         if kind == "Pod":
-            yield self._admitted(_pod(document, str(meta["name"]), meta["namespace"]), workload)
+            yield self._admitted(first, workload)
             return
         asked = _COUNTS[kind](spec_of(document))
         there = counted(kind, self._pods.get(workload, ()))
@@ -191,7 +200,7 @@ class _Making:
             yield self._admitted(_pod_of(document, number), workload)
         if there:
             leaving = sum(map(is_leaving, there))
-            differs = differences(self._admitted(_pod_of(document, 0), workload).pod, there)
+            differs = differences(self._admitted(first, workload).pod, there)
             self.there.append(There(workload, asked, len(there), coming, leaving, differs))
 
     def _admitted(self, pod: Json, workload: str) -> Wished:
