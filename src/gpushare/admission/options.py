@@ -19,6 +19,11 @@ rights that its account needs, and no others:
       validatingwebhookconfigurations get, patch  the one of --configuration
 ports: 9443 reviews (TLS), 9452 /healthz /readyz /metrics
 needs no writable folder and no capability
+
+example:
+  gpushare admission --config gpushare.yaml         # in a pod of the cluster; the chart starts it
+what it checks and writes: docs/guide/admission.md
+what each option means: docs/guide/configuration.md
 """
 
 ROLE: Final = Role(

@@ -13,6 +13,11 @@ rights that its account needs, and no others:
   leases (the one of --lease)      get           only where there are several schedulers
 port: 9453 the page, and /healthz /readyz /metrics
 needs no writable folder and no capability
+
+example:
+  gpushare dashboard --token-file token --kubeconfig ~/.kube/config   # outside the cluster; in it the chart starts it
+how to reach and read it: docs/guide/dashboard.md
+what each option means: docs/guide/configuration.md
 """
 
 ROLE: Final = Role(

@@ -36,7 +36,7 @@ Flags:
   -d, --details             a row per pod
   -o, --output=FORMAT       wide, json or yaml
   -w, --watch               stay, and show again on every change
-      --interval=SECONDS    how often --watch looks (default 2)
+      --interval=SECONDS    how often --watch and --top look (default 2)
       --fragmentation       the pods that wait, and whose moves would let them in
       --advise              memory and compute for each workload, from what it used
       --margin=PERCENT      on top of what was used (default 15)

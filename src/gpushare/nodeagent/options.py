@@ -20,6 +20,14 @@ _DAY_S: Final = 86400
 _ISOLATION: Final = "isolation"
 _ROOT: Final = Path("/")
 
+_EXAMPLES: Final = """\
+examples:
+  gpushare node-agent --node worker-1              # on that node, as root; in the cluster the chart starts it
+  gpushare node-agent --node worker-1 --config gpushare.yaml
+what each option means: docs/guide/configuration.md
+what holds containers to their share: docs/guide/isolation.md
+"""
+
 ROLE: Final = Role(
     "node-agent",
     "Device plugin of one node: shares its NVIDIA GPUs as the node's label asks. Keeps no state on disk.",
@@ -157,4 +165,5 @@ ROLE: Final = Role(
         *LOGGING,
     ),
     groups={_ISOLATION: "what holds containers to their share, and who watches over it"},
+    epilog=_EXAMPLES,
 )

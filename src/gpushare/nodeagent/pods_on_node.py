@@ -91,7 +91,7 @@ class PodsOnNode:
         # One that is not found at all is not back.
         lost = {(uid, gpu) for uid, gpu in self._out & held if gpu not in there}
         for uid, gpu in sorted((self._out & held) - found - lost):
-            note = f"GPU {gpu}, which this pod holds, is in service again"
+            note = f"GPU {there[gpu].index} ({gpu}), which this pod holds, is in service again"
             self._tell(uid, "Normal", REASON_POD_GPU_RECOVERED, note, gpu, "come")
         self._out = found | lost
 

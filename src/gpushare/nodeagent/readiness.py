@@ -33,16 +33,17 @@ def condition_of(
     mode = (
         f"mode {node.mode.value}, unit {node.unit.setting}, {taking} of {len(node.devices)} GPUs in service"
     )
+    held = f"{mode}, isolation {active}" if active else mode
     faults = "".join(f"; GPU {one.index}: {one.reason}" for one in node.devices if not one.healthy)
     cordons = "".join(f"; GPU {one.index}: cordoned" for one in well if one.cordoned)
     # Where no GPU is found any more of those that were there, it is they that are out of service.
     if inventory.trouble is not None and not inventory.is_gpus_own:
-        return _condition("False", inventory.trouble.reason, f"{mode}: {inventory.trouble.note}")
+        return _condition("False", inventory.trouble.reason, f"{held}: {inventory.trouble.note}")
     if access:
-        return _condition("False", REASON_NO_CDI, f"{mode}: {access}")
+        return _condition("False", REASON_NO_CDI, f"{held}: {access}")
     if isolation:
-        return _condition("False", REASON_NO_ISOLATION, f"{mode}: {isolation}")
-    whole = f"{mode}, isolation {active}{faults}{cordons}"
+        return _condition("False", REASON_NO_ISOLATION, f"{held}: {isolation}")
+    whole = f"{held}{faults}{cordons}"
     if not well:
         return _condition("False", REASON_UNHEALTHY, whole)
     if faults:

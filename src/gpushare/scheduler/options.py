@@ -10,6 +10,14 @@ from gpushare.settings.shared import ACCESS, LOGGING
 _MOVES: Final = "defragmentation"
 _SCALING: Final = "autoscaling"
 
+_EXAMPLES: Final = """\
+examples:
+  gpushare scheduler --kubeconfig ~/.kube/config   # outside the cluster; in it the chart starts it
+  gpushare scheduler --config gpushare.yaml --unit 128MiB
+what each option means: docs/guide/configuration.md
+how nodes and GPUs are chosen: docs/guide/placement.md
+"""
+
 ROLE: Final = Role(
     "scheduler",
     "Scheduler extender: finds the GPUs for each pod that asks for aliyun.com/gpu-mem, and binds it.",
@@ -137,4 +145,5 @@ ROLE: Final = Role(
         _MOVES: "pods that move so that one fits that waits",
         _SCALING: "what cluster-autoscaler cannot know by itself",
     },
+    epilog=_EXAMPLES,
 )

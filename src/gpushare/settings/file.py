@@ -18,11 +18,7 @@ _MOST_BYTES: Final = 1 << 20
 
 def read_file(path: Path, role: Role, problems: list[str]) -> Mapping[str, Setting]:
     """What the file says of the options of ``role``; what is wrong with any section is added to ``problems``."""
-    try:
-        sections = _sections(path)
-    except InvalidSettings as error:
-        problems += error.problems
-        return {}
+    sections = _sections(path, problems)
     found: Mapping[str, Setting] = {}
     for name, section in sections.items():
         if name == role.name:
@@ -41,31 +37,33 @@ def read_file(path: Path, role: Role, problems: list[str]) -> Mapping[str, Setti
 def check_file(path: Path) -> list[str]:
     """All that is wrong with the file, a line each."""
     problems: list[str] = []
-    try:
-        sections = _sections(path)
-    except InvalidSettings as error:
-        return error.problems
+    sections = _sections(path, problems)
     for name, section in sections.items():
         _read_section(path, role_of(name), section, problems)
     return problems
 
 
-def _sections(path: Path) -> dict[str, dict[str, Any]]:
-    """The sections by role; raises ``InvalidSettings``."""
-    whole = _parsed(path)
+def _sections(path: Path, problems: list[str]) -> dict[str, dict[str, Any]]:
+    """The sections by role that can be read; what is wrong with the others is added to ``problems``."""
+    try:
+        whole = _parsed(path)
+    except InvalidSettings as error:
+        problems += error.problems
+        return {}
     if whole is None:
         return {}
     if not isinstance(whole, dict):
-        raise InvalidSettings([f"{path}: give a mapping, with a section for each role: {', '.join(ROLES)}"])
-    problems = [
-        f"{path}: {name}: no role; there are {', '.join(ROLES)}" for name in whole if name not in ROLES
-    ]
+        problems.append(f"{path}: give a mapping, with a section for each role: {', '.join(ROLES)}")
+        return {}
+    sections: dict[str, dict[str, Any]] = {}
     for name, section in whole.items():
-        if name in ROLES and section is not None and not isinstance(section, dict):
+        if name not in ROLES:
+            problems.append(f"{path}: {name}: no role; there are {', '.join(ROLES)}")
+        elif section is not None and not isinstance(section, dict):
             problems.append(f"{path}: {name}: give a mapping of its options, not {_kind(section)}")
-    if problems:
-        raise InvalidSettings(problems)
-    return {name: section or {} for name, section in whole.items()}
+        else:
+            sections[name] = section or {}
+    return sections
 
 
 def _parsed(path: Path) -> Any:

@@ -81,6 +81,8 @@ def _cluster(options: SimpleNamespace) -> int:
     manifests = manifests_of(_documents(options.filename), state, counting, options.namespace)
     for passed in manifests.passed_over:
         print(f"{PROGRAM}: {passed} is passed over: it makes no pods that are simulated", file=sys.stderr)
+    for warning in manifests.warnings:
+        print(f"{PROGRAM}: {warning}", file=sys.stderr)
     state = joined(state, manifests.state)
     settings = Settings(
         policy=Placement(options.policy or Placement.BINPACK.value),
@@ -97,7 +99,8 @@ def _cluster(options: SimpleNamespace) -> int:
     finally:
         bar.end()
     if options.output == "json":
-        _print_json(report.structured(result, found, manifests.passed_over, manifests.there))
+        told = report.structured(result, found, manifests.passed_over, manifests.there, manifests.warnings)
+        _print_json(told)
     else:
         text = report.tables(result, details=options.details, there=manifests.there)
         sys.stdout.write(text if not found else f"{text}\n{report.enough_table(found)}")

@@ -239,5 +239,20 @@ def unreadable(item: Json, subject: str, error: Exception) -> SimulateError:
     """The error that an object with a name cannot be read, and why."""
     return SimulateError(
         f"{subject}: {item['kind']} {key_of(item)}",
-        f"cannot be read ({error}); see kubectl explain {item['kind']}",
+        f"cannot be read ({error}); {_unquoted(item) or 'see kubectl explain ' + item['kind']}",
     )
+
+
+def _unquoted(item: Json) -> str:
+    """Which label or annotation is no text, and what to write; empty where all are."""
+    spec = item.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    for holder in (item, template):
+        meta = holder.get("metadata") if isinstance(holder, dict) else None
+        for place in ("labels", "annotations"):
+            pairs = meta.get(place) if isinstance(meta, dict) else None
+            for key, value in pairs.items() if isinstance(pairs, dict) else ():
+                if isinstance(value, bool | int | float):
+                    text = str(value).lower() if isinstance(value, bool) else value
+                    return f'in {place}, put the value of {key} in quotes: "{text}"'
+    return ""

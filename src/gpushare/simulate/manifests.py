@@ -15,6 +15,7 @@ from gpushare.model import names
 from gpushare.model.json_objects import Json, key_of, name_of, spec_of
 from gpushare.model.objects import Pod, decode_pod
 from gpushare.model.requested import Counting
+from gpushare.model.slips import slips_of
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.fields import check, check_workload, unreadable
 from gpushare.simulate.replicas import (
@@ -52,13 +53,14 @@ class Wished(msgspec.Struct, frozen=True):
 class Manifests(msgspec.Struct, frozen=True):
     """What was read: pods in the order in which they come, objects that decide for others, and what was passed over.
 
-    ``there`` are those workloads of which pods are in the cluster already.
+    ``there`` are those workloads of which pods are in the cluster already. ``warnings`` are those of admission, each after its object.
     """
 
     pods: tuple[Wished, ...]
     state: ClusterState
     passed_over: tuple[str, ...] = ()
     there: tuple[There, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def manifests_of(
@@ -89,6 +91,8 @@ def manifests_of(
         if kind in _KIND_OF_STATE:
             continue
         if kind not in _COUNTS:
+            if meant := _meant(kind):
+                raise SimulateError(f"{subject}: {kind} {name_of(document)}", f"is no kind; write {meant}")
             passed_over.append(f"{kind} {name_of(document)}")
             continue
         try:
@@ -99,7 +103,7 @@ def manifests_of(
                 pods.append(one)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise unreadable(document, subject, error) from None
-    return Manifests(tuple(pods), more, tuple(passed_over), tuple(making.there))
+    return Manifests(tuple(pods), more, tuple(passed_over), tuple(making.there), tuple(making.warnings))
 
 
 def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
@@ -150,6 +154,20 @@ _COUNTS: Final = {
 }
 
 
+#: Kinds of others that look like one of those that are read.
+_ALIKE: Final = ("ElasticQuota",)
+
+
+def _meant(kind: str) -> str:
+    """The kind that is meant where ``kind`` is misspelt; empty where it is another."""
+    from difflib import get_close_matches
+
+    known = {one.lower(): one for one in (*_COUNTS, *_KIND_OF_STATE)}
+    if kind in _ALIKE:
+        return ""
+    return next((known[one] for one in get_close_matches(kind.lower(), known, 1, 0.85)), "")
+
+
 class _Making:
     """Makes the pods of one object after the other, into a ``cluster`` whose rules are those of ``known``."""
 
@@ -159,13 +177,20 @@ class _Making:
         self._pods = pods_by_workload(cluster.pods)
         self._taken = set(map(key_of, cluster.pods))
         self.there: list[There] = []
+        self.warnings: list[str] = []
 
     def of(self, document: Json) -> Iterator[Wished]:
         """The pods that the object's controller makes, as admission leaves them."""
         kind, meta = document["kind"], document["metadata"]
         workload = f"{meta['namespace']}/{kind} {meta['name']}"
+        first = (
+            _pod(document, str(meta["name"]), meta["namespace"]) if kind == "Pod" else _pod_of(document, 0)
+        )
+        if meta["namespace"] != _EXCLUDED:
+            slips = slips_of(_decoded(first), self._counting.unit)
+            self.warnings += [f"{workload}: {text}" for text in slips]
         if kind == "Pod":
-            yield self._admitted(_pod(document, str(meta["name"]), meta["namespace"]), workload)
+            yield self._admitted(first, workload)
             return
         asked = _COUNTS[kind](spec_of(document))
         there = counted(kind, self._pods.get(workload, ()))
@@ -175,7 +200,7 @@ class _Making:
             yield self._admitted(_pod_of(document, number), workload)
         if there:
             leaving = sum(map(is_leaving, there))
-            differs = differences(self._admitted(_pod_of(document, 0), workload).pod, there)
+            differs = differences(self._admitted(first, workload).pod, there)
             self.there.append(There(workload, asked, len(there), coming, leaving, differs))
 
     def _admitted(self, pod: Json, workload: str) -> Wished:

@@ -179,12 +179,14 @@ def structured(
     found: Sequence[Enough] = (),
     passed_over: Sequence[str] = (),
     there: Sequence[There] = (),
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The run for programs; the schema is in docs/guide/simulate.md."""
     before, after = result.curve[0], result.curve[-1]
     return {
         "apiVersion": API_VERSION,
         "policy": result.settings.policy.value,
+        "warnings": list(warnings),
         "pods": [_pod(fate) for fate in result.fates],
         "evictions": [
             {"pod": one.victim, "node": one.node, "for": one.by, "madeAgain": one.again}

@@ -30,9 +30,11 @@ from gpushare.model.resource_policy import decode_policy, policy_pod_of
 from gpushare.scheduler import wire
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, BindRefused, Reservations
 from gpushare.scheduler.extender import Asked, filter_nodes, prioritize_nodes
+from gpushare.scheduler.own_rules import unserved_text
 from gpushare.scheduler.policies import Policies
 from gpushare.scheduler.policy_binding import PolicyBinding
 from gpushare.scheduler.records import PodRecord, counted_record_of, followed_record_of, record_of
+from gpushare.scheduler.unplaced import Unplaced
 from gpushare.scheduler.view import ClusterView, NodeReader
 from gpushare.simulate.columns import Columns
 from gpushare.simulate.errors import SimulateError
@@ -46,6 +48,8 @@ _SCALE: Final = EXTENDER_WEIGHT * MAX_NODE_SCORE // 10
 #: Turns of the loop that a bind gets before the next pod is looked at: it takes longer only where it waits for others.
 _TURNS: Final = 4
 _LEFT_TO_EXTENDER: Final = frozenset((names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE))
+#: Who looks at pods here; the API server writes the default scheduler's name where there is none.
+_RUNNING: Final = frozenset((None, "", "default-scheduler", names.SCHEDULER_NAME))
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -310,6 +314,8 @@ class Scheduling:
             return ""
         ours = spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME
         column = self._columns.of(pod, by_extender=ours)
+        if _unserved(pod, column.wanted.requests):
+            return ""
         feasible = column.feasible()
         refusing = (state for state in self._nodes if state.name not in feasible)
         return self._evicting.by_sums(pod, column.wanted, refusing, by_extender=ours)
@@ -322,6 +328,8 @@ class Scheduling:
             raise Refused("no nodes available to schedule pods")
         ours = spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME
         column = self._columns.of(pod, by_extender=ours)
+        if unserved := _unserved(pod, column.wanted.requests):
+            raise Refused(unserved)
         feasible = column.feasible()
         kept = [name for name in feasible if nominated in ("", name)]
         if not kept:
@@ -365,6 +373,14 @@ class Scheduling:
             self._nodes.forget(uid)
             self._columns.changed(node)
             raise Refused(str(refused)) from None
+
+
+def _unserved(pod: Json, resources: Collection[str]) -> str:
+    """Why a pod that asks for GPUs of a scheduler that is not here waits; empty where it is here. What asks for none may have its own."""
+    scheduler = spec_of(pod).get("schedulerName")
+    if scheduler in _RUNNING or _LEFT_TO_EXTENDER.isdisjoint(resources):
+        return ""
+    return unserved_text(Unplaced(scheduler=str(scheduler)))
 
 
 def _asked(pod: Json, nodes: list[str]) -> Asked:

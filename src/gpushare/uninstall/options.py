@@ -7,6 +7,13 @@ from gpushare.settings.kinds import SECONDS, TEXT
 from gpushare.settings.option import Option, Role
 from gpushare.settings.shared import ACCESS, LOGGING
 
+_EXAMPLES: Final = """\
+example:
+  gpushare uninstall --namespace kube-system       # once the agents are gone; the chart starts it when it is uninstalled
+what is taken away, and when: docs/guide/install.md
+what each option means: docs/guide/configuration.md
+"""
+
 ROLE: Final = Role(
     "uninstall",
     "Takes from the nodes what the node agents wrote, once they are gone. Pods keep their annotations.",
@@ -38,4 +45,5 @@ ROLE: Final = Role(
         Option("patience", SECONDS, "after how long to end all the same", 1800.0, least=0, most=86400),
         *LOGGING,
     ),
+    epilog=_EXAMPLES,
 )

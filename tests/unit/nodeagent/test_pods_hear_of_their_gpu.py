@@ -26,9 +26,11 @@ class Told:
     """The reasons of all events, each with the pod."""
 
     events: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def record(self, regarding: ObjectReference, *, reason: str, **_: Any) -> None:
+    def record(self, regarding: ObjectReference, *, reason: str, note: str, **_: Any) -> None:
         self.events.append((regarding.name, reason))
+        self.notes.append(note)
 
 
 @dataclass
@@ -57,6 +59,15 @@ def test_a_gpu_that_is_not_found_any_more_is_not_back() -> None:
     assert bed.told.events == [("a", "PodGPUUnhealthy")]
     bed.pods.tell_of(WELL)
     assert bed.told.events == [("a", "PodGPUUnhealthy"), ("a", "PodGPURecovered")]
+
+
+def test_what_is_told_of_a_gpu_that_is_back_names_it_as_its_fault_did() -> None:
+    bed = Bed()
+    bed.put(pod("a", container("c", 3)), on=0)
+    bed.pods.tell_of((LOST, WELL[1]))
+    bed.pods.tell_of(WELL)
+    gone, back = (note.partition(", which")[0] for note in bed.told.notes)
+    assert gone == back == f"GPU 0 ({WELL[0].uuid})"
 
 
 def test_a_pod_whose_record_names_another_gpu_now_hears_nothing_of_the_old_one() -> None:

@@ -64,17 +64,23 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
             Condition(
                 "False",
                 "DriverNotFound",
-                "mode cgpu, unit 128MiB, 0 of 0 GPUs in service: install the driver",
+                f"mode cgpu, unit 128MiB, 0 of 0 GPUs in service, isolation {PRELOAD}: install the driver",
             ),
         ),
         (
             said(WELL, access="no CDI"),
-            Condition("False", "CDIUnavailable", "mode cgpu, unit 128MiB, 1 of 1 GPUs in service: no CDI"),
+            Condition(
+                "False",
+                "CDIUnavailable",
+                f"mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}: no CDI",
+            ),
         ),
         (
             said(WELL, isolation="no library"),
             Condition(
-                "False", "IsolationUnavailable", "mode cgpu, unit 128MiB, 1 of 1 GPUs in service: no library"
+                "False",
+                "IsolationUnavailable",
+                f"mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}: no library",
             ),
         ),
     ],

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.settings.file import check_file
 from gpushare.settings.kinds import Text
 from gpushare.settings.option import InvalidSettings, Option, Role
 from gpushare.settings.parser import parser_of
@@ -122,6 +123,16 @@ admission:
 def test_a_file_that_cannot_be_used_is_refused_whole(tmp_path: Path, text: str, name: str, says: str) -> None:
     (told,) = problems(["--config", written(tmp_path, text, name)], {})
     assert says in told
+
+
+def test_a_section_that_cannot_be_used_hides_no_mistake_of_another(tmp_path: Path) -> None:
+    file = written(tmp_path, "nosuch: {}\nnode-agent: 3\nscheduler: {unit: 5GiB}")
+    for told in (check_file(Path(file)), problems(["--config", file], {})):
+        assert [one.removeprefix(f"{file}: ").split(":")[0] for one in told] == [
+            "nosuch",
+            "node-agent",
+            "scheduler.unit",
+        ]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import resvg_py
 
 from gpushare.model import names
 from gpushare.model.device import Device, NodeMode, devices_annotation
+from gpushare.model.objects import decode_pod
 from gpushare.model.quantity import MemoryUnit
+from gpushare.model.slips import slips_of
 from gpushare.simulate import trace_report, traces
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.plot import WIDTH, Axis, Line, Panel, grid, picture
@@ -57,6 +59,23 @@ def test_tables_say_where_pods_land_and_why_others_wait(
     assert "GPU memory given: 0 of 47 GiB (0%) before, 32 GiB (66%) after." in out
     assert "4 pods were looked at, 1 wait. Policy: binpack." in out
     assert err == "gpushare simulate: Service s is passed over: it makes no pods that are simulated\n"
+
+
+def test_slips_are_told_once_a_workload_as_admission_warns_of_them(
+    tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slipped = template(1, labels={"aliyun.com/gpu-counts": "2"})
+    slipped["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-memory"] = 4
+    read = decode_pod(
+        {**slipped, "metadata": {**slipped["metadata"], "name": "web-0", "namespace": "default"}}
+    )
+    warned = [f"default/Deployment web: {text}" for text in slips_of(read, MemoryUnit.GIB)]
+    assert len(warned) == 2
+    file = manifests(tmp_path, workload("Deployment", "web", 2, slipped), pod("well", 1))
+    assert main(["--snapshot", snapshot, "-f", file, "-o", "json"]) == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out)["warnings"] == warned
+    assert err.splitlines() == [f"gpushare simulate: {text}" for text in warned]
 
 
 def test_details_have_a_row_for_each_pod(

@@ -1,6 +1,8 @@
 """Manifests and snapshots: what is read of them, what is passed over, and what is refused."""
 
 import json
+import re
+from typing import Any
 
 import pytest
 
@@ -54,6 +56,36 @@ def test_controllers_make_as_many_pods_as_they_say() -> None:
     assert found.pods[3].pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] == "set-0"
     assert workload_of(found.pods[1].pod) == "default/Deployment web"
     assert workload_of(found.pods[0].pod) == "default/Pod p"
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [("Deploymnt", "Deployment"), ("statefulset", "StatefulSet"), ("Pods", "Pod"), ("Jbo", "")],
+)
+def test_a_misspelt_kind_is_refused_with_the_right_one(kind: str, meant: str) -> None:
+    document = {"kind": kind, "metadata": {"name": "d"}, "spec": {}}
+    if not meant:
+        assert made(document).passed_over == (f"{kind} d",)
+        return
+    with pytest.raises(SimulateError, match=f"f.yaml: {kind} d: is no kind; write {meant}"):
+        made(document)
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "DaemonSet", "ElasticQuota", "MPIJob", "CloneSet", "PodGroup"])
+def test_kinds_of_others_that_sound_alike_are_passed_over(kind: str) -> None:
+    assert made({"kind": kind, "metadata": {"name": "d"}}).passed_over == (f"{kind} d",)
+
+
+@pytest.mark.parametrize(("value", "quoted"), [(8, '"8"'), (True, '"true"'), (0.5, '"0.5"')])
+def test_a_label_without_quotes_is_named_with_what_to_write(value: Any, quoted: str) -> None:
+    key = names.LABEL_GANG_LEAST
+    told = re.escape(f"in labels, put the value of {key} in quotes: {quoted}")
+    for document in (
+        workload("Deployment", "d", 1, template(1, labels={"app": "d", key: value})),
+        pod("d", 1, labels={key: value}),
+    ):
+        with pytest.raises(SimulateError, match=told):
+            made(document)
 
 
 def test_a_replica_set_of_a_deployment_is_told_as_the_deployment() -> None:

@@ -179,6 +179,26 @@ def test_an_elastic_quota_of_processors_counts_every_pod_and_keeps_those_of_this
     assert placed(ran(state, tree, ours, *others))["other-1"] == "a", "another scheduler's are not held back"
 
 
+@pytest.mark.parametrize("more", [{}, {"priority": 10}])
+def test_a_pod_that_asks_another_scheduler_for_gpus_waits_and_takes_nothing_from_others(
+    more: dict[str, Any],
+) -> None:
+    running = _waiting("running", 15)
+    running["spec"]["nodeName"] = "a"
+    elsewhere = pod("elsewhere", 15, schedulerName="other-sched", **more)
+    result = ran(ClusterState((node("a", T4),), pods=(running,)), elsewhere)
+    assert whys(result) == {
+        "elsewhere": "no scheduler has looked at it: none seems to run for schedulerName other-sched"
+    }
+    assert not result.evictions
+    plain = pod("plain", schedulerName="other-sched")
+    assert placed(ran(ClusterState((node("a", T4),)), elsewhere, pod("ours", 15), plain)) == {
+        "elsewhere": "",
+        "ours": "a",
+        "plain": "a",
+    }
+
+
 def test_pods_that_are_not_ours_go_by_kube_scheduler_alone() -> None:
     state = ClusterState((node("plain", cpu="1"), node("a", T4, cpu="1")))
     plain = template()
