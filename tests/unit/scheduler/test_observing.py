@@ -298,6 +298,9 @@ async def test_the_figures_are_in_a_scrape() -> None:
         waiting,
     )
     assert scraped(metrics)["gpushare_scheduler_oldest_reservation_seconds"] == 0.0
+    reservations.add("u0", "default/p0", clock.now_s)
+    assert scraped(metrics)["gpushare_scheduler_oldest_reservation_seconds"] == 0.0
+    reservations.end("u0")
     reservations.add("u1", "default/p1", 996.0)
     found = scraped(metrics)
     assert found["gpushare_scheduler_leading"] == 1.0
