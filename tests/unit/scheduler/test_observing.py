@@ -290,10 +290,10 @@ async def test_the_figures_are_in_a_scrape() -> None:
     await waiting.look()
     observing = Observing(metrics, events, reservations, leading, clock)
     observing.export(
-        {
+        lambda: {
             "pods": watch(synced=True, last_error="", objects=7),
             "nodes": watch(synced=True, last_error="gone", objects=3),
-            "quotas": watch(synced=False, last_error="", objects=0),
+            "elasticquotatrees": watch(synced=False, last_error="", objects=0),
         },
         waiting,
     )
@@ -307,7 +307,9 @@ async def test_the_figures_are_in_a_scrape() -> None:
     assert found["gpushare_scheduler_pods_waitingmemory"] == 1.0
     assert found["gpushare_scheduler_longest_wait_seconds"] == 60.0
     assert found["gpushare_scheduler_oldest_reservation_seconds"] == 4.0
-    assert [found[f"gpushare_scheduler_watch_trouble{kind}"] for kind in ("pods", "nodes", "quotas")] == [
+    assert [
+        found[f"gpushare_scheduler_watch_trouble{kind}"] for kind in ("pods", "nodes", "elasticquotatrees")
+    ] == [
         0,
         1,
         1,
