@@ -9,7 +9,7 @@ from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
 from gpushare.model import names
 from gpushare.model.device import NodeMode, description_of, idle_cordons, mode_of, node_devices
 from gpushare.model.errors import ModelError
-from gpushare.model.faults import REASON_STOPPED, REASON_UNKNOWN_MODE
+from gpushare.model.faults import REASON_STOPPED, REASON_UNHEALTHY, REASON_UNKNOWN_MODE
 from gpushare.model.objects import Node, ObjectMeta
 
 _LABELS: Final = (
@@ -147,19 +147,23 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
             described = description_of(node.node)
         except ModelError:
             continue
-        for device in described.devices if described else ():
-            if not device.healthy:
-                yield warning(
-                    node.subject,
-                    f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}",
-                    "nvidia-smi on the node; a GPU that answers again is put in service by itself",
-                )
+        lost = [device for device in described.devices if not device.healthy] if described else []
+        said = fault if described is not None and len(lost) == len(described.devices) else warning
+        for device in lost:
+            yield said(
+                node.subject,
+                f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}",
+                "nvidia-smi -q and dmesg | grep -i xid on the node; drain what runs there, then reset the GPU, reboot the node or "
+                "replace the GPU; one that answers again is put in service by itself",
+            )
         for condition in node.details.status.conditions or ():
             if condition.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
                 continue  # the label, and what the kubelet offers without an agent, have checks of their own
+            if lost and condition.reason == REASON_UNHEALTHY:
+                continue  # which GPUs these are is told above
             if condition.type == _CONDITION and condition.status != "True":
                 yield fault(
                     node.subject,
                     f"{_CONDITION} is {condition.status}: {condition.message}",
-                    "do what it says; the log of its agent says more",
+                    f"kubectl describe node {node.name}: its events say what to do; so does gpushare doctor node in its agent's pod",
                 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -261,7 +262,8 @@ FAULTS: list[Any] = [
     ("a node of whole GPUs", {"nodes": [node_of(mode=NodeMode.TOPOLOGY, allocatable={names.GPU_WHOLE: "1"})]}),
     ("a node that gives compute", {"nodes": [node_of(mode=NodeMode.CORE_MEM, allocatable={names.GPU_MEM: "15", names.GPU_CORE: "90"})]}, ("node-capacity", "fault", "node n1")),
     ("a node that is away", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "Unknown"}], allocatable={}, annotations={})]}, ("node-health", "fault", "node n1")),
-    ("a GPU that is out of service", {"nodes": [node_of(gpus=(LOST,), allocatable={})]}, ("node-health", "warning", "node n1")),
+    ("a node whose every GPU is out of service, and whose condition says so", {"nodes": [node_of(gpus=(LOST,), allocatable={}, conditions=[{"type": "Ready", "status": "True"}, {"type": "GPUShareReady", "status": "False", "reason": "GPUUnhealthy", "message": "m"}])]}, ("node-health", "fault", "node n1")),
+    ("a GPU that is out of service beside a sound one", {"nodes": [node_of(gpus=(Device(0, "GPU-1", 16160), msgspec.structs.replace(LOST, index=1, uuid="GPU-2")), allocatable={names.GPU_MEM: "15"})]}, ("node-health", "warning", "node n1")),
     ("an agent that ended", {"nodes": [node_of(conditions=[{"type": "GPUShareReady", "status": "Unknown", "message": "m"}])]}, ("node-health", "fault", "node n1")),
     ("a condition", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "True"}, {"type": "GPUShareReady", "status": "False", "message": "m"}])]}, ("node-health", "fault", "node n1")),
     ("a broken record", {"pods": [gpu_pod("a", annotations={names.ANN_SHARE: "{"})]}, ("pod-records", "fault", "pod default/a")),
