@@ -148,14 +148,20 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
         except ModelError:
             continue
         lost = [device for device in described.devices if not device.healthy] if described else []
-        said = fault if described is not None and len(lost) == len(described.devices) else warning
         for device in lost:
-            yield said(
-                node.subject,
-                f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}",
-                "nvidia-smi -q and dmesg | grep -i xid on the node; drain what runs there, then reset the GPU, reboot the node or "
-                "replace the GPU; one that answers again is put in service by itself",
-            )
+            says = f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}"
+            if described is not None and len(lost) == len(described.devices):
+                yield fault(
+                    node.subject,
+                    says,
+                    "drain the node; dmesg | grep -i xid; reset the GPUs (nvidia-smi -r), or reboot",
+                )
+            else:
+                yield warning(
+                    node.subject,
+                    says,
+                    "dmesg | grep -i xid; delete what runs there, reset the GPU (nvidia-smi -r -i INDEX), or reboot",
+                )
         for condition in node.details.status.conditions or ():
             if condition.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
                 continue  # the label, and what the kubelet offers without an agent, have checks of their own

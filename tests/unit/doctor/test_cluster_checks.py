@@ -298,6 +298,12 @@ def test_each_fault_is_named_and_nothing_else(
     assert all(one.remedy for one in findings if one.state in ("warning", "fault"))
 
 
+def test_a_pod_that_counts_gpus_is_told_of_the_mode_that_gives_them_where_no_node_has_it() -> None:
+    pod = waiting("ack-co-scheduler", **{names.GPU_WHOLE: "1"})
+    (finding,) = [one for one in examine(sound(pods=[pod]), CHECKS) if one.state != "ok"]
+    assert finding.remedy == "label a node ack.node.gpu.schedule=topology, or ask for aliyun.com/gpu-mem"
+
+
 def test_what_hangs_on_one_another_is_told_where_it_is_seen() -> None:
     """Where nodes may not be read nothing of them is guessed."""
     found = said(sound(nodes=AWAY))
@@ -403,7 +409,11 @@ def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
             {names.GPU_MEM: "4", names.GPU_CORE: "10"},
             "4 units and 10% compute on 1 GPU of one node; no node gives such shares",
         ),
-        ({}, {names.GPU_WHOLE: "1"}, "1 GPU of one node; no node gives such shares"),
+        (
+            {},
+            {names.GPU_WHOLE: "1"},
+            "1 GPU of one node; nodes of mode topology alone give whole GPUs, and there is none",
+        ),
         ({}, {names.GPU_MEM: "15"}, ""),
     ],
 )
