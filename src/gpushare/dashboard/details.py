@@ -28,7 +28,7 @@ class UseDetail(msgspec.Struct, frozen=True):
 
 
 class ShareDetail(msgspec.Struct, frozen=True):
-    """What a pod was given of a GPU, and its containers' use of it."""
+    """What a pod was given of a GPU, and its containers' use of it; ``reason`` says why that GPU is out of service, if it is not healthy."""
 
     pod: str
     uuid: str
@@ -38,6 +38,8 @@ class ShareDetail(msgspec.Struct, frozen=True):
     device_units: int
     core_percent: int
     containers: tuple[UseDetail, ...]
+    healthy: bool = True
+    reason: str = ""
 
 
 class GpuDetail(msgspec.Struct, frozen=True):
@@ -180,9 +182,19 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str)
         leaving=record.leaving,
         gang="" if record.gang is None else record.gang.key,
         problem=record.problem,
-        shares=() if held is None else tuple(_shares([held], figures)),
+        shares=() if held is None else tuple(_told_health(cluster, record.node, _shares([held], figures))),
         untold=untold if record.node else "",
     )
+
+
+def _told_health(cluster: Cluster, name: str, shares: Iterable[ShareDetail]) -> Iterator[ShareDetail]:
+    node = cluster.ledger.node(name)
+    for share in shares:
+        device = None if node is None else node.device_of(share.uuid, share.index)
+        if device is None or device.healthy:
+            yield share
+        else:
+            yield msgspec.structs.replace(share, healthy=False, reason=device.reason)
 
 
 def asks_of(request: Request) -> str:

@@ -9,7 +9,7 @@ from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
 from gpushare.model import names
 from gpushare.model.device import NodeMode, description_of, idle_cordons, mode_of, node_devices
 from gpushare.model.errors import ModelError
-from gpushare.model.faults import REASON_STOPPED, REASON_UNKNOWN_MODE
+from gpushare.model.faults import REASON_STOPPED, REASON_UNHEALTHY, REASON_UNKNOWN_MODE
 from gpushare.model.objects import Node, ObjectMeta
 
 _LABELS: Final = (
@@ -147,19 +147,29 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
             described = description_of(node.node)
         except ModelError:
             continue
-        for device in described.devices if described else ():
-            if not device.healthy:
+        lost = [device for device in described.devices if not device.healthy] if described else []
+        for device in lost:
+            says = f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}"
+            if described is not None and len(lost) == len(described.devices):
+                yield fault(
+                    node.subject,
+                    says,
+                    "drain the node; dmesg | grep -i xid; reset the GPUs (nvidia-smi -r), or reboot",
+                )
+            else:
                 yield warning(
                     node.subject,
-                    f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}",
-                    "nvidia-smi on the node; a GPU that answers again is put in service by itself",
+                    says,
+                    "dmesg | grep -i xid; delete what runs there, reset the GPU (nvidia-smi -r -i INDEX), or reboot",
                 )
         for condition in node.details.status.conditions or ():
             if condition.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
                 continue  # the label, and what the kubelet offers without an agent, have checks of their own
+            if lost and condition.reason == REASON_UNHEALTHY:
+                continue  # which GPUs these are is told above
             if condition.type == _CONDITION and condition.status != "True":
                 yield fault(
                     node.subject,
                     f"{_CONDITION} is {condition.status}: {condition.message}",
-                    "do what it says; the log of its agent says more",
+                    f"kubectl describe node {node.name}: its events say what to do; so does gpushare doctor node in its agent's pod",
                 )

@@ -128,10 +128,15 @@ def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> It
     best = f"the largest GPU for such pods has {most} units" if most else "no node gives such shares"
     if most and request.gpu_count > 1:
         best += f", and no node has more than {max(map(len, sizes))} of them"
+    unmade = request.by_gpu and not giving
+    if unmade:
+        best = f"nodes of mode {NodeMode.TOPOLOGY.value} alone give whole GPUs, and there is none"
     yield warning(
         f"pod {pod.key}",
         f"no node could take it if it were empty: it asks for {asked}; {best}",
-        f"ask for less, or add a node that has it; {names.LABEL_MODE} says what the GPUs of a node are used as",
+        f"label a node {names.LABEL_MODE}={NodeMode.TOPOLOGY.value}, or ask for {names.GPU_MEM}"
+        if unmade
+        else f"ask for less, or add a node that has it; {names.LABEL_MODE} says what the GPUs of a node are used as",
     )
 
 

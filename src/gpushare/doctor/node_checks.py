@@ -53,7 +53,8 @@ def gpus(facts: NodeFacts) -> Iterator[Said]:
 def device_nodes(facts: NodeFacts) -> Iterator[Said]:
     """Whether each GPU has its file in /dev."""
     found = facts.driver
-    if isinstance(found, Unread) or not found.gpus:
+    if isinstance(found, Unread) or found.trouble or not found.gpus:
+        yield unknown("/dev", "which files must be there only the driver can tell, and it names no GPU")
         return
     if "dxg" in facts.device_nodes:
         return
@@ -81,7 +82,11 @@ def kubelet(facts: NodeFacts) -> Iterator[Said]:
 
 def agent(facts: NodeFacts) -> Iterator[Said]:
     """Whether our agent has its sockets beside the kubelet's."""
-    if facts.kubelet_registers and not facts.our_sockets:
+    if not facts.kubelet_registers:
+        yield unknown(
+            facts.plugin_folder, "no kubelet has its socket there, beside which an agent's would be"
+        )
+    elif not facts.our_sockets:
         yield warning(
             facts.plugin_folder,
             "no node agent of ours has a socket there",
@@ -95,7 +100,11 @@ def permissions(facts: NodeFacts) -> Iterator[Said]:
         yield unknown(
             "you", "you are not root: files and sockets may be there that you cannot see", "run it as root"
         )
-    elif facts.kubelet_registers and not facts.plugin_folder_writable:
+    elif not facts.kubelet_registers:
+        yield unknown(
+            facts.plugin_folder, "no kubelet has its socket there: which folder is the kubelet's is not known"
+        )
+    elif not facts.plugin_folder_writable:
         yield fault(facts.plugin_folder, "it cannot be written", "mount it writable into the agent's pod")
 
 

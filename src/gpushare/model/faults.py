@@ -6,6 +6,7 @@ from gpushare.model import names
 
 REASON_UNKNOWN_MODE: Final = "UnknownGPUMode"
 REASON_STOPPED: Final = "AgentStopped"
+REASON_UNHEALTHY: Final = "GPUUnhealthy"
 REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
 
 _OF_MODE: Final = f"label {names.LABEL_MODE}="

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpushare.kube.events import Recorder, type_of_telling
 from gpushare.model.device import Device
-from gpushare.model.faults import REASON_UNKNOWN_MODE, unknown_mode_note
+from gpushare.model.faults import REASON_UNHEALTHY, REASON_UNKNOWN_MODE, unknown_mode_note
 from gpushare.model.objects import node_reference
 from gpushare.nodeagent.discovery import TROUBLES, Inventory
 from gpushare.nodeagent.health import XID_REASON
@@ -20,7 +20,6 @@ from gpushare.nodeagent.nvml import IN_MIG_MODE, NOT_FOUND
 logger = logging.getLogger(__name__)
 
 REASON_LEFT_OUT: Final = "GPULeftOut"
-REASON_UNHEALTHY: Final = "GPUUnhealthy"
 REASON_RECOVERED: Final = "GPURecovered"
 REASON_DRIVER_WORKS: Final = "DriverWorks"
 REASON_NO_CDI: Final = "CDIUnavailable"

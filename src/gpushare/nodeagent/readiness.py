@@ -5,9 +5,9 @@ from typing import Final
 import msgspec
 
 from gpushare.model.device import NodeDevices
-from gpushare.model.faults import REASON_STOPPED, REASON_UNKNOWN_MODE
+from gpushare.model.faults import REASON_STOPPED, REASON_UNHEALTHY, REASON_UNKNOWN_MODE
 from gpushare.nodeagent.discovery import Inventory
-from gpushare.nodeagent.news import REASON_NO_CDI, REASON_NO_ISOLATION, REASON_UNHEALTHY
+from gpushare.nodeagent.news import REASON_NO_CDI, REASON_NO_ISOLATION
 
 REASON_SHARING: Final = "Sharing"
 REASON_PARTLY: Final = "SomeGPUsOutOfService"
@@ -45,7 +45,9 @@ def condition_of(
         return _condition("False", REASON_NO_ISOLATION, f"{held}: {isolation}")
     whole = f"{held}{faults}{cordons}"
     if not well:
-        return _condition("False", REASON_UNHEALTHY, whole)
+        # What is wrong comes first, before what would hold if it were not.
+        causes = faults.removeprefix("; ")
+        return _condition("False", REASON_UNHEALTHY, f"{causes}; {mode}, isolation {active}")
     if faults:
         return _condition("True", REASON_PARTLY, whole)
     return _condition("True", REASON_NOT_HELD if fallen else REASON_SHARING, whole)

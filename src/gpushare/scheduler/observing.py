@@ -61,8 +61,8 @@ class Observing:
             cause="never came",
         )
 
-    def export(self, watches: Mapping[str, Watch], news: WaitingNews) -> None:
-        """Have the figures in every scrape; ``watches`` by what they are of."""
+    def export(self, watches: Callable[[], Mapping[str, Watch]], news: WaitingNews) -> None:
+        """Have the figures in every scrape; ``watches`` by what they are of, asked for each time: some come and go."""
         metrics = self._metrics
         metrics.watch(
             "gpushare_scheduler_leading",
@@ -107,6 +107,6 @@ class Observing:
 
 
 def _each(
-    watches: Mapping[str, Watch], read: Callable[[InformerFigures], float]
+    watches: Callable[[], Mapping[str, Watch]], read: Callable[[InformerFigures], float]
 ) -> Callable[[], dict[str, float]]:
-    return lambda: {kind: read(watch.figures) for kind, watch in watches.items()}
+    return lambda: {kind: read(watch.figures) for kind, watch in watches().items()}

@@ -9,13 +9,13 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.errors import ApiError, KubeError
-from gpushare.kube.informer import Informer
+from gpushare.kube.informer import Informer, InformerFigures
 from gpushare.kube.session import Session, segment
 from gpushare.model import names
 from gpushare.model.objects import decode_pod
@@ -42,6 +42,8 @@ _SPARE_CONNECTIONS: Final = 8
 #: Beside the names of namespaces, which have no star.
 _POLICIES: Final = "*policies"
 _NODES: Final = "*nodes"
+#: What the informers that are not of a namespace's pods are called in figures.
+_KINDS: Final = {_POLICIES: "resourcepolicies", _NODES: "policy-nodes"}
 
 
 class NodeLabels(msgspec.Struct, frozen=True):
@@ -117,6 +119,27 @@ class _Pods:
         self._policies.remove_pod(last)
 
 
+class Followed(NamedTuple):
+    """Informers of one kind of object, as one."""
+
+    figures: InformerFigures
+
+
+def _joined(figures: list[InformerFigures]) -> InformerFigures:
+    heard = [one.last_heard_s for one in figures if one.last_heard_s is not None]
+    return InformerFigures(
+        synced=all(one.synced for one in figures),
+        objects=sum(one.objects for one in figures),
+        events=sum(one.events for one in figures),
+        relists=sum(one.relists for one in figures),
+        reconnects=sum(one.reconnects for one in figures),
+        unreadable=sum(one.unreadable for one in figures),
+        # Who was never heard is silent the longest.
+        last_heard_s=min(heard) if len(heard) == len(figures) else None,
+        last_error=next((one.last_error for one in figures if one.last_error), ""),
+    )
+
+
 class PolicyWatches:
     """Keeps ``policies`` true to the API server, and is the handler of their informer.
 
@@ -173,6 +196,13 @@ class PolicyWatches:
     async def read_anew(self) -> None:
         """Return once all that is followed was listed anew, or cannot be."""
         await read_or_go_on("ResourcePolicies", *self._informers.values())
+
+    def followed(self) -> dict[str, Followed]:
+        """How what is followed fares, by what it is: the pods of all namespaces with policies as one. Empty where the kind is absent."""
+        found: dict[str, list[InformerFigures]] = {}
+        for name, informer in self._informers.items():
+            found.setdefault(_KINDS.get(name, "policy-pods"), []).append(informer.figures)
+        return {kind: Followed(_joined(figures)) for kind, figures in found.items()}
 
     # --- following --------------------------------------------------------------------------------
 

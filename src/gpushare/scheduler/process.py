@@ -246,7 +246,9 @@ async def serve(access: Access, settings: Settings) -> None:
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
         export(metrics, view, reservations, watches)
-        observing.export(watches, news)
+        observing.export(
+            lambda: {**watches, "elasticquotatrees": quotas, **policies.watches.followed()}, news
+        )
 
         def missing() -> str:
             waiting = [kind for kind, watch in watches.items() if not watch.synced.is_set()]

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, KubeError
-from gpushare.kube.informer import Informer
+from gpushare.kube.informer import Informer, InformerFigures
 from gpushare.kube.session import Session
 from gpushare.model import names
 from gpushare.model.amounts import type_of_amounts, written
@@ -126,6 +126,11 @@ class QuotaWatch:
         self._reports = QuotaReports(quotas, api, clock)
         self.read = self._informer.synced
         """Set once it is known which trees there are."""
+
+    @property
+    def figures(self) -> InformerFigures:
+        """How the informer fares now."""
+        return self._informer.figures
 
     async def read_anew(self) -> None:
         """Return once the trees were listed anew, or cannot be."""

@@ -224,7 +224,7 @@ async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     process(world, 77)
-    world.nvml.running = [GpuProcess(G0, 77, 640, 5, "C+G", 4, 30, 0)]
+    world.nvml.running = [GpuProcess(G0, 77, 640, 0, "C+G", 4, 30, 0)]
     told = await until(world, lambda said: said["gpushare_process_engine_used_ratio"], "the process")
     its = ("", "", "", NODE, "0", G0, "77", "python3", "C+G")
     assert told["gpushare_process_engine_used_ratio"] == {
@@ -232,6 +232,7 @@ async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
         (*its, "encoder"): 0.3,
         (*its, "decoder"): 0.0,
     }
+    assert told["gpushare_process_compute_used_ratio"] == {its: 0.0}, "idle is told, and is not unknown"
     labels = ("none", "", "", "", *NOWHERE, G0, "nvidia0", "0", "Tesla T4", "77", "python3", "C+G")
     for name, value in (("MEM_COPY", 4.0), ("ENCODE", 30.0), ("DECODE", 0.0)):
         assert told[f"DCGM_CUSTOM_ILLEGAL_PROCESS_{name}_UTIL"] == {labels: value}
@@ -250,6 +251,7 @@ async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
     assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 1.0}
     assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 1.0}
     assert told["gpushare_gpu_memory_given_bytes"][NODE, "1", uuid] == 15360.0 * MIB
+    assert told["gpushare_gpu_compute_given_ratio"][NODE, "1", uuid] == 1.0
     assert told["gpushare_gpu_pods"][NODE, "1", uuid] == 1.0
     assert told["gpushare_gpu_whole_pods"] == {(NODE, "0", G0): 0.0, (NODE, "1", uuid): 1.0}
 

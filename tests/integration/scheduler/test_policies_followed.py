@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.kube.access import load_access
 from gpushare.kube.clock import SYSTEM_CLOCK
@@ -70,6 +71,17 @@ class Beside:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port_file.read_text().strip()}"
+
+    async def figures(self, name: str) -> dict[str, float]:
+        """A gauge in the extender's scrape, by kind."""
+        async with self._http.get(f"{self.url}/metrics") as answer:
+            text = await answer.text()
+        return {
+            sample.labels["kind"]: sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name
+        }
 
     async def verb(self, verb: str, body: dict[str, Any]) -> Any:
         async with self._http.post(f"{self.url}/gpushare/{verb}", json=body) as answer:
@@ -188,6 +200,23 @@ async def test_policies_work_from_the_moment_when_the_cluster_knows_them_until_i
     await beside.api.request("DELETE", DEFINITION)
     await beside.offered("q", *NODES)
     await beside.cost("p", "")
+
+
+async def test_a_scrape_tells_how_every_watch_fares_those_of_quotas_and_policies_too(beside: Beside) -> None:
+    trouble, objects = "gpushare_scheduler_watch_trouble", "gpushare_scheduler_watched_objects"
+    assert await beside.figures(trouble) == {"nodes": 0, "pods": 0, "elasticquotatrees": 0}
+    await beside.pod("p")
+    await define(beside.server.kubeconfig_path)
+    await beside.policy("x", in_pool("a"))
+    # The pod asks for no GPU: it is known to the policies alone.
+    all_of_them = {"pods": 0, "nodes": 2, "elasticquotatrees": 0}
+    all_of_them |= {"resourcepolicies": 1, "policy-nodes": 2, "policy-pods": 1}
+
+    async def told() -> bool:
+        return await beside.figures(objects) == all_of_them
+
+    await until(told)
+    assert await beside.figures(trouble) == dict.fromkeys(all_of_them, 0)
 
 
 async def test_changes_of_policies_nodes_and_pods_are_followed(beside: Beside) -> None:

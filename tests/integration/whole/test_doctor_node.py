@@ -67,7 +67,12 @@ async def test_a_driver_that_does_not_run_or_is_not_there_is_named(
     gpus.write(file, replace(good, fault="driver-not-loaded"))
     found = await doctor(seen, host)
     assert "Driver Not Loaded" in found["driver", "fault"]
-    assert set(found) == {("driver", "fault"), ("gpus", "unknown"), ("isolation", "unknown")}
+    assert set(found) == {
+        ("driver", "fault"),
+        ("gpus", "unknown"),
+        ("device-nodes", "unknown"),
+        ("isolation", "unknown"),
+    }
     gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"), *good.gpus[1:])))
     found = await doctor(seen, host)
     assert "GPU 0" in found["gpus", "fault"]

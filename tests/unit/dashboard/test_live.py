@@ -142,6 +142,14 @@ async def test_pods_are_told_whether_they_hold_something_or_wait() -> None:
     assert (await refused(shown, "pod", key="default/big"))[0] == 404
 
 
+async def test_a_pod_on_a_broken_gpu_is_told_so_of_that_share() -> None:
+    shown = await shown_cluster()
+    shown.add(holder("hurt", "b", share("b", 0, 2)))
+    for key, wanted in (("default/hurt", (False, "XID 79")), ("default/one", (True, ""))):
+        (its,) = (await ask(shown, "pod", key=key))["shares"]
+        assert (its["healthy"], its["reason"]) == wanted
+
+
 async def test_a_placed_pod_says_what_it_asks_for() -> None:
     shown = await shown_cluster()
     for name, amounts, shares in (

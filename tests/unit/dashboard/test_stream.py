@@ -55,6 +55,18 @@ async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
     assert (await told(stream.listen("e-19")) or b"").startswith(b"id: e-20")
 
 
+async def test_who_missed_just_one_that_is_not_kept_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_KEPT", 3)
+    stream = Stream("e")
+    for _ in range(20):
+        stream.send("delta", b"{}")
+    # 18, 19 and 20 are kept.
+    complete = stream.listen("e-17")
+    assert not complete.anew
+    assert (await told(complete) or b"").startswith(b"id: e-18")
+    assert stream.listen("e-16").anew
+
+
 async def test_a_page_that_takes_nothing_is_cut_off_and_holds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -261,7 +262,8 @@ FAULTS: list[Any] = [
     ("a node of whole GPUs", {"nodes": [node_of(mode=NodeMode.TOPOLOGY, allocatable={names.GPU_WHOLE: "1"})]}),
     ("a node that gives compute", {"nodes": [node_of(mode=NodeMode.CORE_MEM, allocatable={names.GPU_MEM: "15", names.GPU_CORE: "90"})]}, ("node-capacity", "fault", "node n1")),
     ("a node that is away", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "Unknown"}], allocatable={}, annotations={})]}, ("node-health", "fault", "node n1")),
-    ("a GPU that is out of service", {"nodes": [node_of(gpus=(LOST,), allocatable={})]}, ("node-health", "warning", "node n1")),
+    ("a node whose every GPU is out of service, and whose condition says so", {"nodes": [node_of(gpus=(LOST,), allocatable={}, conditions=[{"type": "Ready", "status": "True"}, {"type": "GPUShareReady", "status": "False", "reason": "GPUUnhealthy", "message": "m"}])]}, ("node-health", "fault", "node n1")),
+    ("a GPU that is out of service beside a sound one", {"nodes": [node_of(gpus=(Device(0, "GPU-1", 16160), msgspec.structs.replace(LOST, index=1, uuid="GPU-2")), allocatable={names.GPU_MEM: "15"})]}, ("node-health", "warning", "node n1")),
     ("an agent that ended", {"nodes": [node_of(conditions=[{"type": "GPUShareReady", "status": "Unknown", "message": "m"}])]}, ("node-health", "fault", "node n1")),
     ("a condition", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "True"}, {"type": "GPUShareReady", "status": "False", "message": "m"}])]}, ("node-health", "fault", "node n1")),
     ("a broken record", {"pods": [gpu_pod("a", annotations={names.ANN_SHARE: "{"})]}, ("pod-records", "fault", "pod default/a")),
@@ -294,6 +296,12 @@ def test_each_fault_is_named_and_nothing_else(
     assert [(one.check, one.state, one.subject) for one in findings] == wanted, findings
     assert all(one.says for one in findings)
     assert all(one.remedy for one in findings if one.state in ("warning", "fault"))
+
+
+def test_a_pod_that_counts_gpus_is_told_of_the_mode_that_gives_them_where_no_node_has_it() -> None:
+    pod = waiting("ack-co-scheduler", **{names.GPU_WHOLE: "1"})
+    (finding,) = [one for one in examine(sound(pods=[pod]), CHECKS) if one.state != "ok"]
+    assert finding.remedy == "label a node ack.node.gpu.schedule=topology, or ask for aliyun.com/gpu-mem"
 
 
 def test_what_hangs_on_one_another_is_told_where_it_is_seen() -> None:
@@ -401,7 +409,11 @@ def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
             {names.GPU_MEM: "4", names.GPU_CORE: "10"},
             "4 units and 10% compute on 1 GPU of one node; no node gives such shares",
         ),
-        ({}, {names.GPU_WHOLE: "1"}, "1 GPU of one node; no node gives such shares"),
+        (
+            {},
+            {names.GPU_WHOLE: "1"},
+            "1 GPU of one node; nodes of mode topology alone give whole GPUs, and there is none",
+        ),
         ({}, {names.GPU_MEM: "15"}, ""),
     ],
 )

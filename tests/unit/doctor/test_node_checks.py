@@ -52,16 +52,22 @@ def test_of_a_sound_node_every_check_says_that_it_is_well() -> None:
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        ({"driver": AWAY}, [("driver", "fault"), ("gpus", "unknown")]),
-        ({"driver": SeenDriver(trouble="not loaded")}, [("driver", "fault"), ("gpus", "unknown")]),
-        ({"driver": driver(gpus=())}, [("gpus", "fault")]),
+        ({"driver": AWAY}, [("driver", "fault"), ("gpus", "unknown"), ("device-nodes", "unknown")]),
+        (
+            {"driver": SeenDriver(trouble="not loaded")},
+            [("driver", "fault"), ("gpus", "unknown"), ("device-nodes", "unknown")],
+        ),
+        ({"driver": driver(gpus=())}, [("gpus", "fault"), ("device-nodes", "unknown")]),
         ({"driver": driver(unreadable=("GPU 1: lost",))}, [("gpus", "fault")]),
         ({"driver": gpu(trouble="lost")}, [("gpus", "fault")]),
         ({"driver": gpu(mig=True)}, [("gpus", "warning")]),
         ({"driver": gpu(minor=3)}, [("device-nodes", "fault")]),
         ({"driver": gpu(minor=-1)}, []),
         ({"device_nodes": frozenset({"dxg"})}, []),
-        ({"kubelet_registers": False}, [("kubelet", "fault")]),
+        (
+            {"kubelet_registers": False, "our_sockets": (), "plugin_folder_writable": False},
+            [("kubelet", "fault"), ("agent", "unknown"), ("permissions", "unknown")],
+        ),
         ({"kubelet_lists": "no answer"}, [("kubelet", "fault")]),
         ({"our_sockets": ()}, [("agent", "warning")]),
         ({"is_root": False}, [("permissions", "unknown")]),

@@ -56,7 +56,7 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
             Condition(
                 "False",
                 "GPUUnhealthy",
-                f"mode cgpu, unit 128MiB, 0 of 1 GPUs in service, isolation {PRELOAD}; GPU 1: GPU is lost",
+                f"GPU 1: GPU is lost; mode cgpu, unit 128MiB, 0 of 1 GPUs in service, isolation {PRELOAD}",
             ),
         ),
         (

@@ -290,21 +290,26 @@ async def test_the_figures_are_in_a_scrape() -> None:
     await waiting.look()
     observing = Observing(metrics, events, reservations, leading, clock)
     observing.export(
-        {
+        lambda: {
             "pods": watch(synced=True, last_error="", objects=7),
             "nodes": watch(synced=True, last_error="gone", objects=3),
-            "quotas": watch(synced=False, last_error="", objects=0),
+            "elasticquotatrees": watch(synced=False, last_error="", objects=0),
         },
         waiting,
     )
     assert scraped(metrics)["gpushare_scheduler_oldest_reservation_seconds"] == 0.0
+    reservations.add("u0", "default/p0", clock.now_s)
+    assert scraped(metrics)["gpushare_scheduler_oldest_reservation_seconds"] == 0.0
+    reservations.end("u0")
     reservations.add("u1", "default/p1", 996.0)
     found = scraped(metrics)
     assert found["gpushare_scheduler_leading"] == 1.0
     assert found["gpushare_scheduler_pods_waitingmemory"] == 1.0
     assert found["gpushare_scheduler_longest_wait_seconds"] == 60.0
     assert found["gpushare_scheduler_oldest_reservation_seconds"] == 4.0
-    assert [found[f"gpushare_scheduler_watch_trouble{kind}"] for kind in ("pods", "nodes", "quotas")] == [
+    assert [
+        found[f"gpushare_scheduler_watch_trouble{kind}"] for kind in ("pods", "nodes", "elasticquotatrees")
+    ] == [
         0,
         1,
         1,

@@ -76,6 +76,7 @@ export function podView(store, key) {
     trail([["Cluster", "#/"], ...(pod.node ? [[pod.node, to.node(pod.node)]] : [["Waiting", "#/waiting"]]), ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].index}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
     h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "ending" : "placed", pod.leaving ? "warn" : "good") : badge("waiting", "warn")),
     pod.problem && h("p", { class: "note bad" }, pod.problem),
+    pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.index}, which it holds, is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
     pod.untold && h("p", { class: "note" }, `What is really used is not known: ${pod.untold}.`),
     h("section", { class: "card" }, h("dl", { class: "facts" },
       pod.node && fact("Node", h("a", { href: to.node(pod.node) }, pod.node)), pod.asks && fact("Asks for", pod.asks),
