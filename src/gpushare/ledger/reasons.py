@@ -96,12 +96,11 @@ def only_unhealthy(asked_mib: int, note: str) -> str:
 
 def mixed(request: Request, others: int) -> str:
     """The node holds pods of the other kind."""
-    there, them = ("1 pod", "it") if others == 1 else (f"{others} pods", "them")
+    there = "1 pod" if others == 1 else f"{others} pods"
+    # In one part: where nodes refuse for several reasons, what follows a semicolon is left out.
     if request.wants_core:
-        return f"node has {there} with GPU memory alone; a pod that asks for compute too cannot join {them}"
-    return (
-        f"node has {there} with GPU memory and compute; a pod that asks for memory alone cannot join {them}"
-    )
+        return f"node has {there} with GPU memory alone, which a pod with compute too cannot join"
+    return f"node has {there} with GPU memory and compute, which a pod with memory alone cannot join"
 
 
 def node_at_cap(pods: int) -> str:
