@@ -14,6 +14,8 @@ UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
 _MOST_KEPT: Final = 20_000
 #: Nobody means that much of one GPU: it was written in another unit.
 _NO_GPU_HAS_MIB: Final = 1 << 20
+#: How a refusal ends for such a request.
+WITHOUT_SUFFIX: Final = ", without Mi or Gi)"
 
 
 def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:
@@ -72,7 +74,7 @@ def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
     told = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
     if request.unit_mib or asked_mib < _NO_GPU_HAS_MIB:
         return told
-    return f"{told} ({names.GPU_MEM} is a number of units of {memory_text(unit.mib)}, without Mi or Gi)"
+    return f"{told} ({names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{WITHOUT_SUFFIX}"
 
 
 def other_unit(request: Request, unit_mib: int) -> str:
