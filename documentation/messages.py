@@ -44,6 +44,7 @@ INTERNAL: Final = {
     "settings/shared.py": "declarations of options",
     "simulate/plot.py": "markup",
     "simulate/drawing.py:_LETTER": "markup",
+    "ledger/placement.py:POLICIES": "how GPUs are chosen, in the record of a decision that --why shows in full",
     "scheduler/categories.py": "patterns by which reasons are sorted",
     "scheduler/cycle_log.py": "lines of the log",
     "scheduler/gpu_table.py": "the form of metrics",

@@ -200,11 +200,12 @@ def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
     if details:
         lines.append("(what was said of each node is not kept any more: the next decision will be)")
     if answer["groups"]:
-        rows_: list[Line] = [("NODES", "REASON", "SUCH AS")]
+        rows_: list[Line] = [("NODES", "REASON", "FOR EXAMPLE")]
         for group in answer["groups"]:
             such = group["examples"][0]
             more = such["reason"].removeprefix(group["reason"]).strip()
-            rows_.append((str(group["nodes"]), group["reason"], f"{such['node']} {more}".strip()))
+            between = "" if more.startswith(";") else " "
+            rows_.append((str(group["nodes"]), group["reason"], f"{such['node']}{between}{more}".strip()))
         lines += aligned(rows_)
     return lines
 

@@ -14,6 +14,8 @@ UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
 _MOST_KEPT: Final = 20_000
 #: Nobody means that much of one GPU: it was written in another unit.
 _NO_GPU_HAS_MIB: Final = 1 << 20
+#: How a refusal ends for such a request.
+WITHOUT_SUFFIX: Final = ", without Mi or Gi)"
 
 
 def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:
@@ -72,7 +74,7 @@ def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
     told = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
     if request.unit_mib or asked_mib < _NO_GPU_HAS_MIB:
         return told
-    return f"{told} ({names.GPU_MEM} is a number of units of {memory_text(unit.mib)}, without Mi or Gi)"
+    return f"{told} ({names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{WITHOUT_SUFFIX}"
 
 
 def other_unit(request: Request, unit_mib: int) -> str:
@@ -96,12 +98,11 @@ def only_unhealthy(asked_mib: int, note: str) -> str:
 
 def mixed(request: Request, others: int) -> str:
     """The node holds pods of the other kind."""
-    there, them = ("1 pod", "it") if others == 1 else (f"{others} pods", "them")
+    there = "1 pod" if others == 1 else f"{others} pods"
+    # In one part: where nodes refuse for several reasons, what follows a semicolon is left out.
     if request.wants_core:
-        return f"node has {there} with GPU memory alone; a pod that asks for compute too cannot join {them}"
-    return (
-        f"node has {there} with GPU memory and compute; a pod that asks for memory alone cannot join {them}"
-    )
+        return f"node has {there} with GPU memory alone, which a pod with compute too cannot join"
+    return f"node has {there} with GPU memory and compute, which a pod with memory alone cannot join"
 
 
 def node_at_cap(pods: int) -> str:

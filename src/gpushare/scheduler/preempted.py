@@ -25,7 +25,7 @@ NOT_ENOUGH: Final = "the ends in mind, and those of others that may go, leave no
 GUARDED: Final = "a PodDisruptionBudget protects who would have to end besides, and others have room without"
 NO_ROOM: Final = "no end of pods that may go there leaves room on its GPUs"
 BY_POLICY: Final = "its ResourcePolicy has another node for it"
-NOBODY: Final = "no end of pods that may go leaves room for it on any node"
+NOBODY: Final = "on no node would there be room for it if all the pods that may be ended had ended"
 LEAVING: Final = "pods that end there already leave room enough"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from gpushare.ledger import reasons
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
@@ -133,6 +134,8 @@ class Remedies:
             )
             return found or _GENERAL[category]
         if category is Category.SIZE:
+            if any(text.endswith(reasons.WITHOUT_SUFFIX) for text in look.texts.values()):
+                return _SLIP
             return _large_enough(request)
         if category is Category.HEALTH:
             return room_remedies.of_service(ledger, request, look.texts if known else {})
@@ -240,6 +243,10 @@ class Remedies:
 
     def _for_unserved(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
         return own_rules.unserved_help(record.unplaced, self._asked_by)
+
+
+#: No larger GPU is meant, where bytes or MiB were written.
+_SLIP: Final = f"write {names.GPU_MEM} as a number of units, without Mi or Gi"
 
 
 def _large_enough(request: Request) -> str:

@@ -83,7 +83,7 @@ async def test_memory_and_compute_go_together_to_nodes_that_count_both(version: 
         # From now on pods that ask for memory alone go elsewhere.
         assert await replay.fits("single-share") == ["single"]
         refused = (await replay.send("single-share", "filter"))["FailedNodes"]
-        assert "a pod that asks for memory alone cannot join it" in refused["four"]
+        assert "which a pod with memory alone cannot join" in refused["four"]
 
 
 @every_version

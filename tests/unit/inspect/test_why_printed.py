@@ -87,12 +87,14 @@ class Printed:
             assert numbers(r"^\((\d+) more nodes? not asked about", text) == ([others] if others else None)
         if answer["leftOut"]:
             assert f" not for it now ({self.record['leftOut']})" in self.text
-        printed = rows(self.text, "NODES", "REASON", "SUCH AS")
+        printed = rows(self.text, "NODES", "REASON", "FOR EXAMPLE")
         assert [int(count) for count, _, _ in printed] == [group["nodes"] for group in answer["groups"]]
         for (_, reason, such), group in zip(printed, answer["groups"], strict=True):
-            node, _, more = such.partition(" ")
+            node = such.partition(" ")[0].rstrip(";")
+            more = such.removeprefix(node).removeprefix(" ")
             assert (reason, node) == (group["reason"], group["examples"][0]["node"])
             assert group["examples"][0]["reason"] in (f"{reason}{more}", f"{reason} {more}")
+            assert " ;" not in such
         assert rows(self.each, "NODE", "ANSWER") == [
             [one["node"], one["reason"] or "takes it"] for one in self.record["nodes"]
         ]

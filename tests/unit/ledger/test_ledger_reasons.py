@@ -92,13 +92,13 @@ CASES: dict[str, type_of_case] = {
     "pods with compute keep out one with memory alone": case(
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         asks(1),
-        "node has 1 pod with GPU memory and compute; a pod that asks for memory alone cannot join it",
+        "node has 1 pod with GPU memory and compute, which a pod with memory alone cannot join",
         asks(1, 5),
     ),
     "pods with memory alone keep out one with compute": case(
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         asks(1, 5),
-        "node has 2 pods with GPU memory alone; a pod that asks for compute too cannot join them",
+        "node has 2 pods with GPU memory alone, which a pod with compute too cannot join",
         asks(1),
         asks(1),
     ),

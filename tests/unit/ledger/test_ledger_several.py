@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         (asks(1, 30),),
         asks(4, gpus=2),
-        "node has 1 pod with GPU memory and compute; a pod that asks for memory alone cannot join it",
+        "node has 1 pod with GPU memory and compute, which a pod with memory alone cannot join",
         False,
     ),
     "every GPU is in use": (

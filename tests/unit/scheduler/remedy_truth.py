@@ -20,7 +20,7 @@ FULL = "all GPUs of the kind are full; pods that end, or one node more"
 LARGEST = r"the nearest has (\d+ [GM]iB) free, GPU (\d+) of node (\w+?)(?:, which has (\d+)% compute free)?"
 COMPUTE = r"the nearest has (\d+ [GM]iB) and (\d+)% free, GPU (\d+) of node (\w+)"
 SEVERAL = r"the nearest is node (\w+): (.+)"
-SCATTERED = r"; node (\w+) has as much in all, on several GPUs: kubectl inspect cgpu --fragmentation says whose move would help"
+SCATTERED = r"; node (\w+) has as much in all, on several GPUs: kubectl inspect cgpu --fragmentation says whether a move would help"
 NOT_ASKED = (
     r"; node (\w+) has room, but the pod's node selector, affinity or tolerations keep it off: "
     r"kube-scheduler does not ask about it"

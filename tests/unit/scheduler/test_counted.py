@@ -26,7 +26,6 @@ WRONG = [
     ),
     re.compile(r"\b(?:[2-9]|[1-9]\d+) (?:has|is|gives|shares)\b|\bthere is [2-9]"),
     re.compile(r"\b[2-9] nodes: node\b|\bnode node\b|\b[2-9] nodes (?:gives|has|is|shares)\b"),
-    re.compile(r"\b1 pod with .*cannot join them|\b2 pods with .*cannot join it\b"),
 ]
 
 COUNTED: dict[str, Callable[[int], str]] = {

@@ -221,7 +221,7 @@ async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
     await look(world)
     text = why(cluster(world), options("--why", "same"), PLAIN).text
     assert "Preemption: nobody was ended for it at" in text
-    assert "no end of pods that may go leaves room for it on any node." in text
+    assert "on no node would there be room for it if all the pods that may be ended had ended." in text
 
     # Where it has found a place since, that is no news any more.
     record = await get(browser, "/default/same")

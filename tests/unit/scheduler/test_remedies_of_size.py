@@ -79,3 +79,19 @@ async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
     assert one.remedy == (
         f"a GPU with 14 of aliyun.com/gpu-mem and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{besides}"
     )
+
+
+@pytest.mark.parametrize("written", ["4Gi", "8192"])
+async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_differ_in_size(
+    browser: Browser, world: World, written: str
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    world.add_node(gpu_node("n2", 15 * GIB))
+    pod = pod_object("waits")
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu-mem": written}
+    world.api.create(pod)
+    world.see("waits")
+    await ask_again(browser, world, "waits", "n1", "n2")
+
+    (one,) = world.decisions.waiting()
+    assert one.remedy == "write aliyun.com/gpu-mem as a number of units, without Mi or Gi"

@@ -146,7 +146,10 @@ class Tried(Scene):
         assert (told["by"], told["nodes"]) == ("gpushare", len(nodes))
         if not could:
             assert (told["room"], evicted) == ([], [])
-            assert told["said"] == "no end of pods that may go leaves room for it on any node"
+            assert (
+                told["said"]
+                == "on no node would there be room for it if all the pods that may be ended had ended"
+            )
             return ""
         (room,) = told["room"]
         assert [one["uid"] for one in room["victims"]] == evicted
