@@ -82,7 +82,7 @@ async def test_the_only_gpu_is_lost_and_that_is_one_event_and_the_conditions_rea
     await world.changes.until(lambda: ready(world)[:2] == ("False", "GPUUnhealthy"), "said")
     await again(world)
     assert ready(world)[:2] == ("False", "GPUUnhealthy")
-    assert ready(world)[2].endswith("; GPU 0: GPU is lost")
+    assert ready(world)[2].startswith("GPU 0: GPU is lost; mode share")
     assert told(world) == ["GPUUnhealthy"]
     world.nvml.faults, world.nvml.unreadable, world.nvml.gpus = {}, (), [gpu(0)]
     await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "well again")
