@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import msgspec
 import pytest
 
 from gpushare.model import names
+from gpushare.model.device import NodeDevices
 from gpushare.scheduler.app import ExtenderApp
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.policies import Policies
@@ -128,6 +130,20 @@ def create_waiting(world: World) -> None:
     for one in copy.deepcopy(CASES["cases"]):
         world.api.create(one["pod"])
         world.see(one["pod"]["metadata"]["name"])
+
+
+def four(**how: object) -> NodeDevices:
+    """Four GPUs of 15 units."""
+    return msgspec.structs.replace(gpu_node("four", *[15360] * 4), **how)
+
+
+def world_of(*nodes: NodeDevices) -> World:
+    """The pods of all cases wait for these nodes."""
+    world = World()
+    for node in nodes:
+        world.add_node(node)
+    create_waiting(world)
+    return world
 
 
 @asynccontextmanager

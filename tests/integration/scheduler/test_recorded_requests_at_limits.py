@@ -5,31 +5,18 @@ The bodies are recorded: see ``recording/SOURCES.md``.
 
 import msgspec
 
-from gpushare.model.device import NodeDevices, NodeMode
+from gpushare.model.device import NodeMode
 from gpushare.scheduler.wire import BindingArgs
 from tests.integration.scheduler.replaying import (
     CASES,
-    create_waiting,
     every_recording,
     every_version,
+    four,
     replaying,
     serving,
+    world_of,
 )
 from tests.unit.scheduler.world import World, gpu_node, pod_object
-
-
-def four(**how: object) -> NodeDevices:
-    """Four GPUs of 15 units."""
-    return msgspec.structs.replace(gpu_node("four", *[15360] * 4), **how)
-
-
-def world_of(*nodes: NodeDevices) -> World:
-    """The pods of all cases wait for these nodes."""
-    world = World()
-    for node in nodes:
-        world.add_node(node)
-    create_waiting(world)
-    return world
 
 
 @every_version

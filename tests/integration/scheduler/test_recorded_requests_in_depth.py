@@ -9,32 +9,25 @@ import msgspec
 import pytest
 
 from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode, Placement
+from gpushare.model.device import NodeMode, Placement
 from gpushare.model.nearness import matrix
 from gpushare.model.objects import decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.quota_tree import decode_quota_tree
 from gpushare.model.resource_policy import decode_policy, policy_pod_of
-from tests.integration.scheduler.replaying import create_waiting, every_recording, every_version, serving
+from tests.integration.scheduler.replaying import (
+    create_waiting,
+    every_recording,
+    every_version,
+    four,
+    serving,
+    world_of,
+)
 from tests.unit.scheduler.policy_world import PolicyWorld
 from tests.unit.scheduler.world import World, gpu_node
 
 #: The pod of the case ``preemption``.
 URGENT = "00000000-0000-4000-8000-000000000006"
-
-
-def four(**how: object) -> NodeDevices:
-    """Four GPUs of 15 units."""
-    return msgspec.structs.replace(gpu_node("four", *[15360] * 4), **how)
-
-
-def world_of(*nodes: NodeDevices) -> World:
-    """The pods of all cases wait for these nodes."""
-    world = World()
-    for node in nodes:
-        world.add_node(node)
-    create_waiting(world)
-    return world
 
 
 @every_version
