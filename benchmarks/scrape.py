@@ -119,7 +119,7 @@ def _metrics(ledger: Ledger) -> Metrics:
     news = WaitingNews(FromDecisions(Decisions(view, SYSTEM_CLOCK)), events, SYSTEM_CLOCK, leading)
     news.by_reason = {category.value: 1 for category in Category}
     export(metrics, view, reservations, watches)
-    Observing(metrics, events, reservations, leading, SYSTEM_CLOCK).export(watches, news)
+    Observing(metrics, events, reservations, leading, SYSTEM_CLOCK).export(lambda: watches, news)
     return metrics
 
 
