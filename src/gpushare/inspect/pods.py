@@ -23,7 +23,10 @@ _LEAST_NAME: Final = 9
 
 
 class Row(NamedTuple):
-    """A pod on a GPU. What is used is ``None`` where it is not known."""
+    """A pod on a GPU. What is used is ``None`` where it is not known.
+
+    ``containers``: those that have a part of the GPU, where not all containers of the pod have the same GPUs.
+    """
 
     namespace: str
     name: str
@@ -35,6 +38,7 @@ class Row(NamedTuple):
     used_mib: "float | None"
     given_core_percent: int
     used_core_percent: "float | None"
+    containers: "tuple[str, ...] | None" = None
 
 
 class Rows(NamedTuple):
@@ -74,14 +78,15 @@ def pods(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         return Shown(written(document, options.output), found.remarks)
     if not found.rows:
         return Shown("No pod holds GPU memory.\n", found.remarks)
-    return Shown("\n".join(table(found.rows, paint)) + "\n", found.remarks)
+    # A column more where it says something, and not beside what --top has to fit on a screen.
+    divided = any(one.containers is not None for one in found.rows)
+    return Shown("\n".join(table(found.rows, paint, containers=divided)) + "\n", found.remarks)
 
 
-def table(some: Sequence[Row], paint: Paint) -> list[str]:
-    """The rows in columns; whoever uses more than it was given is red."""
-    lines: list[Line] = [
-        ("NAMESPACE", "NAME", "NODE", "GPU", "GIVEN(MiB)", "USED(MiB)", "GIVEN(%)", "USED(%)")
-    ]
+def table(some: Sequence[Row], paint: Paint, *, containers: bool = False) -> list[str]:
+    """The rows in columns; whoever uses more than it was given is red. ``containers``: with who of the pod has the GPU."""
+    heading = ("NAMESPACE", "NAME", "NODE", "GPU", "GIVEN(MiB)", "USED(MiB)", "GIVEN(%)", "USED(%)")
+    lines: list[Line] = [(*heading, "CONTAINERS") if containers else heading]
     lines += [
         (
             one.namespace,
@@ -92,6 +97,7 @@ def table(some: Sequence[Row], paint: Paint) -> list[str]:
             MISSING if one.used_mib is None else f"{one.used_mib:.0f}",
             str(one.given_core_percent) if one.given_core_percent else MISSING,
             MISSING if one.used_core_percent is None else f"{one.used_core_percent:.0f}",
+            *([", ".join(one.containers or ())] if containers else ()),
         )
         for one in some
     ]
@@ -160,12 +166,14 @@ def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[
                         nothing if real is None else real.mib,
                         share.core_percent,
                         nothing if real is None else real.sm_percent,
+                        share.containers,
                     )
                 )
     return found
 
 
 def _told(one: Row) -> "dict[str, object]":
+    containers = {} if one.containers is None else {"containers": list(one.containers)}
     return {
         "namespace": one.namespace,
         "name": one.name,
@@ -177,6 +185,7 @@ def _told(one: Row) -> "dict[str, object]":
         "usedMiB": one.used_mib,
         "givenCorePercent": one.given_core_percent,
         "usedCorePercent": one.used_core_percent,
+        **containers,
     }
 
 

@@ -54,6 +54,8 @@ class _Share(_Out, frozen=True):
     units: int
     mib: int = msgspec.field(name="MiB")
     core_percent: int
+    containers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Those that have a part of it, where not all containers of the pod have the same GPUs; left out otherwise."""
 
 
 class _Pod(_Out, frozen=True):
@@ -169,7 +171,10 @@ def _pod(pod: PodUsage) -> _Pod:
 
 
 def _share(share: PodShare) -> _Share:
-    return _Share(share.device.index, share.device.uuid, share.units, share.mib, share.core_percent)
+    containers = msgspec.UNSET if share.containers is None else share.containers
+    return _Share(
+        share.device.index, share.device.uuid, share.units, share.mib, share.core_percent, containers
+    )
 
 
 def _cluster(cluster: ClusterUsage) -> _Cluster:

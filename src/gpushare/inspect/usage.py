@@ -23,7 +23,8 @@ _LABEL_GPU_SIZE: Final = "aliyun.accelerator/nvidia_mem"
 class PodShare(NamedTuple):
     """What a pod holds on one GPU: ``units`` of the node's present unit (rounded up), MiB, percent.
 
-    ``as_given``: the units are those that it was given, and not converted from another unit.
+    ``as_given``: the units are those that it was given, and not converted from another unit. ``containers``: those
+    that have a part of it, where not all containers of the pod have the same GPUs.
     """
 
     device: Device
@@ -31,6 +32,7 @@ class PodShare(NamedTuple):
     mib: int
     core_percent: int
     as_given: bool = True
+    containers: "tuple[str, ...] | None" = None
 
 
 class PodUsage(NamedTuple):
@@ -248,7 +250,7 @@ class _Gpu:
         self.converted_mib = 0
         self.core_percent = 0
 
-    def add(self, share: GpuShare) -> PodShare:
+    def add(self, share: GpuShare, containers: "tuple[str, ...] | None") -> PodShare:
         units, as_given = share.units, share.device_units == self.total_units
         if as_given:
             self.units += units
@@ -257,7 +259,7 @@ class _Gpu:
             self.converted_mib += share.mib
         self.mib += share.mib
         self.core_percent += share.core_percent
-        return PodShare(self.device, units, share.mib, share.core_percent, as_given)
+        return PodShare(self.device, units, share.mib, share.core_percent, as_given, containers)
 
     def usage(self) -> GpuUsage:
         units = self.units
@@ -295,18 +297,19 @@ def _counts_gpus(pod: Pod) -> bool:
 def _shares(
     allocation: Allocation, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu | None], subject: str
 ) -> tuple[PodShare, ...]:
-    placed: list[tuple[_Gpu, GpuShare]] = []
-    for share in allocation.gpus:
+    containers = allocation.containers_by_gpu()
+    placed: list[tuple[_Gpu, GpuShare, tuple[str, ...] | None]] = []
+    for number, share in enumerate(allocation.gpus):
         gpu = gpu_of(share)
         if gpu is None:
             raise ModelError(
                 subject,
                 f"holds {share.mib} MiB of GPU {share.index} ({share.uuid}), which node {devices.name} has no longer",
             )
-        placed.append((gpu, share))
+        placed.append((gpu, share, containers[number] if containers else None))
     if len(placed) > 1:
-        placed.sort(key=lambda pair: pair[0].device.index)
-    return tuple([gpu.add(share) for gpu, share in placed])
+        placed.sort(key=lambda one: one[0].device.index)
+    return tuple([gpu.add(share, its_containers) for gpu, share, its_containers in placed])
 
 
 def _advertised(node: Node, resource: str) -> int:

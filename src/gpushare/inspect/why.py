@@ -244,7 +244,13 @@ def _of_choice(record: Json) -> list[str]:
 
 def _share(gpu: Json) -> Line:
     compute = f"{gpu['corePercent']}% compute" if gpu["corePercent"] else ""
-    return (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", f"{gpu['units']} units", gpu["uuid"], compute)
+    share = (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", f"{gpu['units']} units", gpu["uuid"])
+    # Told where containers have different GPUs, by schedulers of this version on.
+    containers = gpu.get("containers")
+    if containers is None:
+        return (*share, compute)
+    several = "s" if len(containers) > 1 else ""
+    return (*share, f"container{several} {', '.join(containers)}" if containers else "no container", compute)
 
 
 def _of_annotations(pod: Json) -> list[str]:

@@ -42,6 +42,20 @@ class Allocation(msgspec.Struct, frozen=True):
         """Units over all GPUs, in the unit of the time."""
         return sum(share.units for share in self.gpus)
 
+    def containers_by_gpu(self) -> tuple[tuple[str, ...], ...]:
+        """For each of ``gpus`` the containers that have a part of it, where not all of them have the same GPUs; empty otherwise."""
+        if len(self.gpus) == 1:
+            return ()
+        found = tuple(
+            tuple(
+                name
+                for name, shares in self.containers.items()
+                if any((one.uuid, one.index) == (gpu.uuid, gpu.index) for one in shares)
+            )
+            for gpu in self.gpus
+        )
+        return found if len(set(found)) > 1 else ()
+
 
 def share_of(device: Device, device_units: int, units: int, core_percent: int) -> GpuShare:
     """``units`` of ``device``'s ``device_units``, with the MiB that they are worth."""

@@ -12,7 +12,7 @@ import msgspec
 
 from gpushare.ledger.placement import POLICIES
 from gpushare.ledger.reasons import unhealthy_text
-from gpushare.model.allocation import GpuShare
+from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.asked import asks_text
 from gpushare.model.device import Placement
 from gpushare.model.nearness import MOST_GPUS
@@ -68,7 +68,10 @@ class Choice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Share(msgspec.Struct, frozen=True, rename="camel"):
-    """What the pod holds of a GPU. ``out_of_service`` says why the GPU takes nothing new; empty where it does."""
+    """What the pod holds of a GPU. ``out_of_service`` says why the GPU takes nothing new; empty where it does.
+
+    ``containers``: those that have a part of it, where not all containers of the pod have the same GPUs; left out otherwise.
+    """
 
     index: int
     uuid: str
@@ -76,6 +79,7 @@ class Share(msgspec.Struct, frozen=True, rename="camel"):
     mib: int = msgspec.field(name="MiB")
     core_percent: int
     out_of_service: str = ""
+    containers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Holding(msgspec.Struct, frozen=True, rename="camel"):
@@ -187,27 +191,28 @@ class Teller:
             else Bound(one.bind.node, one.bind.at_s, one.bind.error),
             holds=None
             if held is None
-            else Holding(
-                held.node,
-                held.confirmed,
-                [
-                    Share(
-                        one.index,
-                        one.uuid,
-                        one.units,
-                        one.mib,
-                        one.core_percent,
-                        self._out_of(held.node, one),
-                    )
-                    for one in held.allocation.gpus
-                ],
-            ),
+            else Holding(held.node, held.confirmed, self._shares(held.node, held.allocation)),
             kept=view.ledger.kept_on(uid),
             preemption=None if one is None else one.preemption,
             awaited=self._awaited(one),
             ends_for=self._ends_for(uid),
             nodes=nodes,
         )
+
+    def _shares(self, node: str, allocation: Allocation) -> list[Share]:
+        containers = allocation.containers_by_gpu()
+        return [
+            Share(
+                one.index,
+                one.uuid,
+                one.units,
+                one.mib,
+                one.core_percent,
+                self._out_of(node, one),
+                containers[number] if containers else msgspec.UNSET,
+            )
+            for number, one in enumerate(allocation.gpus)
+        ]
 
     def _out_of(self, name: str, share: GpuShare) -> str:
         """What ails the GPU on which a pod holds a share; nothing is said of one that the node no longer describes."""

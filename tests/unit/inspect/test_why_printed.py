@@ -134,10 +134,16 @@ class Printed:
 
     def _holds(self, holds: Json | None) -> None:
         found = re.findall(
-            r"^  GPU (\d+) +(\d+) MiB +(\d+) units? +(\S+)(?: +(\d+)% compute)?$", self.text, re.MULTILINE
+            r"^  GPU (\d+) +(\d+) MiB +(\d+) units? +(\S+)(?: +containers? (\S+(?:, \S+)*))?(?: +(\d+)% compute)?$",
+            self.text,
+            re.MULTILINE,
         )
-        assert [(int(a), int(b), int(c), d, int(e or 0)) for a, b, c, d, e in found] == [
-            (gpu["index"], gpu["MiB"], gpu["units"], gpu["uuid"], gpu["corePercent"])
+        assert [(int(a), int(b), int(c), d, e, int(f or 0)) for a, b, c, d, e, f in found] == [
+            (
+                *(gpu[what] for what in ("index", "MiB", "units", "uuid")),
+                ", ".join(gpu.get("containers", ())),
+                gpu["corePercent"],
+            )
             for gpu in (holds or {"gpus": []})["gpus"]
         ]
         assert re.findall(r"^Holds on node (\w+):$", self.text, re.MULTILINE) == (
@@ -176,8 +182,9 @@ class Shown(Scene):
             return "waits"
         await self.post("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": answer.fits})
         await self.bind(name, self.choose.choice(answer.fits), request)
-        Printed(self, name).agrees()
-        return "bound"
+        printed = Printed(self, name)
+        printed.agrees()
+        return "bound with a GPU for each" if " container c\n" in printed.text else "bound"
 
     async def _would_end(self, pod: Json) -> None:
         bound = self.world.view.bound
@@ -197,3 +204,4 @@ def test_what_is_printed_of_random_pods_is_what_is_written_of_them() -> None:
 
     assert outcomes["waits"] > 30
     assert outcomes["bound"] > 30
+    assert outcomes["bound with a GPU for each"] > 2

@@ -97,6 +97,8 @@ def asks(pod: dict[str, Any]) -> str:
         told.append(f"aliyun.com/gpu-count: {count}")
     if "ack.gpushare.placement" in meta["labels"]:
         told.append("ack.gpushare.placement: require-whole-device")
+    if "gpushare.dev/gpu-per-container" in meta["labels"]:
+        told.append("gpushare.dev/gpu-per-container: true")
     return ", ".join(told)
 
 

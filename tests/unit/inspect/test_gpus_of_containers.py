@@ -1,0 +1,122 @@
+"""Of a pod whose containers have different GPUs it is told which has which; of all others nothing more than before."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.inspect.colour import Paint
+from gpushare.inspect.kubectl import Kubectl
+from gpushare.inspect.pods import Rows, _rows, pods
+from gpushare.inspect.real_use import RealUse
+from gpushare.inspect.shown import Shown
+from gpushare.inspect.structured import encoded
+from gpushare.inspect.why import why
+from gpushare.model import names
+from gpushare.model.allocation import Allocation, share_of
+from gpushare.model.device import Device
+from gpushare.model.objects import Pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.wire import _record
+from tests.unit.inspect.clusters import device, node, pod, seen
+from tests.unit.inspect.test_views import both, cluster, options
+from tests.unit.scheduler.test_app import Browser
+from tests.unit.scheduler.test_decisions import ask_again, bind
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+GIB = 1024
+PLAIN = Paint()
+THERE = gpu_node("n1", 8 * GIB, 8 * GIB, 8 * GIB, 8 * GIB)
+
+
+async def bound(labels: dict[str, str], *containers: tuple[str, dict[str, Any]]) -> World:
+    """The pod ``pod`` is asked about and bound to a node with four GPUs."""
+    world = World()
+    browser = Browser(world)
+    world.add_node(THERE)
+    made = pod_object("pod", 1, labels=labels)
+    made["spec"]["containers"] = [
+        {"name": name, "resources": {"limits": limits}} for name, limits in containers
+    ]
+    world.api.create(made)
+    world.see("pod")
+    await ask_again(browser, world, "pod", "n1")
+    assert not await bind(browser, "pod", "n1")
+    world.see("pod")
+    return world
+
+
+async def pair() -> World:
+    limits = {names.GPU_MEM: 5}
+    return await bound({names.LABEL_POD_APART: "true"}, ("actor", limits), ("learner", limits))
+
+
+def with_gpus(name: str, devices: dict[str, list[Device]]) -> Pod:
+    """A pod whose containers were given 2 units each of some GPUs of the node ``n``."""
+    made = pod(name, "n", 2)
+    its = {container: tuple(share_of(one, 15, 2, 0) for one in some) for container, some in devices.items()}
+    every = tuple(dict.fromkeys(share for shares in its.values() for share in shares))
+    assert made.metadata.annotations is not None
+    made.metadata.annotations[names.ANN_SHARE] = _record(Allocation(every, its, MemoryUnit.GIB))
+    return made
+
+
+async def test_why_says_which_container_has_which_gpu() -> None:
+    world = await pair()
+
+    text = why(cluster(world), options("--why", "pod"), PLAIN).text
+    document = both(lambda form: why(cluster(world), options("--why", "pod", "-o", form), PLAIN))
+
+    assert (
+        "Holds on node n1:\n"
+        "  GPU 0  5120 MiB  5 units  GPU-n1-0  container actor\n"
+        "  GPU 1  5120 MiB  5 units  GPU-n1-1  container learner\n" in text
+    )
+    assert [(one["index"], one["containers"]) for one in document["record"]["holds"]["gpus"]] == [
+        (0, ["actor"]),
+        (1, ["learner"]),
+    ]
+
+
+async def test_why_says_no_more_where_all_containers_have_the_same_gpus() -> None:
+    limits = {names.GPU_MEM: 4}
+    world = await bound({names.LABEL_POD_GPU_COUNT: "2"}, ("actor", limits), ("learner", limits))
+
+    text = why(cluster(world), options("--why", "pod"), PLAIN).text
+    document = both(lambda form: why(cluster(world), options("--why", "pod", "-o", form), PLAIN))
+
+    assert "  GPU 1  4096 MiB  4 units  GPU-n1-1\n" in text
+    assert ["containers" in one for one in document["record"]["holds"]["gpus"]] == [False, False]
+
+
+async def test_pods_and_nodes_say_which_container_has_which_gpu_where_one_of_them_has_not_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpus = [device(0), device(1)]
+    apart = with_gpus("apart", {"actor": gpus[:1], "learner": gpus[1:]})
+    alike = with_gpus("alike", {"actor": gpus, "learner": gpus})
+
+    def told(*pods_: Pod) -> tuple[list[str], Any, Any]:
+        cluster_ = seen([node("n", "10.0.0.1", gpus)], pods_)
+        use = RealUse({}, {}, frozenset({"n"}))
+        monkeypatch.setattr("gpushare.inspect.pods.rows", lambda *_: Rows(_rows(cluster_, use, None), ()))
+
+        def written(form: str) -> Shown:
+            return pods(Kubectl(), options("--pods", "-o", form), PLAIN)
+
+        table = pods(Kubectl(), options("--pods"), PLAIN).text.splitlines()
+        document = both(lambda form: encoded(cluster_, "json" if form == "json" else "yaml"))
+        return table, both(written)["pods"], document["nodes"][0]["pods"]
+
+    table, rows, of_node = told(apart, alike)
+    assert [line.split("  ")[-1].strip() for line in table] == [
+        "CONTAINERS",
+        *("actor", "learner"),
+        *("0", "0"),  # what they use ends the lines of the other
+    ]
+    assert [one.get("containers") for one in rows] == [["actor"], ["learner"], None, None]
+    assert {pod["name"]: [one.get("containers") for one in pod["shares"]] for pod in of_node} == {
+        "apart": [["actor"], ["learner"]],
+        "alike": [None, None],
+    }
+    table, rows, of_node = told(alike)
+    assert table[0].endswith("USED(%)")
