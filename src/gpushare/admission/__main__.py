@@ -21,6 +21,7 @@ from gpushare.serving.command import InvalidAddress, address, run
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
+from gpushare.settings.variables import warn_of_slips
 
 
 def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
@@ -66,6 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     except (InvalidSettings, InvalidSetting, InvalidAddress, InvalidUnit, KubeconfigError) as error:
         return refuse(ROLE.program, error)
     logs.configure(options.log_level, options.log_format, role=ROLE.name)
+    warn_of_slips(ROLE, os.environ)
     return run(ROLE.program, serve(access, settings))
 
 

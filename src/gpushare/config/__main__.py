@@ -12,6 +12,7 @@ from gpushare.settings.option import PREFIX, InvalidSettings, Role
 from gpushare.settings.reading import CONFIG, gather
 from gpushare.settings.refusing import refuse
 from gpushare.settings.roles import ROLES, role_of
+from gpushare.settings.variables import unread
 
 _PROGRAM: Final = "gpushare config"
 _EPILOG: Final = """\
@@ -81,10 +82,23 @@ def _shown(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> str:
     widths = [max(len(row[at]) for row in rows) for at in range(2)]
     lines = [f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}" for name, value, source in rows]
     known = {one.variable for one in (*role.options, CONFIG)}
-    strange = sorted(one for one in environ if one.startswith(PREFIX) and one not in known)
-    if strange:
-        lines.append(f"\nnot read by this role: {', '.join(strange)}")
+    nobodys = unread(environ)
+    others = sorted(
+        one for one in environ if one.startswith(PREFIX) and one not in known and one not in nobodys
+    )
+    if others or nobodys:
+        lines.append("")
+    if others:
+        lines.append(f"not read by this role: {', '.join(others)}")
+    if nobodys:
+        lines.append(f"read by nobody: {_with_meant(nobodys)}")
     return "\n".join(lines)
+
+
+def _with_meant(variables: Mapping[str, str]) -> str:
+    return ", ".join(
+        f"{one} (did you mean {meant}?)" if meant else one for one, meant in sorted(variables.items())
+    )
 
 
 def _check(file: Path) -> int:
@@ -94,6 +108,9 @@ def _check(file: Path) -> int:
     if problems:
         return refuse(_PROGRAM, InvalidSettings(problems))
     print(f"{file}: right")
+    nobodys = unread(os.environ)
+    if nobodys:
+        print(f"{_PROGRAM}: variables that are read by nobody: {_with_meant(nobodys)}", file=sys.stderr)
     return 0
 
 

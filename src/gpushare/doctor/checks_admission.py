@@ -23,6 +23,8 @@ VALIDATING: Final = (
 )
 #: The one that points pods to our scheduler.
 POINTING: Final = "gpushare-scheduler-name"
+#: What those that only warn begin with.
+WARNING: Final = "gpushare-slips"
 DEFINITIONS: Final = (
     "resourcepolicies.scheduling.alibabacloud.com",
     "elasticquotatrees.scheduling.sigs.k8s.io",
@@ -96,8 +98,19 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
 
 
 def _bound(facts: ClusterFacts, name: str) -> Iterator[Said]:
-    if not isinstance(facts.policy_bindings, Unread) and name not in facts.policy_bindings:
+    if isinstance(facts.policy_bindings, Unread):
+        return
+    bindings = [one for one in facts.policy_bindings if name_of(one) == name]
+    if not bindings:
         yield fault(f"policy {name}", "nothing binds it: it is not in force", "helm upgrade ack-ai-installer")
+    for binding in bindings:
+        actions = at(binding, "spec", "validationActions")
+        if actions and "Deny" not in actions and not name.startswith(WARNING):
+            yield fault(
+                f"policy {name}",
+                f"its binding does not refuse what is wrong (validationActions: {', '.join(map(str, actions))})",
+                "helm upgrade ack-ai-installer; it writes the binding anew",
+            )
 
 
 def _unruled(says: str) -> Said:

@@ -4,14 +4,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from gpushare.doctor.cluster_facts import ClusterFacts
+from gpushare.doctor.cluster_facts import ClusterFacts, devices_of
 from gpushare.doctor.findings import Said, Unread, fault, warning
 from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode, node_devices
+from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.errors import InvalidRequest, ModelError
 from gpushare.model.gang import gang_of
 from gpushare.model.objects import Pod
 from gpushare.model.request import Request, request_of
+from gpushare.model.selecting import mistyped
 from gpushare.model.slips import meant, unheeded
 from gpushare.model.wire import read_allocation
 
@@ -26,7 +27,7 @@ def pod_records(facts: ClusterFacts) -> Iterator[Said]:
     """Whether each pod that has a node and asks for a GPU has a record that is true there."""
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return
-    known = _devices(facts)
+    known = devices_of(facts.nodes)
     held: dict[tuple[str, str], int] = defaultdict(int)
     for pod in facts.pods:
         node = pod.spec.node_name
@@ -76,7 +77,12 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
             for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
         )
     )
-    known = list(_devices(facts).values())
+    known = [] if isinstance(facts.nodes, Unread) else list(devices_of(facts.nodes).values())
+    there = {
+        label
+        for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
+        for label in one.labels.items()
+    }
     for pod in () if isinstance(facts.pods, Unread) else facts.pods:
         if pod.spec.node_name or pod.finished:
             continue
@@ -91,7 +97,7 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
             )
             continue
         yield from _nobodys(pod, offered)
-        for text in unheeded(pod):
+        for text in (*unheeded(pod), *mistyped(pod, there)):
             yield warning(f"pod {pod.key}", text, "correct the manifest, and make the pod anew")
         if request is not None and known:
             yield from _too_large(pod, request, known)
@@ -157,15 +163,3 @@ def _asks(pod: Pod) -> bool:
         return request_of(pod) is not None
     except InvalidRequest:
         return False
-
-
-def _devices(facts: ClusterFacts) -> dict[str, NodeDevices]:
-    found = {}
-    for node in () if isinstance(facts.nodes, Unread) else facts.nodes:
-        try:
-            devices = node_devices(node.node)
-        except ModelError:
-            continue
-        if devices is not None:
-            found[node.name] = devices
-    return found

@@ -6,6 +6,8 @@ import msgspec
 
 from gpushare.doctor.findings import Unread
 from gpushare.model import names
+from gpushare.model.device import NodeDevices, node_devices
+from gpushare.model.errors import ModelError
 from gpushare.model.hosting import Taint, Toleration
 from gpushare.model.objects import Node, Pod
 
@@ -101,10 +103,12 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     bindings: list[Json] | Unread
     """ClusterRoleBindings."""
     definitions: list[Json] | Unread
+    policies: list[Json] | Unread
+    """ResourcePolicies."""
     validating_policies: list[Json] | Unread
     mutating_policies: list[Json] | Unread
-    policy_bindings: list[str] | Unread
-    """Names of the bindings of both kinds of policies."""
+    policy_bindings: list[Json] | Unread
+    """Of both kinds of policies."""
     webhooks: list[Json] | Unread
     """Webhook configurations of both kinds, of the name that the chart gives."""
     webhook_deployments: list[Json] | Unread
@@ -187,6 +191,19 @@ def ready_endpoints(slices: list[Json], namespace: str, service: str) -> int:
 def tolerations_of(template: Json) -> list[Toleration]:
     """The tolerations of a DaemonSet's or Deployment's pods."""
     return msgspec.convert(at(template, "spec", "template", "spec", "tolerations") or [], list[Toleration])
+
+
+def devices_of(nodes: list[SeenNode]) -> dict[str, NodeDevices]:
+    """What of GPUs each node has that can be read, by its name."""
+    found = {}
+    for node in nodes:
+        try:
+            devices = node_devices(node.node)
+        except ModelError:
+            continue
+        if devices is not None:
+            found[node.name] = devices
+    return found
 
 
 def gpu_nodes(facts: ClusterFacts) -> list[SeenNode]:

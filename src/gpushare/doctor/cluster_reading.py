@@ -46,6 +46,7 @@ READS: Final = (
     ("list", "rbac.authorization.k8s.io", "clusterroles", ""),
     ("list", "rbac.authorization.k8s.io", "clusterrolebindings", ""),
     ("list", "apiextensions.k8s.io", "customresourcedefinitions", ""),
+    ("list", names.POLICY_GROUP, names.POLICY_PLURAL, ""),
     ("list", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""),
     ("list", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
 )
@@ -81,6 +82,7 @@ class Reader:
             roles=self._listed("/apis/rbac.authorization.k8s.io/v1/clusterroles"),
             bindings=self._listed("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
             definitions=self._listed("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+            policies=self._listed(f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/{names.POLICY_PLURAL}"),
             validating_policies=self._listed(f"{_ADMISSION}/v1/validatingadmissionpolicies"),
             mutating_policies=self._listed(f"{_ADMISSION}/v1/mutatingadmissionpolicies"),
             policy_bindings=self._policy_bindings(),
@@ -173,15 +175,15 @@ class Reader:
 
         return await self._tried(read)
 
-    async def _policy_bindings(self) -> list[str] | Unread:
-        found: list[str] = []
+    async def _policy_bindings(self) -> list[Json] | Unread:
+        found: list[Json] = []
         for kind in ("validating", "mutating"):
             listed = await self._listed(f"{_ADMISSION}/v1/{kind}admissionpolicybindings")
             if isinstance(listed, Unread):
                 if not listed.absent:
                     return listed
                 continue
-            found += map(name_of, listed)
+            found += listed
         return found
 
     async def _webhooks(self) -> list[Json] | Unread:

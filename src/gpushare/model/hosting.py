@@ -60,8 +60,7 @@ class GuestSpec(PodSpec, rename="camel"):
 
     containers: list[GuestContainer] = msgspec.field(default_factory=list)  # type: ignore[assignment]
     init_containers: list[GuestContainer] | None = None  # type: ignore[assignment]
-    node_selector: dict[str, str] | None = None
-    affinity: dict[str, Any] | None = None
+    affinity: dict[str, Any] | None = None  # type: ignore[assignment]
     tolerations: list[Toleration] | None = None
     topology_spread_constraints: list[Any] | None = None
     volumes: list[dict[str, Any]] | None = None

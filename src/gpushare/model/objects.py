@@ -58,6 +58,45 @@ class Container(msgspec.Struct, rename="camel", gc=False):
     volume_mounts: list[VolumeMount] | None = None
 
 
+class NodeRequirement(msgspec.Struct, gc=False):
+    """One of ``matchExpressions``: what a node's label must be."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(msgspec.Struct, rename="camel", gc=False):
+    """What must hold of one node, all of it."""
+
+    match_expressions: list[NodeRequirement] | None = None
+
+
+class NodeSelector(msgspec.Struct, rename="camel", gc=False):
+    """Terms, of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(msgspec.Struct, rename="camel", gc=False):
+    """``nodeAffinity``, as far as it keeps a pod off nodes."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(msgspec.Struct, rename="camel", gc=False):
+    """``affinity`` of a pod, as far as it is about labels of nodes."""
+
+    node_affinity: NodeAffinity | None = None
+
+    @property
+    def terms(self) -> list[NodeSelectorTerm]:
+        """Of which a node must fulfil one; none where it may be any node."""
+        node = self.node_affinity
+        required = None if node is None else node.required_during_scheduling_ignored_during_execution
+        return [] if required is None else required.node_selector_terms or []
+
+
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """``spec`` of a pod."""
 
@@ -69,6 +108,8 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     preemption_policy: str | None = None
     scheduling_gates: list[Any] | None = None
     overhead: type_of_resources | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
 
 
 class PodCondition(msgspec.Struct, rename="camel", gc=False):

@@ -12,6 +12,7 @@ import msgspec
 
 from gpushare.model import names
 from gpushare.model.hosting import Guest, GuestContainer, Toleration
+from gpushare.model.objects import Affinity, NodeRequirement
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 #: Nodes that a stand-in may name: with names as long as clouds make them that is some 60 KB.
@@ -126,30 +127,8 @@ def _toleration(toleration: Toleration) -> type_of_manifest:
 # --- reading it back ----------------------------------------------------------------------------
 
 
-class _Expression(msgspec.Struct):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class _Term(msgspec.Struct, rename="camel"):
-    match_expressions: list[_Expression] | None = None
-
-
-class _Required(msgspec.Struct, rename="camel"):
-    node_selector_terms: list[_Term] | None = None
-
-
-class _NodeAffinity(msgspec.Struct, rename="camel"):
-    required_during_scheduling_ignored_during_execution: _Required | None = None
-
-
-class _Affinity(msgspec.Struct, rename="camel"):
-    node_affinity: _NodeAffinity | None = None
-
-
 class _Spec(msgspec.Struct):
-    affinity: _Affinity | None = None
+    affinity: Affinity | None = None
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -197,16 +176,14 @@ def decode_stand_in(raw: bytes) -> tuple[str, StandIn] | None:
     return f"{meta.namespace}/{meta.name}", StandIn(meta.name, meta.uid, stands_for, likeness, told, leaving)
 
 
-def _first_term(affinity: _Affinity | None) -> Iterable[_Expression]:
-    node = None if affinity is None else affinity.node_affinity
-    required = None if node is None else node.required_during_scheduling_ignored_during_execution
-    terms = () if required is None else required.node_selector_terms or ()
+def _first_term(affinity: Affinity | None) -> Iterable[NodeRequirement]:
+    terms = () if affinity is None else affinity.terms
     return next((term.match_expressions or () for term in terms), ())
 
 
-def _likeness(expressions: Iterable[_Expression]) -> Likeness:
+def _likeness(expressions: Iterable[NodeRequirement]) -> Likeness:
     """Ours are the last two; of a pod that somebody else labelled so nothing is known, so it is made anew."""
-    *_, away, like = (_Expression(), _Expression(), *expressions)
+    *_, away, like = (NodeRequirement(), NodeRequirement(), *expressions)
     if (away.key, away.operator, like.operator) != (HOSTNAME, "NotIn", "In"):
         return Likeness(frozenset(), "", frozenset())
     return Likeness(frozenset(away.values or ()), like.key, frozenset(like.values or ()))

@@ -22,6 +22,7 @@ from gpushare.nodeagent.settings import Pace, Settings, check_socket_paths
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
+from gpushare.settings.variables import warn_of_slips
 
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -101,6 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     except (InvalidSettings, InvalidSetting, InvalidUnit, KubeError) as error:
         return refuse(ROLE.program, error)
     configure(options.log_level, options.log_format, role=ROLE.name, node=settings.node)
+    warn_of_slips(ROLE, os.environ)
     prepare()
     process = importlib.import_module("gpushare.nodeagent.process")
     code: int = process.run(settings, access, process.DriverNvml(settings.driver_root))

@@ -72,6 +72,10 @@ class PolicyBook:
         for row in self._rows:
             self._nodes.drop_row(row)
 
+    def without_nodes(self) -> list[bool]:
+        """For each unit, whether there is no node that it may use."""
+        return [not row.mask.any() for row in self._rows]
+
     # --- groups ---------------------------------------------------------------------------------
 
     def group_of(self, pod: PolicyPod) -> type_of_group | str:

@@ -18,6 +18,7 @@ from gpushare.serving.command import address, run
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
+from gpushare.settings.variables import warn_of_slips
 
 
 def _settings(options: SimpleNamespace) -> Settings:
@@ -50,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = read(ROLE, argv, os.environ)
         logs.configure(options.log_level, options.log_format, role=ROLE.name)
+        warn_of_slips(ROLE, os.environ)
         settings = _settings(options)
         access = load_access(options.kubeconfig, options.context)
     except (InvalidSettings, ValueError, InvalidUnit, KubeconfigError) as error:

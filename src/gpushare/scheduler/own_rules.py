@@ -32,11 +32,11 @@ _OURS: Final = (
     "annotation gpushare.dev/",
 )
 
+_OTHER_LABELS: Final = (
+    "a node with the labels that its nodeSelector or node affinity wants, or another selector"
+)
 _HELP: Final = (
-    (
-        r"didn't match Pod's node affinity",
-        "a node with the labels that its nodeSelector or node affinity wants, or another selector",
-    ),
+    (r"didn't match Pod's node affinity", _OTHER_LABELS),
     (r"didn't match the requested node name", "the node that its spec names"),
     (
         r"had (?:untolerated )?taint(?:\(s\))?(?: \{(?P<taint>[^}]*)\})?",
@@ -123,6 +123,9 @@ def unserved_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
 def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
     """What answers what the pod's scheduler says; one that never asks about GPUs is told of."""
     told = _helps(_own(unplaced.says))
+    if unplaced.mistyped:
+        # Where it waits for a label that no node can have, no such node is worth naming.
+        told = "; ".join((unplaced.mistyped, *(one for one in told.split("; ") if one != _OTHER_LABELS)))
     if asked_by and unplaced.scheduler not in asked_by:
         known = ", ".join(sorted(asked_by))
         told += (

@@ -198,9 +198,12 @@ class PolicyWriter:
 
 
 def status_of(book: PolicyBook) -> dict[str, Any]:
-    """What a policy's ``status`` says: how many pods each unit holds."""
+    """What a policy's ``status`` says: how many pods each unit holds, and which have no node though none is waited for."""
     policy, pods = book.policy, book.pods_in()
-    ends = ["" if unit.most_pods is None else f"/{unit.most_pods}" for unit in policy.units]
+    ends = [
+        f"{'' if unit.most_pods is None else f'/{unit.most_pods}'}{' (no node)' if nodeless and not unit.waits else ''}"
+        for unit, nodeless in zip(policy.units, book.without_nodes(), strict=True)
+    ]
     return {
         "observedGeneration": policy.generation,
         "pods": sum(pods),

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gpushare.model.objects import Pod
+from gpushare.model.selecting import mistyped
 
 _CONDITION: Final = "PodScheduled"
 #: Characters of a condition's message that are kept: with thousands of nodes it may have as many reasons.
@@ -18,13 +19,14 @@ LONGEST_SAID: Final = 600
 class Unplaced(msgspec.Struct, frozen=True, gc=False):
     """``says``: the message of the condition, empty where no scheduler has written one. ``gates``: their names, comma-separated.
 
-    ``nominated``: the node on which its scheduler has made room for it.
+    ``nominated``: the node on which its scheduler has made room for it. ``mistyped``: what is wrong with the labels of nodes that it wants.
     """
 
     scheduler: str = ""
     gates: str = ""
     says: str = ""
     nominated: str = ""
+    mistyped: str = ""
 
 
 def unplaced_of(pod: Pod) -> Unplaced:
@@ -40,4 +42,5 @@ def unplaced_of(pod: Pod) -> Unplaced:
         ", ".join(str(one.get("name", "")) for one in gates if isinstance(one, dict)),
         says if len(says) <= LONGEST_SAID else f"{says[:LONGEST_SAID]}…",
         pod.status.nominated_node_name,
+        "; ".join(mistyped(pod)),
     )

@@ -15,6 +15,7 @@ from gpushare.model import names
 from gpushare.model.json_objects import Json, key_of, name_of, spec_of
 from gpushare.model.objects import Pod, decode_pod
 from gpushare.model.requested import Counting
+from gpushare.model.selecting import mistyped
 from gpushare.model.slips import slips_of
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.fields import check, check_workload, unreadable
@@ -187,7 +188,8 @@ class _Making:
             _pod(document, str(meta["name"]), meta["namespace"]) if kind == "Pod" else _pod_of(document, 0)
         )
         if meta["namespace"] != _EXCLUDED:
-            slips = slips_of(_decoded(first), self._counting.unit)
+            pod = _decoded(first)
+            slips = (*slips_of(pod, self._counting.unit), *mistyped(pod))
             self.warnings += [f"{workload}: {text}" for text in slips]
         if kind == "Pod":
             yield self._admitted(first, workload)

@@ -15,6 +15,7 @@ from gpushare.kube.session import Session
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
+from gpushare.settings.variables import warn_of_slips
 from gpushare.signals import told_to_end
 from gpushare.uninstall.cleaning import Cleaner, Outcome, Pace
 from gpushare.uninstall.cluster import Agents, ApiCluster, OwnObjects
@@ -75,6 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = read(ROLE, argv, os.environ)
         logs.configure(options.log_level, options.log_format, role=ROLE.name)
+        warn_of_slips(ROLE, os.environ)
         pace = _pace(options)
         access = load_access(options.kubeconfig, options.context)
     except (InvalidSettings, KubeconfigError) as error:

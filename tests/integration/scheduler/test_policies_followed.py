@@ -231,10 +231,10 @@ async def test_changes_of_policies_nodes_and_pods_are_followed(beside: Beside) -
     await beside.cost("early", "100")
     await beside.summary("x", "0, 1")
     await beside.change("/api/v1/nodes/a1", {"metadata": {"labels": {"pool": "b"}}})
-    await beside.summary("x", "1, 0")
+    await beside.summary("x", "1, 0 (no node)")
     now = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
     await beside.api.request("DELETE", f"{PODS}/early", body=now.encode())
-    await beside.summary("x", "0, 0")
+    await beside.summary("x", "0, 0 (no node)")
     await beside.api.request("DELETE", "/api/v1/nodes/a1")
     await beside.offered("p", "b1")
 

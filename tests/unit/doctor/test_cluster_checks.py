@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, Json
+from gpushare.doctor.cluster_facts import ClusterFacts, Json, name_of
 from gpushare.doctor.findings import Finding, Unread, catalogue, examine, exit_code
 from gpushare.doctor.node_checks import CHECKS as NODE_CHECKS
 from gpushare.doctor.report import as_json, as_table
@@ -40,17 +40,18 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "doctor.md"
 AWAY = Unread("it may not be read")
 #: Field of the facts → the checks that say nothing of what they see without it.
 NEEDED = {
-    "nodes": ("versions", "clocks", "node-agents", "taints", "node-labels", "node-devices", "node-capacity", "node-health", "pod-records", "waiting-pods"),
-    "pods": ("pod-records", "waiting-pods"),
-    "part_pods": ("one-scheduler", "node-agents", "scheduler"),
-    "daemon_sets": ("versions", "installation", "one-scheduler", "node-agents", "taints", "process-rights", "admission"),
+    "nodes": ("versions", "clocks", "node-agents", "taints", "policy-units", "node-labels", "node-devices", "node-capacity", "node-health", "pod-records", "waiting-pods", "gangs"),
+    "pods": ("pod-records", "waiting-pods", "gangs"),
+    "part_pods": ("one-scheduler", "node-agents", "rollout", "scheduler"),
+    "daemon_sets": ("versions", "installation", "one-scheduler", "node-agents", "rollout", "taints", "process-rights", "admission"),
     "deployments": ("versions", "installation", "one-scheduler", "scheduler", "scheduler-config", "process-rights"),
-    "config_maps": ("installation", "scheduler-config"),
+    "config_maps": ("installation", "rollout", "scheduler-config"),
     "leases": ("clocks", "installation", "scheduler"),
     "node_leases": ("clocks",),
     "roles": ("process-rights",),
     "bindings": ("process-rights",),
     "definitions": ("definitions",),
+    "policies": ("policy-units",),
     "webhooks": ("admission", "certificate"),
     "webhook_deployments": ("process-rights", "admission"),
     "endpoint_slices": ("scheduler", "admission"),
@@ -106,11 +107,11 @@ def without(found: list[Json], name: str) -> list[Json]:
     return [one for one in found if one["metadata"]["name"] != name]
 
 
-def without_name(name: str) -> list[str]:
+def without_name(name: str) -> list[Json]:
     bindings = sound().policy_bindings
     assert not isinstance(bindings, Unread)
-    assert name in bindings
-    return [one for one in bindings if one != name]
+    assert name in map(name_of, bindings)
+    return [one for one in bindings if name_of(one) != name]
 
 
 def tainted(**taint: str) -> dict[str, Any]:
@@ -181,6 +182,26 @@ def waiting(scheduler: str, labelled: dict[str, str] | None = None, **limits: st
     )
 
 
+def bound_with(*actions: str, name: str = "gpushare-requests") -> list[Json]:
+    """The bindings, that of one policy with these ``validationActions``."""
+    found = sound().policy_bindings
+    assert not isinstance(found, Unread)
+    (one,) = [one for one in found if name_of(one) == name]
+    one["spec"] = {"validationActions": list(actions)}
+    return found
+
+
+def policy(*units: Json) -> Json:
+    units_read = [{"resource": "ecs", **one} for one in units]
+    return {"metadata": {"name": "p", "namespace": "default"}, "spec": {"units": units_read}}
+
+
+def wanting(mode: str) -> Any:
+    pod = waiting("ack-co-scheduler")
+    pod.spec.node_selector = {names.LABEL_MODE: mode}
+    return pod
+
+
 LOST = Device(0, "GPU-1", 16160, healthy=False, reason="XID 79")
 FAULTS: list[Any] = [
     ("you may not read all", {"rights": {"list nodes": False, "list pods": True}}, ("permissions", "warning", "you")),
@@ -197,7 +218,7 @@ FAULTS: list[Any] = [
     ("a silent kubelet", {"node_leases": {"n1": NOW_S - 300, "others": 0.0}}, ("clocks", "fault", "node n1")),
     ("a leader ahead", {"leases": lease(renewTime=ago(-120))}, ("clocks", "warning", "lease kube-system/ack-co-scheduler")),
     ("no node agents' chart", {"daemon_sets": []}, ("installation", "fault", "DaemonSet gpushare-device-plugin-ds")),
-    ("workloads that may not be read", {"daemon_sets": AWAY}, ("versions", "unknown", ""), ("installation", "unknown", "DaemonSet gpushare-device-plugin-ds"), ("one-scheduler", "unknown", ""), ("node-agents", "unknown", ""), ("taints", "unknown", ""), ("process-rights", "unknown", ""), ("admission", "unknown", "")),
+    ("workloads that may not be read", {"daemon_sets": AWAY}, ("versions", "unknown", ""), ("installation", "unknown", "DaemonSet gpushare-device-plugin-ds"), ("one-scheduler", "unknown", ""), ("node-agents", "unknown", ""), ("rollout", "unknown", ""), ("taints", "unknown", ""), ("process-rights", "unknown", ""), ("admission", "unknown", "")),
     ("no configuration", {"config_maps": []}, ("installation", "fault", "ConfigMap ack-co-scheduler")),
     ("no Lease", {"leases": []}, ("installation", "fault", "Lease ack-co-scheduler")),
     ("two node agents", {"daemon_sets": objects("DaemonSet") * 2}, ("one-scheduler", "fault", "DaemonSet gpushare-device-plugin-ds")),
@@ -220,7 +241,7 @@ FAULTS: list[Any] = [
     ("managed resources", {"config_maps": config("ignorable: false", "ignorable: false\n    managedResources: [{name: a}]")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
     ("another port", {"config_maps": config(":9451/", ":9999/")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
     ("no YAML", {"config_maps": config("profiles:", "profiles: [")}, ("scheduler-config", "fault", "configmap kube-system/ack-co-scheduler")),
-    ("a configuration that may not be read", {"config_maps": AWAY}, ("installation", "unknown", "ConfigMap ack-co-scheduler"), ("scheduler-config", "unknown", "ConfigMap ack-co-scheduler")),
+    ("a configuration that may not be read", {"config_maps": AWAY}, ("installation", "unknown", "ConfigMap ack-co-scheduler"), ("rollout", "unknown", ""), ("scheduler-config", "unknown", "ConfigMap ack-co-scheduler")),
     ("no role", {"roles": without(objects("ClusterRole"), "ack-co-scheduler")}, ("process-rights", "fault", "clusterrole ack-co-scheduler")),
     ("a role without a right", {"roles": role_without("gpushare-device-plugin", "nodes/status")}, ("process-rights", "fault", "clusterrole gpushare-device-plugin")),
     ("no binding", {"bindings": without(objects("ClusterRoleBinding"), "ack-co-scheduler")}, ("process-rights", "fault", "clusterrolebinding ack-co-scheduler")),
@@ -233,6 +254,10 @@ FAULTS: list[Any] = [
     ("an agent that follows another", {"part_pods": [agent_pod(), {**crashing(), "metadata": {**agent_pod()["metadata"], "name": "agent-n1-next"}}, scheduler_pod()]}),
     ("no policies", {"validating_policies": []}, ("admission", "warning", "admission")),
     ("a policy that is gone", {"validating_policies": without(objects("ValidatingAdmissionPolicy"), "gpushare-records")}, ("admission", "fault", "policy gpushare-records")),
+    ("a policy that only audits", {"policy_bindings": bound_with("Audit")}, ("admission", "fault", "policy gpushare-requests")),
+    ("a policy that only warns and audits", {"policy_bindings": bound_with("Warn", "Audit")}, ("admission", "fault", "policy gpushare-requests")),
+    ("a policy that refuses and audits", {"policy_bindings": bound_with("Deny", "Audit")}),
+    ("a policy that is to warn", {"policy_bindings": bound_with("Warn", name="gpushare-slips")}),
     ("a policy that nothing binds", {"policy_bindings": without_name(objects("ValidatingAdmissionPolicyBinding")[0]["metadata"]["name"])}, ("admission", "fault", f"policy {objects('ValidatingAdmissionPolicyBinding')[0]['metadata']['name']}")),
     ("a policy that the API server does not understand", {"validating_policies": policies(typeChecking={"expressionWarnings": [{"fieldRef": "f", "warning": "w"}]})}, ("admission", "warning", f"policy {objects('ValidatingAdmissionPolicy')[0]['metadata']['name']}")),
     ("policies that may not be read", {"validating_policies": AWAY}, ("admission", "unknown", "ValidatingAdmissionPolicies")),
@@ -270,13 +295,17 @@ FAULTS: list[Any] = [
     ("no record", {"pods": [gpu_pod("a")]}, ("pod-records", "fault", "pod default/a")),
     ("a GPU that is gone", {"pods": [gpu_pod("a", annotations=held(uuid="GPU-2"))]}, ("pod-records", "fault", "pod default/a")),
     ("a GPU that is given twice", {"pods": [gpu_pod("a", annotations=held(9000)), gpu_pod("b", annotations=held(9000))]}, ("pod-records", "fault", "node n1")),
-    ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", ""), ("waiting-pods", "unknown", "")),
+    ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", ""), ("waiting-pods", "unknown", ""), ("gangs", "unknown", "")),
     ("another's pod", {"pods": [waiting("default-scheduler")]}, ("waiting-pods", "warning", "pod default/w")),
     ("a pod that can never be", {"pods": [waiting("ack-co-scheduler", **{names.GPU_CORE: "7"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a gang without a number", {"pods": [waiting("ack-co-scheduler", {names.LABEL_GANG_NAME: "g"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a resource that nobody offers", {"pods": [waiting("x", **{"aliyun.com/gpu-memory": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a resource like no other", {"pods": [waiting("x", **{"gpushare.dev/x": "4"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a label that nobody reads", {"pods": [waiting("ack-co-scheduler", {names.LABEL_MODE: "share"})]}, ("waiting-pods", "warning", "pod default/w")),
+    ("a node that there cannot be", {"pods": [wanting("core-mem")]}, ("waiting-pods", "warning", "pod default/w")),
+    ("a node that there can be", {"pods": [wanting("cgpu")]}),
+    ("a unit that has no node", {"policies": [policy({"nodeSelector": {names.LABEL_MODE: "share"}}, {"nodeSelector": {"pool": "a"}})]}, ("policy-units", "warning", "resourcepolicy default/p")),
+    ("units that have nodes, or wait for some", {"policies": [policy({"nodeSelector": {names.LABEL_MODE: "share"}}, {"resource": "elastic", "nodeSelector": {"pool": "a"}}), {"spec": {}}]}),
     ("more than any GPU has", {"pods": [waiting("ack-co-scheduler", **{names.GPU_MEM: "16"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("more GPUs than a node has", {"pods": [waiting("ack-co-scheduler", {names.LABEL_POD_GPU_COUNT: "2"}, **{names.GPU_MEM: "4"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("compute where none is given", {"pods": [waiting("ack-co-scheduler", **{names.GPU_MEM: "4", names.GPU_CORE: "10"})]}, ("waiting-pods", "warning", "pod default/w")),
@@ -355,6 +384,31 @@ def test_a_table_shows_the_worst_with_what_to_do_and_json_all() -> None:
     assert (told["worst"], told["target"], len(told["findings"])) == ("fault", "x", 4)
     assert as_json([], "x")["worst"] == "ok"
     assert exit_code([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("unit", "told"),
+    [
+        ({"nodeSelector": {"pool": "spott"}}, "none is labelled pool=spott; there is pool=spot"),
+        ({"nodeSelector": {"pool": "x"}}, "none is labelled pool=x"),
+        ({"nodeSelector": {"pol": "spot"}}, "none has label pol; there is pool"),
+        ({"nodeSelector": {"zone": "spot"}}, "none has label zone"),
+        (
+            {"nodeSelector": {"pool": "spot", "size": "small"}},
+            "no real node is labelled pool=spot,size=small",
+        ),
+        ({"resource": "eci"}, "there is no virtual node"),
+    ],
+)
+def test_of_a_unit_without_nodes_the_label_that_is_in_the_way_is_named_with_the_one_that_is_meant(
+    unit: Json, told: str
+) -> None:
+    nodes = [
+        node_of(labels={names.LABEL_MODE: "share", "pool": "spot", "size": "large"}),
+        node_of("n2", labels={"pool": "fixed", "size": "small"}),
+    ]
+    found = examine(sound(nodes=nodes, policies=[policy(unit)]), CHECKS)
+    assert [one.says for one in found if one.check == "policy-units"] == [f"unit 1 has no node: {told}"]
 
 
 def test_the_guide_has_the_checks_as_they_are() -> None:

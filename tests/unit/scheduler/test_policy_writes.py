@@ -93,7 +93,7 @@ async def test_the_status_counts_each_unit_s_pods_and_is_written_once(desk: Desk
         "observedGeneration": 1,
         "pods": 1,
         "units": [{"resource": "ecs", "pods": 1}, {"resource": "eci", "pods": 0}],
-        "summary": "1/2, 0",
+        "summary": "1/2, 0 (no node)",
     }
     assert desk.api.statuses == [("default/p", status)]
     await desk.writer.write_due()
@@ -101,6 +101,16 @@ async def test_the_status_counts_each_unit_s_pods_and_is_written_once(desk: Desk
     await desk.clock.turn(20.0)
     await desk.writer.write_due()
     assert len(desk.api.statuses) == 2
+
+
+async def test_a_unit_that_no_node_is_in_is_told_of_in_the_status_until_one_is(desk: Desk) -> None:
+    desk.rules(
+        {"nodeSelector": {"pool": "c"}}, {"max": 3}, {"resource": "elastic", "nodeSelector": {"pool": "c"}}
+    )
+    await desk.writer.write_due()
+    desk.policies.census.set_node("c1", {"pool": "c"})
+    await desk.writer.write_due()
+    assert [status["summary"] for _, status in desk.api.statuses] == ["0 (no node), 0/3, 0", "0, 0/3, 0"]
 
 
 async def test_what_is_there_already_is_not_written(desk: Desk) -> None:

@@ -67,6 +67,23 @@ async def test_the_schedulers_own_rules_are_told_in_its_words_with_what_would_he
     )
 
 
+async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_that_waits_for_it(
+    world: World,
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    pod = pod_object("pod", 2)
+    pod["spec"]["nodeSelector"] = {"ack.node.gpu.schedule": "core-mem"}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SELECTOR}
+    pod["status"]["conditions"] = [condition]
+    world.api.create(pod)
+    world.see("pod")
+
+    assert only(world).remedy == (
+        "its nodeSelector wants ack.node.gpu.schedule=core-mem, which no node can have: write core_mem; "
+        "a node with more cpu to spare, or a smaller request of it"
+    )
+
+
 async def test_what_the_gpus_lack_besides_is_told_too_and_alone_where_gpus_were_what_it_counted(
     world: World,
 ) -> None:

@@ -45,8 +45,48 @@ def test_show_says_what_holds_and_where_it_comes_from(
     assert rows["unit"] == ["unit", "128MiB", "--unit"]
     assert rows["log-level"] == ["log-level", "debug", "GPUSHARE_LOG_LEVEL"]
     assert rows["node-policy"] == ["node-policy", "binpack", "default"]
-    assert "GPUSHARE_LOG_LEVLE" in rows["not"]
+    assert rows["read"] == [
+        "read",
+        "by",
+        "nobody:",
+        "GPUSHARE_LOG_LEVLE",
+        "(did",
+        "you",
+        "mean",
+        "GPUSHARE_LOG_LEVEL?)",
+    ]
     assert main(["config", "show", "scheduler", "--unit", "3"]) == 2
+
+
+def test_show_tells_variables_of_other_roles_from_those_that_nobody_reads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUSHARE_XID_QUIET", "9")
+    monkeypatch.setenv("GPUSHARE_QQQ", "9")
+    monkeypatch.setenv("GPUSHARE_UNITT", "128MiB")
+    monkeypatch.setenv("GPUSHARE_PAGE_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("GPUSHARE_PAGE_PORT_443_TCP_ADDR", "10.0.0.1")
+    assert main(["config", "show", "scheduler"]) == 0
+    *_, others, nobodys = capsys.readouterr().out.splitlines()
+    assert (
+        others
+        == "not read by this role: GPUSHARE_PAGE_PORT_443_TCP_ADDR, GPUSHARE_PAGE_SERVICE_HOST, GPUSHARE_XID_QUIET"
+    )
+    assert nobodys == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
+
+
+def test_check_names_variables_that_nobody_reads_beside_a_file_that_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "o.json"
+    file.write_text("{}")
+    assert main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("GPUSHARE_UNITT", "128MiB")
+    assert main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().err == (
+        "gpushare config: variables that are read by nobody: GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)\n"
+    )
 
 
 def test_the_schema_is_of_one_role_or_of_all(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,16 @@ def test_slips_are_told_once_a_workload_as_admission_warns_of_them(
     assert err.splitlines() == [f"gpushare simulate: {text}" for text in warned]
 
 
+def test_a_node_label_that_no_node_can_have_is_told_of_too(
+    tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = manifests(tmp_path, pod("p", 1, nodeSelector={"ack.node.gpu.schedule": "core-mem"}))
+    main(["--snapshot", snapshot, "-f", file, "-o", "json"])
+    assert json.loads(capsys.readouterr().out)["warnings"] == [
+        "default/Pod p: its nodeSelector wants ack.node.gpu.schedule=core-mem, which no node can have: write core_mem"
+    ]
+
+
 def test_details_have_a_row_for_each_pod(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,84 @@
+"""The doctor names agents and schedulers that are still those from before a change."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.cluster_facts import ClusterFacts, Json
+from gpushare.doctor.findings import examine
+from gpushare.model import names
+from tests.unit.doctor.sound import agent_pod, ago, objects, scheduler_pod, sound
+
+
+def said(facts: ClusterFacts) -> list[tuple[str, str, str]]:
+    findings = [one for one in examine(facts, CHECKS) if one.check == "rollout" and one.state != "ok"]
+    assert all(one.remedy for one in findings)
+    return [(one.state, one.subject, one.says) for one in findings]
+
+
+def daemon_set(generation: int = 2, **status: int) -> list[Json]:
+    (made,) = objects("DaemonSet")
+    made["metadata"]["generation"] = generation
+    made["status"] = {"observedGeneration": 2, "desiredNumberScheduled": 3, **status}
+    return [made]
+
+
+SUBJECT = "daemonset kube-system/gpushare-device-plugin-ds"
+
+
+def test_a_daemon_set_whose_new_version_is_not_on_all_nodes_is_named() -> None:
+    says = "its present version is on 1 of 3 nodes: the others still have agents from before"
+    assert said(sound(daemon_sets=daemon_set(updatedNumberScheduled=1))) == [("warning", SUBJECT, says)]
+    assert said(sound(daemon_sets=daemon_set(updatedNumberScheduled=3))) == []
+
+
+def test_a_daemon_set_that_no_controller_has_looked_at_since_it_was_changed_is_named() -> None:
+    says = "it was changed, and no controller has taken that up yet"
+    late = daemon_set(3, updatedNumberScheduled=3)
+    assert said(sound(daemon_sets=late)) == [("warning", SUBJECT, says)]
+
+
+def configured(text: str = "", changed_s: float | None = None) -> list[Json]:
+    """The ConfigMap as the chart writes it, with ``text`` added by hand."""
+    (made,) = objects("ConfigMap")
+    made["data"]["config.yaml"] += text
+    if changed_s is not None:
+        made["metadata"]["managedFields"] = [{"time": ago(9000)}, {"time": ago(changed_s)}, {"manager": "x"}]
+    return [made]
+
+
+def started(seconds_ago: float | None) -> list[Json]:
+    """The pods of both charts: that of the scheduler made by its chart's template, its kube-scheduler started so long ago."""
+    (template,) = [
+        one["spec"]["template"]
+        for one in objects("Deployment")
+        if one["metadata"]["name"] == names.SCHEDULER_NAME
+    ]
+    pod = scheduler_pod()
+    pod["metadata"]["annotations"] = template["metadata"]["annotations"]
+    state: Any = {} if seconds_ago is None else {"running": {"startedAt": ago(seconds_ago)}}
+    pod["status"]["containerStatuses"] = [{"name": "extender"}, {"name": "kube-scheduler", "state": state}]
+    return [agent_pod(), pod]
+
+
+@pytest.mark.parametrize(
+    ("text", "changed_s", "started_s", "old"),
+    [
+        ("", 10, 100, False),  # of labels, not of what it says
+        ("# by hand\n", 10, 100, True),
+        ("# by hand\n", 100, 10, False),
+        ("# by hand\n", None, 10, True),
+        ("# by hand\n", 10, None, True),
+    ],
+)
+def test_a_scheduler_that_has_not_started_since_its_configuration_was_changed_by_hand_is_named(
+    text: str, changed_s: float | None, started_s: float | None, old: bool
+) -> None:
+    says = "it was changed since these have read it, and they still go by what it was: kube-system/ack-co-scheduler-1"
+    found = said(sound(config_maps=configured(text, changed_s), part_pods=started(started_s)))
+    assert found == ([("warning", "configmap kube-system/ack-co-scheduler", says)] if old else [])
+
+
+def test_pods_of_which_nobody_knows_by_what_they_were_made_are_passed_over() -> None:
+    assert said(sound(config_maps=configured("# by hand\n", 10))) == []
