@@ -7,6 +7,7 @@ from typing import Final
 from gpushare.doctor.cluster_facts import ClusterFacts, devices_of
 from gpushare.doctor.findings import Said, Unread, fault, warning
 from gpushare.model import names
+from gpushare.model.asked import slip_of
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.errors import InvalidRequest, ModelError
 from gpushare.model.gang import gang_of
@@ -134,6 +135,14 @@ def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> It
     best = f"the largest GPU for such pods has {most} units" if most else "no node gives such shares"
     if most and request.gpu_count > 1:
         best += f", and no node has more than {max(map(len, sizes))} of them"
+    slip = next(filter(None, (slip_of(request, node.unit) for node in giving)), "")
+    if slip:
+        yield warning(
+            f"pod {pod.key}",
+            f"no node could take it if it were empty: it asks for {asked}; {best}; {slip}",
+            f"write {names.GPU_MEM} as a number of units, or {names.GPU_MEMORY} such as 6Gi, and make the pod anew",
+        )
+        return
     unmade = request.by_gpu and not giving
     if unmade:
         best = f"nodes of mode {NodeMode.TOPOLOGY.value} alone give whole GPUs, and there is none"

@@ -47,6 +47,13 @@ def ask(kubectl: Kubectl, scheduler: str, path: str, *others: str) -> Decided:
     return Decided(None, _why_not(answers[0], scheduler), rest)
 
 
+def all_waiting(kubectl: Kubectl, scheduler: str) -> "list[dict[str, Any]]":
+    """The pods that wait, as the scheduler tells of them; none where it does not answer. Raises ``KubectlMissing``."""
+    told = ask(kubectl, scheduler, "").told
+    found: list[dict[str, Any]] = [] if told is None else told["waiting"]
+    return found
+
+
 def proxy_path(scheduler: str) -> str:
     """Where the API server passes requests on to the scheduler's pods."""
     namespace, _, name = scheduler.partition("/")

@@ -1,10 +1,10 @@
 """``kubectl inspect cgpu --fragmentation``: who waits although there is room in all, and what would have to move."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from gpushare.inspect.columns import aligned
+from gpushare.inspect.columns import aligned, printable
 from gpushare.inspect.hosts import hosts_of
 from gpushare.inspect.selecting import SelectingPod, wanted_by
 from gpushare.inspect.usage import ClusterUsage
@@ -17,11 +17,21 @@ VERSION: Final = 1
 
 _HEAD = ("NAMESPACE", "NAME", "ASKS", "GOES TO", "ONCE THESE HAVE MOVED")
 
+_ROOM: Final = "there is room: something else keeps it from there"
+_BESIDES: Final = "something else keeps it from there, too"
+#: Kinds of reasons to wait (``scheduler.categories``) that no room does away with.
+_NOT_ROOM: Final = frozenset({"policy", "gang", "quota", "rules", "gates", "unserved"})
+
 type_of_fits = Literal["now", "once moved", "not", "not looked at"]
+type_of_waiting = Callable[[], "Iterable[dict[str, Any]]"]
+"""Gives the pods that wait as the scheduler tells them (``scheduler.decisions.Waiting``); none where it does not answer."""
 
 
 class Way(NamedTuple):
-    """A pod that waits: whether it ``fits``, on which GPU (``spot``), once which ``moves`` are made; ``note`` says why it was not looked at."""
+    """A pod that waits: whether it ``fits`` on which GPU (``spot``), once which ``moves`` are made.
+
+    ``note`` says why it was not looked at, or that something else than room keeps it.
+    """
 
     pod: Pod
     request: "Request | None"
@@ -35,14 +45,17 @@ def fragments(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
     waiting: Iterable[SelectingPod],
+    scheduler: type_of_waiting = tuple,
     *,
     namespace: "str | None" = None,
 ) -> str:
     """The report, for people. Pods that ask for something else than a share of one GPU are named and not looked at.
 
-    ``nodes`` are those of ``cluster``, by which it is told where a pod that selects some may go.
+    ``nodes`` are those of ``cluster``, by which it is told where a pod that selects some may go; ``scheduler`` is asked only where
+    there is room for one, or could be.
     """
-    ways, free_mib = list(_ways(cluster, nodes, waiting, namespace)), _free_mib(cluster)
+    ways = _noted(list(_ways(cluster, nodes, waiting, namespace)), scheduler)
+    free_mib = _free_mib(cluster)
     lines = [
         _HEAD,
         *(
@@ -50,12 +63,12 @@ def fragments(
             for one in ways
         ),
     ]
-    fit = Counter(one.fits for one in ways)
+    fit = Counter("kept" if one.spot is not None and one.note else one.fits for one in ways)
     summary = [
         f"{sum(free_mib) / 1024:.0f} GiB are free on {len(free_mib)} GPUs, "
         f"{max(free_mib, default=0) / 1024:.0f} GiB of them together.",
-        f"Of the pods that wait {fit['once moved']} would fit if others moved, {fit['now']} fit as it is, "
-        f"{fit['not']} fit in no way that moves {MOST_MOVES} pods at most.",
+        f"Of the pods that wait {fit['once moved']} would fit if others moved, something else than room "
+        f"keeps {fit['kept']}, {fit['not']} fit in no way that moves {MOST_MOVES} pods at most.",
     ]
     table = aligned(lines) if len(lines) > 1 else ["No pod that asks for GPU memory waits."]
     return "\n".join([*table, "", *summary]) + "\n"
@@ -65,6 +78,7 @@ def fragments_document(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
     waiting: Iterable[SelectingPod],
+    scheduler: type_of_waiting = tuple,
     *,
     namespace: "str | None" = None,
 ) -> "dict[str, Any]":
@@ -77,7 +91,9 @@ def fragments_document(
         "freeGPUs": len(free_mib),
         "largestMiB": max(free_mib, default=0),
         "mostMoves": MOST_MOVES,
-        "waiting": [_structured(one) for one in _ways(cluster, nodes, waiting, namespace)],
+        "waiting": [
+            _structured(one) for one in _noted(list(_ways(cluster, nodes, waiting, namespace)), scheduler)
+        ],
     }
 
 
@@ -109,6 +125,22 @@ def _way(hosts: Sequence[Host], wanted: Collection[str], pod: Pod, request: Requ
     return Way(pod, request, "once moved" if found.moves else "now", found.spot, found.moves)
 
 
+def _noted(ways: "list[Way]", scheduler: type_of_waiting) -> "list[Way]":
+    """With what else keeps those for which there is room, or could be."""
+    if all(one.spot is None for one in ways):
+        return ways
+    keeps = {one["uid"]: str(one["reason"]) for one in scheduler() if one["category"] in _NOT_ROOM}
+    return [one if one.spot is None else one._replace(note=_note(one, keeps)) for one in ways]
+
+
+def _note(way: Way, keeps: "dict[str, str]") -> str:
+    reason = keeps.get(way.pod.metadata.uid, "")
+    head = _BESIDES if way.moves else _ROOM
+    if not reason:
+        return "" if way.moves else head
+    return f"{head}: {printable(reason)}"
+
+
 def _free_mib(cluster: ClusterUsage) -> "list[int]":
     """What is free on each GPU that has something free."""
     free = (
@@ -132,9 +164,9 @@ def _told(way: Way) -> "tuple[str, str]":
     if way.spot is None:
         return "-", way.note or "-"
     if not way.moves:
-        return str(way.spot), "nothing: the scheduler's message says what else keeps it"
-    moves = (f"{move.pod} ({move.units}) from {move.source} to {move.target}" for move in way.moves)
-    return str(way.spot), ", ".join(moves)
+        return str(way.spot), way.note
+    moves = ", ".join(f"{move.pod} ({move.units}) from {move.source} to {move.target}" for move in way.moves)
+    return str(way.spot), f"{moves}; {way.note}" if way.note else moves
 
 
 def _structured(way: Way) -> "dict[str, Any]":

@@ -1,6 +1,6 @@
 """From what was read to the text that is written: which of the forms, and what is said on stderr."""
 
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.columns import printable
@@ -8,8 +8,8 @@ from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl, Round
 from gpushare.inspect.listing import unknown_node
 from gpushare.inspect.shown import Shown
-from gpushare.inspect.source import read
-from gpushare.inspect.usage import usage_of
+from gpushare.inspect.source import Snapshot, read
+from gpushare.inspect.usage import ClusterUsage, usage_of
 from gpushare.model import names
 
 
@@ -29,13 +29,7 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
         raise InspectError("", "; ".join(cluster.warnings)) if remarks else unknown_node(options.node)
     if options.output in ("json", "yaml"):
         if options.fragmentation:
-            from gpushare.inspect.fragments import fragments_document
-            from gpushare.inspect.written import written
-
-            document = fragments_document(
-                cluster, snapshot.nodes, snapshot.waiting, namespace=options.namespace
-            )
-            return Shown(written(document, options.output), tuple(remarks))
+            return Shown(_fragmentation(kubectl, options, snapshot, cluster), tuple(remarks))
         from gpushare.inspect.structured import encoded
 
         form = cast("Literal['json', 'yaml']", options.output)
@@ -46,11 +40,7 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
         )
     remarks += [f"warning: {printable(one)}" for node in cluster.nodes for one in node.out_of_service]
     if options.fragmentation:
-        from gpushare.inspect.fragments import fragments
-
-        return Shown(
-            fragments(cluster, snapshot.nodes, snapshot.waiting, namespace=options.namespace), tuple(remarks)
-        )
+        return Shown(_fragmentation(kubectl, options, snapshot, cluster), tuple(remarks))
     wide = options.output == "wide"
     if options.details:
         from gpushare.inspect.details import details
@@ -59,3 +49,20 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
     from gpushare.inspect.tables import summary
 
     return Shown(summary(cluster, wide=wide), tuple(remarks))
+
+
+def _fragmentation(kubectl: Kubectl, options: Options, snapshot: Snapshot, cluster: ClusterUsage) -> str:
+    from gpushare.inspect.decided import all_waiting
+    from gpushare.inspect.fragments import fragments, fragments_document
+
+    def scheduler() -> "list[dict[str, Any]]":
+        return all_waiting(kubectl, options.scheduler)
+
+    nodes, waiting, namespace = snapshot.nodes, snapshot.waiting, options.namespace
+    if not options.output:
+        return fragments(cluster, nodes, waiting, scheduler, namespace=namespace)
+    from gpushare.inspect.written import written
+
+    return written(
+        fragments_document(cluster, nodes, waiting, scheduler, namespace=namespace), options.output
+    )

@@ -47,9 +47,9 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     pod_answer, events_answer = decided.others
     if isinstance(pod_answer, KubectlFailed):
         if pod_answer.not_found:
-            ended = next((one for one in reversed(_events(events_answer, {})) if one.startswith(_ENDED)), "")
-            if ended:
-                raise InspectError("", f'pod "{name}" of namespace {namespace} is gone: {printable(ended)}')
+            last = [printable(one) for one in _events(events_answer, {})]
+            if last:
+                raise InspectError("", f'pod "{name}" of namespace {namespace} is gone{_ended(last)}')
             raise InspectError("", f'pod "{name}" not found in namespace {namespace}; -n names another')
         raise pod_answer
     pod: Json = json.loads(pod_answer)
@@ -77,6 +77,13 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     if events:
         lines += ["", "Events:", *(f"  {printable(one)}" for one in events)]
     return Shown("\n".join(lines) + "\n", tuple(remarks))
+
+
+def _ended(events: Sequence[str]) -> str:
+    """Why a pod is gone, where its last events say so, and all of these, the newest last."""
+    why_gone = next((one for one in reversed(events) if one.startswith(_ENDED)), "")
+    head = f": {why_gone}" if why_gone else ""
+    return head if [why_gone] == events else "\n  ".join((f"{head}; its last events:", *events))
 
 
 def _misspelt(pod: Json) -> list[str]:
@@ -282,10 +289,15 @@ def _events(answer: "bytes | KubectlFailed", pod: Json) -> list[str]:
     found = [
         one
         for one in json.loads(answer).get("items") or ()
-        if uid is None or (one.get("involvedObject") or {}).get("uid") in (uid, None)
+        if _is_about(one.get("involvedObject") or {}, uid)
     ]
     found.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
     return [f"{one.get('reason', '')}: {one.get('message', '')}" for one in found[-_MOST_EVENTS:]]
+
+
+def _is_about(it: Json, uid: "str | None") -> bool:
+    """Whether an event's object is the pod; other kinds may have its name, and of a pod that is gone no UID is known."""
+    return it.get("kind", "Pod") == "Pod" and (uid is None or it.get("uid") in (uid, None))
 
 
 def _count(number: int, noun: str) -> str:

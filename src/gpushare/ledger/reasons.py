@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
-from gpushare.model import names
+from gpushare.model import asked, names
 from gpushare.model.asked import memory_text
 from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.model.quantity import MemoryUnit
@@ -12,10 +12,8 @@ from gpushare.model.request import Request
 
 UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
 _MOST_KEPT: Final = 20_000
-#: Nobody means that much of one GPU: it was written in another unit.
-_NO_GPU_HAS_MIB: Final = 1 << 20
-#: How a refusal ends for such a request.
-WITHOUT_SUFFIX: Final = ", without Mi or Gi)"
+#: How a refusal ends for a request that was written in another unit.
+WITHOUT_SUFFIX: Final = f"{asked.WITHOUT_SUFFIX})"
 
 
 def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:
@@ -72,9 +70,8 @@ def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
     asked_mib = request.memory_units * unit.mib
     largest = memory_text(largest_units * unit.mib) if largest_units else f"less than {memory_text(unit.mib)}"
     told = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
-    if request.unit_mib or asked_mib < _NO_GPU_HAS_MIB:
-        return told
-    return f"{told} ({names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{WITHOUT_SUFFIX}"
+    slip = asked.slip_of(request, unit)
+    return f"{told} ({slip})" if slip else told
 
 
 def other_unit(request: Request, unit_mib: int) -> str:

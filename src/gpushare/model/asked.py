@@ -1,7 +1,22 @@
 """What a pod asks for, in words."""
 
+from typing import Final
+
 from gpushare.model import names
+from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
+
+#: 1 TiB. Nobody means that much of one GPU, the largest have about a third of it: it was written in another unit.
+MOST_GPU_MIB: Final = 1 << 20
+#: How the words end that say so.
+WITHOUT_SUFFIX: Final = ", without Mi or Gi"
+
+
+def slip_of(request: Request, unit: MemoryUnit) -> str:
+    """That units are meant, to whoever wrote bytes or MiB where nodes count in ``unit``; empty for all others."""
+    if request.by_gpu or request.unit_mib or request.memory_units * unit.mib < MOST_GPU_MIB:
+        return ""
+    return f"{names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{WITHOUT_SUFFIX}"
 
 
 def asks_text(request: Request | None) -> str:

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpushare.model import names
+from gpushare.model.asked import MOST_GPU_MIB
 from gpushare.model.errors import InvalidQuantity, InvalidRequest
 from gpushare.model.gang import gang_of
 from gpushare.model.objects import Container, Pod
 from gpushare.model.quantity import MemoryUnit, parse_quantity
 from gpushare.model.requested import PEOPLES
 
-#: 1 TiB. The largest GPUs have about a third of it.
-MOST_GPU_MIB: Final = 1 << 20
 #: What containers may ask for; of ``aliyun.com/gpu-count`` a rule of its own speaks.
 _RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *PEOPLES)
 _LIKE_RESOURCES: Final = re.compile(

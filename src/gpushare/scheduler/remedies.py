@@ -278,7 +278,20 @@ _GENERAL: Final[Mapping[Category, str]] = {
 
 
 def reason_text(summary: Summary) -> str:
-    """One line on a pod that no node took."""
+    """One line on a pod that no node took. Where bytes or MiB were written instead of units, it ends with that."""
+    told = _reason_text(summary)
+    slip = next(
+        filter(None, (_slip_of(one.reason) for group in summary.groups for one in group.examples)), ""
+    )
+    return told if slip in told else told + slip
+
+
+def _slip_of(reason: str) -> str:
+    """What a node's reason says of how the request was written; it stands in brackets at its end, which are left out of several nodes'."""
+    return reason[reason.rindex(" (") :] if reason.endswith(reasons.WITHOUT_SUFFIX) else ""
+
+
+def _reason_text(summary: Summary) -> str:
     if not summary.nodes:
         return "kube-scheduler offered no node"
     if len(summary.groups) == 1 and summary.groups[0].nodes in (summary.nodes, summary.sampled):

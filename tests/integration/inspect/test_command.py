@@ -166,6 +166,22 @@ def test_a_cordoned_node_is_named_beside_the_table(
     ]
 
 
+def test_the_view_of_fragmentation_says_in_the_schedulers_words_what_keeps_a_pod_for_which_there_is_room(
+    kubectl: ScriptedKubectl, inspect_cgpu: Run
+) -> None:
+    kubectl.answer("/api/v1/nodes", listed([node("n1", "10.0.0.1", [device(0)])]))
+    kubectl.answer("'/api/v1/pods?'*", listed([pod("first", "", 4)]))
+    words = "gang default/g: 1 of 2 pods are there"
+    waits = {"uid": "uid-default-first", "category": "gang", "reason": words}
+    told = json.dumps({"scheduler": {"lastAsked": 1.0}, "waiting": [waits]})
+    kubectl.answer("/api/v1/namespaces/kube-system/services/http:ack-co-scheduler:health/*", told)
+    lines = inspect_cgpu("--fragmentation").stdout.splitlines()
+    assert lines[1].endswith(f"GPU 0 of n1  there is room: something else keeps it from there: {words}")
+    assert "something else than room keeps 1" in lines[-1]
+    (one,) = json.loads(inspect_cgpu("--fragmentation", "-ojson").stdout)["waiting"]
+    assert one["note"].endswith(words)
+
+
 def test_further_pages_are_read(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
     kubectl.answer("/api/v1/nodes", listed(NODES))
     kubectl.answer("*'continue=a%2Bb%3D'", listed(PODS))

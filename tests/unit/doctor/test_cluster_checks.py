@@ -468,6 +468,12 @@ def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
             {names.GPU_WHOLE: "1"},
             "1 GPU of one node; nodes of mode topology alone give whole GPUs, and there is none",
         ),
+        (
+            {},
+            {names.GPU_MEM: "4Gi"},
+            "4294967296 units on 1 GPU of one node; the largest GPU for such pods has 15 units; "
+            "aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi",
+        ),
         ({}, {names.GPU_MEM: "15"}, ""),
     ],
 )

@@ -110,11 +110,11 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
         .split(None, 3)[3]
         .startswith("GPU 0 of n  default/three (3) from GPU 0 of n to GPU 1 of n")
     )
-    assert "nothing: the scheduler's message" in lines["two"]
+    assert lines["two"].endswith("GPU 0 of n  there is room: something else keeps it from there")
     assert lines["huge"].split()[-2:] == ["-", "-"]
     assert "not a share of one GPU" in lines["pair"]
     assert "equal whole parts" in lines["odd"]
-    assert "1 would fit if others moved, 1 fit as it is, 1 fit in no way" in text
+    assert "1 would fit if others moved, something else than room keeps 1, 1 fit in no way" in text
     assert fragments(cluster, nodes, [], namespace="x").startswith("No pod that asks for GPU memory waits.")
     assert "six" not in fragments(cluster, nodes, waiting, namespace="x")
     document = fragments_document(cluster, nodes, waiting)
@@ -137,6 +137,53 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert (document["freeGPUs"], document["freeMiB"], document["largestMiB"]) == (2, 8192, 5120)
     assert fragments_document(cluster, nodes, waiting, namespace="x")["waiting"] == []
     assert fragments_document(seen([]), [], [])["largestMiB"] == 0
+
+
+def waits(name: str, category: str, reason: str) -> dict[str, str]:
+    """As the scheduler tells of it."""
+    return {"uid": f"uid-default-{name}", "category": category, "reason": reason}
+
+
+def test_who_is_kept_by_something_else_than_room_is_counted_apart_and_told_what_by() -> None:
+    gpus = [device(0), device(1)]
+    pods = [
+        placed("nine", "n", gpus[0], 9),
+        placed("three", "n", gpus[0], 3),
+        placed("ten", "n", gpus[1], 10),
+    ]
+    nodes = [node("n", "10.0.0.1", gpus)]
+    told = [
+        waits("alone", "gang", "gang default/g: 1 of 2 pods are there"),
+        waits("held", "quota", "elastic quota a: its max of 4 is used up"),
+        waits("huge", "policy", "ResourcePolicy default/p: no unit"),
+        waits("late", "memory", "no single GPU has 2 GiB free (every GPU is full)"),
+    ]
+    waiting = [pod("alone", "", 2), pod("held", "", 6), pod("huge", "", 14), pod("late", "", 2)]
+
+    text = fragments(seen(nodes, pods), nodes, waiting, lambda: told)
+
+    lines = {line.split()[1]: line for line in text.splitlines()[1:5]}
+    room = "there is room: something else keeps it from there"
+    assert lines["alone"].endswith(f"GPU 0 of n  {room}: gang default/g: 1 of 2 pods are there")
+    assert lines["held"].endswith(
+        "default/three (3) from GPU 0 of n to GPU 1 of n; something else keeps it from there, too: "
+        "elastic quota a: its max of 4 is used up"
+    )
+    assert lines["huge"].split()[-2:] == ["-", "-"]
+    assert lines["late"].endswith(f"  {room}"), "what it was told of room is no more so"
+    assert "0 would fit if others moved, something else than room keeps 3, 1 fit in no way" in text
+    document = fragments_document(seen(nodes, pods), nodes, waiting, lambda: told)
+    assert faults(document) == []
+    notes = {one["name"]: (one["fits"], one["note"].partition(": elastic")[0]) for one in document["waiting"]}
+    assert notes["held"] == ("once moved", "something else keeps it from there, too")
+
+
+def test_the_scheduler_is_not_asked_where_there_is_no_room_whatever_moves() -> None:
+    def asked() -> list[dict[str, str]]:
+        raise AssertionError
+
+    nodes = [node("n", "10.0.0.1", [device(0)])]
+    assert "1 fit in no way" in fragments(seen(nodes), nodes, [pod("huge", "", 99)], asked)
 
 
 def test_what_is_asked_of_each_of_several_gpus_is_told_with_its_compute() -> None:

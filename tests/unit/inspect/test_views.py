@@ -356,6 +356,35 @@ async def test_a_pod_that_is_not_there_or_may_not_be_read(world: World) -> None:
         why(kubectl, options("--why", "x"), PLAIN)
 
 
+def event(reason: str, message: str, minute: int, kind: str = "Pod") -> dict[str, Any]:
+    it = {"kind": kind, "name": "x", "uid": f"uid-{kind}"}
+    at = f"2026-01-01T00:{minute:02}:00Z"
+    return {"involvedObject": it, "reason": reason, "message": message, "lastTimestamp": at}
+
+
+async def test_of_a_pod_that_is_gone_the_last_events_are_told_whatever_it_ended_for(world: World) -> None:
+    ended = event("Preempted", "ended for pod default/y", 2)
+    rest = [event("Killing", "Stopping container c", 3), event("Started", "Started container c", 1)]
+    alien = event("Scaled", "a Deployment of that name", 4, "Deployment")
+
+    def gone(*events: dict[str, Any]) -> str:
+        kubectl = cluster(world, **{"/api/v1/namespaces/default/events": {"items": events}})
+        with pytest.raises(InspectError) as found:
+            why(kubectl, options("--why", "x"), PLAIN)
+        return str(found.value)
+
+    head = 'pod "x" of namespace default is gone'
+    assert gone(*rest, alien) == (
+        f"{head}; its last events:\n  Started: Started container c\n  Killing: Stopping container c"
+    )
+    assert gone(ended) == f"{head}: Preempted: ended for pod default/y"
+    assert gone(*rest, ended) == (
+        f"{head}: Preempted: ended for pod default/y; its last events:\n  Started: Started container c\n"
+        "  Preempted: ended for pod default/y\n  Killing: Stopping container c"
+    )
+    assert gone(alien).startswith('pod "x" not found in namespace default')
+
+
 async def test_a_pod_that_was_made_anew_is_not_told_of_as_the_one_before(
     browser: Browser, world: World
 ) -> None:

@@ -95,3 +95,24 @@ async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_dif
 
     (one,) = world.decisions.waiting()
     assert one.remedy == "write aliyun.com/gpu-mem as a number of units, without Mi or Gi"
+    assert one.reason.endswith(
+        "the largest GPU has 15 GiB (aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)"
+    )
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (8, 15), (8, 10, 12, 14, 15, 16), (8, 0)])
+async def test_the_line_of_whoever_wrote_bytes_says_once_that_units_are_meant_whatever_the_nodes(
+    browser: Browser, world: World, sizes: tuple[int, ...]
+) -> None:
+    nodes = [f"n{number}" for number in range(len(sizes))]
+    for node, size in zip(nodes, sizes, strict=True):
+        world.add_node(gpu_node(node, *[size * GIB] * bool(size)))
+    pod = pod_object("waits")
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu-mem": "4Gi"}
+    world.api.create(pod)
+    world.see("waits")
+    unasked = world.decisions.waiting()
+    await ask_again(browser, world, "waits", *nodes)
+
+    for (one,) in (unasked, world.decisions.waiting()):
+        assert one.reason.count("(aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)") == 1
