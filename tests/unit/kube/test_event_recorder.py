@@ -209,26 +209,6 @@ async def test_what_the_server_refuses_for_good_is_dropped_and_told(caplog: Any)
     assert "event FailedFilter about Pod a is not written: " in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("regarding", "says"),
-    [
-        (ObjectReference("Pod", "a", "default", "uid-a"), ("default/a", "uid-a", "", "uid-a")),
-        (ObjectReference("Node", "n1"), ("", "", "n1", "")),
-        (ObjectReference("ElasticQuotaTree", "tree", "kube-system", "uid-t"), None),
-        (ObjectReference("Pod", "a\udc80", "default", "uid-\udc80"), ("default/a\\udc80", "uid-\\udc80", "", "uid-\\udc80")),
-    ],
-    ids=["pod", "node", "neither", "no-text"],
-)  # fmt: skip
-async def test_the_line_of_an_event_that_is_not_written_says_of_whom_it_is(
-    caplog: Any, regarding: ObjectReference, says: Any
-) -> None:
-    talk = Talk(refusal(403))
-    talk.say(regarding=regarding)
-    await talk.settle()
-    (line,) = (one for one in caplog.records if "is not written" in one.getMessage())
-    assert line.__dict__.get("about") == says
-
-
 async def test_a_namespace_that_can_be_none_is_dropped() -> None:
     talk = Talk()
     talk.say(regarding=ObjectReference("Pod", "a", "../x", "u"))

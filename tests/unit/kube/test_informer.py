@@ -354,39 +354,6 @@ async def test_an_object_that_cannot_be_read_is_passed_over_and_the_old_state_st
         assert "n/a cannot be read and is passed over (odd)" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [
-        ("/api/v1/pods", ("n/a", "uid-1", "", "uid-1")),
-        ("/api/v1/namespaces/n/pods", ("n/a", "uid-1", "", "uid-1")),
-        ("/api/v1/nodes", ("", "", "n/a", "")),
-        ("/apis/example.com/v1/podgroups", None),
-    ],
-)
-async def test_the_line_of_an_object_that_cannot_be_read_says_of_whom_it_is(
-    caplog: pytest.LogCaptureFixture, path: str, says: object
-) -> None:
-    server = ScriptedServer()
-    server.create("a", "odd")
-    session: Any = server
-
-    class Anywhere:
-        async def request(self, method: str, asked: str, **options: Any) -> bytes:
-            answer: bytes = await session.request(method, PATH, **options)
-            return answer
-
-        def stream(self, asked: str, *rest: Any, **options: Any) -> Any:
-            return session.stream(PATH, *rest, **options)
-
-    at: Any = Anywhere()
-    informer = Informer(at, path, decode, View(), clock=ScriptedClock())
-    task = asyncio.create_task(informer.run())
-    await informer.synced.wait()
-    task.cancel()
-    (line,) = (one for one in caplog.records if "cannot be read" in one.getMessage())
-    assert line.__dict__.get("about") == says
-
-
 async def test_an_item_without_metadata_that_can_be_read_is_passed_over() -> None:
     server, view = ScriptedServer(), View()
     server.objects["x"] = {"metadata": {"name": 7}, "value": 0}
