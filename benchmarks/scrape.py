@@ -118,7 +118,7 @@ def _metrics(ledger: Ledger) -> Metrics:
     leading = LeadWatch(Leading(_NoLeases(), None), SYSTEM_CLOCK)
     news = WaitingNews(FromDecisions(Decisions(view, SYSTEM_CLOCK)), events, SYSTEM_CLOCK, leading)
     news.by_reason = {category.value: 1 for category in Category}
-    export(metrics, view, reservations, watches)
+    export(metrics, view, reservations)
     Observing(metrics, events, reservations, leading, SYSTEM_CLOCK).export(lambda: watches, news)
     return metrics
 

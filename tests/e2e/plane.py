@@ -1,5 +1,6 @@
 """A control plane without nodes, and what the tables of admission want to find there."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from gpushare.model import names
 from tests.admission_users import User
 from tests.admission_writes import OBJECTS
 from tests.e2e.asking import Api
+from tests.e2e.cluster.settings import audit_policy
 from tests.e2e.cluster.waiting import wait_for
 
 CHECKOUT = Path(__file__).parents[2]
@@ -24,9 +26,12 @@ OPTED_OUT_NAMESPACE = {
 
 @contextmanager
 def control_plane(binaries: Path, state: Path) -> Iterator[Path]:
-    """The kubeconfig of a fresh etcd, API server and controllers, which end with the block."""
+    """The kubeconfig of a fresh etcd, API server and controllers, which end with the block; ``audited`` reads what it logs."""
+    state.mkdir(parents=True)
+    policy = state / "audit-policy.json"
+    policy.write_text(json.dumps(audit_policy()))
     argv = [sys.executable, "-m", "gpushare.playground.controlplane", "--binaries", str(binaries)]
-    argv += ["--state", str(state)]
+    argv += ["--state", str(state), "--audit-policy", str(policy)]
     for component in ("etcd", "kube-apiserver", "kube-controller-manager"):
         argv += ["--component", component]
     plane = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)

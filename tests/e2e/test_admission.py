@@ -7,6 +7,7 @@ admission says does not depend on nodes.
 import json
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from gpushare.playground.apiserver.errors import ApiError
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_slips import unknown_words
 from tests.admission_users import ADMIN, SCHEDULER, agent_on
-from tests.admission_words import COUNTING, RECORDS, PodCase, box, carried_words, core_words, counted
+from tests.admission_words import RECORDS, PodCase, box, carried_words, core_words, counted
 from tests.admission_writes import OBJECTS, WRITES, Write, changed_words
 from tests.e2e.asking import Answer, Api, Commands
+from tests.e2e.audited import audited
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import (
     CHECKOUT,
@@ -34,11 +36,9 @@ from tests.e2e.plane import (
     create_objects,
     wait_for_accounts,
 )
+from tests.e2e.policies import MUTATING, NAMESPACE, VALIDATING, policies, serves
 from tests.unit.apiserver.plane import HERE, Plane
 
-CHART = CHECKOUT / "charts" / "ack-ai-installer"
-NAMESPACE = "kube-system"
-VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
 CASES = {case.id: case for case in PODS}
 _OF_POLICY = re.compile(
     "Validation failed for ValidatingAdmissionPolicy '(gpushare-slips[a-z-]*)' with binding '\\1': "
@@ -61,7 +61,7 @@ def access(commands: Commands) -> Any:
 def api(commands: Commands, access: Any) -> Iterator[Api]:
     """The administrator, once the policies are at work and ``OBJECTS`` are there; RBAC lets everybody do all."""
     with Api(access) as api:
-        has = [api_name for api_name in (VALIDATING, MUTATING) if _has(api, api_name)]
+        has = [api_name for api_name in (VALIDATING, MUTATING) if serves(api, api_name)]
         if VALIDATING not in has:
             pytest.skip(
                 "this Kubernetes has no ValidatingAdmissionPolicy (v1 from 1.30 on): the webhook does it"
@@ -72,22 +72,6 @@ def api(commands: Commands, access: Any) -> Iterator[Api]:
         wait_for("every policy is at work", lambda: not _asleep(api, MUTATING in has))
         create_objects(api, SCHEDULER)
         yield api
-
-
-def policies(commands: Commands, api: Api, *arguments: str) -> list[dict[str, Any]]:
-    """What the chart makes of admission on this API server."""
-    argv = ["helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, *arguments]
-    argv += ["--set", f"admission.cardMemoryMiB={COUNTING.card_mib}"]
-    for kind in (VALIDATING, MUTATING):
-        if _has(api, kind):
-            argv += ["--api-versions", f"admissionregistration.k8s.io/v1/{kind}"]
-    docs = yaml.safe_load_all(commands.typed(*argv))
-    return [doc for doc in docs if doc and "AdmissionPolicy" in doc["kind"]]
-
-
-def _has(api: Api, kind: str) -> bool:
-    listed = api.get("/apis/admissionregistration.k8s.io/v1")["resources"]
-    return kind in {one["kind"] for one in listed}
 
 
 def _asleep(api: Api, mutating: bool) -> list[str]:
@@ -145,9 +129,9 @@ def problem(case: PodCase, answer: Answer, *, pointed: str | None = None) -> str
 def test_pods(api: Api, case: PodCase) -> None:
     namespace = OPTED_OUT if case.namespace_labels else "default"
     answer = api.create(pod(case, "case", namespace), dry=True)
-    pointed = answer.body["spec"]["schedulerName"] if answer.taken and _has(api, MUTATING) else None
+    pointed = answer.body["spec"]["schedulerName"] if answer.taken and serves(api, MUTATING) else None
     assert not problem(case, answer, pointed=pointed)
-    if answer.taken and _has(api, MUTATING):
+    if answer.taken and serves(api, MUTATING):
         assert not counted(case, answer.body)
     if case.by == "gpushare" and case.refused:
         assert re.search(r"ValidatingAdmissionPolicy 'gpushare-(requests|records)'", answer.message)
@@ -304,7 +288,7 @@ def _ours(text: str) -> list[str]:
 
 
 def test_pods_of_a_deployment_find_the_scheduler(api: Api, commands: Commands) -> None:
-    if not _has(api, MUTATING):
+    if not serves(api, MUTATING):
         pytest.skip("this Kubernetes has no MutatingAdmissionPolicy (v1 from 1.36 on): the webhook does it")
     deployment = workload("Deployment", CASES["memory"], "real")
     deployment["spec"]["replicas"] = 2
@@ -325,6 +309,54 @@ def _two(commands: Commands) -> list[Any]:
         if one["metadata"]["name"].startswith("real-")
     ]
     return found if len(found) == 2 else []
+
+
+# --- what the audit log says -------------------------------------------------------------------------
+
+
+def test_the_audit_log_has_the_uid_of_a_gpu_pod_and_what_it_asks_for(api: Api, states: Path) -> None:
+    """Policies log nothing: there the way of a pod begins. Where a name is generated, the event itself has none."""
+    case = CASES["mib"]
+    asked = pod(case, "x")
+    del asked["metadata"]["name"]
+    asked["metadata"]["generateName"] = "audited-"
+    made = api.create(asked)
+    assert made.taken, made.message
+    metadata = made.body["metadata"]
+    found = audited(states / "admission", {"uid": metadata["uid"]})
+    limits = made.body["spec"]["containers"][0]["resources"]["limits"]
+    assert found.status == 201
+    assert found.said == {
+        "uid": metadata["uid"],
+        "pod": f"default/{metadata['name']}",
+        "scheduler": made.body["spec"]["schedulerName"],
+        "asks": "container c asks for " + ", ".join(f"{name}: {amount}" for name, amount in limits.items()),
+        **({"requested": metadata["annotations"][names.ANN_REQUESTED]} if serves(api, MUTATING) else {}),
+    }
+    assert api.ask("DELETE", f"/api/v1/namespaces/default/pods/{metadata['name']}").taken
+
+
+def test_a_value_of_the_audit_log_that_cannot_be_worked_out_refuses_nobody(
+    api: Api, commands: Commands, states: Path
+) -> None:
+    (policy,) = (
+        one
+        for one in policies(commands, api)
+        if one["metadata"]["name"] == "gpushare-audit" and one["kind"] == VALIDATING
+    )
+    broken = deepcopy(policy)
+    for one in broken["spec"]["auditAnnotations"]:
+        if one["key"] == "asks":
+            one["valueExpression"] = "string(object.spec.containers[99].name)"
+    commands.apply(broken)
+
+    def without() -> bool:
+        made = api.create(pod(CASES["memory"], "audited"), dry=True)
+        assert made.taken, made.message
+        return "asks" not in audited(states / "admission", {"uid": made.body["metadata"]["uid"]}).said
+
+    wait_for("the value cannot be worked out", without)
+    commands.apply(policy)
 
 
 # --- the embedded API server ---------------------------------------------------------------------------

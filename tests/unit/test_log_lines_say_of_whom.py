@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 PACKAGE: Final = Path(__file__).parents[2] / "src" / "gpushare"
-ROOMS: Final = ("scheduler", "nodeagent", "admission")
+ROOMS: Final = ("scheduler", "nodeagent", "admission", "kube")
 LEVELS: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
 LEVEL: Final = re.compile(rf"\.({'|'.join(sorted(LEVELS))})\(")
 #: Words in names of variables, fields and functions by which a function that knows of pods is told from one that does not.

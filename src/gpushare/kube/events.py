@@ -15,7 +15,7 @@ import logging
 import os
 from collections import OrderedDict
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -23,6 +23,7 @@ from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.errors import ApiError, InvalidName, KubeError
 from gpushare.kube.session import MERGE_PATCH, Session, segment
+from gpushare.logs import about
 from gpushare.model.objects import ObjectReference
 
 logger = logging.getLogger(__name__)
@@ -326,8 +327,9 @@ class EventRecorder:
 
     def _give_up(self, known: _Known, error: Exception) -> None:
         # The words may be what no encoding can write, and a log is written too.
-        news = f"event {known.news[2]} about {known.news[0].kind} {known.news[0].name}"
-        logger.error("%s is not written: %s", news.encode(errors="backslashreplace").decode(), error)
+        regarding = known.news[0]
+        news = _written(f"event {known.news[2]} about {regarding.kind} {regarding.name}")
+        logger.error("%s is not written: %s", news, error, extra=_about(regarding))
         self.dropped += 1
         self._known.pop(known.news, None)
         self._forget_waiting(known)
@@ -387,6 +389,23 @@ def _as_object(reference: ObjectReference) -> dict[str, str]:
         "uid": reference.uid,
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def _about(reference: ObjectReference) -> dict[str, Any] | None:
+    """Whose line of the log it is."""
+    name = _written(reference.name)
+    key, uid = _written(f"{reference.namespace}/{reference.name}"), _written(reference.uid)
+    return (
+        about(pod=key, uid=uid)
+        if reference.kind == "Pod"
+        else about(node=name)
+        if reference.kind == "Node"
+        else None
+    )
+
+
+def _written(words: str) -> str:
+    return words.encode(errors="backslashreplace").decode()
 
 
 def _path(namespace: str) -> str:

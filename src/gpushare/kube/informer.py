@@ -30,6 +30,7 @@ from gpushare.kube.watching import (
     read_head,
     type_of_step,
 )
+from gpushare.logs import about
 
 logger = logging.getLogger(__name__)
 
@@ -215,7 +216,7 @@ class Informer(Generic[T]):
         try:
             head = read_head(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._note_unreadable("an item of the list", error)
+            self._note_unreadable("an item of the list", "", error)
             return
         name = _name(head)
         held = self._held.get(name)
@@ -253,16 +254,27 @@ class Informer(Generic[T]):
         try:
             decoded = self._decode(bytes(raw))
         except (ValueError, RecursionError) as error:
-            self._note_unreadable(name, error)
+            self._note_unreadable(name, head.uid, error)
             return held if held is not None and held.uid == head.uid else None
         if decoded is None:
             return None
         key, item = decoded
         return _Held(name if key == name else key, head.uid, _version(head), item)
 
-    def _note_unreadable(self, name: str, error: Exception) -> None:
+    def _note_unreadable(self, name: str, uid: str, error: Exception) -> None:
         self._unreadable += 1
-        logger.error("%s: %s cannot be read and is passed over (%s)", self._path, name, error)
+        logger.error(
+            "%s: %s cannot be read and is passed over (%s)",
+            self._path,
+            name,
+            error,
+            extra=self._about(name, uid),
+        )
+
+    def _about(self, name: str, uid: str) -> dict[str, Any] | None:
+        """Whose line of the log it is; ``uid`` is empty where the object's head could not be read."""
+        kind = self._path.rpartition("/")[2] if uid else ""
+        return about(pod=name, uid=uid) if kind == "pods" else about(node=name) if kind == "nodes" else None
 
     def _put(self, name: str, held: _Held | None, found: _Held | None) -> None:
         if found is held:

@@ -16,14 +16,12 @@ import msgspec
 from gpushare.kube.client import Client
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.events import EventRecorder, Recorder
-from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
 from gpushare.model.device import NodeDevices, NodeMode, devices_annotation, mode_of, with_cordons
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
 from gpushare.model.quantity import parse_amount
 from gpushare.nodeagent.allocator import Allocator
 from gpushare.nodeagent.before import Before
-from gpushare.nodeagent.bound_pods import BoundPod, decode_bound_pod
 from gpushare.nodeagent.cdi.access import GpuAccess
 from gpushare.nodeagent.cdi.folders import CdiFolders
 from gpushare.nodeagent.claims import ClaimBook
@@ -40,7 +38,7 @@ from gpushare.nodeagent.leaving import handed_over, rights_are_gone
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.news import NodeNews
 from gpushare.nodeagent.node_status import Advertised, NodeStatus
-from gpushare.nodeagent.nodes import NodeHandler, ReportingNode, decode_reporting_node
+from gpushare.nodeagent.nodes import NodeHandler, ReportingNode
 from gpushare.nodeagent.nvml import Nvml
 from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.pod_resources import KubeletPodResources, Listing
@@ -53,6 +51,7 @@ from gpushare.nodeagent.settings import SOCKETS, Settings
 from gpushare.nodeagent.socket_names import new_generation, socket_name
 from gpushare.nodeagent.succession import Succession
 from gpushare.nodeagent.usage_history import UsageHistory
+from gpushare.nodeagent.watches import Watches
 from gpushare.nodeagent.whole_gpus import WholeGpus
 
 logger = logging.getLogger(__name__)
@@ -101,6 +100,7 @@ class Agent:
             on_idle=trim,
         )
         self._pods = PodsOnNode(self._book, self._whole, self._events, self._on_pods)
+        self._watches = Watches(settings.node, session, NodeHandler(self.on_node), self._pods, self.metrics)
         isolation = settings.isolation
         self._limits = DriverLimits(
             isolation.watch,
@@ -144,6 +144,7 @@ class Agent:
         )
         self.figures = Figures(
             self.metrics,
+            self._watches.count,
             lambda: {
                 "present": self._present,
                 "labels": lambda: (self._node and self._node.metadata.labels) or {},
@@ -172,20 +173,6 @@ class Agent:
             look=self._look,
             between=self._limits.look_at_new,
             on_xid=self.figures.readings.take_xid,
-        )
-        self._node_informer: Informer[ReportingNode] = Informer(
-            session,
-            "/api/v1/nodes",
-            decode_reporting_node,
-            NodeHandler(self.on_node),
-            params={"fieldSelector": f"metadata.name={settings.node}"},
-        )
-        self._pod_informer: Informer[BoundPod] = Informer(
-            session,
-            "/api/v1/pods",
-            decode_bound_pod,
-            self._pods,
-            params={"fieldSelector": f"spec.nodeName={settings.node}"},
         )
 
     def _isolating(self, listing: Listing) -> Isolating:
@@ -219,8 +206,7 @@ class Agent:
                     self._gpus.run(),
                     self._access.run(),
                     self._isolation.run(),
-                    self._node_informer.run(),
-                    self._pod_informer.run(),
+                    *self._watches.running(),
                     self._recorder.run(),
                     self._status.run(),
                     self._serve(tasks),
@@ -248,15 +234,7 @@ class Agent:
 
     def missing(self) -> list[str]:
         """What is not ready, a text each; empty when the agent does all that it should."""
-        missing = []
-        for what, informer in (("node", self._node_informer), ("pods of this node", self._pod_informer)):
-            figures = informer.figures
-            if not figures.synced:
-                missing.append(
-                    f"{what} not read yet: {figures.last_error or 'the API server has not answered'}"
-                )
-            elif figures.last_error:
-                missing.append(f"{what} not watched: {figures.last_error}")
+        missing = self._watches.missing()
         if missing:
             return missing
         if self._node is None:
@@ -354,8 +332,7 @@ class Agent:
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         """Begin to serve once it is known what there is to decide on, then serve each resource that comes up."""
-        await self._node_informer.synced.wait()
-        await self._pod_informer.synced.wait()
+        await self._watches.synced()
         await self._looked.wait()
         if self._node is None:
             logger.error("there is no node %s; waiting for it", self._settings.node)

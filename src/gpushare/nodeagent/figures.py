@@ -10,11 +10,14 @@ from gpushare.nodeagent.metrics import Metrics
 
 
 class Figures:
-    """``read``: the arguments of ``scraped.Sources`` but ``readings``, asked for at the first scrape."""
+    """``count`` puts into ``metrics`` what is known at the moment of a scrape alone. ``read``: the arguments of ``scraped.Sources`` but ``readings``, asked for at the first scrape."""
 
-    def __init__(self, metrics: Metrics, read: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, metrics: Metrics, count: Callable[[], None], read: Callable[[], dict[str, Any]]
+    ) -> None:
         self.readings = Readings()
         self._metrics = metrics
+        self._count = count
         self._read = read
         self._sources: Any = None
         self._exporters: dict[str, Any] = {}
@@ -26,6 +29,7 @@ class Figures:
 
     def exposition(self) -> bytes:
         """All of ours."""
+        self._count()
         return self._metrics.exposition() + self._told_by("exporter")
 
     def dcgm(self) -> bytes:

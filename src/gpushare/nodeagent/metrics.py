@@ -6,6 +6,7 @@ takes 0.6 MB of the 60 MB that this process may have. A test reads the text with
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from math import inf
 from typing import Final, Literal
 
 _OF_A_CONTAINER: Final = ("pod", "container", "gpu")
@@ -187,6 +188,30 @@ class Metrics:
             "Memory of a GPU that is kept back, as processes hold it that were given none.",
             "gpu",
         )
+        self.watch_silence_s = Family(
+            "gauge",
+            "gpushare_nodeagent_watch_silence_seconds",
+            "Time since the watch was last heard; +Inf before.",
+            "kind",
+        )
+        self.watch_trouble = Family(
+            "gauge",
+            "gpushare_nodeagent_watch_trouble",
+            "1 while what is watched cannot be read or followed.",
+            "kind",
+        )
+        self.watched_objects = Family(
+            "gauge",
+            "gpushare_nodeagent_watched_objects",
+            "Objects that are known by what is watched.",
+            "kind",
+        )
+        self.watch_relists = Family(
+            "counter",
+            "gpushare_nodeagent_watch_relists_total",
+            "How often what is watched was read anew in full.",
+            "kind",
+        )
         self.allocate_seconds = Durations(
             "gpushare_nodeagent_allocate_seconds", "How long Allocate took.", "resource"
         )
@@ -212,6 +237,10 @@ class Metrics:
             self.exceeded,
             self.killed,
             self.foreign_mib,
+            self.watch_silence_s,
+            self.watch_trouble,
+            self.watched_objects,
+            self.watch_relists,
         )
         lines = [line for family in (*families, self.allocate_seconds) for line in family.lines()]
         return "".join(f"{line}\n" for line in lines).encode()
@@ -230,4 +259,4 @@ def _escaped(value: str) -> str:
 
 def _number(value: float) -> str:
     """All digits: bytes are counted, and a counter that is rounded seems to stand still."""
-    return f"{value:.0f}" if float(value).is_integer() else repr(value)
+    return "+Inf" if value == inf else f"{value:.0f}" if float(value).is_integer() else repr(value)

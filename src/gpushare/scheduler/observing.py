@@ -97,6 +97,16 @@ class Observing:
             "kind",
             _each(watches, lambda one: one.objects),
         )
+        metrics.watch_by(
+            "gpushare_scheduler_watch_silence_seconds",
+            "Time since what is watched was last heard of; +Inf before.",
+            "kind",
+            _each(watches, self._silence_s),
+        )
+
+    def _silence_s(self, figures: InformerFigures) -> float:
+        heard_s = figures.last_heard_s
+        return float("inf") if heard_s is None else self._clock.monotonic() - heard_s
 
     def _oldest_s(self) -> float:
         first = next(iter(self._reservations.deadlines.values()), None)

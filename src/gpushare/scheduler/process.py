@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,7 +32,7 @@ from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.nominated import Nominated
-from gpushare.scheduler.observing import Observing, Watch
+from gpushare.scheduler.observing import Observing
 from gpushare.scheduler.policy_parts import PolicyParts
 from gpushare.scheduler.preemption import Preemptor
 from gpushare.scheduler.quota_pods import QuotaPods, following_decoder
@@ -245,7 +245,7 @@ async def serve(access: Access, settings: Settings) -> None:
         quota_pods = QuotaPods(view.quotas, pods, quotas.read)
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
-        export(metrics, view, reservations, watches)
+        export(metrics, view, reservations)
         observing.export(
             lambda: {**watches, "elasticquotatrees": quotas, **policies.watches.followed()}, news
         )
@@ -347,10 +347,8 @@ async def _settle(*watches: Informer[NodeRecord] | Informer[PodRecord]) -> None:
     logger.info("ready")
 
 
-def export(
-    metrics: Metrics, view: ClusterView, reservations: Reservations, watches: Mapping[str, Watch]
-) -> None:
-    """Have the sums of the cluster, and when each of ``watches`` was last heard, in every scrape."""
+def export(metrics: Metrics, view: ClusterView, reservations: Reservations) -> None:
+    """Have the sums of the cluster in every scrape."""
     metrics.watch(
         "gpushare_scheduler_waiting_pods",
         "Pods without a node that ask for a GPU.",
@@ -380,14 +378,3 @@ def export(
         "Pods and nodes that could not be understood.",
         lambda: len(view.malformed),
     )
-
-    def lag_s(watch: Watch) -> float:
-        heard = watch.figures.last_heard_s
-        return float("inf") if heard is None else SYSTEM_CLOCK.monotonic() - heard
-
-    for kind, watch in watches.items():
-        metrics.watch(
-            f"gpushare_scheduler_{kind}_watch_silence_seconds",
-            f"Time since the watch of {kind} was last heard.",
-            lambda watch=watch: lag_s(watch),  # type: ignore[misc]
-        )

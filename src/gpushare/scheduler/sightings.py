@@ -6,6 +6,7 @@ With what is told of its cycle (``cycle_log``) one search for its UID shows its 
 import logging
 
 from gpushare.logs import about
+from gpushare.model import names
 from gpushare.model.asked import asks_text
 from gpushare.scheduler.decisions import Decisions
 from gpushare.scheduler.records import PodRecord
@@ -51,12 +52,13 @@ class Sightings:
 
 
 def _tell_waiting(record: PodRecord) -> None:
-    gates = record.unplaced.gates
+    gates, requested = record.unplaced.gates, record.unplaced.requested
     logger.info(
-        "pod %s: waits for %s, asks for %s%s",
+        "pod %s: waits for %s, asks for %s%s%s",
         record.pod,
         record.unplaced.scheduler or "no scheduler",
         asks_text(record.request) or "what cannot be read",
+        f" ({names.ANN_REQUESTED}: {requested})" if requested else "",
         f", held back by {gates}" if gates else "",
         extra=about(pod=record.pod, uid=record.uid),
     )

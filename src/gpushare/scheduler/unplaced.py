@@ -1,4 +1,4 @@
-"""What a pod without a node says itself of why it has none: its scheduler, its gates, and what was written on it.
+"""What a pod without a node says itself of why it has none, and of what it asked for: its scheduler, its gates, and what was written on it.
 
 kube-scheduler asks an extender about nodes alone that pass its own rules. What it found where none does is in the pod's condition
 ``PodScheduled``, and nowhere else that is watched.
@@ -8,7 +8,9 @@ from typing import Final
 
 import msgspec
 
+from gpushare.model.errors import InvalidRequest
 from gpushare.model.objects import Pod
+from gpushare.model.requested import read_requested
 from gpushare.model.selecting import mistyped
 
 _CONDITION: Final = "PodScheduled"
@@ -20,6 +22,8 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
     """``says``: the message of the condition, empty where no scheduler has written one. ``gates``: their names, comma-separated.
 
     ``nominated``: the node on which its scheduler has made room for it. ``mistyped``: what is wrong with the labels of nodes that it wants.
+    ``requested``: what it asked for in people's units, as ``gpushare.dev/requested`` has it, by container: ``main 6144Mi``.
+    Admission leaves no other mark on a pod.
     """
 
     scheduler: str = ""
@@ -27,6 +31,7 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
     says: str = ""
     nominated: str = ""
     mistyped: str = ""
+    requested: str = ""
 
 
 def unplaced_of(pod: Pod) -> Unplaced:
@@ -43,4 +48,13 @@ def unplaced_of(pod: Pod) -> Unplaced:
         says if len(says) <= LONGEST_SAID else f"{says[:LONGEST_SAID]}…",
         pod.status.nominated_node_name,
         "; ".join(mistyped(pod)),
+        _requested(pod),
     )
+
+
+def _requested(pod: Pod) -> str:
+    try:
+        requested = read_requested(pod)
+    except InvalidRequest:
+        return ""  # why it cannot be placed says so
+    return ", ".join(f"{name} {text}" for name, text in requested.containers.items()) if requested else ""

@@ -162,6 +162,11 @@ REFUSED = [
     ),
     (INSTALLER, "nodeAgent.watchdog.policy=end", "value must be one of 'off', 'report', 'kill'"),
     (INSTALLER, "nodeAgent.containerRuntime=docker", "value must be one of 'auto', 'nvidia', 'cdi'"),
+    (
+        INSTALLER,
+        "monitoring.rules.runbookUrl=docs",
+        "'/monitoring/rules/runbookUrl': 'docs' does not match pattern",
+    ),
     (INSTALLER, "admission.mode=none", "value must be one of 'auto', 'policy', 'webhook'"),
     (INSTALLER, "admission.extraWriters={a b}", "write a user as the API server knows it"),
     (
@@ -257,6 +262,34 @@ def test_every_page_of_figures_is_scraped_of_a_port_that_the_pod_has(
     }
     assert paths == monitors
     _finds_pods(made, docs)
+
+
+@pytest.mark.parametrize("chart", [INSTALLER, SCHEDULER])
+def test_alerts_link_to_their_section_where_the_page_is_named_and_else_nowhere(
+    helm: Commands, chart: str
+) -> None:
+    page = "https://docs.example.com/troubleshooting/alerts.html"
+    bare = yaml.safe_load((CHARTS / chart / "files" / "alerts.yaml").read_text())
+    for kind in ("PrometheusRule", "ConfigMap"):
+        values = ("monitoring.rules.enabled=true", f"monitoring.rules.kind={kind}")
+        assert _alerts(rendered(helm, chart, "1.36.3", *values)) == bare
+        linked = _alerts(rendered(helm, chart, "1.36.3", *values, f"monitoring.rules.runbookUrl={page}"))
+        rules = [rule for group in linked["groups"] for rule in group["rules"]]
+        assert [rule["annotations"].pop("runbook_url") for rule in rules] == [
+            f"{page}#{rule['alert'].lower()}" for rule in rules
+        ]
+        assert linked == bare
+
+
+def _alerts(docs: list[dict[str, Any]]) -> dict[str, Any]:
+    """What Prometheus reads of the rules."""
+    (made,) = (doc for doc in docs if doc["metadata"]["name"].endswith("-alerts"))
+    if made["kind"] == "PrometheusRule":
+        rules: dict[str, Any] = made["spec"]
+        return rules
+    (text,) = made["data"].values()
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
 
 
 def test_the_page_of_the_dashboard_is_scraped_where_it_is_on(helm: Commands) -> None:

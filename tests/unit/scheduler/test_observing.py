@@ -291,9 +291,9 @@ async def test_the_figures_are_in_a_scrape() -> None:
     observing = Observing(metrics, events, reservations, leading, clock)
     observing.export(
         lambda: {
-            "pods": watch(synced=True, last_error="", objects=7),
-            "nodes": watch(synced=True, last_error="gone", objects=3),
-            "elasticquotatrees": watch(synced=False, last_error="", objects=0),
+            "pods": watch(synced=True, last_error="", objects=7, last_heard_s=clock.now_s - 2.0),
+            "nodes": watch(synced=True, last_error="gone", objects=3, last_heard_s=clock.now_s - 40.0),
+            "elasticquotatrees": watch(synced=False, last_error="", objects=0, last_heard_s=None),
         },
         waiting,
     )
@@ -315,6 +315,10 @@ async def test_the_figures_are_in_a_scrape() -> None:
         1,
     ]
     assert found["gpushare_scheduler_watched_objectspods"] == 7.0
+    assert [
+        found[f"gpushare_scheduler_watch_silence_seconds{kind}"]
+        for kind in ("pods", "nodes", "elasticquotatrees")
+    ] == [2.0, 40.0, float("inf")]
     observing.confirmed("u1")
     observing.confirmed("never reserved")
     found = scraped(metrics)

@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
+from gpushare.model import names
 from gpushare.model.objects import decode_pod
+from gpushare.model.requested import Counting, requested_text
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.process import _Pods
 from gpushare.scheduler.records import record_of
@@ -98,6 +100,21 @@ async def test_a_pod_that_is_deleted_is_told_to_be_gone(
         watched.see("a")
     watched.lose("a")
     assert told(caplog, "a")[1:] == ["pod default/a: is gone"]
+
+
+async def test_the_mark_that_admission_left_on_a_pod_is_told_at_first_sight(
+    world: World, watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    pod = pod_object("counted", 6)
+    (container,) = (one["name"] for one in pod["spec"]["containers"])
+    note = requested_text(Counting(), {container: "6144Mi"})
+    pod["metadata"]["annotations"] = {names.ANN_REQUESTED: note}
+    world.api.create(pod)
+    watched.see("counted")
+    (line,) = told(caplog, "counted")
+    assert line.endswith(
+        f"asks for gpushare.dev/gpu-memory: 6 GiB (gpushare.dev/requested: {container} 6144Mi)"
+    )
 
 
 async def test_what_keeps_a_pod_back_and_what_cannot_be_read_is_told_at_first_sight(

@@ -4,15 +4,25 @@ place of the pod in the object as argument. All of these take (dict "root" $ "po
 object.spec.template; what they mean is in docs/guide/admission.md.
 */}}
 
+{{/* CEL: the resources that are ours. A list. */}}
+{{- define "gpushare.admission.ours" -}}
+['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu', 'aliyun.com/gpu-count',
+ 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
+{{- end }}
+
+{{/* CEL: whether a container of the pod names a resource of ours in its limits. */}}
+{{- define "gpushare.admission.rules.asksForGpu" -}}
+({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
+  {{ include "gpushare.admission.ours" . | nindent 2 | trim }}
+  .exists(r, r in c.?resources.limits.orValue({})))
+{{- end }}
+
 {{/* Who is asked about: pods that ask for something of ours, when they are made or what is judged changes. */}}
 {{- define "gpushare.admission.rules.conditions" -}}
 {{- $old := .pod | replace "object" "oldObject" -}}
 - name: asks-for-gpu
   expression: >-
-    ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
-      ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu', 'aliyun.com/gpu-count',
-       'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
-      .exists(r, r in c.?resources.limits.orValue({})))
+    {{ include "gpushare.admission.rules.asksForGpu" . | nindent 4 | trim }}
 {{- if eq .pod "object" }}
 - name: is-new-or-relabelled
   expression: >-

@@ -29,7 +29,22 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="start this one; may be repeated (default: all)",
     )
     parser.add_argument("--scheduler-config", type=Path, metavar="FILE", help="KubeSchedulerConfiguration")
+    parser.add_argument(
+        "--audit-policy",
+        type=Path,
+        metavar="FILE",
+        help="have the API server write log/audit.log by this policy",
+    )
     return parser.parse_args(argv)
+
+
+def _auditing(policy: Path | None, state: Path) -> Sequence[str]:
+    if policy is None:
+        return ()
+    return (
+        f"--audit-policy-file={policy.absolute()}",
+        f"--audit-log-path={state.absolute() / 'log' / 'audit.log'}",
+    )
 
 
 async def _serve(options: argparse.Namespace) -> None:
@@ -40,6 +55,7 @@ async def _serve(options: argparse.Namespace) -> None:
         options.state,
         components=components,
         scheduler_config=options.scheduler_config,
+        extra={"kube-apiserver": _auditing(options.audit_policy, options.state)},
         told=lambda line: print(line, file=sys.stderr, flush=True),
     )
     async with plane:

@@ -1,0 +1,41 @@
+{{/*
+What the API server's audit log says of pods that ask for GPUs: policies log nothing, and there the UID by which the logs
+of all our processes are searched begins (docs/guide/logs.md). A policy of its own, which refuses nothing: with Ignore, a
+value that cannot be worked out is left out of the log and holds no pod up, which it would among the rules on requests.
+*/}}
+{{- define "gpushare.admission.audit" -}}
+failurePolicy: Ignore
+matchConstraints:
+  {{- include "gpushare.admission.namespaces" . | nindent 2 }}
+  resourceRules:
+    - apiGroups: [""]
+      apiVersions: [v1]
+      operations: [CREATE]
+      resources: [pods]
+matchConditions:
+  - name: asks-for-gpu
+    expression: >-
+      {{ include "gpushare.admission.rules.asksForGpu" (dict "pod" "object") | nindent 6 | trim }}
+variables:
+  - name: ours
+    expression: >-
+      {{ include "gpushare.admission.ours" . | nindent 6 | trim }}
+auditAnnotations:
+  # The API server gives a pod its name and UID before it asks those who validate.
+  - key: uid
+    valueExpression: string(object.metadata.?uid.orValue(''))
+  - key: pod
+    valueExpression: string(object.metadata.?namespace.orValue('')) + '/' + string(object.metadata.?name.orValue(''))
+  - key: scheduler
+    valueExpression: string(object.spec.?schedulerName.orValue(''))
+  # As the pod is stored, in units.
+  - key: asks
+    valueExpression: >-
+      (object.spec.containers + object.spec.?initContainers.orValue([]))
+      .filter(c, variables.ours.exists(r, r in c.?resources.limits.orValue({})))
+      .map(c, 'container ' + c.name + ' asks for ' + variables.ours.filter(r, r in c.?resources.limits.orValue({}))
+        .map(r, r + ': ' + string(c.resources.limits[r])).join(', ')).join('; ')
+  # What was written before it was counted in units; an empty value is left out.
+  - key: requested
+    valueExpression: string(object.metadata.?annotations[?'gpushare.dev/requested'].orValue(''))
+{{- end }}
