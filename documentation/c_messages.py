@@ -1,4 +1,4 @@
-"""What the libraries in containers and the arbiter on nodes say: texts of several words in their C sources.
+"""What the libraries in containers, the arbiter on nodes and the stand-in driver say: texts of several words in their C sources.
 
 Whatever becomes a message is one: it may be a part (``no regular file``) that another function puts behind a path. Comments, the
 preprocessor's lines and what the compiler says are left out.
@@ -17,17 +17,27 @@ _TOKEN: Final = re.compile(
     r"""|"(?P<text>(?:[^"\\\n]|\\.)*)"|(?P<word>[A-Za-z_]\w*)|(?P<other>.)""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
-_FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?(?:hh|ll|[hlzj])?[sduxci]|%)")
+_FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.(?:\d+|\*))?(?:hh|ll|[hlzj])?[sduxci]|%)")
 _ESCAPED: Final = re.compile(r"\\(.)")
 #: Calls of which the compiler or the linker reads the text.
 _OF_COMPILERS: Final = frozenset({"_Static_assert", "__asm__", "__attribute__"})
+#: Sources of the stand-in driver → why their texts need no entry.
+INTERNAL: Final = {
+    "cuda/error_table.h": "CUDA's own words for its results, as cuGetErrorString has them",
+    "cuda/ptx.c": "a comment in a program for a GPU that the driver looks for",
+    "description_keys.c": "words for what a key may be, within other messages",
+    "nvml_export_table.c": "a name of a process, and one in a trace of calls",
+    "nvml_session.c": "NVML's own words for its results, as nvmlErrorString has them",
+}
 
 
 def from_c(folder: Path) -> list[Message]:
-    """Of all C sources in ``folder``."""
+    """Of all C sources in ``folder`` and below it."""
     found: list[Message] = []
-    for path in sorted([*folder.glob("*.c"), *folder.glob("*.h")]):
-        found += of_source(path.name, path.read_text())
+    for path in sorted([*folder.rglob("*.c"), *folder.rglob("*.h")]):
+        name = str(path.relative_to(folder))
+        if name not in INTERNAL:
+            found += of_source(name, path.read_text())
     return found
 
 

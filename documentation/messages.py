@@ -1,8 +1,8 @@
 """What the product's Python says to people, gathered from the places where it is written.
 
-A text is a template: ``…`` stands for what is filled in. What counts as one: a string of three words or more in a room of the
-product that is no docstring, goes to no log, and explains no option of a command line. ``INTERNAL`` names modules whose texts no user
-meets, each with the reason. What logs, charts, C libraries and the dashboard's scripts say is gathered by the modules named after them.
+A text is a template: ``…`` stands for what is filled in. What counts as one: a string of three words or more anywhere in the package
+that is no docstring, goes to no log, and explains no option of a command line: whether it is raised, printed, sent or written down makes
+no difference. ``INTERNAL`` names what is no message, or no user meets, each with the reason. What logs, charts, C libraries and the dashboard's scripts say is gathered by the modules named after them.
 """
 
 import ast
@@ -16,73 +16,84 @@ from typing import Final
 ANY: Final = "…"
 WORD: Final = re.compile(r"[A-Za-z]{2,}")
 LEAST_WORDS: Final = 3
+_NO_WORDS: Final = ("http:", "https:", "/", "text/", "application/", "no-cache")
 
-#: Rooms and modules of ``src/gpushare`` whose texts are looked at. The playground's API server, controllers, kubelets and
-#: kube-scheduler say what Kubernetes says, and its walk prints what it shows.
-ROOMS: Final = (
-    "model", "moves.py", "ledger", "policy", "kube", "serving", "settings", "scheduler", "nodeagent", "admission",
-    "uninstall", "nodetemplate", "inspect", "config", "dashboard", "simulate", "doctor", "__main__.py",
-    "playground/__main__.py", "playground/cluster", "playground/controlplane", "playground/gpus",
-)  # fmt: skip
-#: Module (a pattern), or a name in one → why its texts need no entry.
+#: Module, or a constant or function in one (both are patterns) → why its texts need no entry.
 INTERNAL: Final = {
-    "*/options.py": "declarations of options: --help and the page about configuration show them",
+    # Part of --help, which shows them.
+    "*/options.py:_*": "part of --help: examples, rights, headings",
     "config/__main__.py:_EPILOG": "part of --help",
     "__main__.py:GROUPS": "part of --help",
     "__main__.py:_TOOLS": "part of --help",
     "__main__.py:_EXAMPLES": "part of --help",
     "__main__.py:lines": "part of --help",
+    "inspect/arguments.py:HELP": "the help itself",
+    "inspect/completion.py:FLAGS": "short words for flags, which a shell shows as they are typed",
+    "inspect/completion.py:_candidates": "short words for what is typed next",
+    # What to do, which stands beside what was found; and what is well.
     "doctor/checks_admission.py:remedy": "what to do about a finding",
-    "doctor/checks_parts.py:RIGHTS": "rights, within other messages",
     "doctor/checks_parts.py:remedy": "what to do about a finding",
-    "doctor/cluster_checks.py": "what is well: the guide has it",
-    "doctor/findings.py": "the forms that findings fill",
-    "dashboard/access.py": "cookies, and the one option of the token",
-    "settings/kinds.py": "words for what an option may be, within other messages",
-    "settings/reading.py": "part of --help",
-    "settings/schema.py": "words of the schema",
-    "settings/shared.py": "declarations of options",
+    # Words that stand within messages that have entries.
+    "doctor/checks_parts.py:RIGHTS": "rights, within other messages",
+    "doctor/cluster_checks.py:_RIGHTS": "rights, within other messages",
+    "playground/gpus/keys.py:KEYS": "words for what a key may be, within other messages",
+    "simulate/wording.py": "amounts, within tables and other messages",
+    "kube/posting.py": "words of the HTTP client's own errors; session.py says them in ours",
+    # Heads of tables, pictures, metrics: no sentences.
+    "doctor/findings.py:catalogue": "a table's head",
+    "inspect/fragments.py:_HEAD": "a table's head",
+    "settings/schema.py": "words of the schema, and a table's head",
+    "scheduler/gpu_table.py": "the form of metrics",
+    "simulate/curves.py": "words in a picture",
     "simulate/plot.py": "markup",
     "simulate/drawing.py:_LETTER": "markup",
-    "ledger/placement.py:POLICIES": "how GPUs are chosen, in the record of a decision that --why shows in full",
-    "scheduler/categories.py": "patterns by which reasons are sorted",
-    "scheduler/cycle_log.py": "lines of the log",
-    "scheduler/gpu_table.py": "the form of metrics",
+    "logs.py": "the form of a line",
+    # Patterns, names, programs, formats, protocols.
+    "scheduler/categories.py:_BEGINNINGS": "patterns by which reasons are sorted",
     "scheduler/own_rules.py:_HELP": "patterns of kube-scheduler's words, and what would help, which needs no help itself",
-    "scheduler/preempted.py": "the record of a preemption, which is shown in full by --why",
-    "scheduler/telling.py": "the record of a decision, which is shown in full by --why",
-    "inspect/completion.py": "scripts for shells, and their short words for flags",
-    "inspect/preempting.py": "what --why shows of the record of a preemption",
-    "inspect/arguments.py:HELP": "the help itself",
-    "inspect/fragments.py:_HEAD": "a table's head",
-    "kube/posting.py": "words of the HTTP client's own errors; session.py says them in ours",
+    "nodeagent/settings.py:PROGRAM": "the program's name",
+    "playground/gpus/presets.py:_MODELS": "names of GPUs",
+    "playground/apiserver/resources.py:_TABLE": "names of subresources",
+    "inspect/completion.py:_BASH": "a program",
+    "inspect/completion.py:_ZSH": "a program",
+    "inspect/completion.py:_FISH": "a program",
+    "inspect/completion.py:_KUBECTL": "a program",
     "nodeagent/isolation/children.py:_START": "a program",
     "nodeagent/isolation/daemons.py:_START": "a program",
-    "nodeagent/isolation/files.py": "the format of a file",
-    "nodeagent/isolation/trial_program.py": "a program's answers to the agent",
-    "nodeagent/probes.py": "words of HTTP",
-    "nodeagent/succession.py": "the protocol between two agents",
-    "nodeagent/settings.py:PROGRAM": "the program's name",
     "playground/cluster/parts.py:_TETHER": "a program",
-    "playground/gpus/keys.py:KEYS": "words for what a key may be, within other messages",
-    "playground/gpus/presets.py:_MODELS": "names of GPUs",
+    "playground/images/registry.py:write_program": "a program",
+    "nodeagent/isolation/files.py": "the format of a file",
     "playground/gpus/writing.py": "the format of a file",
-    "scheduler/wire.py": "the protocol with kube-scheduler",
-    "serving/exchange.py": "answers to HTTP that is broken",
-    "simulate/curves.py": "words in a picture",
+    "nodeagent/probes.py:_PHRASES": "words of HTTP",
+    "dashboard/access.py:cookie": "a cookie",
+    "dashboard/access.py:no_cookie": "a cookie",
+    "kubeletapi/*_pb2_grpc.py": "made by protoc",
+    # What nobody is shown.
+    "scheduler/cycle_log.py": "lines of the log below the level warning",
     "simulate/jumping.py": "of a fault of ours alone",
-    "simulate/report.py": "tables",
-    "simulate/wording.py": "amounts in tables",
 }
 #: What makes a finding of the doctor, in ``of(subject, says, remedy)``: what to do stands beside it wherever it is shown.
 _FINDINGS: Final = frozenset({"fault", "warning", "unknown"})
 #: What the doctor says where all is well.
 _WELL: Final = frozenset({"fine", "Check"})
+#: What the walk of the playground types, which its reader sees as it is typed; of what it expects only the words are a message.
+_WALK: Final = "playground/walk/"
+_TYPES: Final = frozenset({"type", "type_until", "type_while", "read_json"})
+_EXPECTS: Final = "expect"
+#: Modules in which a text with a full stop is the help of a metric, which stands beside it wherever it is shown.
+_HELPS_OF_METRICS: Final = (
+    "*/metrics.py", "*/exporter.py", "*/dcgm_exporter.py", "*/process.py", "*/options.py",
+    "scheduler/autoscaling_seam.py", "scheduler/gpu_table.py", "scheduler/observing.py",
+)  # fmt: skip
 #: How the loggers of modules are called.
 LOGGERS: Final = frozenset({"logger", "_log", "_LOG"})
-#: Calls that take texts for no user.
+#: Calls that take texts for no user: declarations of options, patterns, types.
 _OPTIONS: Final = frozenset(
     {
+        "Option",
+        "Role",
+        "Kind",
+        "_kind",
         "add_argument",
         "ArgumentParser",
         "_Parser",
@@ -104,26 +115,22 @@ class Message:
 
 
 def from_code(package: Path) -> list[Message]:
-    """Of all rooms of the package ``gpushare`` at ``package``."""
+    """Of all modules of the package ``gpushare`` at ``package``."""
     found: list[Message] = []
-    for room in ROOMS:
-        top = package / room
-        for path in sorted(top.rglob("*.py")) if top.is_dir() else [top]:
-            name = str(path.relative_to(package))
-            if not any(fnmatch(name, left_out) for left_out in INTERNAL):
-                found += of_module(name, path.read_text())
+    for path in sorted(package.rglob("*.py")):
+        name = str(path.relative_to(package))
+        if not any(fnmatch(name, left_out) for left_out in INTERNAL):
+            found += of_module(name, path.read_text())
     return found
 
 
 def reasons(package: Path) -> dict[str, str]:
     """Every reason of an event (``GPUUnhealthy``) → where it is named: constants ``REASON_…``, first words of a ``Trouble``."""
     found: dict[str, str] = {}
-    for room in ROOMS:
-        top = package / room
-        for path in sorted(top.rglob("*.py")) if top.is_dir() else [top]:
-            name = path.relative_to(package)
-            for node in ast.walk(ast.parse(path.read_text())):
-                found |= {reason: f"{name}:{getattr(node, 'lineno', 0)}" for reason in _reasons(node)}
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        for node in ast.walk(ast.parse(path.read_text())):
+            found |= {reason: f"{name}:{getattr(node, 'lineno', 0)}" for reason in _reasons(node)}
     return found
 
 
@@ -157,7 +164,7 @@ class _Collector(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Types that are written as texts are no texts for people, nor is what stands for a value while debugging."""
-        if node.name == "__repr__":
+        if node.name == "__repr__" or self._is_left_out(node.name):
             return
         for one in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
             self.visit(one)
@@ -187,6 +194,11 @@ class _Collector(ast.NodeVisitor):
                 for one in node.args[:2]:
                     self.visit(one)
                 return
+        if self._name.startswith(_WALK) and called in _TYPES:
+            return
+        if self._name.startswith(_WALK) and called == _EXPECTS:
+            self.visit(node.args[0])
+            return
         if not is_log and called not in _OPTIONS | _WELL:
             self.generic_visit(node)
 
@@ -213,8 +225,11 @@ class _Collector(ast.NodeVisitor):
         self._assigned(node, [getattr(node.target, "id", "")])
 
     def _assigned(self, node: ast.Assign | ast.AnnAssign, names: list[str]) -> None:
-        if not any(f"{self._name}:{name}" in INTERNAL for name in names) and node.value is not None:
+        if not any(map(self._is_left_out, names)) and node.value is not None:
             self.visit(node.value)
+
+    def _is_left_out(self, name: str) -> bool:
+        return any(fnmatch(f"{self._name}:{name}", left_out) for left_out in INTERNAL)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         """A text without anything to fill in."""
@@ -235,7 +250,7 @@ class _Collector(ast.NodeVisitor):
             self.found.append(Message(f"{self._name}:{node.lineno}", text))
 
     def _is_for_people(self, text: str) -> bool:
-        """Helps of metrics end with a full stop; messages do not, but for tables' last lines."""
-        if text.endswith(".") and not self._name.startswith("inspect/"):
+        """Paths, addresses and HTTP's headers are not, nor are helps of metrics."""
+        if text.endswith(".") and any(fnmatch(self._name, pattern) for pattern in _HELPS_OF_METRICS):
             return False
-        return len(WORD.findall(text)) >= LEAST_WORDS and " " in text and not text.startswith(("http", "/"))
+        return len(WORD.findall(text)) >= LEAST_WORDS and " " in text and not text.startswith(_NO_WORDS)

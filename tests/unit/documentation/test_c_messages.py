@@ -16,6 +16,7 @@ void tell(int bytes, const char *path)
                     "goes on\n", path, problem);
     *problem = bytes ? "no regular file" : "short";
     open(path, "r");
+    tell("%.*s: unknown key", length, key);
     REPORT(path, "it is \"odd\" there");
 }
 """
@@ -26,5 +27,6 @@ def test_a_message_is_a_text_of_several_words_with_what_is_filled_in() -> None:
         ("x.c:10", "… bytes of …: more than is left, 100% of it"),
         ("x.c:11", "arbiter: …/…: …; the container goes on"),
         ("x.c:13", "no regular file"),
-        ("x.c:15", 'it is "odd" there'),
+        ("x.c:15", "…: unknown key"),
+        ("x.c:16", 'it is "odd" there'),
     ]

@@ -1,10 +1,12 @@
 """Every message of the product has its entry on the pages about messages, and the other way round."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from documentation.__main__ import DOCS, PROJECT
+from documentation.c_messages import INTERNAL as INTERNAL_OF_C
 from documentation.c_messages import from_c
 from documentation.chart_messages import from_charts
 from documentation.entries import Entry, entries, says_nothing, without_entry, without_message
@@ -17,9 +19,10 @@ ENTRIES = list(entries(DOCS / "troubleshooting"))
 ANSWERS = [*from_code(PACKAGE), *from_charts(PROJECT / "charts")]
 LOGS = from_logs(PACKAGE)
 OF_C = from_c(PROJECT / "isolation")
+OF_STAND_IN = from_c(PROJECT / "fakegpu")
 OF_SCRIPTS = from_scripts(PACKAGE / "dashboard" / "static")
 #: What people copy as it stands, and search for.
-LINES = [*LOGS, *OF_C, *OF_SCRIPTS]
+LINES = [*LOGS, *OF_C, *OF_STAND_IN, *OF_SCRIPTS]
 MESSAGES = [*ANSWERS, *LINES]
 
 
@@ -56,9 +59,12 @@ def test_every_entry_says_why_and_what_to_do() -> None:
 def test_what_is_left_out_exists() -> None:
     for name in INTERNAL:
         file, _, constant = name.partition(":")
-        [path, *_] = PACKAGE.glob(file)
-        text = path.read_text()
-        assert not constant or f"{constant}: Final" in text or f"{constant} =" in text, name
+        texts = [path.read_text() for path in PACKAGE.rglob(file)]
+        named = re.escape(constant).replace(r"\*", r"\w+")
+        assert texts, name
+        assert any(re.search(rf"\b{named}(: Final| =|\()", text) for text in texts), name
+    for name in INTERNAL_OF_C:
+        assert (PROJECT / "fakegpu" / name).is_file(), name
 
 
 def test_many_messages_are_found_in_every_room_that_speaks() -> None:
@@ -73,6 +79,8 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
         "inspect",
         "kube",
         "doctor",
+        "playground",
+        "simulate",
         "ack-ai-installer",
     ):
         assert rooms.count(room) >= 15, room
@@ -85,7 +93,11 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
         ("uninstall", 2),
     ):
         assert of_logs.count(room) >= least, room
+    of_playground = [one.where.split("/")[1] for one in ANSWERS if one.where.startswith("playground/")]
+    for room in ("apiserver", "controllers", "images", "kubelet", "kubescheduler", "walk"):
+        assert of_playground.count(room) >= 8, room
     assert len(OF_C) >= 30
+    assert len(OF_STAND_IN) >= 30
     assert len(OF_SCRIPTS) >= 30
 
 
@@ -140,7 +152,7 @@ def test_of_a_finding_of_the_doctor_the_remedy_is_no_message() -> None:
 
 
 def test_messages_are_texts_for_people_and_nothing_else() -> None:
-    found = [one.template for one in of_module("model/x.py", SOURCE)]
+    found = [one.template for one in of_module("model/metrics.py", SOURCE)]
     assert found == [
         "a help that is left out",
         "pod … is not there; …",
@@ -148,6 +160,27 @@ def test_messages_are_texts_for_people_and_nothing_else() -> None:
         "the line is too long",
         "no single GPU has room",
     ]
+
+
+def test_a_sentence_is_a_help_in_modules_of_metrics_alone() -> None:
+    told = 'def f():\n    print("The whole cluster is gone.")\n'
+    assert [one.template for one in of_module("playground/x.py", told)] == ["The whole cluster is gone."]
+    assert of_module("scheduler/metrics.py", told) == []
+
+
+def test_of_the_walk_what_it_types_and_compares_is_no_message() -> None:
+    told = (
+        'story.chapter("What does not fit")\n'
+        'story.type("kubectl get pod too-large")\n'
+        'story.expect("the pod waits there", "nodes are available", said)\n'
+    )
+    found = [one.template for one in of_module("playground/walk/x.py", told)]
+    assert found == ["What does not fit", "the pod waits there"]
+
+
+def test_a_function_is_left_out_by_its_name() -> None:
+    told = 'def cookie():\n    return "three words here"\n\ndef said():\n    return "and three others"\n'
+    assert [one.template for one in of_module("dashboard/access.py", told)] == ["and three others"]
 
 
 ENTRY = Entry("p.md:1", "no single GPU has … free (largest free: … on GPU …)", ("why it comes", "what to do"))

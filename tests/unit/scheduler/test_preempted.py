@@ -63,7 +63,11 @@ async def test_what_kube_scheduler_would_end_is_told_with_who_has_to_go_besides(
         ],
     }
     assert record["preemption"]["refused"] == [
-        {"reason": "no end of pods that may go there leaves room on its GPUs", "nodes": 1, "examples": []}
+        {
+            "reason": "even without the pods that may be ended there its GPUs lack the room",
+            "nodes": 1,
+            "examples": [],
+        }
     ]
     # Until kube-scheduler has chosen a node nobody is known to have to end.
     assert record["awaited"] == []
@@ -83,7 +87,7 @@ async def test_what_kube_scheduler_would_end_is_told_with_who_has_to_go_besides(
 
     assert "whom it would end on 3 nodes: that leaves room on GPUs of 2, of which it takes one:" in text
     assert "n1    default/low (priority 1), the pod with UID uid-plain  default/other (priority 2)" in text
-    assert "not on 1: no end of pods that may go there leaves room on its GPUs" in text
+    assert "not on 1: even without the pods that may be ended there its GPUs lack the room" in text
     assert "Its status names node n1: room is made for it there." in text
     assert "It waits for the end of default/low (priority 1), default/other (priority 2)." in text
 
