@@ -1,6 +1,6 @@
 """``kubectl inspect cgpu --pods``: who uses what, with what is really used beside what was given."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpushare.inspect.arguments import Options
@@ -8,10 +8,10 @@ from gpushare.inspect.colour import Paint
 from gpushare.inspect.columns import Line, aligned, printable
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.real_use import RealUse, ports_of, read
+from gpushare.inspect.real_use import NOT_LOOKED, RealUse, ports_of, read
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.source import read as read_cluster
-from gpushare.inspect.usage import ClusterUsage, usage_of
+from gpushare.inspect.usage import ClusterUsage, NodeUsage, usage_of
 
 VERSION: Final = 1
 #: What stands where nobody knows.
@@ -60,7 +60,10 @@ def rows(kubectl: Kubectl, namespace: "str | None") -> Rows:
             use = read(kubectl, there, ports_of(snapshot.nodes))
         except InspectError as error:
             use = RealUse({}, dict.fromkeys(there, str(error)), frozenset())
-    return Rows(_rows(cluster, use, namespace), (*remarks, *_silent(use)))
+    silent = dict(use.silent)
+    for node in cluster.nodes:
+        silent.update(_lost(node, use))
+    return Rows(_rows(cluster, use, namespace), (*remarks, *_silent(silent)))
 
 
 def pods(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
@@ -189,9 +192,28 @@ def _told(one: Row) -> "dict[str, object]":
     }
 
 
-def _silent(use: RealUse) -> list[str]:
+def _lost(node: NodeUsage, use: RealUse) -> "dict[str, str]":
+    """What is not known as GPUs of the node do not answer, with why: of some of them, or all. Agents know no more then, whatever they are set to."""
+    untold = {
+        share.device.index: share.device.reason or "no reason given"
+        for pod in node.pods
+        for share in pod.shares
+        if not share.device.healthy and (f"{pod.namespace}/{pod.name}", share.device.uuid) not in use.of
+    }
+    if node.name not in use.silent:
+        return {
+            f"GPU {index} of node {node.name}": f"it is out of service: {why}"
+            for index, why in untold.items()
+        }
+    if use.silent[node.name] != NOT_LOOKED or any(gpu.device.healthy for gpu in node.gpus):
+        return {}
+    whys = "; ".join(f"GPU {index} is out of service: {why}" for index, why in sorted(untold.items()))
+    return {node.name: whys} if whys else {}
+
+
+def _silent(silent: "Mapping[str, str]") -> list[str]:
     by_reason: dict[str, list[str]] = {}
-    for node, reason in sorted(use.silent.items()):
+    for node, reason in sorted(silent.items()):
         by_reason.setdefault(reason, []).append(node)
     return [
         printable(

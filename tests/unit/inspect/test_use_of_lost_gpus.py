@@ -1,0 +1,50 @@
+"""Why it is not known what pods use, where GPUs are lost: not what the agent is set to, but that."""
+
+import pytest
+
+from gpushare.inspect import pods
+from gpushare.inspect.real_use import NOT_LOOKED, RealUse, Use
+from gpushare.inspect.source import Snapshot
+from tests.unit.inspect.clusters import device, node, placed
+from tests.unit.inspect.test_views import Answers
+
+UNKNOWN = "warning: what pods really use is not known of "
+
+
+def remarks(monkeypatch: pytest.MonkeyPatch, use: RealUse, *healthy: bool) -> tuple[str, ...]:
+    """On a node with as many GPUs, a pod on each."""
+    gpus = [
+        device(index, healthy=well, reason="" if well else "GPU is lost")
+        for index, well in enumerate(healthy)
+    ]
+    there = [placed(f"p{gpu.index}", "n", gpu, 4) for gpu in gpus]
+    monkeypatch.setattr(
+        pods, "read_cluster", lambda kubectl, node_name: Snapshot([node("n", "10.0.0.1", gpus)], there, [])
+    )
+    monkeypatch.setattr(pods, "read", lambda kubectl, nodes, ports: use)
+    return pods.rows(Answers(), None).remarks
+
+
+def test_a_node_whose_gpus_are_all_lost_is_not_told_to_be_set_wrongly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silent = RealUse({}, {"n": NOT_LOOKED}, frozenset())
+    lost = "GPU {} is out of service: GPU is lost"
+    assert remarks(monkeypatch, silent, False) == (f"{UNKNOWN}n: {lost.format(0)}",)
+    assert remarks(monkeypatch, silent, False, False) == (f"{UNKNOWN}n: {lost.format(0)}; {lost.format(1)}",)
+    assert remarks(monkeypatch, silent, True, False) == (f"{UNKNOWN}n: {NOT_LOOKED}",), (
+        "a GPU that is well would be asked"
+    )
+    away = RealUse({}, {"n": "it has no running node agent"}, frozenset())
+    assert remarks(monkeypatch, away, False) == (f"{UNKNOWN}n: it has no running node agent",)
+
+
+def test_of_one_gpu_among_others_that_is_lost_it_is_said_that_its_use_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = RealUse({}, {}, frozenset({"n"}))
+    assert remarks(monkeypatch, looked, True, False) == (
+        f"{UNKNOWN}GPU 1 of node n: it is out of service: GPU is lost",
+    )
+    told = RealUse({("default/p1", device(1).uuid): Use(5.0, 1.0)}, {}, frozenset({"n"}))
+    assert remarks(monkeypatch, told, True, False) == ()
