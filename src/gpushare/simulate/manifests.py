@@ -29,6 +29,7 @@ from gpushare.simulate.replicas import (
     pods_by_workload,
 )
 from gpushare.simulate.state import ClusterState, namespace_labels, state_of
+from gpushare.simulate.unknown_fields import unknown_fields
 
 #: The most pods that one set of manifests may make.
 MOST_PODS: Final = 100_000
@@ -96,6 +97,10 @@ def manifests_of(
                 raise SimulateError(f"{subject}: {kind} {name_of(document)}", f"is no kind; write {meant}")
             passed_over.append(f"{kind} {name_of(document)}")
             continue
+        named = _in_namespace(document, namespace)["metadata"]["namespace"]
+        making.warnings += [
+            f"{named}/{kind} {name_of(document)}: {text}" for text in unknown_fields(document)
+        ]
         try:
             check_workload(document)
             for one in making.of(_in_namespace(document, namespace)):

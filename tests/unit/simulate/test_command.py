@@ -88,6 +88,19 @@ def test_a_node_label_that_no_node_can_have_is_told_of_too(
     ]
 
 
+def test_a_field_that_there_is_not_is_told_of_and_the_rest_is_simulated(
+    tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = workload("Deployment", "web", 2, template(1))
+    made["spec"]["replicaz"] = made["spec"].pop("replicas")
+    assert main(["--snapshot", snapshot, "-f", manifests(tmp_path, made), "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["warnings"] == [
+        'default/Deployment web: unknown field "spec.replicaz" (did you mean replicas?): Kubernetes 1.36 has none, '
+        "kubectl would refuse it, and it is passed over here"
+    ]
+
+
 def test_details_have_a_row_for_each_pod(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
