@@ -15,6 +15,7 @@ from gpushare.kube.client import _LEASE
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
 from gpushare.model import names
+from gpushare.model.device import NodeMode
 from gpushare.model.objects import decode_node, decode_pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.quota_tree import decode_quota_tree
@@ -58,7 +59,7 @@ def rebuilt(cluster: Path, *, pods_first: bool = False) -> tuple[ClusterView, Re
 
 
 def test_what_the_first_version_writes_is_kept() -> None:
-    assert {of(cluster) for cluster in CLUSTERS} >= {"0.1.0/gib", "0.1.0/mib128"}
+    assert {of(cluster) for cluster in CLUSTERS} >= {"0.1.0/gib", "0.1.0/mib128", "0.1.0/moves"}
 
 
 @pytest.mark.parametrize("pods_first", [False, True])
@@ -116,6 +117,30 @@ def test_modes_caps_placement_and_cordons_of_nodes_are_read_as_they_were_meant()
     assert waits.request is not None
     assert (waits.pod, waits.request.memory_units) == ("default/waits", 15)
     assert view.ledger.filter(waits.request, list(nodes)).fits == []
+
+
+def test_pods_of_an_mps_node_a_gang_that_waits_and_moved_pods_are_read_as_they_were_meant() -> None:
+    cluster = WRITTEN / "0.1.0" / "moves"
+    view, _ = rebuilt(cluster)
+    served = view.ledger.node("served")
+    assert served is not None
+    assert served.mode is NodeMode.MPS
+    uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in read(cluster, "pods")}
+    held = {name: record for name, uid in uids.items() if (record := view.ledger.held(uid)) is not None}
+    by_mps = [held[name] for name in ("by-mps-0", "by-mps-1")]
+    assert [(one.node, one.allocation.units) for one in by_mps] == [("served", 3), ("served", 5)]
+    # One of four was moved off its node, for a pod that has now what it left.
+    moved = {name: record.node for name, record in held.items() if name.startswith("moves-")}
+    assert sorted(moved.values()) == ["four", "four", "four", "single"]
+    assert (held["wide"].node, held["wide"].allocation.units) == ("four", 14)
+    # Of a pod with a GPU for each container each has its own.
+    assert held["pair"].allocation.containers_by_gpu() == (("main",), ("second",))
+    # Two of the three pods that have to run together wait: for neither there is a place alone.
+    waiting = {record.pod.removeprefix("default/"): record for record in view.waiting.values()}
+    assert waiting.keys() == {"gang-0", "gang-1"}
+    for record in waiting.values():
+        assert record.gang is not None
+        assert (record.gang.key, record.gang.least) == ("default/gang", 3)
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
