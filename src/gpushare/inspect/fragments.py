@@ -23,7 +23,7 @@ _BESIDES: Final = "something else keeps it from there, too"
 _NOT_ROOM: Final = frozenset({"policy", "gang", "quota", "rules", "gates", "unserved"})
 
 type_of_fits = Literal["now", "once moved", "not", "not looked at"]
-type_of_waiting = Callable[[], "Iterable[dict[str, Any]]"]
+type_of_waiting = Callable[[], Iterable[dict[str, Any]]]
 """Gives the pods that wait as the scheduler tells them (``scheduler.decisions.Waiting``); none where it does not answer."""
 
 
