@@ -244,7 +244,7 @@ def _of_choice(record: Json) -> list[str]:
 
 def _share(gpu: Json) -> Line:
     compute = f"{gpu['corePercent']}% compute" if gpu["corePercent"] else ""
-    return (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", f"{gpu['units']} units", gpu["uuid"], compute)
+    return (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", _count(gpu["units"], "unit"), gpu["uuid"], compute)
 
 
 def _of_annotations(pod: Json) -> list[str]:
