@@ -12,6 +12,7 @@ from gpushare.dashboard.exposition import Figures
 from gpushare.ledger.records import Held
 from gpushare.model import names
 from gpushare.model.allocation import GpuShare
+from gpushare.model.counted import counted
 from gpushare.model.request import Request
 from gpushare.scheduler.records import PodRecord
 
@@ -200,20 +201,16 @@ def _told_health(cluster: Cluster, name: str, shares: Iterable[ShareDetail]) -> 
 def asks_of(request: Request) -> str:
     """As people write it."""
     if request.by_gpu:
-        return _counted(request.gpu_count, "GPU")
+        return counted(request.gpu_count, "GPU")
     text = _parts(request.memory_units, request.core_percent, request.gpu_count)
     return f"{text}, whole GPU" if request.whole_device else text
 
 
 def _parts(units: int, core_percent: int, gpus: int) -> str:
-    text = _counted(units, "unit")
+    text = counted(units, "unit")
     if core_percent:
         text += f", {core_percent}% compute"
     return f"{text}, of each of {gpus} GPUs" if gpus > 1 else text
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _asked_by(record: PodRecord, held: Held | None) -> str:
@@ -223,7 +220,7 @@ def _asked_by(record: PodRecord, held: Held | None) -> str:
         record.amounts.get(name, 0) // 1000 for name in (names.GPU_WHOLE, names.GPU_MEM, names.GPU_CORE)
     )
     if whole:
-        return _counted(whole, "GPU")
+        return counted(whole, "GPU")
     if not memory or memory % gpus:
         return ""
     return _parts(memory // gpus, core, gpus)

@@ -8,6 +8,7 @@ from gpushare.doctor.cluster_facts import ClusterFacts, devices_of
 from gpushare.doctor.findings import Said, Unread, fault, warning
 from gpushare.model import names
 from gpushare.model.asked import slip_of
+from gpushare.model.counted import counted
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.errors import InvalidRequest, ModelError
 from gpushare.model.gang import gang_of
@@ -125,14 +126,14 @@ def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> It
         len(its) >= request.gpu_count and its[request.gpu_count - 1] >= request.memory_units for its in sizes
     ):
         return
-    asked = f"{request.gpu_count} GPU{'' if request.gpu_count == 1 else 's'} of one node"
+    asked = f"{counted(request.gpu_count, 'GPU')} of one node"
     if not request.by_gpu:
         compute = f" and {request.core_percent}% compute" if request.wants_core else ""
-        asked = (
-            f"{request.memory_units} units{compute} on {'each of ' if request.gpu_count > 1 else ''}{asked}"
-        )
+        asked = f"{counted(request.memory_units, 'unit')}{compute} on {'each of ' if request.gpu_count > 1 else ''}{asked}"
     most = max((its[0] for its in sizes if its), default=0)
-    best = f"the largest GPU for such pods has {most} units" if most else "no node gives such shares"
+    best = (
+        f"the largest GPU for such pods has {counted(most, 'unit')}" if most else "no node gives such shares"
+    )
     if most and request.gpu_count > 1:
         best += f", and no node has more than {max(map(len, sizes))} of them"
     slip = next(filter(None, (slip_of(request, node.unit) for node in giving)), "")

@@ -6,6 +6,7 @@ from typing import Final
 
 from gpushare.doctor.findings import Check, Said, Unread, fault, fine, unknown, warning
 from gpushare.doctor.node_facts import NodeFacts
+from gpushare.model.counted import counted
 
 _LEAST_FREE_BYTES: Final = 64 << 20
 _LEAST_FREE_SHARE: Final = 0.03
@@ -26,7 +27,7 @@ def driver(facts: NodeFacts) -> Iterator[Said]:
             "install NVIDIA's driver on the node, or name where it is with --driver-root (chart: nodeAgent.driverRoot)",
         )
     else:
-        yield fine("", f"driver {found.driver}, NVML {found.nvml}, {len(found.gpus)} GPUs")
+        yield fine("", f"driver {found.driver}, NVML {found.nvml}, {counted(len(found.gpus), 'GPU')}")
 
 
 def gpus(facts: NodeFacts) -> Iterator[Said]:

@@ -8,6 +8,7 @@ from gpushare.inspect.columns import aligned, printable
 from gpushare.inspect.hosts import hosts_of
 from gpushare.inspect.selecting import SelectingPod, wanted_by
 from gpushare.inspect.usage import ClusterUsage
+from gpushare.model.counted import counted
 from gpushare.model.errors import ModelError
 from gpushare.model.objects import Node, Pod
 from gpushare.model.request import Request, request_of
@@ -65,10 +66,10 @@ def fragments(
     ]
     fit = Counter("kept" if one.spot is not None and one.note else one.fits for one in ways)
     summary = [
-        f"{sum(free_mib) / 1024:.0f} GiB are free on {len(free_mib)} GPUs, "
+        f"{sum(free_mib) / 1024:.0f} GiB are free on {counted(len(free_mib), 'GPU')}, "
         f"{max(free_mib, default=0) / 1024:.0f} GiB of them together.",
         f"Of the pods that wait {fit['once moved']} would fit if others moved, something else than room "
-        f"keeps {fit['kept']}, {fit['not']} fit in no way that moves {MOST_MOVES} pods at most.",
+        f"keeps {fit['kept']}, {fit['not']} {_fit(fit['not'])} in no way that moves {MOST_MOVES} pods at most.",
     ]
     table = aligned(lines) if len(lines) > 1 else ["No pod that asks for GPU memory waits."]
     return "\n".join([*table, "", *summary]) + "\n"
@@ -200,3 +201,7 @@ def _structured(way: Way) -> "dict[str, Any]":
 
 def _place(spot: "Spot | None") -> "dict[str, Any] | None":
     return None if spot is None else {"node": spot.node, "gpu": spot.gpu}
+
+
+def _fit(count: int) -> str:
+    return "fits" if count == 1 else "fit"

@@ -12,6 +12,7 @@ from gpushare.inspect.real_use import NOT_LOOKED, RealUse, ports_of, read
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.source import read as read_cluster
 from gpushare.inspect.usage import ClusterUsage, NodeUsage, usage_of
+from gpushare.model.counted import counted
 
 VERSION: Final = 1
 #: What stands where nobody knows.
@@ -218,7 +219,11 @@ def _silent(silent: "Mapping[str, str]") -> list[str]:
     return [
         printable(
             f"warning: what pods really use is not known of {', '.join(nodes[:_MOST_TOLD])}"
-            f"{f' and {len(nodes) - _MOST_TOLD} more nodes' if len(nodes) > _MOST_TOLD else ''}: {reason}"
+            f"{_more(len(nodes) - _MOST_TOLD)}: {reason}"
         )
         for reason, nodes in by_reason.items()
     ]
+
+
+def _more(count: int) -> str:
+    return f" and {counted(count, 'more node')}" if count > 0 else ""

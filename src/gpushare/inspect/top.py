@@ -17,6 +17,7 @@ from gpushare.inspect.colour import Paint
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.pods import Row, Rows, narrowed, rows, table
+from gpushare.model.counted import counted
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
@@ -87,7 +88,7 @@ def _frame(found: Rows, problem: str, order: str, options: Options, paint: Paint
     """The lines of one screen, none longer than it is wide."""
     width, height = _size()
     some = sorted(found.rows, key=ORDERS[order], reverse=True)
-    head = f"{len(some)} shares of GPUs, by {order}; every {options.interval_s:g} s; m memory, c compute, q leaves"
+    head = f"{counted(len(some), 'share')} of GPUs, by {order}; every {options.interval_s:g} s; m memory, c compute, q leaves"
     told = [head, problem or (found.remarks[0] if found.remarks else "")]
     room = max(height - len(told) - 2, 0)
     plain = Paint()

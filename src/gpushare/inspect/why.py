@@ -251,7 +251,7 @@ def _of_choice(record: Json) -> list[str]:
 
 def _share(gpu: Json) -> Line:
     compute = f"{gpu['corePercent']}% compute" if gpu["corePercent"] else ""
-    share = (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", f"{gpu['units']} units", gpu["uuid"])
+    share = (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", _count(gpu["units"], "unit"), gpu["uuid"])
     # Told where containers have different GPUs, by schedulers of this version on.
     containers = gpu.get("containers")
     if containers is None:

@@ -90,7 +90,7 @@ def too_much_core(core_percent: int) -> str:
 
 def only_unhealthy(asked_mib: int, note: str) -> str:
     """Only GPUs that are out of service are large enough."""
-    return f"no GPU in service has {memory_text(asked_mib)} in all ({note})"
+    return f"no GPU that could hold {memory_text(asked_mib)} is in service ({note})"
 
 
 def mixed(request: Request, others: int) -> str:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from gpushare.model import names
+from gpushare.model.counted import counted
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
 from gpushare.model.nearness import triangle, type_of_near, untriangle
 from gpushare.model.objects import Node
@@ -388,7 +389,9 @@ def _foreign_devices(node: Node, unit: MemoryUnit) -> tuple[Device, ...]:
     if not total_units or not count:
         return ()
     if count > MAX_DEVICES or total_units // count * unit.mib >= _MAX_MIB:
-        raise MalformedDevices(subject, f"capacity of {count} GPUs with {total_units} units cannot be true")
+        raise MalformedDevices(
+            subject, f"capacity of {counted(count, 'GPU')} with {counted(total_units, 'unit')} cannot be true"
+        )
     size_mib = total_units // count * unit.mib
     return tuple(
         Device(index, index_uuid(node.metadata.name, index), size_mib) for index in range(count) if size_mib

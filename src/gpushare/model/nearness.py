@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gpushare.model.counted import counted
+
 #: A symmetric matrix, in the order of the node's GPUs, with 0 on the diagonal; empty: nothing is known.
 type_of_near = tuple[tuple[int, ...], ...]
 
@@ -52,7 +54,9 @@ def untriangle(rows: type_of_near, order: tuple[int, ...]) -> type_of_near:
     if not rows:
         return ()
     if [len(row) for row in rows] != list(range(len(order))):
-        raise ValueError(f"nearness of {len(order)} GPUs is told in rows of 0 to {len(order) - 1} numbers")
+        raise ValueError(
+            f"nearness of {counted(len(order), 'GPU')} is told in rows of 0 to {len(order) - 1} numbers"
+        )
     if not all(UNKNOWN <= number < MOST_NEAR for row in rows for number in row):
         raise ValueError(f"nearness is a number from {UNKNOWN} to {MOST_NEAR - 1}")
     return matrix(len(order), lambda a, b: rows[max(order[a], order[b])][min(order[a], order[b])])

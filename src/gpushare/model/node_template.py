@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.model import names
+from gpushare.model.counted import counted
 from gpushare.model.device import NodeMode, described_devices
 from gpushare.model.errors import ModelError
 from gpushare.model.objects import Node
@@ -74,7 +75,7 @@ def written(template: NodeTemplate, form: str, group: str) -> Mapping[str, Any]:
     if not template.gpus_mib or not template.capacity:
         raise InvalidTemplate(
             group,
-            f"nodes in mode {template.mode.value} with {len(template.gpus_mib)} GPUs advertise nothing of ours",
+            f"nodes in mode {template.mode.value} with {counted(len(template.gpus_mib), 'GPU')} advertise nothing of ours",
         )
     return FORMS[form](template, group)
 

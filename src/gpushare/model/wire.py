@@ -12,6 +12,7 @@ import msgspec
 
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare
+from gpushare.model.counted import counted
 from gpushare.model.device import NodeDevices
 from gpushare.model.errors import MalformedAllocation
 from gpushare.model.quantity import MemoryUnit, granted_mib
@@ -244,7 +245,7 @@ def _check_generations(
     if summed and (set(summed) != {index} or summed[index] > pod_units):
         raise MalformedAllocation(
             subject,
-            f"{names.ANN_MEM_INDEX}={index} with {pod_units} units and {names.ANN_ALLOCATION} contradict each other",
+            f"{names.ANN_MEM_INDEX}={index} with {counted(pod_units, 'unit')} and {names.ANN_ALLOCATION} contradict each other",
         )
 
 
@@ -266,7 +267,7 @@ def _foreign_share(
     if not _in_range(share):
         raise MalformedAllocation(
             subject,
-            f"holds {units} units of GPU {index}, which has {of_units}, and {core_percent}% compute: not possible",
+            f"holds {counted(units, 'unit')} of GPU {index}, which has {of_units}, and {core_percent}% compute: not possible",
         )
     return share
 

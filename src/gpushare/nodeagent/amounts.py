@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gpushare.model import names
+from gpushare.model.counted import counted
 from gpushare.model.request import ContainerKind, ContainerRequest
 from gpushare.nodeagent.bound_pods import Claim
 
@@ -33,4 +34,4 @@ def worded(resource: str, amount: int) -> str:
     """An amount as people say it: ``3 units``, ``30% compute``."""
     if resource == names.GPU_CORE:
         return f"{amount}% compute"
-    return f"{amount} unit{'' if amount == 1 else 's'}"
+    return counted(amount, "unit")

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpushare.model.allocation import GpuShare
+from gpushare.model.counted import counted
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.request import ContainerKind, ContainerRequest
 from gpushare.nodeagent.amounts import amount_of, is_complete, worded
@@ -177,8 +178,8 @@ class ClaimBook:
         if len(chosen) < amount:
             raise ClaimRefused(
                 f"node {self.node.name}",
-                f"{self._named(place)} {'has' if len(place) == 1 else 'have'} {len(chosen)} free devices of {resource} "
-                f"where {amount} are wanted",
+                f"{self._named(place)} {'has' if len(place) == 1 else 'have'} {counted(len(chosen), 'free device')} of {resource} "
+                f"where {amount} {'is' if amount == 1 else 'are'} wanted",
             )
         self.answers.preference = Preference(uid, frozenset(chosen), now_s)
         return chosen

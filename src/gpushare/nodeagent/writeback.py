@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare, given_share
+from gpushare.model.counted import counted
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.request import ContainerRequest, Request, effective_amount
 from gpushare.model.wire import Stamp, allocation_annotations
@@ -143,7 +144,7 @@ def _actual(claim: Claim, gpus: Mapping[str, Mapping[str, int]], node: NodeDevic
                 "pod %s, container %s: asked for %s, has %s; its record is left alone",
                 claim.pod.key,
                 one.name,
-                f"{claim.request.part_of(one)} units on each of {claim.request.gpu_count} GPUs",
+                f"{counted(claim.request.part_of(one), 'unit')} on each of {claim.request.gpu_count} GPUs",
                 dict(by_gpu),
                 extra=about(pod=claim.pod.key, uid=claim.uid),
             )

@@ -13,6 +13,7 @@ import numpy as np
 from gpushare.arrays import Mask, Places
 from gpushare.model import names
 from gpushare.model.amounts import type_of_amounts
+from gpushare.model.counted import counted
 from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, Unit, type_of_labels
 from gpushare.policy.choosing import Standing
 from gpushare.policy.nodes import Nodes
@@ -162,7 +163,7 @@ class PolicyBook:
         own = 0 if booking is None or (booking.group, booking.unit) != (group, number) else 1
         tally = self._tallies.get((group, number), _NOTHING)
         if unit.most_pods is not None and tally.pods - own >= unit.most_pods:
-            return f"it holds {tally.pods - own} of at most {unit.most_pods} pods"
+            return f"it holds {tally.pods - own} of at most {counted(unit.most_pods, 'pod')}"
         for name, most in (unit.most or {}).items():
             asked = pod.amounts.get(name, 0)
             used = tally.amounts.get(name, 0) - own * asked

@@ -60,7 +60,7 @@ _BEGINNINGS: Final = (
     (r"needs ", Category.MEMORY),
     (r"node already has |every GPU with room already has ", Category.PODS),
     (r"node has \d+ pods? with GPU memory", Category.KINDS),
-    (r"no GPU in service has |asks for .*, too few of them are in service ", Category.HEALTH),
+    (r"no GPU that could hold |asks for .*, too few of them are in service ", Category.HEALTH),
     (r"the kubelet (?:has|offers) ", Category.HEALTH),
     (r"ResourcePolicy ", Category.POLICY),
     (r"gang ", Category.GANG),

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from gpushare.model.counted import counted
+
 _NODE: Final = "node "
 OTHER_REASONS: Final = "other reasons"
 """What stands for reasons that are too rare to be told apart."""
@@ -9,12 +11,12 @@ OTHER_REASONS: Final = "other reasons"
 
 def pods(count: int) -> str:
     """``1 pod`` or ``3 pods``."""
-    return "1 pod" if count == 1 else f"{count} pods"
+    return counted(count, "pod")
 
 
 def nodes(count: int) -> str:
     """``1 node`` or ``3 nodes``."""
-    return "1 node" if count == 1 else f"{count} nodes"
+    return counted(count, "node")
 
 
 def are(count: int) -> str:

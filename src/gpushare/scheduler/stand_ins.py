@@ -24,6 +24,7 @@ from gpushare.kube.errors import ApiError, KubeError
 from gpushare.kube.events import Recorder
 from gpushare.ledger.emptied import would_hold
 from gpushare.logs import about
+from gpushare.model.counted import counted
 from gpushare.model.hosting import Guest
 from gpushare.model.request import Request
 from gpushare.model.stand_in import MOST_NAMED, UNSCHEDULABLE, Likeness, StandIn, obstacle, stand_in_for
@@ -354,7 +355,7 @@ class StandIns:
             self._say_none(uid, f"its stand-in was refused: {error.problem}")
             return
         kinds = ", ".join(sorted(likeness.kinds))
-        note = f"its node's sum would do and no single GPU of {len(likeness.hosts)} nodes does: stand-in {manifest['metadata']['name']} asks cluster-autoscaler for a node of kind {kinds}"
+        note = f"its node's sum would do and no single GPU of {counted(len(likeness.hosts), 'node')} does: stand-in {manifest['metadata']['name']} asks cluster-autoscaler for a node of kind {kinds}"
         logger.info("pod %s: %s", record.pod, note, extra=about(pod=record.pod, uid=uid))
         self._tell(record, REASON_MADE, note, kind="Normal")
 

@@ -14,6 +14,7 @@ import msgspec
 
 from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeError
+from gpushare.model.counted import counted
 from gpushare.model.device import Placement
 from gpushare.model.errors import ModelError
 from gpushare.model.json_objects import Json
@@ -52,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         # Of a file it is said which, and not by which number the machine knows what ails it.
         told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        print(f"{PROGRAM}: {told}; name another file, or mend that", file=sys.stderr)
+        print(f"{PROGRAM}: {told}; check the path and its permissions", file=sys.stderr)
         return 1
     except KubeError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
@@ -68,7 +69,7 @@ def _cluster(options: SimpleNamespace) -> int:
         with open(options.save, "wb", opener=partial(os.open, mode=0o600)) as file:
             file.write(snapshot_of(state))
         print(
-            f"{PROGRAM}: wrote {len(state.nodes)} nodes and {len(state.pods)} pods to {options.save}",
+            f"{PROGRAM}: wrote {counted(len(state.nodes), 'node')} and {counted(len(state.pods), 'pod')} to {options.save}",
             file=sys.stderr,
         )
         if not any(getattr(options, name) for name in _SIMULATE):

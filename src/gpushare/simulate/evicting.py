@@ -17,6 +17,7 @@ from gpushare.intree.filters import Wanted
 from gpushare.intree.occupancy import NodeState, Occupancy, priority_of
 from gpushare.intree.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.kube.errors import ApiError
+from gpushare.model.counted import counted
 from gpushare.model.disruption import DisruptionBudget, violating
 from gpushare.model.json_objects import Json, annotations_of, key_of, spec_of, uid_of
 from gpushare.model.objects import ObjectReference, Pod, decode_pod
@@ -237,7 +238,7 @@ class Evicting:
                 self.again.append(key)
             else:
                 why = (
-                    f"evicted {MOST_TIMES} times, not tried again"
+                    f"evicted {counted(MOST_TIMES, 'time')}, not tried again"
                     if made
                     else "evicted; no owner makes it anew"
                 )

@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from gpushare.inspect.columns import aligned
 from gpushare.ledger.records import NodeUsage
+from gpushare.model.counted import counted
 from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.counted import are, have
 from gpushare.simulate.enough import Enough
 from gpushare.simulate.evicting import Eviction
 from gpushare.simulate.replicas import There
@@ -76,8 +78,8 @@ def _evictions(result: Result, *, details: bool) -> str:
         where = f"lands on {node} by evicting" if node else "waits all the same after evicting"
         lines.append(f"{pod} {where} {', '.join(dict.fromkeys(told))}")
     most = len(lines) if details else _MOST_EVICTING
-    if len(lines) > most:
-        lines[most:] = [f"… and {len(lines) - most} more pods have others evicted: -d names them"]
+    if (more := len(lines) - most) > 0:
+        lines[most:] = [f"… and {counted(more, 'more pod')} {have(more)} others evicted: -d names them"]
     return "\n".join(lines) + "\n"
 
 
@@ -103,10 +105,10 @@ def _there(there: Sequence[There]) -> str:
 
 def _granted(one: There) -> Iterator[str]:
     yield f"pods there already: {one.pods}, asked for: {one.asked}, to come: {one.coming}"
-    if one.pods + one.coming > one.asked:
-        yield f"{one.pods + one.coming - one.asked} more than it asks for are taken to stay"
+    if (spare := one.pods + one.coming - one.asked) > 0:
+        yield f"{spare} more than it asks for {are(spare)} taken to stay"
     if one.leaving:
-        yield f"{one.leaving} being deleted are not made again"
+        yield f"{one.leaving} being deleted {are(one.leaving)} not made again"
     if one.differs:
         yield f"its template differs from them in {', '.join(one.differs)}: they are taken as they are, no rollout is simulated"
 
@@ -119,10 +121,12 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     units = [unit for unit in MemoryUnit if any(node.unit is unit for node in having)]
     tables = [_table([node for node in having if node.unit is unit], unit, units) for unit in units]
     before, after = result.curve[0], result.curve[-1]
+    pods, waiting = len(result.fates), len(result.waiting)
     told = [
         f"GPU memory given: {_gib(before.given_mib)} of {_gib(after.total_mib)} GiB ({_percent(before.given_mib, before.total_mib)}%) "
         f"before, {_gib(after.given_mib)} GiB ({_percent(after.given_mib, after.total_mib)}%) after.",
-        f"{len(result.fates)} pods were looked at, {len(result.waiting)} wait. Policy: {result.settings.policy.value}.",
+        f"{counted(pods, 'pod')} {'was' if pods == 1 else 'were'} looked at, {waiting} {'waits' if waiting == 1 else 'wait'}. "
+        f"Policy: {result.settings.policy.value}.",
     ]
     if result.evictions:
         again = sum(one.again for one in result.evictions)

@@ -9,6 +9,7 @@ from gpushare.intree.filters import ignored_wishes
 from gpushare.ledger import Ledger
 from gpushare.ledger.records import NodeUsage
 from gpushare.model.allocation import GpuShare
+from gpushare.model.counted import counted
 from gpushare.model.errors import ModelError
 from gpushare.model.json_objects import Json, key_of, name_of, spec_of, uid_of
 from gpushare.model.objects import decode_pod
@@ -163,7 +164,7 @@ def _repelling(state: ClusterState) -> list[str]:
         for pod in state.pods
         if spec_of(pod).get("nodeName")
     )
-    return [f"affinity.podAntiAffinity of {asking} pods that have a node already"] if asking else []
+    return [f"affinity.podAntiAffinity of {counted(asking, 'pod')} with a node already"] if asking else []
 
 
 def _moment(ledger: Ledger, arrived: int, waiting: int) -> Moment:

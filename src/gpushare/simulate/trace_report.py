@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gpushare.inspect.columns import aligned
+from gpushare.model.counted import counted
 from gpushare.model.device import Placement
 from gpushare.simulate.openb import MILLI, TracePod
 from gpushare.simulate.replay import Landed, type_of_refusals
@@ -30,7 +31,7 @@ def _at_once(found: Replayed, *, details: bool) -> str:
         [policy.value, f"{outcome.percent:.2f}%", str(outcome.dropped)]
         for policy, outcome in found.outcomes.items()
     ]
-    head = f"{found.name}: {found.pods} pods on {found.gpus} GPUs of {found.nodes} nodes\n"
+    head = f"{found.name}: {counted(found.pods, 'pod')} on {counted(found.gpus, 'GPU')} of {counted(found.nodes, 'node')}\n"
     landed = {policy: outcome.landed for policy, outcome in found.outcomes.items()}
     pods = [["POLICY", "NAME", "ASKS", "NODE", "GPU", "WHY"]]
     pods += [
@@ -55,7 +56,7 @@ def _in_time(found: ReplayedInTime, *, details: bool) -> str:
         ]
         for policy, outcome in found.outcomes.items()
     ]
-    head = f"{found.name}: {found.pods} pods on {found.gpus} GPUs of {found.nodes} nodes, by the list's own times\n"
+    head = f"{found.name}: {counted(found.pods, 'pod')} on {counted(found.gpus, 'GPU')} of {counted(found.nodes, 'node')}, by the list's own times\n"
     stays = {policy: outcome.stays for policy, outcome in found.outcomes.items()}
     pods = [["POLICY", "NAME", "ASKS", "CAME(s)", "BEGAN(s)", "ENDED(s)", "NODE", "GPU", "WHY"]]
     pods += [
@@ -118,9 +119,7 @@ def left_for(landed: Iterable[Landed | Stay]) -> dict[str, tuple[int, int]]:
 
 def why(refusals: type_of_refusals) -> str:
     """``too few processors free (3 nodes), too few GPUs (1 node)``."""
-    return ", ".join(
-        f"{reason} ({nodes} node{'' if nodes == 1 else 's'})" for reason, nodes in refusals.items()
-    )
+    return ", ".join(f"{reason} ({counted(nodes, 'node')})" for reason, nodes in refusals.items())
 
 
 def asked(pod: TracePod) -> str:
@@ -128,7 +127,7 @@ def asked(pod: TracePod) -> str:
     if not pod.gpus:
         return "no GPU"
     if pod.gpu_milli == MILLI:
-        return f"{pod.gpus} GPU{'' if pod.gpus == 1 else 's'}"
+        return counted(pod.gpus, "GPU")
     part = f"{100 * pod.gpu_milli / MILLI:g}% of a GPU"
     return part if pod.gpus == 1 else f"{pod.gpus} × {part}"
 

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpushare.model.counted import counted
 from gpushare.model.device import Placement
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.openb import (
@@ -133,7 +134,7 @@ def _enough(
 
 
 def _say(bar: Bar, policy: Placement, nodes: int) -> None:
-    bar.said(f"{policy.value}: {nodes} nodes")
+    bar.said(f"{policy.value}: {counted(nodes, 'node')}")
 
 
 def _part(bar: Bar, number: int, parts: int) -> Callable[[int, int], None]:

@@ -116,9 +116,9 @@ class Cleaner:
         while running := await self._insist(self._cluster.count_agents):
             if self._clock.monotonic() >= given_up_s:
                 logger.warning(
-                    "%d agents have not ended after %g s (nodes that are lost?); going on without them",
-                    running,
+                    "agents that have not ended after %g s (nodes that are lost?): %d; going on without them",
                     self._pace.agents_s,
+                    running,
                 )
                 return
             await self._pause(self._clock.monotonic() + self._pace.look_s)

@@ -395,7 +395,7 @@ async def test_nodes_are_narrowed_by_state_and_where_there_are_none_the_map_says
         await look.tile("GPUs", "1 unhealthy")
         canvas, nothing = look.page.locator("canvas"), look.page.get_by_text("No node with GPUs is like that")
         await look.page.get_by_label("State").select_option("With trouble")
-        await expect(canvas).to_have_attribute("aria-label", re.compile("8 GPUs of 1 nodes"))
+        await expect(canvas).to_have_attribute("aria-label", re.compile("8 GPUs of 1 node"))
         await expect(nothing).to_be_hidden()
         await look.page.get_by_label("State").select_option("Full")
         await expect(canvas).to_have_attribute("aria-label", re.compile("0 GPUs of 0 nodes"))

@@ -46,7 +46,7 @@ def gpu(**changes: Any) -> SeenDriver:
 def test_of_a_sound_node_every_check_says_that_it_is_well() -> None:
     findings = examine(SOUND, CHECKS)
     assert [one.state for one in findings] == ["ok"] * len(CHECKS)
-    assert findings[0].says == "driver 580.1, NVML 13.580.1, 1 GPUs"
+    assert findings[0].says == "driver 580.1, NVML 13.580.1, 1 GPU"
 
 
 @pytest.mark.parametrize(

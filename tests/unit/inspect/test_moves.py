@@ -114,7 +114,7 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert lines["huge"].split()[-2:] == ["-", "-"]
     assert "not a share of one GPU" in lines["pair"]
     assert "equal whole parts" in lines["odd"]
-    assert "1 would fit if others moved, something else than room keeps 1, 1 fit in no way" in text
+    assert "1 would fit if others moved, something else than room keeps 1, 1 fits in no way" in text
     assert fragments(cluster, nodes, [], namespace="x").startswith("No pod that asks for GPU memory waits.")
     assert "six" not in fragments(cluster, nodes, waiting, namespace="x")
     document = fragments_document(cluster, nodes, waiting)

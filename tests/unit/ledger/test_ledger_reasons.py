@@ -105,7 +105,7 @@ CASES: dict[str, type_of_case] = {
     "an unhealthy GPU is hopeless where no other is large enough": case(
         node("n1", T4, 2048, sick={0: "XID 79, fallen off the bus"}),
         asks(4),
-        "no GPU in service has 4 GiB in all (GPU 0 is unhealthy: XID 79, fallen off the bus)",
+        "no GPU that could hold 4 GiB is in service (GPU 0 is unhealthy: XID 79, fallen off the bus)",
         hopeless=True,
     ),
     "an unhealthy GPU is mentioned where others are full": case(

@@ -215,7 +215,7 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         node("n1", T4, sick={0: ""}),
         (),
         asks(4, whole=True),
-        "no GPU in service has 4 GiB in all (GPU 0 is unhealthy)",
+        "no GPU that could hold 4 GiB is in service (GPU 0 is unhealthy)",
         True,
     ),
 }

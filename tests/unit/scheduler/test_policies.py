@@ -45,8 +45,8 @@ async def test_pods_without_gpus_take_the_units_in_order_before_any_binding_was_
         [],
         {},
         {
-            "a1": "ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pods",
-            "b1": "ResourcePolicy default/p: unit 2: it holds 1 of at most 1 pods",
+            "a1": "ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pod",
+            "b1": "ResourcePolicy default/p: unit 2: it holds 1 of at most 1 pod",
             "n1": "ResourcePolicy default/p: the node is in none of its units",
         },
     )

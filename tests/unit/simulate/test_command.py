@@ -57,7 +57,7 @@ def test_tables_say_where_pods_land_and_why_others_wait(
         in out
     )
     assert "GPU memory given: 0 of 47 GiB (0%) before, 32 GiB (66%) after." in out
-    assert "4 pods were looked at, 1 wait. Policy: binpack." in out
+    assert "4 pods were looked at, 1 waits. Policy: binpack." in out
     assert err == "gpushare simulate: Service s is passed over: it makes no pods that are simulated\n"
 
 
@@ -249,7 +249,7 @@ def test_a_file_or_a_cluster_that_cannot_be_read_is_told(
     told = capsys.readouterr().err
     assert (
         told
-        == f"gpushare simulate: {tmp_path / 'none'}: No such file or directory; name another file, or mend that\n"
+        == f"gpushare simulate: {tmp_path / 'none'}: No such file or directory; check the path and its permissions\n"
     )
     assert main(["--kubeconfig", str(tmp_path / "none")]) == 1
     assert "kubeconfig" in capsys.readouterr().err

@@ -244,7 +244,7 @@ def test_it_ends_however_often_a_pod_is_evicted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(evicting, "MOST_TIMES", 1)
     result = ran(there(low(1, 15)), pod("urgent", 8, priority=1000))
     assert result.evictions == (Eviction("default/low-0", "n0", "default/urgent", again=False),)
-    assert whys(result)["low-0"] == "evicted 1 times, not tried again (the last time for default/urgent)"
+    assert whys(result)["low-0"] == "evicted 1 time, not tried again (the last time for default/urgent)"
     assert MOST_TIMES > 1
 
 

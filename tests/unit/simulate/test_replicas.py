@@ -158,7 +158,7 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     }
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
     assert (
-        "default/Deployment web: pods there already: 2, asked for: 1, to come: 0; 1 more than it asks for are taken to stay.\n"
+        "default/Deployment web: pods there already: 2, asked for: 1, to come: 0; 1 more than it asks for is taken to stay.\n"
         in capsys.readouterr().out
     )
     of_set = running("set-0", "StatefulSet set")
@@ -166,4 +166,4 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     snapshot.write_bytes(snapshot_of(ClusterState((node("a", T4),), (of_set,))))
     file.write_text(json.dumps(workload("StatefulSet", "set", 1, template(4))))
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
-    assert "to come: 0; 1 being deleted are not made again.\n" in capsys.readouterr().out
+    assert "to come: 0; 1 being deleted is not made again.\n" in capsys.readouterr().out

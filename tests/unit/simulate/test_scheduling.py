@@ -238,7 +238,7 @@ def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
     told = (
         "persistentVolumeClaim",
         "resourceClaims",
-        "affinity.podAntiAffinity of 1 pods that have a node already",
+        "affinity.podAntiAffinity of 1 pod with a node already",
     )
     assert ran(state).unheeded == told
     saved = snapshot_of(state)

@@ -159,4 +159,4 @@ def test_a_policy_is_named_while_it_is_looked_for(trace: str) -> None:
 
     bar = Told()
     traces.replayed(traces.Replaying(Path(trace), None, [Placement.SPREAD], enough=True), 1.5, bar)
-    assert bar.texts == ["spread: 3 nodes", "spread: 1 nodes", "spread: 2 nodes"]
+    assert bar.texts == ["spread: 3 nodes", "spread: 1 node", "spread: 2 nodes"]

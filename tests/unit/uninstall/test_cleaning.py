@@ -216,7 +216,7 @@ async def test_agents_on_lost_nodes_and_kubelets_that_never_forget_do_not_hold_i
     shared(world, "a")
     assert await Cleaner(world, world, Pace(patience_s=900)).run() is Outcome.UNFINISHED
     assert world.now_s <= 900
-    assert "3 agents have not ended after 120 s" in caplog.text
+    assert "agents that have not ended after 120 s (nodes that are lost?): 3" in caplog.text
     assert f"not clean after 900 s: a; see their kubelets, then remove label {names.LABEL_DESCRIBED}" in (
         caplog.text
     )

@@ -23,6 +23,7 @@ export const DASH = "–";
 
 const whole = new Intl.NumberFormat("en");
 export const count = (value) => (value === UNKNOWN ? DASH : whole.format(value));
+export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 export function gib(mib) {
   if (mib === UNKNOWN) return DASH;
   const value = mib / 1024;

@@ -1,6 +1,6 @@
 // All GPUs on one canvas: a block a node, a cell a GPU. Drawn by colour, and only what has changed.
 
-import { UNKNOWN, gib, percent, share, h, count } from "./dom.js";
+import { UNKNOWN, gib, percent, share, h, count, counted } from "./dom.js";
 import { CLOSED, CORDONED, IN_SERVICE, STATES, UNHEALTHY } from "./store.js";
 
 const STEPS = 9;
@@ -175,7 +175,7 @@ export class HeatMap {
     this.cells(this.order);
     this.nothing.hidden = this.order.length > 0;
     if (this.labelled) for (const slot of this.order) this.label(slot);
-    canvas.setAttribute("aria-label", `Heat map: ${this.metric.name}, ${count(this.order.reduce((sum, slot) => sum + this.store.nodes[slot].gpus, 0))} GPUs of ${count(this.order.length)} nodes`);
+    canvas.setAttribute("aria-label", `Heat map: ${this.metric.name}, ${counted(this.order.reduce((sum, slot) => sum + this.store.nodes[slot].gpus, 0), "GPU")} of ${counted(this.order.length, "node")}`);
     this.showFocus(false);
   }
 

@@ -1,6 +1,6 @@
 // The cluster at a glance: sums, and the heat map of all GPUs.
 
-import { UNKNOWN, count, gib, h, percent, share, to } from "./dom.js";
+import { UNKNOWN, count, counted, gib, h, percent, share, to } from "./dom.js";
 import { HeatMap, METRICS } from "./heatmap.js";
 import { UNHEALTHY } from "./store.js";
 
@@ -17,10 +17,10 @@ function tiles(store) {
   let bad = 0;
   for (let at = 0; at < states.length; at++) bad += states[at] === UNHEALTHY;
   return [
-    tile("GPUs", count(sum.gpus), `${count(store.slots.size)} nodes${bad ? `, ${count(bad)} unhealthy` : ""}`),
+    tile("GPUs", count(sum.gpus), `${counted(store.slots.size, "node")}${bad ? `, ${count(bad)} unhealthy` : ""}`),
     tile("Memory given", percent(given), `${gib(sum.given_mib)} of ${gib(sum.total_mib)}`, given),
-    tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : `${gib(sum.used_mib)}${sum.told_gpus < sum.gpus ? `, told by ${count(sum.told_gpus)} GPU${sum.told_gpus === 1 ? "" : "s"}` : ""}`, used === UNKNOWN ? 0 : used),
-    tile("Compute given", percent(core), core === UNKNOWN ? "no node shares it" : sum.core_gpus < sum.gpus ? `of ${count(sum.core_gpus)} GPUs` : "of all GPUs", core),
+    tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : `${gib(sum.used_mib)}${sum.told_gpus < sum.gpus ? `, told by ${counted(sum.told_gpus, "GPU")}` : ""}`, used === UNKNOWN ? 0 : used),
+    tile("Compute given", percent(core), core === UNKNOWN ? "no node shares it" : sum.core_gpus < sum.gpus ? `of ${counted(sum.core_gpus, "GPU")}` : "of all GPUs", core),
     tile("Pods", count(sum.pods), "hold a share"),
     tile("Waiting", count(sum.waiting), sum.waiting ? h("a", { href: "#/waiting" }, "see why") : "nobody"),
   ];

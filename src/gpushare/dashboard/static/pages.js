@@ -2,7 +2,7 @@
 
 import { asked, since, trail } from "./asked.js";
 import { lines } from "./charts.js";
-import { DASH, UNKNOWN, age, badge, count, gib, h, number, percent, share, table, to } from "./dom.js";
+import { DASH, UNKNOWN, age, badge, count, counted, gib, h, number, percent, share, table, to } from "./dom.js";
 import { askJson } from "./link.js";
 import { totals } from "./store.js";
 
@@ -125,15 +125,15 @@ export function fragmentationView(store) {
     const most = Math.max(...report.pieces.map((piece) => piece.gpus), 1), lost = share(report.fragments_mib, report.free_mib);
     return [
       h("div", { class: "head" }, h("h1", null, "Fragmentation")),
-      h("dl", { class: "tiles" }, [["Free", gib(report.free_mib), `on ${count(report.free_gpus)} GPUs`], ["Largest piece", gib(report.largest_mib), "on one GPU"],
+      h("dl", { class: "tiles" }, [["Free", gib(report.free_mib), `on ${counted(report.free_gpus, "GPU")}`], ["Largest piece", gib(report.largest_mib), "on one GPU"],
         ["Of no use", percent(lost), `${gib(report.fragments_mib)} in pieces that the pods that come cannot use`]].map(([name, value, note]) => h("div", { class: "tile" }, h("dt", null, name), h("dd", null, h("b", null, value), h("span", { class: "quiet" }, note))))),
       h("section", { class: "card" }, h("h2", null, "What is free, in one piece"),
         table([{ text: "At least" }, { text: "GPUs" }, number("GPUs"), number("Pods of that size that fit")].map((head, at) => (at === 1 ? { text: "Share" } : head)),
-          report.pieces.map((piece) => [gib(piece.mib), h("div", { class: "meter wide", role: "img", "aria-label": `${piece.gpus} GPUs` }, h("i", { style: { width: `${(100 * piece.gpus) / most}%` } })), count(piece.gpus), count(piece.pods)]), { label: "Free pieces" })),
+          report.pieces.map((piece) => [gib(piece.mib), h("div", { class: "meter wide", role: "img", "aria-label": counted(piece.gpus, "GPU") }, h("i", { style: { width: `${(100 * piece.gpus) / most}%` } })), count(piece.gpus), count(piece.pods)]), { label: "Free pieces" })),
       h("section", { class: "card" }, h("h2", null, "Who would fit if others moved"),
         table([{ text: "Pod" }, { text: "Asks for" }, { text: "Goes to" }, { text: "Once these have moved" }],
           report.ways.map((way) => [h("a", { href: to.pod(way.pod) }, way.pod), way.asks, way.goes_to || DASH, h("span", { class: "text" }, way.moves.length ? way.moves.join("; ") : way.note)]), { empty: "No pod that asks for GPU memory waits.", label: "Ways" }),
-        report.not_looked_at > 0 && h("p", { class: "quiet" }, `${count(report.not_looked_at)} more wait and were not looked at.`)),
+        report.not_looked_at > 0 && h("p", { class: "quiet" }, `Waiting besides, and not looked at: ${count(report.not_looked_at)}.`)),
     ];
   }, { store, touched: (event) => event.detail?.totals, crumbs: [] });
 }

@@ -1,0 +1,6 @@
+"""Counts in words that read right whatever the count is."""
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 unit`` or ``3 units``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,12 @@
+"""Counts in words."""
+
+import pytest
+
+from gpushare.model.counted import counted
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(0, "0 units"), (1, "1 unit"), (2, "2 units"), (12, "12 units")]
+)
+def test_one_is_one_and_all_else_are_several(number: int, told: str) -> None:
+    assert counted(number, "unit") == told
