@@ -23,12 +23,11 @@ with putting_off(_UNUSED):
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.floating[Any]]
     Ints = npt.NDArray[np.signedinteger[Any]]
     Places = npt.NDArray[np.intp]
     Mask = npt.NDArray[np.bool_]
 else:
-    Floats = Ints = Places = Mask = np.ndarray
+    Ints = Places = Mask = np.ndarray
 
 #: Names are laid out anew once there is one more for every so many.
 _FEW: Final = 8

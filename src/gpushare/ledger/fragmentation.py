@@ -10,7 +10,7 @@ serve. So a pod that wants few processors goes where they are short, one that wa
 this long before the last is gone. Pods without a GPU take of them too, unseen, so the average counts once more with twice
 the processors.
 
-Figures are MiB times the mix's weight: whole numbers below 2**53, exact also where they pass through floats.
+Figures are MiB times the mix's weight: whole numbers far below 2**63.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from gpushare.arrays import Floats, Ints, Mask
+from gpushare.arrays import Ints, Mask
 from gpushare.ledger.fitting import FAR
 from gpushare.ledger.mix import Kind
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI
+from gpushare.ledger.served import OPEN_TO_CORE, OPEN_TO_MEMORY, Served
 
 #: Kinds that count, the most frequent: bounds the work.
 MOST_WEIGHED: Final = 64
@@ -29,9 +30,6 @@ MOST_WEIGHED: Final = 64
 WEIGHED_PERCENT: Final = 95
 #: Processors of the average pod, in parts of what the mix asks for: by itself, and with as many for pods without a GPU.
 LOADS: Final = (1, 2)
-#: Which requests a node is open to, as bits.
-OPEN_TO_MEMORY: Final = 1
-OPEN_TO_CORE: Final = 2
 #: Bits of the average pod's units: times the processors of a node and the MiB of a unit they stay below 2**63.
 _UNITS_BITS: Final = 20
 #: The average pod but for its processors: it takes any piece of a GPU.
@@ -55,39 +53,50 @@ class State(NamedTuple):
 
 
 class Weighed:
-    """A mix of kinds, as arrays: a row per kind, or per share (units, compute, whether whole) that kinds want of each of their GPUs.
+    """A mix of kinds: those that want one GPU are looked up (``served``), for those that want several there are arrays.
 
-    ``loads`` adds a row for each: the average pod, with so many times its processors, weighing as much as all kinds together.
+    These have a row per kind, or per share (units, compute, whether whole) that kinds want of each of their GPUs. ``loads`` adds
+    for each the average pod, with so many times its processors, weighing as much as all kinds together.
     """
 
     def __init__(self, weights: Mapping[Kind, int], loads: Sequence[int] = LOADS) -> None:
         kinds = _most_frequent(weights)
-        average = [_ANY] * len(loads)
-        rows = [*kinds, *average]
-        shares = sorted({(kind.units, kind.core_percent, kind.whole) for kind in rows})
-        row_weights = [*kinds.values(), *[sum(kinds.values())] * len(loads)]
-        self.weight = sum(row_weights)
+        self._together = sum(kinds.values())
+        self.weight = self._together * (1 + len(loads))
+        self._units, cpu_milli = _average(kinds)
+        # Where nobody asks for processors the average pods have any piece, and are looked up too.
+        self._loads = [load * cpu_milli for load in loads if cpu_milli]
+        self._served = Served(
+            {kind: weight for kind, weight in kinds.items() if kind.gpus == 1},
+            self._together * (len(loads) - len(self._loads)),
+        )
+        several = {kind: weight for kind, weight in kinds.items() if kind.gpus > 1}
+        shares = sorted({(kind.units, kind.core_percent, kind.whole) for kind in several})
         self._share_units = _rows(units for units, _, _ in shares)
         self._share_core = _rows(core_percent for _, core_percent, _ in shares)
         self._share_whole = _rows(whole for _, _, whole in shares)
         self._some_whole = bool(self._share_whole.any())
-        self._weights = _rows(row_weights)
+        self._weights = _rows(several.values())
         self._share = np.array(
-            [shares.index((kind.units, kind.core_percent, kind.whole)) for kind in rows], np.intp
+            [shares.index((kind.units, kind.core_percent, kind.whole)) for kind in several], np.intp
         )
-        self._gpus = _rows(kind.gpus for kind in rows)
-        self._cpu = _rows(kind.cpu_milli for kind in rows)
-        needs = [OPEN_TO_CORE if kind.core_percent else OPEN_TO_MEMORY for kind in kinds]
-        self._needs = _rows([*needs, *[OPEN_TO_MEMORY | OPEN_TO_CORE] * len(loads)])
-        self._several = np.flatnonzero(self._gpus > 1)
-        self._units, cpu_milli = _average(kinds)
-        self._loads = _rows(load * cpu_milli for load in loads if cpu_milli)
+        self._gpus = _rows(kind.gpus for kind in several)
+        self._cpu = _rows(kind.cpu_milli for kind in several)
+        self._needs = _rows(OPEN_TO_CORE if kind.core_percent else OPEN_TO_MEMORY for kind in several)
 
     def fragments(self, state: State) -> Ints:
         """For each node the sum over the mix of the free MiB that the kind could not use, times its weight."""
-        fits = self._fits(state.fit_units, state.free_core, state.untouched)
-        usable = self._usable((state.free_mib * fits).sum(axis=1), fits.sum(axis=1), self._most(state))
-        found: Ints = self.weight * state.free_mib.sum(axis=0) - usable
+        served = self._served
+        places = served.gpus(state.fit_units, state.free_core, state.untouched)
+        places += served.nodes(state.cpu_milli, state.open_to)
+        found: Ints = ((self.weight - served.weights(places)) * state.free_mib).sum(axis=0)
+        if self._loads:
+            pieces = state.free_mib * (state.fit_units >= _ANY.units)
+            found -= self._usable_on_average(pieces.sum(axis=0), state)
+        if self._share.size:
+            fits = self._fits(state.fit_units, state.free_core, state.untouched)
+            free = (state.free_mib * fits).sum(axis=1)
+            found -= self._usable_by_several(free, fits.sum(axis=1), self._able(state))
         return found
 
     def grown_by_one(self, before: State, after: State, gpus: Mask) -> Ints:
@@ -95,6 +104,28 @@ class Weighed:
 
         ``FAR`` on all other GPUs.
         """
+        served = self._served
+        nodes = served.nodes(before.cpu_milli, before.open_to)
+        nodes_after = served.nodes(after.cpu_milli, after.open_to)
+        places = served.gpus(before.fit_units, before.free_core, before.untouched)
+        usable = before.free_mib * served.weights(nodes + places)
+        grown: Ints = self.weight * (after.free_mib - before.free_mib) + usable.sum(axis=0)
+        if not np.array_equal(nodes, nodes_after):
+            usable = before.free_mib * served.weights(nodes_after + places)
+        grown += usable - usable.sum(axis=0)
+        places = served.gpus(after.fit_units, after.free_core, after.untouched)
+        grown -= after.free_mib * served.weights(nodes_after + places)
+        if self._loads:
+            pieces = before.free_mib * (before.fit_units >= _ANY.units)
+            together = pieces.sum(axis=0)
+            pieces_after = together - pieces + after.free_mib * (after.fit_units >= _ANY.units)
+            grown += self._usable_on_average(together, before) - self._usable_on_average(pieces_after, after)
+        if self._share.size:
+            grown -= self._more_by_several(before, after, gpus)
+        return np.where(gpus, grown, FAR)
+
+    def _more_by_several(self, before: State, after: State, gpus: Mask) -> Ints:
+        """How much more of each node the kinds of several GPUs can use then; it says nothing but for ``gpus``."""
         # GPUs side by side are mostly alike: what was worked out for one holds for the next.
         alike = gpus[1:] & gpus[:-1]
         planes = 4 if self._some_whole else 3
@@ -103,24 +134,23 @@ class Weighed:
         first = gpus.copy()
         first[1:] &= ~alike
         rows, at = first.nonzero()
-        free_after = after.free_mib[rows, at]
         fits = self._fits(before.fit_units, before.free_core, before.untouched)
         fits_after = self._fits(
             after.fit_units[rows, at], after.free_core[rows, at], after.untouched[rows, at]
         )
         free = before.free_mib * fits
         free_sum, fitting = free.sum(axis=1), fits.sum(axis=1)
-        usable = self._usable(
-            free_sum[:, at] - free[:, rows, at] + free_after * fits_after,
+        usable = self._usable_by_several(
+            free_sum[:, at] - free[:, rows, at] + after.free_mib[rows, at] * fits_after,
             fitting[:, at] - fits[:, rows, at] + fits_after,
-            self._most(after)[:, at],
+            self._able(after)[:, at],
         )
-        usable_before = self._usable(free_sum, fitting, self._most(before))
-        grown: Ints = np.full(gpus.shape, FAR)
-        grown[rows, at] = self.weight * (free_after - before.free_mib[rows, at]) - usable + usable_before[at]
-        for row in range(1, len(grown)):
-            np.copyto(grown[row], grown[row - 1], where=alike[row - 1])
-        return grown
+        usable_before = self._usable_by_several(free_sum, fitting, self._able(before))
+        more: Ints = np.zeros(gpus.shape, np.int64)
+        more[rows, at] = usable - usable_before[at]
+        for row in range(1, len(more)):
+            np.copyto(more[row], more[row - 1], where=alike[row - 1])
+        return more
 
     def _fits(self, fit_units: Ints, free_core: Ints, untouched: Mask) -> Mask:
         """Which GPUs take each share: a row more in front."""
@@ -133,25 +163,26 @@ class Weighed:
             fits &= (self._share_whole.reshape(shape) == 0) | untouched
         return fits
 
-    def _most(self, lines: State) -> Floats:
-        """For each row and node the MiB that the node's lines let it use, however much is free."""
-        able = (self._needs & lines.open_to > 0) & (lines.cpu_milli >= self._cpu)
-        most = np.where(able, np.inf, 0.0)
-        if self._loads.size:
-            served = lines.cpu_milli * (self._units * lines.unit_mib) // self._loads
-            average = most[-len(served) :]
-            np.minimum(average, served, out=average, where=lines.cpu_milli < UNKNOWN_CPU_MILLI)
-        return most
+    def _able(self, lines: State) -> Mask:
+        """For each row and node whether the node's lines are enough, however much is free."""
+        able: Mask = (self._needs & lines.open_to > 0) & (lines.cpu_milli >= self._cpu)
+        return able
 
-    def _usable(self, free: Ints, gpus: Ints, most: Floats) -> Ints:
+    def _usable_by_several(self, free: Ints, gpus: Ints, able: Mask) -> Ints:
         """``free`` and ``gpus`` say for each share how many MiB are free on GPUs that take it, and how many such there are."""
-        could = np.minimum(free.astype(np.float64)[self._share], most)
-        several = self._several
-        if several.size:
-            could[several] *= gpus[self._share[several]] >= self._gpus[several]
+        could = (gpus[self._share] >= self._gpus) & able
         # No product of matrices: BLAS would start threads for it.
-        could *= self._weights
-        found: Ints = could.sum(axis=0).astype(np.int64)
+        found: Ints = (free[self._share] * self._weights * could).sum(axis=0)
+        return found
+
+    def _usable_on_average(self, free: Ints, lines: State) -> Ints:
+        """How much the average pods can use of what is ``free`` in pieces."""
+        unlimited = lines.cpu_milli >= UNKNOWN_CPU_MILLI
+        units_mib = lines.cpu_milli * (self._units * lines.unit_mib)
+        found: Ints = np.zeros_like(free)
+        for load in self._loads:
+            found += np.minimum(free, np.where(unlimited, FAR, units_mib // load))
+        found *= np.where(lines.open_to > 0, self._together, 0)
         return found
 
 

@@ -12,15 +12,16 @@ from gpushare.arrays import Ints, Mask, Places
 from gpushare.ledger import several
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.fitting import FAR, MOST_UNITS
-from gpushare.ledger.fragmentation import OPEN_TO_CORE, OPEN_TO_MEMORY, State, Weighed
+from gpushare.ledger.fragmentation import State, Weighed
 from gpushare.ledger.kept import MOST_KEPT, PICKED_OF
 from gpushare.ledger.mix import Kind, Mix
 from gpushare.ledger.nearness import Nearness
 from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI
+from gpushare.ledger.served import OPEN_TO_CORE, OPEN_TO_MEMORY
 from gpushare.model.request import Request
 
 #: Columns worked out together: what is in between stays in the processor's cache.
-_BLOCK: Final = 512
+_BLOCK: Final = 2048
 
 
 class _Kept:
@@ -41,8 +42,15 @@ class _Placed(NamedTuple):
     before: State
     after: State
     left_mib: Ints
-    wish: Ints
-    """Least on the GPU that the node's own placement prefers, where that is not fragmentation."""
+
+
+class _ByGpu(NamedTuple):
+    """As of the change number ``seen``: by how much fragments grow where a request of ``kind`` is put on each GPU of the columns ``at``."""
+
+    kind: Kind
+    seen: int
+    at: Places
+    grown: Ints
 
 
 class Growth:
@@ -55,6 +63,8 @@ class Growth:
         self._weights = self._mix.weights
         self._weighed = Weighed(self._weights)
         self._kept: dict[Kind, _Kept] = {}
+        # What was worked out last: of like pods that follow each other many get GPUs of the node that the last one changed.
+        self._last: _ByGpu | None = None
 
     def arrived(self, request: Request) -> None:
         """Count a request into the mix."""
@@ -82,7 +92,14 @@ class Growth:
     def by_gpu(self, request: Request, column: int) -> list[int]:
         """For each GPU of one node by how much fragments grow where the request, or one of its shares, is put on it."""
         self._renew()
-        placed = self._place(request, np.array([column], np.intp))
+        last = self._last
+        if last is not None and (last.kind, last.seen) == (_kind(request), self._columns.changes):
+            there = np.flatnonzero(last.at == column)
+            if there.size:
+                known: list[int] = last.grown[:, there[0]].tolist()
+                return known
+        at = np.array([column], np.intp)
+        placed = self._place(request, at, self._fits(request, at))
         found: list[int] = self._one_by_one(placed)[:, 0].tolist()
         return found
 
@@ -108,35 +125,43 @@ class Growth:
             self._weights = self._mix.weights
             self._weighed = Weighed(self._weights)
             self._kept.clear()
+            self._last = None
 
     def _one_by_one(self, placed: _Placed) -> Ints:
         return self._weighed.grown_by_one(placed.before, placed.after, placed.gpus)
 
+    def _fits(self, request: Request, at: Places) -> Mask:
+        return several.fits(self._columns, request, min(request.memory_units, MOST_UNITS), at)
+
     def _work_out(self, request: Request, at: Places) -> tuple[Ints, Ints]:
         """``grown`` and ``left`` for the columns ``at``."""
         grown, left = np.full(at.size, FAR), np.full(at.size, FAR)
-        asked = min(request.memory_units, MOST_UNITS)
-        gpus = several.fits(self._columns, request, asked, at).sum(axis=0)
-        fits = np.flatnonzero(gpus >= request.gpu_count)
+        gpus = self._fits(request, at)
+        fits = np.flatnonzero(gpus.sum(axis=0) >= request.gpu_count)
         for start in range(0, fits.size, _BLOCK):
             some = fits[start : start + _BLOCK]
-            grown[some], left[some] = self._on_fitting(request, at[some])
+            placed = self._place(request, at[some], gpus.take(some, axis=1))
+            grown[some], left[some] = self._on_fitting(request, at[some], placed)
         return grown, left
 
-    def _on_fitting(self, request: Request, at: Places) -> tuple[Ints, Ints]:
-        placed = self._place(request, at)
+    def _on_fitting(self, request: Request, at: Places, placed: _Placed) -> tuple[Ints, Ints]:
         grown = self._one_by_one(placed)
+        self._last = _ByGpu(_kind(request), self._columns.changes, at, grown)
         own = self._columns.by_fragments.take(at) == 1
+        wish = None if own.all() else several.wishes(self._columns, at, placed.gpus, placed.left_mib)
         if request.gpu_count == 1:
-            least = grown.min(axis=0)
-            order = np.where(own, np.where(grown == least, placed.left_mib, FAR), placed.wish)
+            order = np.where(grown == grown.min(axis=0), placed.left_mib, FAR)
+            if wish is not None:
+                order = np.where(own, order, wish)
             rows, nodes = order.argmin(axis=0), np.arange(at.size)
             return grown[rows, nodes], placed.left_mib[rows, nodes]
         # By fragments and, where these are the same, by what is left.
-        wish = np.where(own, _in_turn(grown, placed.left_mib), placed.wish)
+        order = _in_turn(grown, placed.left_mib)
+        if wish is not None:
+            order = np.where(own, order, wish)
         near = self._columns.near.take(at)
         chosen = np.zeros(grown.shape, np.bool_)
-        rows = self._near.chosen(near, placed.gpus, wish, request.gpu_count)
+        rows = self._near.chosen(near, placed.gpus, order, request.gpu_count)
         np.put_along_axis(chosen, rows, True, axis=0)
         before, after = placed.before, placed.after
         chosen_after = after._replace(
@@ -148,23 +173,25 @@ class Growth:
         together = self._weighed.fragments(chosen_after) - self._weighed.fragments(before)
         return together, np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
 
-    def _place(self, request: Request, at: Places) -> _Placed:
+    def _place(self, request: Request, at: Places, gpus: Mask) -> _Placed:
         columns = self._columns
 
         def pick(figures: Ints) -> Ints:
             return figures.take(at, axis=-1)
 
         asked = min(request.memory_units, MOST_UNITS)
-        gpus = several.fits(columns, request, asked, at)
-        total_mib, units, pods = pick(columns.total_mib), pick(columns.units), pick(columns.pods)
+        total_mib, pods = pick(columns.total_mib), pick(columns.pods)
+        units = np.maximum(pick(columns.units), 1).astype(np.int64)
         taken_mib = pick(columns.taken_mib)
         free_mib = total_mib - taken_mib
         untouched = (pods == 0) & (taken_mib == 0)
-        given = np.where(request.whole_device, units, asked).astype(np.int64)
-        free_after = free_mib - total_mib * given // np.maximum(units, 1)
+        left_mib = free_after = free_mib - total_mib * asked // units
+        if request.whole_device:
+            free_after = free_mib - total_mib  # all units of it are all of its memory
         fit_after = ((free_after + 1) * units - 1) // np.maximum(total_mib, 1)
         cap = pick(columns.max_pods)
-        fit_after[(cap > 0) & (pods + 1 >= cap)] = SHUT
+        if cap.any():
+            fit_after[(cap > 0) & (pods + 1 >= cap)] = SHUT
         free_core, cpu_milli = pick(columns.free_core), pick(columns.free_cpu_milli)
         cpu_after = np.where(
             cpu_milli == UNKNOWN_CPU_MILLI, cpu_milli, np.maximum(cpu_milli - _kind(request).cpu_milli, 0)
@@ -172,7 +199,6 @@ class Growth:
         open_to = np.where(pick(columns.no_memory) + pick(columns.core_pods) == 0, OPEN_TO_MEMORY, 0)
         open_to |= np.where(pick(columns.no_core) + pick(columns.memory_pods) == 0, OPEN_TO_CORE, 0)
         unit_mib = pick(columns.unit_mib)
-        left_mib = np.where(gpus, free_mib - total_mib * asked // np.maximum(units, 1), FAR)
         return _Placed(
             gpus,
             State(
@@ -187,14 +213,13 @@ class Growth:
             State(
                 free_after,
                 fit_after,
-                free_core - request.core_percent,
+                free_core - request.core_percent if request.core_percent else free_core,
                 np.zeros_like(untouched),
                 cpu_after,
                 open_to & (OPEN_TO_CORE if request.wants_core else OPEN_TO_MEMORY),
                 unit_mib,
             ),
-            left_mib,
-            several.wishes(columns, at, gpus, left_mib),
+            np.where(gpus, left_mib, FAR),
         )
 
 

@@ -305,8 +305,13 @@ class Ledger:
     def best(self, request: Request, nodes: Sequence[str]) -> str | None:
         """The first of ``nodes`` with the highest score of those that take ``request`` now."""
         at = self._places(nodes)
-        fits = self._fits(request, at)
-        return nodes[int(np.where(fits, self._scoring.of(request, at), -1).argmax())] if fits.any() else None
+        if request.unit_mib:
+            # The best may count in another unit.
+            fits = self._fits(request, at)
+            scores = np.where(fits, self._scoring.of(request, at), -1)
+            return nodes[int(scores.argmax())] if fits.any() else None
+        place = self._scoring.best(request, at)
+        return None if place is None else nodes[place]
 
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
         """0 to 10 for each of ``nodes`` by the GPUs that it would give; 0 where the request does not fit."""
@@ -375,7 +380,7 @@ class Ledger:
         candidates = book.candidates(request)
         if node.placement is Placement.FRAGMENTATION and not request.by_gpu:
             grown = self._growth.by_gpu(request, book.column)
-            candidates = (one._replace(grown=grown[one.row]) for one in candidates)
+            candidates = (Candidate(*one[:-1], grown[one.row]) for one in candidates)
         return list(candidates)
 
     def _refused(self, request: Request, node: str) -> Refused:

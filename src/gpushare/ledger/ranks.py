@@ -57,6 +57,16 @@ def ranks_in_turn(*worths: Ints) -> Ints:
     return found
 
 
+def first_of_best(*worths: Ints) -> int:
+    """The place of the first that ``ranks_in_turn`` gives most, without the ranks of all others; there is one at least."""
+    first, *others = worths
+    places = (first == first.min()).nonzero()[0]
+    for worth in others:
+        its = worth[places]
+        places = places[its == its.min()]
+    return int(places[0])
+
+
 def _least(worth: Ints) -> list[int]:
     """The least different ones, as many as get different points; ``FAR`` is none."""
     found: list[int] = []

@@ -5,11 +5,11 @@ import numpy as np
 from gpushare.arrays import Ints, Places
 from gpushare.ledger import several
 from gpushare.ledger.columns import Columns
-from gpushare.ledger.fitting import MOST_UNITS
+from gpushare.ledger.fitting import FAR, MOST_UNITS
 from gpushare.ledger.growth import Growth
 from gpushare.ledger.kept import LeftOver
 from gpushare.ledger.nearness import Nearness
-from gpushare.ledger.ranks import ranks, ranks_in_turn
+from gpushare.ledger.ranks import first_of_best, ranks, ranks_in_turn
 from gpushare.ledger.worth import worth_of
 from gpushare.model.device import Placement
 from gpushare.model.request import Request
@@ -26,15 +26,24 @@ class Scoring:
 
     def of(self, request: Request, at: Places) -> Ints:
         """0 to 10 for each of the columns ``at`` by the GPUs that it would give; 0 where the request does not fit."""
-        near = self._columns.near.take(at) if request.gpu_count > 1 else self._columns.near[:0]
-        if near.any():
-            asked = min(request.memory_units, MOST_UNITS)
-            gpus = several.fits(self._columns, request, asked, at)
-            # Nearness first: pods of several GPUs have them talk to each other.
-            least = self._near.least(near, gpus, request.gpu_count)
-            return ranks_in_turn(-least, *self._worths(request, at))
-        worths = self._worths(request, at)
+        worths = self._in_turn(request, at)
         return ranks(*worths) if len(worths) == 1 else ranks_in_turn(*worths)
+
+    def best(self, request: Request, at: Places) -> int | None:
+        """The place in ``at`` of the first that ``of`` gives most; ``None`` where the request fits nowhere."""
+        worths = self._in_turn(request, at)
+        place = first_of_best(*worths) if at.size else 0
+        return place if at.size and worths[-1][place] != FAR else None
+
+    def _in_turn(self, request: Request, at: Places) -> tuple[Ints, ...]:
+        """By what each of the columns ``at`` is scored, the least first: the first of these before the second."""
+        near = self._columns.near.take(at) if request.gpu_count > 1 else self._columns.near[:0]
+        if not near.any():
+            return self._worths(request, at)
+        asked = min(request.memory_units, MOST_UNITS)
+        gpus = several.fits(self._columns, request, asked, at)
+        # Nearness first: pods of several GPUs have them talk to each other.
+        return -self._near.least(near, gpus, request.gpu_count), *self._worths(request, at)
 
     def _worths(self, request: Request, at: Places) -> tuple[Ints, ...]:
         """What each of the columns ``at`` is worth, least first: the first of these before the second."""

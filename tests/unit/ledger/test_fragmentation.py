@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from gpushare.ledger.fitting import FAR
 from gpushare.ledger.fragmentation import (
     MOST_WEIGHED,
-    OPEN_TO_CORE,
-    OPEN_TO_MEMORY,
     State,
     Weighed,
 )
 from gpushare.ledger.mix import ARRIVAL, MOST_ARRIVALS, MOST_KINDS, Kind, Mix
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI
+from gpushare.ledger.served import OPEN_TO_CORE, OPEN_TO_MEMORY
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 
 quick = settings(max_examples=200, deadline=None)

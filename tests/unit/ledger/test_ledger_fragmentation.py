@@ -177,6 +177,23 @@ def test_what_is_kept_is_as_if_worked_out_anew(steps: list[tuple[str, object]], 
         found = anew.of(request)
         assert np.array_equal(kept.grown, found.grown)
         assert np.array_equal(kept.left, found.left)
+        for column in range(kept.left.size):
+            # In the order in which the product asks: by GPU right after the columns were brought up to date.
+            assert ledger._growth.by_gpu(request, column) == anew.by_gpu(request, column)
+
+
+@given(steps=steps, request=questions)
+@quick
+def test_the_best_node_is_the_first_that_scores_highest_of_those_that_take_the_request(
+    steps: list[tuple[str, object]], request: Request
+) -> None:
+    ledger = ledger_of()
+    for number, (what, with_what) in enumerate(steps):
+        play(ledger, number, what, with_what)
+        fits = ledger.filter(request, NAMES).fits
+        scored = ledger.score(request, fits)
+        best = fits[scored.index(max(scored))] if fits else None
+        assert ledger.best(request, NAMES) == best
 
 
 @given(steps=steps, request=questions)

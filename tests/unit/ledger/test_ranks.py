@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpushare.ledger import ranks as ranks_module
 from gpushare.ledger.fitting import FAR
-from gpushare.ledger.ranks import ranks, ranks_in_turn
+from gpushare.ledger.ranks import first_of_best, ranks, ranks_in_turn
 
 quick = settings(max_examples=150, deadline=None)
 amounts = st.lists(st.one_of(st.integers(0, 8), st.integers(0, 1 << 50), st.just(FAR)), max_size=60)
@@ -62,3 +62,11 @@ def test_of_two_the_first_counts_before_the_second(worths: list[tuple[int, int]]
     first, second = (np.array([pair[at] for pair in pairs], np.int64) for at in (0, 1))
     together = [FAR if pair[1] == FAR else (pair[0] + 9) * 10 + pair[1] for pair in pairs]
     assert ranks_in_turn(first, second).tolist() == by_hand(together)
+
+
+@given(worths=st.lists(st.tuples(st.integers(-3, 0), st.integers(0, 3)), min_size=1, max_size=40))
+@quick
+def test_the_first_of_the_best_is_found_without_ranking_the_others(worths: list[tuple[int, int]]) -> None:
+    first, second = (np.array(one, np.int64) for one in zip(*worths, strict=True))
+    assert first_of_best(first) == ranks(first).argmax()
+    assert first_of_best(first, second) == ranks_in_turn(first, second).argmax()
