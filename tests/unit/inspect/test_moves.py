@@ -171,7 +171,7 @@ def test_who_is_kept_by_something_else_than_room_is_counted_apart_and_told_what_
     )
     assert lines["huge"].split()[-2:] == ["-", "-"]
     assert lines["late"].endswith(f"  {room}"), "what it was told of room is no more so"
-    assert "0 would fit if others moved, something else than room keeps 3, 1 fit in no way" in text
+    assert "0 would fit if others moved, something else than room keeps 3, 1 fits in no way" in text
     document = fragments_document(seen(nodes, pods), nodes, waiting, lambda: told)
     assert faults(document) == []
     notes = {one["name"]: (one["fits"], one["note"].partition(": elastic")[0]) for one in document["waiting"]}
@@ -183,7 +183,7 @@ def test_the_scheduler_is_not_asked_where_there_is_no_room_whatever_moves() -> N
         raise AssertionError
 
     nodes = [node("n", "10.0.0.1", [device(0)])]
-    assert "1 fit in no way" in fragments(seen(nodes), nodes, [pod("huge", "", 99)], asked)
+    assert "1 fits in no way" in fragments(seen(nodes), nodes, [pod("huge", "", 99)], asked)
 
 
 def test_what_is_asked_of_each_of_several_gpus_is_told_with_its_compute() -> None:
