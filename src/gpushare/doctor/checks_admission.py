@@ -25,6 +25,8 @@ VALIDATING: Final = (
 POINTING: Final = "gpushare-scheduler-name"
 #: What those that only warn begin with.
 WARNING: Final = "gpushare-slips"
+#: Writes into the API server's audit log, and refuses nothing.
+AUDITING: Final = "gpushare-audit"
 DEFINITIONS: Final = (
     "resourcepolicies.scheduling.alibabacloud.com",
     "elasticquotatrees.scheduling.sigs.k8s.io",
@@ -105,7 +107,7 @@ def _bound(facts: ClusterFacts, name: str) -> Iterator[Said]:
         yield fault(f"policy {name}", "nothing binds it: it is not in force", "helm upgrade ack-ai-installer")
     for binding in bindings:
         actions = at(binding, "spec", "validationActions")
-        if actions and "Deny" not in actions and not name.startswith(WARNING):
+        if actions and "Deny" not in actions and not name.startswith((WARNING, AUDITING)):
             yield fault(
                 f"policy {name}",
                 f"its binding does not refuse what is wrong (validationActions: {', '.join(map(str, actions))})",
