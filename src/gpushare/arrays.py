@@ -31,6 +31,10 @@ else:
 
 #: Names are laid out anew once there is one more for every so many.
 _FEW: Final = 8
+#: So many names are looked up as quickly as they are recognized.
+_RECOGNIZED: Final = 64
+#: Lists of names that are remembered: kube-scheduler's own, what a policy leaves of it, what has room of these for each of a few sizes.
+_MOST_FOUND: Final = 8
 
 
 class Index(dict[str, int]):
@@ -57,3 +61,34 @@ class Index(dict[str, int]):
         self.clear()
         self.update(zip(fresh, columns, strict=True))
         self._laid_out = len(self)
+
+
+class Found:
+    """The columns of names in ``index``, remembered for the long lists that were asked for last: mostly the same are asked for again."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._lists: list[tuple[list[str], Places]] = []
+        """Those that were asked for last first."""
+
+    def places(self, names: Sequence[str]) -> Places:
+        """The columns of ``names``, which nobody may change."""
+        if len(names) < _RECOGNIZED:
+            return self._index.places(names)
+        for place, (known, at) in enumerate(self._lists):
+            if known == names:
+                self._lists.insert(0, self._lists.pop(place))
+                return at
+        at = self._index.places(names)
+        self.note(list(names), at)
+        return at
+
+    def note(self, names: list[str], at: Places) -> None:
+        """Remember that ``names``, a list that nobody changes any more, are at ``at``."""
+        if len(names) >= _RECOGNIZED:
+            self._lists.insert(0, (names, at))
+            del self._lists[_MOST_FOUND:]
+
+    def forget(self) -> None:
+        """A name has come to ``index``, or has left it."""
+        self._lists.clear()

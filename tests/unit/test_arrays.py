@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.arrays import Index
+from gpushare.arrays import Found, Index
 
 NAMES = st.text(min_size=1, max_size=3)
 
@@ -36,3 +36,43 @@ def test_names_are_laid_out_anew_once_there_are_enough_new_ones() -> None:
     index["three"] = 18
     index.places(())
     assert all(one is not other for one, other in zip(index, laid, strict=False))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 99), st.booleans(), st.lists(st.integers(0, 120), min_size=50, max_size=80))
+    )
+)
+def test_lists_that_are_asked_for_again_are_where_their_names_are_now(
+    changes: list[tuple[int, bool, list[int]]],
+) -> None:
+    index = Index(7)
+    found = Found(index)
+    asked: list[list[str]] = []
+    for number, stays, numbers in changes:
+        if stays:
+            if str(number) not in index:
+                index[str(number)] = 1000 + number
+                found.forget()
+        elif index.pop(str(number), None) is not None:
+            found.forget()
+        asked.append([str(one) for one in numbers])
+        for names in asked[-6:]:
+            expected = [index.get(one, 7) for one in names]
+            assert found.places(names).tolist() == expected
+            assert found.places(tuple(names)).tolist() == expected
+
+
+def test_the_long_lists_that_were_asked_for_last_are_looked_up_once() -> None:
+    index = Index(0)
+    names = [f"node-{number}" for number in range(500)]
+    index.update(zip(names, range(500), strict=True))
+    found = Found(index)
+    first = found.places(names)
+    assert found.places(list(names)) is first
+    for left_out in range(20):
+        others = names[:left_out] + names[left_out + 1 :]
+        places = found.places(others)
+        assert found.places(list(others)) is places
+        assert found.places(names) is first, "asked for again and again"
+    assert found.places(names[1:]).tolist() == list(range(1, 500)), "forgotten, and looked up anew"

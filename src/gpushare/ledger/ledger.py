@@ -9,7 +9,7 @@ from itertools import chain, compress, repeat
 
 import numpy as np
 
-from gpushare.arrays import Index, Mask, Places
+from gpushare.arrays import Found, Index, Mask, Places
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.errors import Refused
 from gpushare.ledger.fitting import FAR
@@ -53,8 +53,7 @@ class Ledger:
         self.fragments_mib = self._growth.fragments_mib
         """How much of what is free the mix of arrivals could not use on average (``ledger.fragmentation``)."""
         self._scoring = Scoring(self._columns, self._left, self._growth, self._near)
-        # Names that were found last, and where: mostly they are asked for again at once, to be scored.
-        self._found: tuple[list[str], Places] | None = None
+        self._found = Found(self._column_of)
         self._held: dict[str, Held] = {}
         self._reserved = 0
         # GPUs that are not there, but of which pods hold a share.
@@ -77,7 +76,7 @@ class Ledger:
         moving = [] if same_gpus(book.devices, node) else self._lift(book)
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
-            self._found = None
+            self._found.forget()
         else:
             self._columns.empty(book.column)
         book.devices = node
@@ -103,7 +102,7 @@ class Ledger:
         self._kept.unkeep_changed(name, book.devices, None)
         moving = self._lift(book)
         self._columns.give_back(self._column_of.pop(name))
-        self._found = None
+        self._found.forget()
         self._refusals.forget_node(book.column)
         book.devices, book.column = None, NO_NODE
         self._lose_gpus(book)
@@ -295,7 +294,7 @@ class Ledger:
         if not fits.any():
             return Verdict([], *self._refusals.explain(request, list(nodes), at))
         names = list(compress(nodes, fits.tolist()))
-        self._found = (names.copy(), at[fits])
+        self._found.note(names.copy(), at[fits])  # mostly they are asked for again at once, to be scored
         others = ~fits
         refused, hopeless = self._refusals.explain(
             request, list(compress(nodes, others.tolist())), at[others]
@@ -367,11 +366,7 @@ class Ledger:
         return fits
 
     def _places(self, nodes: Sequence[str]) -> Places:
-        if self._found is not None and self._found[0] == nodes:
-            return self._found[1]
-        at = self._column_of.places(nodes)
-        self._found = (list(nodes), at)
-        return at
+        return self._found.places(nodes)
 
     def _candidates(self, book: NodeBook, node: NodeDevices, request: Request) -> list[Candidate]:
         """The GPUs that the node could give ``request`` now; none where it counts in another unit."""

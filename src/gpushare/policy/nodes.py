@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from gpushare.arrays import Index, Mask, Places
+from gpushare.arrays import Found, Index, Mask, Places
 from gpushare.model.resource_policy import Unit, type_of_labels
 
 #: The column of names that are not known: in no unit.
@@ -37,8 +37,7 @@ class Nodes:
         self._columns = _FIRST_COLUMNS
         self._next = NOBODY + 1
         self._rows: list[Row] = []
-        # Names that were asked about last, and where: kube-scheduler mostly names the same again.
-        self._found: tuple[list[str], Places] | None = None
+        self._found = Found(self._column_of)
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -51,7 +50,7 @@ class Nodes:
         column = self._column_of.get(name)
         if column is None:
             column = self._column_of[name] = self._take()
-            self._found = None
+            self._found.forget()
         for row in self._rows:
             row.mask[column] = row.unit.has_node(labels)
         return True
@@ -61,7 +60,7 @@ class Nodes:
         if self._labels.pop(name, None) is None:
             return False
         column = self._column_of.pop(name)
-        self._found = None
+        self._found.forget()
         self._unused.append(column)
         for row in self._rows:
             row.mask[column] = False
@@ -69,11 +68,7 @@ class Nodes:
 
     def places(self, names: Sequence[str]) -> Places:
         """The columns of ``names``, which nobody may change."""
-        if self._found is not None and self._found[0] == names:
-            return self._found[1]
-        at = self._column_of.places(names)
-        self._found = (list(names), at)
-        return at
+        return self._found.places(names)
 
     def place(self, name: str) -> int:
         """The column of one name."""
