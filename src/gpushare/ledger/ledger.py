@@ -201,6 +201,11 @@ class Ledger:
         if not request.by_gpu:
             self._growth.arrived(request)
 
+    def foresee(self, request: Request) -> None:
+        """Work out what answers about ``request`` go by, and keep it as they do. It changes no answer, only when the time is spent."""
+        self._left.of(request)
+        self._scoring.foresee(request)
+
     # --- room for pods that wait for others to end ----------------------------------------------
 
     def keep(self, uid: str, request: Request, plan: Plan) -> None:

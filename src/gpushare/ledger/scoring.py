@@ -1,5 +1,7 @@
 """Which of many nodes a request should go to, as 0 to 10."""
 
+from typing import Final
+
 import numpy as np
 
 from gpushare.arrays import Ints, Places
@@ -13,6 +15,8 @@ from gpushare.ledger.ranks import first_of_best, ranks, ranks_in_turn
 from gpushare.ledger.worth import worth_of
 from gpushare.model.device import Placement
 from gpushare.model.request import Request
+
+_NO_PLACES: Final[Places] = np.zeros(0, np.intp)
 
 
 class Scoring:
@@ -34,6 +38,10 @@ class Scoring:
         worths = self._in_turn(request, at)
         place = first_of_best(*worths) if at.size else 0
         return place if at.size and worths[-1][place] != FAR else None
+
+    def foresee(self, request: Request) -> None:
+        """Have what the columns are worth ready for the next that ask for it."""
+        self._worths(request, _NO_PLACES)
 
     def _in_turn(self, request: Request, at: Places) -> tuple[Ints, ...]:
         """By what each of the columns ``at`` is scored, the least first: the first of these before the second."""

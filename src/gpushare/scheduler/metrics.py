@@ -56,6 +56,11 @@ class Metrics(Exposition):
             ["result"],
             registry=self.registry,
         )
+        self.foreseen = Counter(
+            "gpushare_scheduler_foreseen_requests",
+            "Requests of new pods that were worked out before anybody asked about them.",
+            registry=self.registry,
+        )
         self.confirmation_seconds = Histogram(
             "gpushare_scheduler_confirmation_duration_seconds",
             "Time from a share's being reserved to the watch's showing the pod with it.",

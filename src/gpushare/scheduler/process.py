@@ -28,6 +28,7 @@ from gpushare.scheduler.autoscaling_options import Autoscaling
 from gpushare.scheduler.autoscaling_seam import scaling_of
 from gpushare.scheduler.bind import RESERVATION_TTL_S, Binder, Reservations
 from gpushare.scheduler.decisions import Decisions
+from gpushare.scheduler.foreseeing import Foreseeing
 from gpushare.scheduler.leading import Leading, LeadWatch
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.metrics import Metrics
@@ -206,6 +207,8 @@ async def serve(access: Access, settings: Settings) -> None:
                 hurry=retries.hurry,
                 told=lambda result: metrics.moved.labels(result).inc(),
             )
+        foreseeing = Foreseeing(ledger, told=metrics.foreseen.inc)
+        view.on_arrived = foreseeing.arrived
         view.on_freed = retries.freed
         view.gangs.on_planned = preemptor.hurry = retries.hurry
         view.gangs.on_asked = retries.asked
@@ -292,6 +295,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 ("events", events.run()),
                 ("sweep", binder.sweep()),
                 ("retries", retries.run()),
+                ("foreseeing", foreseeing.run()),
                 ("preemption", preemptor.run()),
                 ("decisions", decisions.run()),
                 ("leading", leading.run()),

@@ -120,6 +120,8 @@ class ClusterView:
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
         self.on_freed: Callable[[], None] = lambda: None
         """Called when room came free or a node changed."""
+        self.on_arrived: Callable[[Request], None] = lambda request: None
+        """Called with what a new pod asks for, before it was ever asked about."""
         self.gangs = Gangs(ledger)
         """Pods that run together or not at all, and the room that is kept for them."""
         self.quotas = Quotas(ledger, self.waiting, self.bound, self.waiting_besides, self.besides, events)
@@ -163,6 +165,7 @@ class ClusterView:
         if not record.node:
             if record.uid not in self.waiting and record.request is not None:
                 self.ledger.arrived(record.request)
+                self.on_arrived(record.request)
             # A late event of a pod that we have bound meanwhile must not undo that.
             self.waiting[record.uid] = record
             self.bound.pop(record.uid, None)

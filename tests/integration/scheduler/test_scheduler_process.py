@@ -93,6 +93,14 @@ async def test_a_pod_goes_its_whole_way_and_its_binding_is_seen(running: Running
     assert running.cluster.bound == 1
 
 
+async def test_what_waiting_pods_ask_for_is_worked_out_before_anybody_asks(running: Running) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not await running.metric("gpushare_scheduler_foreseen_requests_total"):
+            await asyncio.sleep(0)
+    asked = await running.metric('gpushare_scheduler_verb_duration_seconds_count{verb="filter"}')
+    assert asked == 0
+
+
 async def test_a_node_that_goes_is_known_no_more(running: Running) -> None:
     assert await running.metric("gpushare_scheduler_gpus") == 160
     assert await running.metric("gpushare_scheduler_memory_given_mebibytes") > 0

@@ -117,7 +117,6 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
-        self.spread_ledger = Ledger(node_policy=Placement.SPREAD)
         self.naive = NaiveLedger()
         # For whom room is kept, by UID: what was asked for, and who ends for it. Nobody answers for what others do to a node.
         self.promised: dict[str, tuple[Request, set[str]]] = {}
@@ -208,6 +207,10 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert one.units == one.device_units >= request.memory_units
             else:
                 assert one.units == request.memory_units
+
+    @rule(request=requests)
+    def request_is_foreseen(self, request: Request) -> None:
+        self.ledger.foresee(request)
 
     @rule(uid=uids)
     def bind_is_seen(self, uid: str) -> None:
