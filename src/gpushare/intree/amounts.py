@@ -60,17 +60,17 @@ def subtract(total: Amounts, less: Mapping[str, int]) -> None:
 def requests_of(pod: Json) -> Amounts:
     """What the pod asks for in all (source: k8s.io/component-helpers ``PodRequests``).
 
-    Apps and sidecars run together; an init container runs with the sidecars before it. Overhead comes
-    on top. A resource with a limit only is asked for with its limit, as the API server's defaults say.
+    Apps and sidecars run together; an init container runs with the sidecars before it. What the pod asks for as a whole
+    (``spec.resources``) counts in place of that. Overhead comes on top. A resource with a limit only is asked for with its limit, as the API server's defaults say.
     """
     spec = spec_of(pod)
     together: Amounts = {}
     for container in spec.get("containers") or ():
-        add(together, _container_requests(container))
+        add(together, _requests(container))
     peak: Amounts = {}
     sidecars: Amounts = {}
     for container in spec.get("initContainers") or ():
-        asked = _container_requests(container)
+        asked = _requests(container)
         if container.get("restartPolicy") == "Always":
             add(together, asked)
             add(sidecars, asked)
@@ -79,12 +79,13 @@ def requests_of(pod: Json) -> Amounts:
         add(alone, asked)
         _raise_to(peak, alone)
     _raise_to(together, peak)
+    together.update(_requests(spec))
     add(together, amounts_of(spec.get("overhead")))
     return together
 
 
-def _container_requests(container: Json) -> Amounts:
-    resources = container.get("resources") or {}
+def _requests(container_or_spec: Json) -> Amounts:
+    resources = container_or_spec.get("resources") or {}
     return amounts_of({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 

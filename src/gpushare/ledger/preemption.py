@@ -1,7 +1,8 @@
 """Whose end would make room for a request: the fewest and least important pods of one node, and never in vain.
 
 A GPU at a time (or as many as the request needs), as room on several GPUs together helps nobody. Of the pods that may
-go, as many as possible are kept, the most important first, so that no victim is one too many.
+go, as many as possible are kept, the most important first, so that no victim is one too many; and the smallest first, where
+fewer end that way and none that is more important.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -150,6 +151,11 @@ class _Room:
                     core_percent += share.core_percent
             self._shares[uid] = (mib, core_percent)
 
+    def part_of(self, uid: str) -> float:
+        """What a pod has here of memory and of compute, each as a part of all."""
+        mib, core_percent = self._shares.get(uid, (0, 0))
+        return mib / self._device.total_mib + core_percent / 100
+
     def fits(self, request: Request, away: set[str]) -> bool:
         """Whether the request fits here without the pods that are ``away``."""
         gpu, device, node = self.gpu, self._device, self._node
@@ -196,7 +202,7 @@ def _fewest(
     must: set[str],
     rule: Rule,
 ) -> set[str] | None:
-    """A smallest set of pods without which enough of ``rooms`` fit, besides those that leave (``must`` are of them)."""
+    """The cheapest set of pods without which enough of ``rooms`` fit, besides those that leave (``must`` are of them)."""
     assert book.devices is not None
     cap = book.devices.max_node_pods
     if cap is not None:
@@ -219,13 +225,34 @@ def _fewest(
     if not fit(candidates):
         return None
     by_worth = _by_worth(candidates, ranks)
-    gone = set(rule.together(must, by_worth[::-1]) or ())
-    if len(gone) < len(candidates) and not fit(gone):
+    may_go = set(rule.together(must, by_worth[::-1]) or ())
+    if len(may_go) < len(candidates) and not fit(may_go):
         # Not all may go together. The least important were taken first; in their place a larger one may do.
-        gone = set(rule.together(must, sorted(by_worth, key=lambda uid: -_mib(held(uid)))) or ())
-        if not fit(gone):
+        may_go = set(rule.together(must, sorted(by_worth, key=lambda uid: -_mib(held(uid)))) or ())
+        if not fit(may_go):
             return None
-    for uid in _by_worth(gone, ranks):
+    gone = _without_those_that_may_stay(may_go, _by_worth(may_go, ranks), fit)
+    if len(gone) > 1:
+        # Of equally important ones the oldest stayed. Where the smallest stay in their place, one large one may do for many.
+        highest = max(ranks[uid].priority for uid in gone)
+        smallest = sorted(
+            _by_worth(may_go, ranks),
+            key=lambda uid: (
+                not ranks[uid].guarded,
+                ranks[uid].priority <= highest,
+                sum(room.part_of(uid) for room in rooms),
+            ),
+        )
+        fewer = _without_those_that_may_stay(may_go, smallest, fit)
+        gone = min(gone, fewer, key=lambda some: _cost(some, ranks))
+    return gone
+
+
+def _without_those_that_may_stay(
+    may_go: set[str], in_turn: Iterable[str], fit: Callable[[set[str]], bool]
+) -> set[str]:
+    gone = set(may_go)
+    for uid in in_turn:
         gone.discard(uid)
         if not fit(gone):
             gone.add(uid)

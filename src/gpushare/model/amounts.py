@@ -6,7 +6,7 @@ from math import ceil
 from typing import Final
 
 from gpushare.model.errors import InvalidQuantity
-from gpushare.model.objects import Container, Pod
+from gpushare.model.objects import Pod, ResourceRequirements
 from gpushare.model.quantity import parse_quantity, type_of_quantity
 from gpushare.model.request import ContainerKind, effective_amount, listed_containers
 
@@ -24,16 +24,16 @@ _IN_BYTES: Final = ("memory", "ephemeral-storage")
 def amounts_of(pod: Pod) -> type_of_amounts:
     """What the pod requests, as Kubernetes counts it: init containers, sidecars, apps, and its runtime's overhead on top.
 
-    A container counts with its request, and with its limit where it names no request. What is no quantity counts as
+    What it requests as a whole (``spec.resources``) counts in place of what its containers do. A container counts with its request, and with its limit where it names no request. What is no quantity counts as
     nothing: the API server takes no such pod. Equal pods share one value, which nobody may change.
     """
     listed = listed_containers(pod)
     overhead = tuple((pod.spec.overhead or {}).items())
-    return _summed(tuple((kind, _asked(container)) for _, container, kind in listed), overhead)
+    asked = tuple((kind, _asked(container.resources)) for _, container, kind in listed)
+    return _summed(asked, _asked(pod.spec.resources), overhead)
 
 
-def _asked(container: Container) -> type_of_asked:
-    resources = container.resources
+def _asked(resources: ResourceRequirements | None) -> type_of_asked:
     if resources is None:
         return ()
     return tuple(((resources.limits or {}) | (resources.requests or {})).items())
@@ -41,17 +41,17 @@ def _asked(container: Container) -> type_of_asked:
 
 @lru_cache(maxsize=4096)
 def _summed(
-    asked: tuple[tuple[ContainerKind, type_of_asked], ...], overhead: type_of_asked
+    asked: tuple[tuple[ContainerKind, type_of_asked], ...], whole: type_of_asked, overhead: type_of_asked
 ) -> type_of_amounts:
     read = [(kind, _read(amounts)) for kind, amounts in asked]
-    more = _read(overhead)
-    resources = dict.fromkeys(
-        name for amounts in (*(amounts for _, amounts in read), more) for name in amounts
-    )
-    return {
-        name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read]) + more.get(name, 0)
-        for name in resources
+    found = {
+        name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read])
+        for name in dict.fromkeys(name for _, amounts in read for name in amounts)
     }
+    found.update(_read(whole))
+    for name, more in _read(overhead).items():
+        found[name] = found.get(name, 0) + more
+    return found
 
 
 def _read(amounts: type_of_asked) -> dict[str, int]:

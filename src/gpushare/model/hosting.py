@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.model.errors import InvalidQuantity
-from gpushare.model.objects import Container, Node, NodeSpec, Pod, PodSpec, type_of_resources
+from gpushare.model.objects import Container, Node, NodeSpec, Pod, PodSpec, ResourceRequirements
 from gpushare.model.quantity import parse_quantity
 from gpushare.model.request import ContainerKind
 
@@ -66,8 +66,6 @@ class GuestSpec(PodSpec, rename="camel"):
     volumes: list[dict[str, Any]] | None = None
     host_network: bool = False
     resource_claims: list[Any] | None = None
-    resources: dict[str, Any] | None = None
-    overhead: type_of_resources | None = None
 
 
 class Guest(Pod, rename="camel"):
@@ -159,27 +157,27 @@ def _asked(pod: Guest) -> dict[str, Fraction]:
     peak: dict[str, Fraction] = {}
     for container in pod.spec.init_containers or ():
         kind = ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
-        for resource, amount in _amounts(container).items():
+        for resource, amount in _amounts(container.resources).items():
             before = sidecars.get(resource, Fraction(0))
             if kind is ContainerKind.SIDECAR:
                 sidecars[resource] = before + amount
             else:
                 peak[resource] = max(peak.get(resource, Fraction(0)), before + amount)
     for container in pod.spec.containers:
-        for resource, amount in _amounts(container).items():
+        for resource, amount in _amounts(container.resources).items():
             together[resource] = together.get(resource, Fraction(0)) + amount
     asked = {_PODS: Fraction(1)}
     for resource in {*together, *sidecars, *peak}:
         steady = together.get(resource, Fraction(0)) + sidecars.get(resource, Fraction(0))
         asked[resource] = max(steady, peak.get(resource, Fraction(0)))
+    asked.update(_amounts(pod.spec.resources))
     for resource, text in (pod.spec.overhead or {}).items():
         asked[resource] = asked.get(resource, Fraction(0)) + parse_quantity(text, resource)
     return asked
 
 
-def _amounts(container: Container) -> dict[str, Fraction]:
+def _amounts(resources: ResourceRequirements | None) -> dict[str, Fraction]:
     """Requests, and limits where only these are set."""
-    resources = container.resources
     if resources is None:
         return {}
     asked = {**(resources.limits or {}), **(resources.requests or {})}

@@ -107,6 +107,8 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     priority: int | None = None
     preemption_policy: str | None = None
     scheduling_gates: list[Any] | None = None
+    resources: ResourceRequirements | None = None
+    """For the pod as a whole, in place of what its containers ask for: processors, memory and huge pages alone."""
     overhead: type_of_resources | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None

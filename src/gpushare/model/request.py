@@ -10,7 +10,7 @@ import msgspec
 
 from gpushare.model import names
 from gpushare.model.errors import InvalidQuantity, InvalidRequest
-from gpushare.model.objects import Container, Pod
+from gpushare.model.objects import Container, Pod, ResourceRequirements
 from gpushare.model.quantity import parse_amount, parse_quantity, type_of_quantity
 from gpushare.model.requested import read_requested
 
@@ -171,19 +171,23 @@ def _by_gpu(pod: Pod, asked: list[ContainerRequest], subject: str) -> Request:
 def cpu_milli_of(pod: Pod) -> int:
     """Thousandths of processors that the pod asks of its node, 0 for what cannot be understood.
 
-    Without what its runtime class adds, and as submitted: a resize in place does not change it.
+    Without what its runtime class adds. A resize in place changes it.
     """
-    return effective_amount([(kind, _cpu_milli(container)) for _, container, kind in listed_containers(pod)])
+    whole = _cpu_milli(pod.spec.resources)
+    if whole is not None:
+        return whole
+    return effective_amount(
+        [(kind, _cpu_milli(container.resources) or 0) for _, container, kind in listed_containers(pod)]
+    )
 
 
-def _cpu_milli(container: Container) -> int:
-    resources = container.resources
-    if resources is None:
-        return 0
-    for amounts in (resources.requests, resources.limits):
-        if amounts and "cpu" in amounts:
-            return milli_of(amounts["cpu"])
-    return 0
+def _cpu_milli(resources: ResourceRequirements | None) -> int | None:
+    """``None`` where nothing is said of processors."""
+    if resources is not None:
+        for amounts in (resources.requests, resources.limits):
+            if amounts and "cpu" in amounts:
+                return milli_of(amounts["cpu"])
+    return None
 
 
 @lru_cache(maxsize=1024)

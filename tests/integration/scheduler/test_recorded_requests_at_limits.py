@@ -32,6 +32,18 @@ async def test_a_gpu_takes_no_more_pods_than_its_cap(version: str, form: str) ->
 
 @every_version
 @every_recording
+async def test_a_pod_that_was_resized_in_place_has_its_share(version: str, form: str) -> None:
+    async with serving(version, form, world_of(gpu_node("four", 5 * 1024))) as replay:
+        assert await replay.bound("single-share", "four") == [(0, 3)]
+        resources = replay.world.api.pods["default/share"]["spec"]["containers"][0]["resources"]
+        resources["requests"] |= {"cpu": "2"}
+        replay.world.see("share")
+        assert "largest free: 2 GiB on GPU 0" in (await replay.refusals("in-mib"))["four"]
+        assert replay.world.used_mib("four") == [3 * 1024]
+
+
+@every_version
+@every_recording
 async def test_a_node_takes_no_more_pods_than_its_cap(version: str, form: str) -> None:
     async with serving(version, form, world_of(four(max_node_pods=2))) as replay:
         await replay.bound("single-share", "four")

@@ -1,5 +1,6 @@
 """Memory unit, GPU health and node mode change while pods hold GPUs; every figure stays right."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -132,6 +133,33 @@ async def test_the_unit_changes_there_and_back_with_pods_coming_and_going_and_ev
     await figures_are(seen, {"again": held["again"]})
     await runs(seen, gpu_pod("whole", 16, node="single"))
     await figures_are(seen, {"again": held["again"], "whole": V100_MIB})
+
+
+async def test_a_pod_that_is_resized_in_place_keeps_its_share_and_every_figure(seen: World) -> None:
+    pod = gpu_pod("resized", 3, node="single", limits={"memory": "32Mi"})
+    await runs(seen, pod)
+    before = seen.pod("resized")
+
+    async def resize(**limits: object) -> str:
+        patch = {
+            "spec": {"containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}]}
+        }
+        ran = await seen.kubectl("patch", "pod", "resized", "--subresource=resize", "-p", json.dumps(patch))
+        return "" if ran.code == 0 else ran.text
+
+    assert await resize(memory="64Mi") == ""
+    await seen.pods.until(
+        lambda: seen.pod("resized")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "64Mi",
+        "it asks for more",
+    )
+    assert "only cpu and memory resources are mutable" in await resize(**{names.GPU_MEM: 4})
+    await runs(seen, gpu_pod("beside", 13, node="single"))
+    await figures_are(seen, {"resized": 3 * 1024, "beside": 13 * 1024})
+    after = seen.pod("resized")
+    assert is_running(after)
+    assert record_of(after) == record_of(before)
+    assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
+    await gone(seen, "resized", "beside")
 
 
 async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_recovers(seen: World) -> None:

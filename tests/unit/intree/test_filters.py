@@ -53,6 +53,15 @@ def test_a_pod_asks_for_the_most_that_runs_at_once() -> None:
     assert requests_of({"metadata": {}, "spec": spec}) == {"x/y": 11}
 
 
+def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_do() -> None:
+    spec: dict[str, Any] = {
+        "containers": containers({"cpu": "2", "x/y": "3"}, {"cpu": "3"}),
+        "resources": {"limits": {"cpu": "9", "memory": "1Ki"}, "requests": {"cpu": "4"}},
+        "overhead": {"cpu": "250m"},
+    }
+    assert requests_of({"metadata": {}, "spec": spec}) == {"cpu": 4250, "memory": 1024, "x/y": 3}
+
+
 def test_requests_win_over_limits_and_limits_stand_in_for_them() -> None:
     resources = {"limits": {"cpu": "2", "x/y": "1"}, "requests": {"cpu": "1"}}
     pod = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}

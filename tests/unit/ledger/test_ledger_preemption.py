@@ -52,6 +52,34 @@ def test_fragments_on_two_gpus_help_nobody_so_the_victims_are_of_one() -> None:
     assert len(plan.victims) == 1
 
 
+@pytest.mark.parametrize("large_at", [0, 1, 2])
+def test_one_large_pod_goes_for_two_small_ones_that_are_as_important(large_at: int) -> None:
+    cluster = Cluster(node("n", 16))
+    sizes = [("small", 4), ("little", 4)]
+    sizes.insert(large_at, ("large", 8))
+    for uid, units in sizes:
+        cluster.put(uid, units, 1, "n")
+    assert cluster.plan(8, 5).victims == ("large",)  # type: ignore[union-attr]
+    assert cluster.plan(4, 5).victims == (sizes[-1][0],), "of one each the youngest goes"  # type: ignore[union-attr]
+    cluster.ranks["large"] = Rank(2, 0)
+    assert set(cluster.plan(8, 5).victims) == {"small", "little"}, "two that are less important"  # type: ignore[union-attr]
+
+
+def test_where_one_as_important_goes_anyway_the_larger_one_spares_others() -> None:
+    cluster = Cluster(node("n", 16))
+    for uid, units, priority in (("large", 8, 2), ("middle", 4, 2), ("low", 2, 1), ("least", 2, 0)):
+        cluster.put(uid, units, priority, "n")
+    assert cluster.plan(7, 5).victims == ("large",)  # type: ignore[union-attr]
+    assert cluster.plan(4, 5).victims == ("low", "least")  # type: ignore[union-attr]
+
+
+def test_compute_counts_as_memory_does_when_a_large_one_is_looked_for() -> None:
+    cluster = Cluster(node("n", 16, mode=NodeMode.CORE_MEM))
+    for uid, units, core in (("large", 2, 60), ("small", 4, 20), ("little", 4, 20)):
+        cluster.put(uid, units, 1, "n", core)
+    assert cluster.plan(2, 5, core=40).victims == ("large",)  # type: ignore[union-attr]
+
+
 def test_the_least_important_go_and_none_of_equal_or_higher_priority() -> None:
     cluster = Cluster(node("n", 16))
     for uid, units, priority in (("low", 4, 1), ("middle", 4, 2), ("high", 8, 9)):
@@ -252,11 +280,11 @@ def test_what_is_kept_on_a_gpu_stays_kept_whatever_is_lost_beside_it(change: str
 PODS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3), st.booleans()), max_size=6)
 
 
-@given(PODS, st.integers(1, 8), st.integers(1, 4))
+@given(PODS, st.integers(1, 8), st.integers(1, 4), st.sampled_from([(8,), (8, 8)]))
 def test_a_plan_is_found_whenever_any_set_would_do_and_is_one_that_loses_nobody_in_vain(
-    pods: list[tuple[int, int, bool]], units: int, priority: int
+    pods: list[tuple[int, int, bool]], units: int, priority: int, gpus: tuple[int, ...]
 ) -> None:
-    cluster = Cluster(node("n", 8, 8))
+    cluster = Cluster(node("n", *gpus))
     put = []
     for number, (size, rank, leaving) in enumerate(pods):
         try:
@@ -270,7 +298,7 @@ def test_a_plan_is_found_whenever_any_set_would_do_and_is_one_that_loses_nobody_
 
     def fits_without(gone: set[str]) -> bool:
         ledger = Ledger()
-        ledger.set_node(node("n", 8, 8))
+        ledger.set_node(node("n", *gpus))
         for uid in put:
             if uid not in gone | gone_anyway:
                 held = cluster.ledger.held(uid)
@@ -293,7 +321,9 @@ def test_a_plan_is_found_whenever_any_set_would_do_and_is_one_that_loses_nobody_
     assert victims in possible
     assert not any(some < victims for some in possible)
     worst = max((cluster.ranks[uid].priority for uid in victims), default=-1)
-    assert worst == min(max((cluster.ranks[uid].priority for uid in some), default=-1) for some in possible)
+    worsts = [max((cluster.ranks[uid].priority for uid in some), default=-1) for some in possible]
+    assert worst == min(worsts)
+    assert len(victims) == min(len(some) for some, its in zip(possible, worsts, strict=True) if its == worst)
 
 
 def test_a_node_that_takes_nothing_new_is_no_place_to_make_room() -> None:

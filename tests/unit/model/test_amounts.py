@@ -44,6 +44,20 @@ def test_what_the_runtime_takes_for_itself_comes_on_top() -> None:
     assert amounts_of(decode_pod({"spec": spec})) == {"cpu": 7250, "memory": 1024_000}
 
 
+def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_do() -> None:
+    spec = {
+        "containers": [container({"cpu": 2, "aliyun.com/gpu-mem": 3}), container({"cpu": 3})],
+        "initContainers": [container({"memory": "9Ki"})],
+        "resources": {"limits": {"cpu": 9, "memory": "1Ki"}, "requests": {"cpu": 4}},
+        "overhead": {"cpu": "250m"},
+    }
+    assert amounts_of(decode_pod({"spec": spec})) == {
+        "cpu": 4250,
+        "memory": 1024_000,
+        "aliyun.com/gpu-mem": 3000,
+    }
+
+
 def test_who_asks_for_nothing_or_nonsense_counts_as_nothing() -> None:
     assert amounts({"name": "c"}) == {}
     assert amounts(container({"cpu": "much", "memory": "-5"})) == {"cpu": 0, "memory": 0}

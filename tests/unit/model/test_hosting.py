@@ -100,5 +100,12 @@ def test_init_containers_and_sidecars_count_as_kubernetes_counts_them() -> None:
     assert said(wants("500m", restartPolicy="Always"), wants("1501m")) == "node n has too little cpu"
 
 
+def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_do() -> None:
+    there = pod("100m", resources={"requests": {"cpu": "1500m"}, "limits": {"cpu": "9"}})
+    assert objection(pod("500m"), node(), [there], new=True) == ""
+    assert objection(pod("501m"), node(), [there], new=True) == "node n has too little cpu"
+    assert objection(pod("1500m"), node(), [pod("1", resources={"limits": {"cpu": "500m"}})], new=True) == ""
+
+
 def test_what_cannot_be_read_is_an_objection() -> None:
     assert "cannot be read" in objection(pod("none"), node(), [], new=True)

@@ -27,6 +27,7 @@ _SUBRESOURCE_KINDS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "status": ("", "", "", ("get", "patch", "update")),
     "finalize": ("", "", "", ("update",)),
     "ephemeralcontainers": ("", "", "", ("get", "patch", "update")),
+    "resize": ("", "", "", ("get", "patch", "update")),
     "scale": ("autoscaling", "v1", "Scale", ("get", "patch", "update")),
     "binding": ("", "v1", "Binding", ("create",)),
     "eviction": ("policy", "v1", "Eviction", ("create",)),

@@ -388,7 +388,7 @@ class Handler:
         if name in _PROXIED:
             record = self._writer.present(resource, namespace, parsed.name)
             return await self._proxy.serve(request, record, name)
-        if name in ("status", "finalize", "ephemeralcontainers"):
+        if name in ("status", "finalize", "ephemeralcontainers", "resize"):
             return await self._part(request, resource, parsed, user)
         if request.method != "POST":
             raise errors.method_not_allowed()
@@ -404,7 +404,7 @@ class Handler:
     ) -> web.StreamResponse:
         namespace = parsed.namespace or ""
         # Finalizing a namespace and adding ephemeral containers write the object itself.
-        part = "status" if parsed.subresource == "status" else ""
+        part = parsed.subresource if parsed.subresource in ("status", "resize") else ""
         match request.method:
             case "GET":
                 record = self._writer.present(resource, namespace, parsed.name)

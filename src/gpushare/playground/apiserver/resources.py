@@ -59,7 +59,7 @@ _STATUS: Final = "status"
 _TABLE: Final[tuple[tuple[str, str, str, str, str, str, str, str], ...]] = (
     ("", "v1", "Namespace", "namespaces", "ns", "cluster", "status finalize", ""),
     ("", "v1", "Node", "nodes", "no", "cluster", "status", ""),
-    ("", "v1", "Pod", "pods", "po", "", "status binding eviction log exec attach portforward ephemeralcontainers", "all generation"),
+    ("", "v1", "Pod", "pods", "po", "", "status binding eviction log exec attach portforward ephemeralcontainers resize", "all generation"),
     ("", "v1", "Service", "services", "svc", "", "status", "all"),
     ("", "v1", "ConfigMap", "configmaps", "cm", "", "", ""),
     ("", "v1", "Secret", "secrets", "", "", "", ""),

@@ -19,6 +19,7 @@ from gpushare.playground.apiserver.field_ownership import note_update
 from gpushare.playground.apiserver.fields import FieldTypeError, settle
 from gpushare.playground.apiserver.naming import WallClock, generated_name, new_uid, timestamp
 from gpushare.playground.apiserver.priorities import admit_priority
+from gpushare.playground.apiserver.resizing import check_resize, resized
 from gpushare.playground.apiserver.resources import Registry, Resource
 from gpushare.playground.apiserver.store import Record, Store
 from gpushare.playground.apiserver.validation import check_new, check_update
@@ -229,7 +230,7 @@ class Writer:
         options: WriteOptions,
         subresource: str = "",
     ) -> Outcome:
-        """Replace an object, or its ``status``. Raises ``ApiError``: 404, 409 on a stale version, 422."""
+        """Replace an object, its ``status``, or (``resize``) what it asks for. Raises ``ApiError``: 404, 409 on a stale version, 422."""
         old = self.present(resource, namespace, name)
         obj, warnings = self.take_in(resource, given, options.validation)
         return self._update(resource, old, obj, options, subresource, warnings, patched=False)
@@ -265,7 +266,12 @@ class Writer:
         metadata, before = obj["metadata"], old.obj["metadata"]
         if subresource != "status":
             apply_defaults(resource.storage, obj)
-            found = check_update(resource, old.obj, obj) + check_new(resource, obj)
+            check = (
+                check_resize(old.obj, obj)
+                if subresource == "resize"
+                else check_update(resource, old.obj, obj)
+            )
+            found = check + check_new(resource, obj)
             found += check_custom(resource, obj)
             found += self._check_finalizers(before, metadata)
             if found:
@@ -316,6 +322,8 @@ class Writer:
 
     def _merge_parts(self, resource: Resource, old: Object, new: Object, subresource: str) -> Object:
         """The parts that this request may write from ``new``, the rest from ``old``."""
+        if subresource == "resize":
+            return {**resized(old, new), "metadata": dict(old["metadata"])}
         if subresource == "status":
             metadata = old["metadata"] if resource.custom else new["metadata"]
             merged = {key: value for key, value in old.items() if key != "status"}
