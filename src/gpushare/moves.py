@@ -3,10 +3,10 @@
 A pod needs its share of one GPU, so free memory on several helps it nothing. For each node whose GPUs together have enough free the
 cheapest way is looked for: one or two pods that leave one GPU for others that take them as they are. ``kubectl inspect cgpu
 --fragmentation`` tells of it, and the scheduler's defragmentation acts by it. What other rules say of a node (taints, processors,
-selectors) is not known here, but for the nodes that the waiting pod wants where the caller names them.
+selectors) is not known here, but for the nodes that pods want, where the caller names them.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -61,13 +61,17 @@ class Outlook(NamedTuple):
 
 
 class Occupant(NamedTuple):
-    """A pod on a GPU: what names it, its units of the node's unit, MiB and percent there, and whether it may be moved."""
+    """A pod on a GPU: what names it, its units of the node's unit, MiB and percent there, and whether it may be moved.
+
+    ``nodes`` names those that it may go to from its own, hashable; ``None``: to any, as far as is known.
+    """
 
     key: str
     units: int
     mib: int
     core_percent: int
     may_move: bool = True
+    nodes: Container[str] | None = None
 
 
 class Gpu(NamedTuple):
@@ -106,8 +110,8 @@ class Host(NamedTuple):
 
 
 type_of_place = tuple[Host, Gpu]
-type_of_shape = tuple[int, int, int]
-"""Units, MiB and percent of a pod."""
+type_of_shape = tuple[int, int, int, object]
+"""Units, MiB and percent of a pod, and the nodes that it may go to."""
 type_of_places = dict[type_of_shape, list[type_of_place]]
 """The GPUs that take a pod of that shape, if no other comes."""
 
@@ -208,7 +212,7 @@ def cheaper_ways(
 
 
 def _shape(pod: Occupant) -> type_of_shape:
-    return pod.units, pod.mib, pod.core_percent
+    return pod.units, pod.mib, pod.core_percent, pod.nodes
 
 
 def _cheapest_first(pods: Sequence[Occupant], most: int) -> Iterator[tuple[Occupant, ...]]:
@@ -264,7 +268,8 @@ def _takes(place: type_of_place, host: Host, pod: Occupant) -> bool:
 def _welcome(other: Host, host: Host, pod: Occupant, come: int) -> bool:
     """Whether another node takes a pod of this kind: it asks for as many units again, which must mean as much."""
     return (
-        other.unit_mib == host.unit_mib
+        (pod.nodes is None or other.name in pod.nodes)
+        and other.unit_mib == host.unit_mib
         and other.takes_kind(core=pod.core_percent > 0)
         and come < other.spare_pods
     )

@@ -1,6 +1,7 @@
 """What is free and yet of no use: how large the pieces are, and which pods would have to move for those that wait."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -28,7 +29,10 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """What would let a pod in: ``goes_to`` once ``moves`` are made (``POD from … to …``), now if there are none."""
+    """What would let a pod in: ``goes_to`` once ``moves`` are made (``POD from … to …``), now if there are none.
+
+    ``note`` says why it was not looked at, or that something else than room keeps it, with what as far as is known.
+    """
 
     pod: str
     asks: str
@@ -54,8 +58,8 @@ def free_mib(cluster: Cluster) -> int:
     return int(_free(cluster).sum())
 
 
-async def report(cluster: Cluster) -> Report:
-    """The report; others get their turn while it is made."""
+async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
+    """The report; others get their turn while it is made. ``kept``: what else than room keeps pods (``namespace/name``)."""
     free = _free(cluster)
     largest = int(free.max(initial=0))
     pieces = []
@@ -67,7 +71,7 @@ async def report(cluster: Cluster) -> Report:
         (one for one in cluster.waiting() if one.request is not None and not one.request.by_gpu),
         key=lambda one: (one.created, one.pod),
     )
-    ways = [await _way(cluster, one) for one in waiting[:MOST_LOOKED_AT]]
+    ways = [await _way(cluster, one, kept.get(one.pod, "")) for one in waiting[:MOST_LOOKED_AT]]
     return Report(
         free_mib=int(free.sum()),
         free_gpus=int((free > 0).sum()),
@@ -85,7 +89,7 @@ def _free(cluster: Cluster) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     return np.where(board.plane("state") == State.IN_SERVICE, np.maximum(free, 0), 0)
 
 
-async def _way(cluster: Cluster, record: PodRecord) -> Way:
+async def _way(cluster: Cluster, record: PodRecord, kept: str) -> Way:
     request = record.request
     assert request is not None
     asks = asks_of(request)
@@ -98,8 +102,14 @@ async def _way(cluster: Cluster, record: PodRecord) -> Way:
         f"{_name(cluster, move.pod)} ({round(move.mib / 1024, 1):g} GiB) from {move.source} to {move.target}"
         for move in found.moves
     )
-    note = "" if moves else "there is room: something else keeps it from there"
-    return Way(record.pod, asks, str(found.spot), moves, note)
+    if not moves or kept:
+        head = (
+            "something else keeps it from there, too"
+            if moves
+            else "there is room: something else keeps it from there"
+        )
+        return Way(record.pod, asks, str(found.spot), moves, f"{head}: {kept}" if kept else head)
+    return Way(record.pod, asks, str(found.spot), moves, "")
 
 
 async def _outlook(cluster: Cluster, request: Request) -> Outlook:

@@ -18,6 +18,7 @@ from gpushare.dashboard.history import History, Sample
 from gpushare.dashboard.stream import Stream
 from gpushare.dashboard.waiting import MOST_SHOWN, Line, Source, Waiting
 from gpushare.kube.clock import Clock
+from gpushare.scheduler.categories import NOT_ROOM
 from gpushare.serving.exchange import JSON, Refusal
 
 logger = logging.getLogger(__name__)
@@ -204,7 +205,9 @@ class Live:
         async with self._reporting:
             now_s = self._clock.monotonic()
             if self._report is None or now_s - self._report[0] >= _FRESH_REPORT_S:
-                self._report = (now_s, await fragmentation.report(self._cluster))
+                line = await self._source.line()
+                kept = {one.key: one.reason for one in line.pods if one.category in NOT_ROOM}
+                self._report = (now_s, await fragmentation.report(self._cluster, kept))
             return self._report[1]
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from gpushare.inspect.columns import aligned, printable
 from gpushare.inspect.hosts import hosts_of
-from gpushare.inspect.selecting import SelectingPod, wanted_by
+from gpushare.inspect.selecting import SelectingPod, wanted_by, wanted_by_each
 from gpushare.inspect.usage import ClusterUsage
 from gpushare.model.counted import counted
 from gpushare.model.errors import ModelError
@@ -45,6 +45,7 @@ class Way(NamedTuple):
 def fragments(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
+    held: Iterable[SelectingPod],
     waiting: Iterable[SelectingPod],
     scheduler: type_of_waiting = tuple,
     *,
@@ -52,10 +53,10 @@ def fragments(
 ) -> str:
     """The report, for people. Pods that ask for something else than a share of one GPU are named and not looked at.
 
-    ``nodes`` are those of ``cluster``, by which it is told where a pod that selects some may go; ``scheduler`` is asked only where
-    there is room for one, or could be.
+    ``nodes`` and ``held`` are the nodes and pods of ``cluster``, by which it is told where pods that select some may go; ``scheduler``
+    is asked only where there is room for one, or could be.
     """
-    ways = _noted(list(_ways(cluster, nodes, waiting, namespace)), scheduler)
+    ways = _noted(list(_ways(cluster, nodes, held, waiting, namespace)), scheduler)
     free_mib = _free_mib(cluster)
     lines = [
         _HEAD,
@@ -78,6 +79,7 @@ def fragments(
 def fragments_document(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
+    held: Iterable[SelectingPod],
     waiting: Iterable[SelectingPod],
     scheduler: type_of_waiting = tuple,
     *,
@@ -93,7 +95,8 @@ def fragments_document(
         "largestMiB": max(free_mib, default=0),
         "mostMoves": MOST_MOVES,
         "waiting": [
-            _structured(one) for one in _noted(list(_ways(cluster, nodes, waiting, namespace)), scheduler)
+            _structured(one)
+            for one in _noted(list(_ways(cluster, nodes, held, waiting, namespace)), scheduler)
         ],
     }
 
@@ -101,10 +104,11 @@ def fragments_document(
 def _ways(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
+    held: Iterable[SelectingPod],
     waiting: Iterable[SelectingPod],
     namespace: "str | None",
 ) -> Iterator[Way]:
-    hosts = list(hosts_of(cluster))
+    hosts = list(hosts_of(cluster, wanted_by_each(held, nodes)))
     for pod in sorted(waiting, key=lambda one: one.key):
         if namespace is not None and pod.metadata.namespace != namespace:
             continue

@@ -52,7 +52,7 @@ class Rows(NamedTuple):
 def rows(kubectl: Kubectl, namespace: "str | None") -> Rows:
     """Read the cluster and its node agents; raises ``InspectError``."""
     snapshot = read_cluster(kubectl, None)
-    cluster = usage_of(snapshot.nodes, snapshot.pods)
+    cluster = usage_of(snapshot.nodes, snapshot.pods, whole=True)
     there = [node.name for node in cluster.nodes if node.pods]
     remarks = [f"warning: {printable(warning)}" for warning in cluster.warnings]
     use = RealUse({}, {}, frozenset())

@@ -17,10 +17,17 @@ from gpushare.model.objects import Node
 _AGENTS: Final = "/api/v1/pods?labelSelector=" + quote("app.kubernetes.io/name=gpushare-device-plugin")
 _PORT: Final = "health"
 _DEFAULT_PORT: Final = 9452
-_MEMORY: Final = "gpushare_nodeagent_container_used_mebibytes"
-_COMPUTE: Final = "gpushare_nodeagent_container_sm_percent"
-_LINE: Final = re.compile(rf"({_MEMORY}|{_COMPUTE})\{{(.*)\}} (\S+)$", re.MULTILINE)
+_MEMORY: Final = "gpushare_container_memory_used_bytes"
+_COMPUTE: Final = "gpushare_container_compute_used_ratio"
+#: Of agents of earlier versions, which tell of those alone that have shares on nodes that give shares.
+_EARLIER_MEMORY: Final = "gpushare_nodeagent_container_used_mebibytes"
+_EARLIER_COMPUTE: Final = "gpushare_nodeagent_container_sm_percent"
+#: What makes MiB and percent of a value.
+_SCALES: Final = {_MEMORY: 1 / (1 << 20), _COMPUTE: 100.0, _EARLIER_MEMORY: 1.0, _EARLIER_COMPUTE: 1.0}
+_LINE: Final = re.compile(rf"^({'|'.join(_SCALES)})\{{(.*)\}} (\S+)$", re.MULTILINE)
 _LOOKED: Final = re.compile(r"^gpushare_nodeagent_looked_timestamp_seconds (\S+)$", re.MULTILINE)
+#: Told of a GPU where it is known who uses it, also on nodes that give whole GPUs, of which the line above says 0.
+_STRANGERS: Final = re.compile(r"^gpushare_gpu_foreign_processes\{", re.MULTILINE)
 #: Why it is not known what is used where an agent answers.
 NOT_LOOKED: Final = "its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off, a node that shares no GPUs, or it has only begun)"
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -89,7 +96,7 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
             when = _LOOKED.search(words)
             if when is None:
                 silent[node] = "its node agent is of an earlier version and does not say whether it looks"
-            elif float(when[1]):
+            elif float(when[1]) or _STRANGERS.search(words):
                 looked.add(node)
             else:
                 silent[node] = NOT_LOOKED
@@ -108,12 +115,23 @@ def _port(pod: "dict[str, object]") -> int:
 
 def _uses(text: str) -> "dict[tuple[str, str], Use]":
     told: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    earlier: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for name, labels, value in _LINE.findall(text):
         label = dict(_LABEL.findall(labels))
-        its = told.setdefault((label.get("pod", ""), label.get("gpu", "")), {})
-        its.setdefault(label.get("container", ""), {})[name] = float(value)
+        pod, container = label.get("pod", ""), label.get("container", "")
+        if name in (_MEMORY, _COMPUTE):
+            its = told.setdefault((f"{label.get('namespace', '')}/{pod}", label.get("UUID", "")), {})
+        else:
+            its = earlier.setdefault((pod, label.get("gpu", "")), {})
+        its.setdefault(container, {})[name] = float(value) * _SCALES[name]
+    return _summed(told, _MEMORY, _COMPUTE) or _summed(earlier, _EARLIER_MEMORY, _EARLIER_COMPUTE)
+
+
+def _summed(
+    told: "Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]", *names: str
+) -> "dict[tuple[str, str], Use]":
     return {
-        key: Use(*(_sum(one.get(name) for one in its.values()) for name in (_MEMORY, _COMPUTE)))
+        key: Use(*(_sum(one.get(name) for one in its.values()) for name in names))
         for key, its in told.items()
     }
 

@@ -58,11 +58,12 @@ def _fragmentation(kubectl: Kubectl, options: Options, snapshot: Snapshot, clust
     def scheduler() -> "list[dict[str, Any]]":
         return all_waiting(kubectl, options.scheduler)
 
-    nodes, waiting, namespace = snapshot.nodes, snapshot.waiting, options.namespace
+    nodes, held, waiting = snapshot
+    namespace = options.namespace
     if not options.output:
-        return fragments(cluster, nodes, waiting, scheduler, namespace=namespace)
+        return fragments(cluster, nodes, held, waiting, scheduler, namespace=namespace)
     from gpushare.inspect.written import written
 
     return written(
-        fragments_document(cluster, nodes, waiting, scheduler, namespace=namespace), options.output
+        fragments_document(cluster, nodes, held, waiting, scheduler, namespace=namespace), options.output
     )

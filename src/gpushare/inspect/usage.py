@@ -143,11 +143,11 @@ class ClusterUsage(NamedTuple):
         )
 
 
-def usage_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> ClusterUsage:
+def usage_of(nodes: Iterable[Node], pods: Iterable[Pod], *, whole: bool = False) -> ClusterUsage:
     """Who holds what, on the nodes that have ``aliyun.com/gpu-mem``.
 
     A node without it is shown all the same while pods hold memory of GPUs that its annotation still
-    describes (its mode was switched, or its agent is gone). Nodes and pods that cannot be understood
+    describes (its mode was switched, or its agent is gone); with ``whole`` also where they hold whole GPUs alone. Nodes and pods that cannot be understood
     are left out, and named in ``warnings``.
     """
     by_node: dict[str, list[Pod]] = {}
@@ -158,7 +158,7 @@ def usage_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> ClusterUsage:
     shown: list[NodeUsage] = []
     for node in nodes:
         try:
-            usage = _node_usage(node, by_node.get(node.metadata.name, ()), warnings)
+            usage = _node_usage(node, by_node.get(node.metadata.name, ()), warnings, whole=whole)
         except ModelError as error:
             warnings.append(f"{error}; the node is left out")
             continue
@@ -178,7 +178,7 @@ def percent(used: int, total: int) -> int:
     return used * 100 // total if total else 0
 
 
-def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsage | None:
+def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str], *, whole: bool) -> NodeUsage | None:
     advertised = _advertised(node, names.GPU_MEM)
     described = names.ANN_DEVICES in (node.metadata.annotations or {})
     if not advertised and not (pods and described):
@@ -214,7 +214,7 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str]) -> NodeUsa
             continue
         if usage is not None:
             usages.append(usage)
-            shared = shared or not _counts_gpus(pod)
+            shared = shared or whole or not _counts_gpus(pod)
     if not advertised and not shared:
         return None
     waiting = [usage for usage in usages if not usage.shares]

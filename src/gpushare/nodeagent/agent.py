@@ -8,6 +8,7 @@ node's annotation and its gpu-count must be, and hands that on. It is cheap and 
 import asyncio
 import importlib
 import logging
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,7 @@ from gpushare.kube.client import Client
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.events import EventRecorder, Recorder
 from gpushare.kube.session import Session
-from gpushare.model.device import NodeDevices, NodeMode, devices_annotation, mode_of, with_cordons
+from gpushare.model.device import Device, NodeDevices, NodeMode, devices_annotation, mode_of, with_cordons
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
 from gpushare.model.quantity import parse_amount
 from gpushare.nodeagent.allocator import Allocator
@@ -152,6 +153,7 @@ class Agent:
                 "book": self._book,
                 "whole": self._whole,
                 "watched": self._watchdog,
+                "unanswering": lambda: [one.uuid for one in self._found if not one.healthy],
                 "directories": self._isolation.directories,
                 "proc": isolation.watch.proc,
             },
@@ -355,13 +357,17 @@ class Agent:
             server = await self._to_start.get()
             tasks.create_task(server.run())
 
+    @property
+    def _found(self) -> Sequence[Device]:
+        """The GPUs as the driver tells of them."""
+        return self._inventory.devices if self._inventory is not None else ()
+
     def _present(self) -> NodeDevices:
-        devices = self._inventory.devices if self._inventory is not None else ()
         blocked = (
             self._isolation.lacking() | self._access.lacking() | dict(self._reconciler.blocked(self._mode))
         )
         found = []
-        for device in devices:
+        for device in self._found:
             foreign_mib = self._watchdog.foreign_mib(device.uuid)
             if foreign_mib:
                 device = msgspec.structs.replace(device, foreign_mib=min(foreign_mib, device.total_mib))

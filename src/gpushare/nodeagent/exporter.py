@@ -192,11 +192,12 @@ class _Ours:
 
     def _take_processes(self) -> None:
         used: dict[tuple[str, ...], tuple[int, int]] = {}
-        foreign = dict.fromkeys(self._gpus, 0)
+        unanswering = self._seen.asked.unanswering()
+        foreign = {uuid: 0 for uuid in self._gpus if uuid not in unanswering}
         for process, holder, _, name in self._seen.processes():
             gpu = self._gpus[process.gpu]
             if holder is None:
-                foreign[process.gpu] += 1
+                foreign[process.gpu] = foreign.get(process.gpu, 0) + 1
                 labels: tuple[str, ...] = ("", "", "", *gpu)
             else:
                 namespace, _, pod = holder.pod.partition("/")
@@ -217,19 +218,21 @@ class _Ours:
             ):
                 if percent >= 0:
                     self._page.set("gpushare_process_engine_used_ratio", (*its, engine), percent / 100)
-        for labels, (mib, percent) in (self._unused(used) | used).items():
+        for labels, (mib, percent) in (self._unused(used, unanswering) | used).items():
             if mib >= 0:
                 self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
             self._page.set("gpushare_container_compute_used_ratio", labels, percent / 100)
         for uuid, count in foreign.items() if self._seen.asked.watched.looks else ():
             self._page.set("gpushare_gpu_foreign_processes", self._gpus[uuid], count)
 
-    def _unused(self, used: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[int, int]]:
+    def _unused(
+        self, used: Collection[tuple[str, ...]], unanswering: Collection[str]
+    ) -> dict[tuple[str, ...], tuple[int, int]]:
         """0 of all that containers were given, where it is known who uses the GPUs, and which container each process is of."""
         found: dict[tuple[str, ...], tuple[int, int]] = {}
         for one in self._seen.given if self._seen.asked.watched.looks else ():
             gpu = self._gpus[one.gpu]
-            if (one.namespace, one.pod, "", *gpu) not in used:
+            if one.gpu not in unanswering and (one.namespace, one.pod, "", *gpu) not in used:
                 found[one.namespace, one.pod, one.container, *gpu] = (0, 0)
         return found
 

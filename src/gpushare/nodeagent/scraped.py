@@ -1,6 +1,6 @@
 """What both pages of figures tell of, taken at each scrape: GPUs, what was given of them, and who uses them. Loaded by the first."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -50,6 +50,8 @@ class Sources:
     whole: WholeGpus
     readings: Readings
     watched: Watched
+    unanswering: Callable[[], Collection[str]]
+    """GPUs (UUID) that the driver does not tell anything of that could be relied on."""
     directories: Callable[[], Iterable[tuple[Claimed, Path]]]
     """Those of isolated containers; the oldest first."""
     proc: Path

@@ -51,6 +51,10 @@ class Category(StrEnum):
     """kube-scheduler has not asked about it."""
 
 
+#: Kinds of reasons that no room does away with.
+NOT_ROOM: Final = frozenset(
+    {Category.POLICY, Category.GANG, Category.QUOTA, Category.RULES, Category.GATES, Category.UNSERVED}
+)
 _RANK: Final = {category: rank for rank, category in enumerate(Category)}
 _BEGINNINGS: Final = (
     (r"no single GPU has .* compute free ", Category.COMPUTE),

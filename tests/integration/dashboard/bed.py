@@ -18,6 +18,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from benchmarks.api_server import Cluster, Connection, described_node, node_name, node_object
 from gpushare.dashboard.process import Settings, serve
 from gpushare.kube.access import Access
+from gpushare.model import names
 from gpushare.model.allocation import allocate_on
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
@@ -206,12 +207,15 @@ class Bed:
         body = {"metadata": {"annotations": annotations}, "target": {"name": described.name}}
         self.cluster.bind(pod, json.dumps(body).encode())
 
-    def break_gpu(self, node: int, reason: str) -> None:
-        """GPU 0 of a node is not healthy any more."""
+    def break_gpu(self, node: int, reason: str, cordoned: str = "") -> None:
+        """GPU 0 of a node is not healthy any more; people have ``cordoned`` others, by their indices."""
         described = described_node(node, 81920, MemoryUnit.GIB)
         broken = msgspec.structs.replace(described.devices[0], healthy=False, reason=reason)
         changed = msgspec.structs.replace(described, devices=(broken, *described.devices[1:]))
-        self.show_node("MODIFIED", node_object(changed, self._version()))
+        told: Any = node_object(changed, self._version())
+        if cordoned:
+            told["metadata"]["annotations"][names.ANN_CORDONED] = cordoned
+        self.show_node("MODIFIED", told)
 
     def remove_node(self, node: int) -> None:
         """A node is gone."""

@@ -110,6 +110,10 @@ async def test_a_gpu_that_breaks_is_seen_with_its_reason(window: Browser, made: 
         await expect(look.page.get_by_text("XID 79")).to_be_visible()
         await look.page.keyboard.press("Escape")
         await look.tile("GPUs", "1 unhealthy")
+        made.break_gpu(3, "XID 79: it has fallen off the bus", cordoned="1,2")
+        await look.page.get_by_role("link", name="Nodes").click()
+        row = look.page.locator("main tbody tr").filter(has_text=node_name(3))
+        await expect(row).to_contain_text("1 unhealthy, 2 cordoned")
 
 
 async def test_nodes_that_come_and_go_do_so_on_the_map_and_in_the_table(window: Browser, made: Bed) -> None:

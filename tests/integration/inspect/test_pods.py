@@ -16,10 +16,14 @@ from typing import Any
 import pytest
 
 from gpushare.model import names
+from gpushare.model.allocation import share_of
+from gpushare.model.device import NodeMode
+from gpushare.model.objects import ResourceRequirements
+from gpushare.model.quantity import MemoryUnit
 from gpushare.nodeagent.metrics import Metrics
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl
 from tests.integration.inspect.test_command import listed
-from tests.unit.inspect.clusters import device, node, placed, pod
+from tests.unit.inspect.clusters import device, node, placed, pod, with_allocation
 
 #: Answers GETs on a socket with the files of its folder, named after the paths.
 _PROXY = """
@@ -189,6 +193,44 @@ def test_an_agent_that_looks_and_does_not_name_a_pod_knows_that_it_uses_nothing(
     assert ["other", "far", "n2", "2", "1024", "0", "-", "0"] in [
         line.split() for line in inspect_cgpu("--pods").stdout.splitlines()
     ]
+
+
+def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_them(
+    agents: Agents, kubectl: ScriptedKubectl, inspect_cgpu: Run
+) -> None:
+    """On nodes that give whole GPUs the agent says in its older names that it does not know, and in the others what it sees."""
+    gpus = [device(0), device(1)]
+    whole = node("n1", "10.0.0.1", gpus, mode=NodeMode.TOPOLOGY, advertised=False)
+    holder = pod("holder", "n1", 0)
+    holder.spec.containers[0].resources = ResourceRequirements(limits={names.GPU_WHOLE: "1"})
+    folder = kubectl.path.parent
+    (folder / "answer-0").write_bytes(listed([whole]))
+    told = [
+        "gpushare_nodeagent_looked_timestamp_seconds 0",
+        'gpushare_gpu_foreign_processes{node="n1",gpu="0",UUID="GPU-00000000"} 0',
+    ]
+    for name, index, mib, ratio in (("holder", 0, 9000, 0.7), ("before", 1, 0, 0)):
+        its = (
+            f'namespace="default",pod="{name}",container="main",node="n1",gpu="{index}",UUID="GPU-{index:08}"'
+        )
+        told += [
+            f"gpushare_container_memory_used_bytes{{{its}}} {mib << 20}",
+            f"gpushare_container_compute_used_ratio{{{its}}} {ratio}",
+        ]
+    agents.say_metrics("n1", "\n".join(told) + "\n")
+    holder = with_allocation(holder, [share_of(gpus[0], 15, 15, 0)], MemoryUnit.GIB)
+    (folder / "answer-1").write_bytes(listed([holder, placed("before", "n1", gpus[1], 3)]))
+
+    done = inspect_cgpu("--pods")
+
+    assert [line.split() for line in done.stdout.splitlines()[1:]] == [
+        ["default", "holder", "n1", "0", "15360", "9000", "-", "70"],
+        ["default", "before", "n1", "1", "3072", "0", "-", "0"],
+    ]
+    assert done.stderr == ""
+    (folder / "answer-1").write_bytes(listed([holder]))
+    assert "holder" in inspect_cgpu("--top").stdout
+    assert "n1" not in inspect_cgpu().stdout, "whole GPUs are no GPU memory"
 
 
 def test_without_the_right_to_list_agents_what_was_given_is_shown(agents: Agents, inspect_cgpu: Run) -> None:

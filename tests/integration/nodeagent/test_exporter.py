@@ -322,6 +322,27 @@ async def test_a_container_without_a_process_uses_nothing_unless_nobody_knows(wo
     assert (told[used], told[busy][its]) == ({idle: 0.0}, 0.1)
 
 
+async def test_of_a_gpu_that_does_not_answer_nobody_says_that_nothing_of_it_is_used(world: World) -> None:
+    watch(world)
+    await world.start(mode="share")
+    for name, index in (("on-lost", 0), ("on-well", 1)):
+        await world.run_pod(name, 3, on=index)
+        await world.until_assigned(name)
+        tell_container(world, name)
+    used, busy = "gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"
+    strangers = "gpushare_gpu_foreign_processes"
+    lost, well = (
+        ("default", name, "c", NODE, str(index), gpu(index).uuid)
+        for name, index in (("on-lost", 0), ("on-well", 1))
+    )
+    await until(world, lambda said: said[used].keys() == {lost, well}, "both")
+    world.nvml.faults = {G0: "GPU is lost"}
+    told = await until(world, lambda said: lost not in said[used], "the lost one is not known")
+    assert (told[used], told[busy]) == ({well: 0.0}, {well: 0.0})
+    assert told[strangers] == {(NODE, "1", gpu(1).uuid): 0.0}
+    assert told["gpushare_container_memory_given_bytes"].keys() == {lost, well}
+
+
 async def test_on_a_node_that_gives_nothing_away_nobody_is_a_stranger(world: World) -> None:
     watch(world)
     await world.start(mode="share")

@@ -11,10 +11,12 @@ from gpushare.dashboard import history as histories
 from gpushare.dashboard.app import Asked
 from gpushare.dashboard.history import History, Sample
 from gpushare.dashboard.waiting import Waiting
+from gpushare.inspect import fragments
 from gpushare.ledger import Ledger
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.gang import Gang
+from gpushare.scheduler.categories import NOT_ROOM
 from gpushare.serving.exchange import Refusal
 from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share, waiter
 from tests.unit.dashboard.test_board import Page, read_snapshot
@@ -288,6 +290,38 @@ async def test_a_pod_that_would_fit_once_another_moved_is_told_of_that_move() ->
     [way] = (await ask(shown, "fragmentation"))["ways"]
     assert way["goes_to"] == "GPU 0 of a"
     assert way["moves"] == ["default/one (4 GiB) from GPU 0 of a to GPU 1 of a"]
+
+
+async def test_what_else_than_room_keeps_a_pod_is_told_beside_its_moves() -> None:
+    shown = Shown()
+    shown.add(
+        described("a", gpu("a", 0), gpu("a", 1)),
+        holder("one", "a", share("a", 0, 4)),
+        holder("two", "a", share("a", 1, 4)),
+        waiter("wide", 14),
+        waiter("gated", 2),
+        waiter("room", 15),
+    )
+    gates = "scheduling gates keep every scheduler from it: example.com/wait"
+    shown.asks.answers["http://scheduler/gpushare/decisions"] = msgspec.json.encode(
+        [
+            Waiting("default/wide", 1.0, "", "quota", "elastic quota a: its max of 4 is used up", ""),
+            Waiting("default/gated", 2.0, "", "gates", gates, ""),
+            Waiting("default/room", 3.0, "", "memory", "no single GPU has 15 GiB free", ""),
+        ]
+    )
+    await shown.live.tick()
+    ways = {one["pod"].partition("/")[2]: one for one in (await ask(shown, "fragmentation"))["ways"]}
+    assert len(ways["wide"]["moves"]) == 1
+    assert ways["wide"]["note"] == (
+        "something else keeps it from there, too: elastic quota a: its max of 4 is used up"
+    )
+    assert ways["gated"]["note"] == f"there is room: something else keeps it from there: {gates}"
+    assert (len(ways["room"]["moves"]), ways["room"]["note"]) == (1, "")
+
+
+def test_the_dashboard_and_kubectl_inspect_mean_the_same_kinds() -> None:
+    assert set(NOT_ROOM) == set(fragments._NOT_ROOM)
 
 
 async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def placed(
     unit: MemoryUnit = MemoryUnit.GIB,
     core_percent: int = 0,
     namespace: str = "default",
-) -> Pod:
+) -> SelectingPod:
     """A pod that our own scheduler gave ``units`` of ``gpu``, when the node counted in ``unit``."""
     share = share_of(gpu, unit.count_in(gpu.total_mib), units, core_percent)
     return with_allocation(
@@ -132,7 +132,9 @@ def placed(
     )
 
 
-def with_allocation(waiting: Pod, shares: Sequence[GpuShare], unit: MemoryUnit | None) -> Pod:
+def with_allocation(
+    waiting: SelectingPod, shares: Sequence[GpuShare], unit: MemoryUnit | None
+) -> SelectingPod:
     """``waiting`` with every annotation that a bound pod has."""
     request = request_of(waiting)
     assert request is not None

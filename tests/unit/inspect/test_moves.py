@@ -10,7 +10,7 @@ from gpushare.inspect.selecting import SelectingPod
 from gpushare.inspect.usage import ClusterUsage
 from gpushare.model import names
 from gpushare.model.device import NodeMode
-from gpushare.model.objects import Node, Pod
+from gpushare.model.objects import Node
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.model.requested import Counting, requested_text
@@ -103,7 +103,7 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
         pod("pair", "", 8, labels={"aliyun.com/gpu-count": "2"}),
         pod("odd", "", 8, labels={"aliyun.com/gpu-count": "3"}),
     ]
-    text = fragments(cluster, nodes, waiting)
+    text = fragments(cluster, nodes, pods, waiting)
     lines = {line.split()[1]: line for line in text.splitlines()[1:6]}
     assert (
         lines["six"]
@@ -115,9 +115,11 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert "not a share of one GPU" in lines["pair"]
     assert "equal whole parts" in lines["odd"]
     assert "1 would fit if others moved, something else than room keeps 1, 1 fits in no way" in text
-    assert fragments(cluster, nodes, [], namespace="x").startswith("No pod that asks for GPU memory waits.")
-    assert "six" not in fragments(cluster, nodes, waiting, namespace="x")
-    document = fragments_document(cluster, nodes, waiting)
+    assert fragments(cluster, nodes, pods, [], namespace="x").startswith(
+        "No pod that asks for GPU memory waits."
+    )
+    assert "six" not in fragments(cluster, nodes, pods, waiting, namespace="x")
+    document = fragments_document(cluster, nodes, pods, waiting)
     assert faults(document) == []
     told = {one["name"]: one for one in document["waiting"]}
     assert {name: one["fits"] for name, one in told.items()} == {
@@ -135,8 +137,8 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert (told["odd"]["asks"], told["huge"]["goesTo"]) == (None, None)
     assert told["pair"]["asks"] == {"units": 4, "corePercent": 0, "gpus": 2, "wholeDevice": False}
     assert (document["freeGPUs"], document["freeMiB"], document["largestMiB"]) == (2, 8192, 5120)
-    assert fragments_document(cluster, nodes, waiting, namespace="x")["waiting"] == []
-    assert fragments_document(seen([]), [], [])["largestMiB"] == 0
+    assert fragments_document(cluster, nodes, pods, waiting, namespace="x")["waiting"] == []
+    assert fragments_document(seen([]), [], [], [])["largestMiB"] == 0
 
 
 def waits(name: str, category: str, reason: str) -> dict[str, str]:
@@ -160,7 +162,7 @@ def test_who_is_kept_by_something_else_than_room_is_counted_apart_and_told_what_
     ]
     waiting = [pod("alone", "", 2), pod("held", "", 6), pod("huge", "", 14), pod("late", "", 2)]
 
-    text = fragments(seen(nodes, pods), nodes, waiting, lambda: told)
+    text = fragments(seen(nodes, pods), nodes, pods, waiting, lambda: told)
 
     lines = {line.split()[1]: line for line in text.splitlines()[1:5]}
     room = "there is room: something else keeps it from there"
@@ -172,7 +174,7 @@ def test_who_is_kept_by_something_else_than_room_is_counted_apart_and_told_what_
     assert lines["huge"].split()[-2:] == ["-", "-"]
     assert lines["late"].endswith(f"  {room}"), "what it was told of room is no more so"
     assert "0 would fit if others moved, something else than room keeps 3, 1 fits in no way" in text
-    document = fragments_document(seen(nodes, pods), nodes, waiting, lambda: told)
+    document = fragments_document(seen(nodes, pods), nodes, pods, waiting, lambda: told)
     assert faults(document) == []
     notes = {one["name"]: (one["fits"], one["note"].partition(": elastic")[0]) for one in document["waiting"]}
     assert notes["held"] == ("once moved", "something else keeps it from there, too")
@@ -183,19 +185,19 @@ def test_the_scheduler_is_not_asked_where_there_is_no_room_whatever_moves() -> N
         raise AssertionError
 
     nodes = [node("n", "10.0.0.1", [device(0)])]
-    assert "1 fits in no way" in fragments(seen(nodes), nodes, [pod("huge", "", 99)], asked)
+    assert "1 fits in no way" in fragments(seen(nodes), nodes, [], [pod("huge", "", 99)], asked)
 
 
 def test_what_is_asked_of_each_of_several_gpus_is_told_with_its_compute() -> None:
     waiting = pod("a", "", 6, core_percent=30, labels={names.LABEL_POD_APART: "true"})
     (main,) = waiting.spec.containers
     waiting.spec.containers = [main, msgspec.structs.replace(main, name="other")]
-    report = fragments(seen([node("n", "10.0.0.1", [device(0)])]), [], [waiting])
+    report = fragments(seen([node("n", "10.0.0.1", [device(0)])]), [], [], [waiting])
     assert "2 × 6, 30%" in report
 
 
-def ways(nodes: list[Node], pods: list[Pod], waiting: SelectingPod) -> tuple[str, list[str]]:
-    (told,) = fragments_document(seen(nodes, pods), nodes, [waiting])["waiting"]
+def ways(nodes: list[Node], pods: list[SelectingPod], waiting: SelectingPod) -> tuple[str, list[str]]:
+    (told,) = fragments_document(seen(nodes, pods), nodes, pods, [waiting])["waiting"]
     return told["fits"], [move["pod"] for move in told["moves"]]
 
 
@@ -243,6 +245,38 @@ def test_nodes_that_a_pod_does_not_want_are_no_places_for_it() -> None:
     }
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     assert ways(nodes, pods, pod("waits", "", 12, affinity={"nodeAffinity": required})) == ("not", [])
+
+
+def test_nobody_moves_to_a_node_that_he_does_not_want() -> None:
+    nodes = [node("n", "10.0.0.1", [device(0), device(2)]), node("m", "10.0.0.2", [device(1)])]
+    for one in nodes:
+        assert one.metadata.labels is not None
+        one.metadata.labels["kubernetes.io/hostname"] = one.metadata.name
+    # 7 are free on both GPUs of n, 9 on the one of m: who moves for 12 units on n has to go to m.
+    pods = [
+        placed("full", "n", device(0), 8),
+        placed("other", "n", device(2), 8),
+        placed("there", "m", device(1), 6),
+    ]
+    waiting = pod("waits", "", 12, node_selector={"kubernetes.io/hostname": "n"})
+    assert ways(nodes, pods, waiting) == ("once moved", ["default/full"])
+    pods[0].spec.node_selector = {"kubernetes.io/hostname": "n"}
+    assert ways(nodes, pods, waiting) == ("once moved", ["default/other"])
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["m"]}]}
+    pods[1].spec.affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
+    assert ways(nodes, pods, waiting) == ("not", [])
+    # On its own node everybody may move.
+    pods[2] = placed("there", "m", device(1), 15)
+    pods[1] = placed("other", "n", device(2), 7)
+    assert ways(nodes, pods, pod("waits", "", 15)) == ("once moved", ["default/other"])
+    pods[0], pods[1] = placed("full", "n", device(0), 7), pods[1]
+    pods[0].spec.node_selector = {"kubernetes.io/hostname": "n"}
+    assert ways(nodes, [pods[0], placed("other", "n", device(2), 8), pods[2]], pod("w", "", 15)) == (
+        "once moved",
+        ["default/full"],
+    )
 
 
 @given(

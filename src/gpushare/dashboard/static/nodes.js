@@ -25,7 +25,7 @@ function summed(store, slot) {
     if (given_core[at] !== UNKNOWN) sum.core = Math.max(sum.core, 0) + given_core[at] / node.gpus;
   }
   sum.part = sum.given / (sum.total || 1);
-  sum.state = sum.bad ? `${sum.bad} unhealthy` : node.refusal ? "closed" : cordoned ? `${cordoned} cordoned` : STATES[IN_SERVICE];
+  sum.state = [sum.bad && `${sum.bad} unhealthy`, cordoned && `${cordoned} cordoned`, node.refusal && "closed"].filter(Boolean).join(", ") || STATES[IN_SERVICE];
   return sum;
 }
 

@@ -132,7 +132,7 @@ export function fragmentationView(store) {
           report.pieces.map((piece) => [gib(piece.mib), h("div", { class: "meter wide", role: "img", "aria-label": counted(piece.gpus, "GPU") }, h("i", { style: { width: `${(100 * piece.gpus) / most}%` } })), count(piece.gpus), count(piece.pods)]), { label: "Free pieces" })),
       h("section", { class: "card" }, h("h2", null, "Who would fit if others moved"),
         table([{ text: "Pod" }, { text: "Asks for" }, { text: "Goes to" }, { text: "Once these have moved" }],
-          report.ways.map((way) => [h("a", { href: to.pod(way.pod) }, way.pod), way.asks, way.goes_to || DASH, h("span", { class: "text" }, way.moves.length ? way.moves.join("; ") : way.note)]), { empty: "No pod that asks for GPU memory waits.", label: "Ways" }),
+          report.ways.map((way) => [h("a", { href: to.pod(way.pod) }, way.pod), way.asks, way.goes_to || DASH, h("span", { class: "text" }, [...way.moves, way.note].filter(Boolean).join("; "))]), { empty: "No pod that asks for GPU memory waits.", label: "Ways" }),
         report.not_looked_at > 0 && h("p", { class: "quiet" }, `Waiting besides, and not looked at: ${count(report.not_looked_at)}.`)),
     ];
   }, { store, touched: (event) => event.detail?.totals, crumbs: [] });
