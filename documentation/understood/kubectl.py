@@ -37,6 +37,8 @@ _MORE_KINDS: Final = {
     "validatingadmissionpolicy": "validatingadmissionpolicies.admissionregistration.k8s.io",
     "mutatingadmissionpolicy": "mutatingadmissionpolicies.admissionregistration.k8s.io",
     "networkpolicy": "networkpolicies.networking.k8s.io",
+    "validatingwebhookconfiguration": "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "mutatingwebhookconfiguration": "mutatingwebhookconfigurations.admissionregistration.k8s.io",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from gpushare.doctor.checks_api import server_minor
 from gpushare.doctor.checks_services import callable_webhook, meanwhile
 from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, name_of
+from gpushare.doctor.commands import INSTALLER, SCHEDULER, namespace_of, upgrade
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 
 #: From which Kubernetes on the API server's own policies do it.
@@ -64,16 +65,16 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
         else:
             ours = [name for name in map(name_of, listed) if name.startswith("gpushare-")]
             if POINTING not in ours:
-                yield _unruled("pods that name no scheduler are not pointed to ours")
+                yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
             for name in ours:
                 yield from _bound(facts, name)
     elif not mutates:
-        yield _unruled("pods that name no scheduler are not pointed to ours")
+        yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
 
 
 def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
     if server < _VALIDATES:
-        yield _unruled("wrong requests are not refused, and records of who holds what are not guarded")
+        yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
         return
     listed, bindings = facts.validating_policies, facts.policy_bindings
     if isinstance(listed, Unread) or isinstance(bindings, Unread):
@@ -83,12 +84,12 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
     there = {name_of(one): one for one in listed}
     ours = [name for name in there if name.startswith("gpushare-")]
     if not ours:
-        yield _unruled("wrong requests are not refused, and records of who holds what are not guarded")
+        yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
         return
     for name in sorted({*VALIDATING, *ours}):
         policy = there.get(name)
         if policy is None:
-            yield fault(f"policy {name}", "it is not there", "helm upgrade ack-ai-installer")
+            yield fault(f"policy {name}", "it is not there", upgrade(facts, INSTALLER))
             continue
         yield from _bound(facts, name)
         for wrong in at(policy, "status", "typeChecking", "expressionWarnings") or ():
@@ -104,22 +105,22 @@ def _bound(facts: ClusterFacts, name: str) -> Iterator[Said]:
         return
     bindings = [one for one in facts.policy_bindings if name_of(one) == name]
     if not bindings:
-        yield fault(f"policy {name}", "nothing binds it: it is not in force", "helm upgrade ack-ai-installer")
+        yield fault(f"policy {name}", "nothing binds it: it is not in force", upgrade(facts, INSTALLER))
     for binding in bindings:
         actions = at(binding, "spec", "validationActions")
         if actions and "Deny" not in actions and not name.startswith((WARNING, AUDITING)):
             yield fault(
                 f"policy {name}",
                 f"its binding does not refuse what is wrong (validationActions: {', '.join(map(str, actions))})",
-                "helm upgrade ack-ai-installer; it writes the binding anew",
+                f"{upgrade(facts, INSTALLER)} writes the binding anew",
             )
 
 
-def _unruled(says: str) -> Said:
+def _unruled(facts: ClusterFacts, says: str) -> Said:
     return warning(
         "admission",
         says,
-        "set admission.enabled and admission.mode=auto of ack-ai-installer, and helm upgrade",
+        upgrade(facts, INSTALLER, "admission.enabled=true,admission.mode=auto"),
     )
 
 
@@ -135,10 +136,11 @@ def certificate(facts: ClusterFacts) -> Iterator[Said]:
         return
     now_s = facts.our_time_s if isinstance(facts.server_time_s, Unread) else facts.server_time_s
     now = datetime.fromtimestamp(now_s, UTC)
-    remedy = "kubectl -n NAMESPACE logs deploy/gpushare-admission: it makes and renews them, and says what keeps it from that"
     for configuration in facts.webhooks:
         for hook in configuration.get("webhooks") or ():
             subject = f"webhook {hook.get('name')}"
+            namespace = at(hook, "clientConfig", "service", "namespace") or namespace_of(facts, INSTALLER)
+            remedy = f"`kubectl -n {namespace} logs deploy/gpushare-admission`: it makes and renews them, and says what keeps it from that"
             ends = _ends(str(at(hook, "clientConfig", "caBundle") or ""))
             if ends is None:
                 yield fault(
@@ -184,10 +186,10 @@ def kinds(facts: ClusterFacts) -> Iterator[Said]:
             yield fault(
                 f"crd {name}",
                 "it is not there: the extender waits for it or goes without",
-                "helm upgrade ack-co-scheduler",
+                upgrade(facts, SCHEDULER),
             )
         elif not _is_established(definition):
-            yield fault(f"crd {name}", "the API server does not serve it", f"kubectl describe crd {name}")
+            yield fault(f"crd {name}", "the API server does not serve it", f"`kubectl describe crd {name}`")
 
 
 def _is_established(definition: Json) -> bool:

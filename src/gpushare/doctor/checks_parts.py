@@ -9,6 +9,7 @@ from gpushare.doctor.checks_services import asked_scheduler
 from gpushare.doctor.cluster_facts import (
     ClusterFacts,
     Json,
+    agent_pods,
     at,
     first_why,
     gpu_nodes,
@@ -18,6 +19,7 @@ from gpushare.doctor.cluster_facts import (
     why_unready,
 )
 from gpushare.doctor.cluster_reading import renewed_s
+from gpushare.doctor.commands import SCHEDULER, describe_agents, install, log, namespace_of, upgrade
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 from gpushare.model import names
 
@@ -77,9 +79,7 @@ def installed(facts: ClusterFacts) -> Iterator[Said]:
         if isinstance(found, Unread):
             yield unknown(what, found.why)
         elif not found:
-            yield fault(
-                what, "it is not there", f"helm upgrade --install {chart} charts/{chart} -n kube-system"
-            )
+            yield fault(what, "it is not there", install(facts, chart))
 
 
 def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
@@ -91,7 +91,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
         yield fault(
             f"scheduler {names.SCHEDULER_NAME}",
             f"it is installed {len(facts.deployments)} times: {listed}",
-            "helm uninstall all but one: they give away the same memory twice",
+            "`helm uninstall` all but one: they give away the same memory twice",
         )
     if isinstance(facts.daemon_sets, Unread):
         return
@@ -100,7 +100,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
         yield fault(
             f"DaemonSet {names.DAEMON_SET_NAME}",
             f"it is there {len(facts.daemon_sets)} times: {listed}",
-            "helm uninstall all but one",
+            "`helm uninstall` all but one",
         )
 
 
@@ -113,12 +113,7 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
         return
     if isinstance(facts.nodes, Unread) or isinstance(facts.part_pods, Unread):
         return
-    pods = {
-        str(at(pod, "spec", "nodeName")): pod
-        # While one follows another there are two on a node: the one that is ready serves it.
-        for pod in sorted(facts.part_pods, key=is_ready)
-        if _owner(pod) == names.DAEMON_SET_NAME and not at(pod, "metadata", "deletionTimestamp")
-    }
+    pods = agent_pods(facts)
     shut = {one.subject for one in taints(facts)}
     for node in gpu_nodes(facts):
         pod = pods.get(node.name)
@@ -127,13 +122,13 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
                 yield fault(
                     node.subject,
                     f"it is labelled {names.LABEL_MODE}, and no node agent runs there",
-                    "kubectl -n NAMESPACE describe ds gpushare-device-plugin-ds: the events say why",
+                    f"{describe_agents(facts)}: the events say why",
                 )
         elif not is_ready(pod):
             yield fault(
                 node.subject,
                 f"its agent, pod {name_of(pod)}, is not ready{why_unready(pod)}",
-                f"kubectl -n {name_of(pod).replace('/', ' logs ')}",
+                log(pod),
             )
 
 
@@ -156,7 +151,7 @@ def taints(facts: ClusterFacts) -> Iterator[Said]:
                 yield fault(
                     node.subject,
                     f"the taint {', '.join(shutting)} keeps the node agent away",
-                    "tolerate it with nodeAgent.tolerations, or take the taint or the label away",
+                    "tolerate it with `nodeAgent.tolerations`, or take the taint or the label away",
                 )
 
 
@@ -173,7 +168,7 @@ def scheduler(facts: ClusterFacts) -> Iterator[Said]:
                 yield worse(
                     f"deployment {name_of(deployment)}",
                     f"{ready} of {wanted} pods are ready{first_why(facts, names.SCHEDULER_NAME)}",
-                    f"kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler",
+                    f"`kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler`",
                 )
             if ready:
                 yield from asked_scheduler(facts, name_of(deployment).partition("/")[0])
@@ -183,8 +178,14 @@ def scheduler(facts: ClusterFacts) -> Iterator[Said]:
                 pod, f"its extender cannot be asked: {said[1:]}", "ask for the right get pods/proxy"
             )
         elif said:
-            yield fault(pod, f"its extender does not say that it is ready: {said}", "look at its log")
+            yield fault(pod, f"its extender does not say that it is ready: {said}", _extender_log(facts, pod))
     yield from _leading(facts)
+
+
+def _extender_log(facts: ClusterFacts, name: str) -> str:
+    pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
+    pod = next((one for one in pods if name_of(one) == name), None)
+    return "look at its log" if pod is None else f"{log(pod, 'extender')} says why"
 
 
 def _leading(facts: ClusterFacts) -> Iterator[Said]:
@@ -193,13 +194,20 @@ def _leading(facts: ClusterFacts) -> Iterator[Said]:
     for lease in facts.leases:
         renewed, holder = renewed_s(lease), at(lease, "spec", "holderIdentity")
         if not holder or renewed is None:
-            yield fault(f"lease {name_of(lease)}", "no scheduler leads", "look at the log of kube-scheduler")
+            yield fault(
+                f"lease {name_of(lease)}", "no scheduler leads", f"{_kube_scheduler_log(facts)} says why"
+            )
         elif facts.server_time_s - renewed > _LED_S:
             yield fault(
                 f"lease {name_of(lease)}",
                 f"{holder} leads, and has not said so for {facts.server_time_s - renewed:.0f} s: nothing is placed",
-                "look at the pods of ack-co-scheduler; another takes over when the Lease has run out",
+                f"`kubectl -n {namespace_of(facts, SCHEDULER)} get pods -l app.kubernetes.io/name=ack-co-scheduler`; another takes over when the Lease has run out",
             )
+
+
+def _kube_scheduler_log(facts: ClusterFacts) -> str:
+    namespace = namespace_of(facts, SCHEDULER)
+    return f"`kubectl -n {namespace} logs deploy/{names.SCHEDULER_NAME} -c kube-scheduler`"
 
 
 def scheduler_config(facts: ClusterFacts) -> Iterator[Said]:
@@ -211,7 +219,7 @@ def scheduler_config(facts: ClusterFacts) -> Iterator[Said]:
         subject = f"configmap {name_of(config_map)}"
         wrong = list(_wrong_in(str(at(config_map, "data", "config.yaml") or ""), _port(facts)))
         for one in wrong:
-            yield fault(subject, one, "helm upgrade ack-co-scheduler; it writes the configuration anew")
+            yield fault(subject, one, f"{upgrade(facts, SCHEDULER)} writes the configuration anew")
 
 
 def _wrong_in(text: str, port: str) -> Iterator[str]:
@@ -270,7 +278,7 @@ def process_rights(facts: ClusterFacts) -> Iterator[Said]:
         there = getattr(facts, field)
         if isinstance(there, Unread) or not there:
             continue
-        remedy = f"helm upgrade {chart}; it writes the rights anew"
+        remedy = f"{upgrade(facts, chart)} writes the rights anew"
         role = next((one for one in facts.roles if at(one, "metadata", "name") == name), None)
         binding = next((one for one in facts.bindings if at(one, "metadata", "name") == name), None)
         if role is None:
@@ -292,8 +300,3 @@ def _allows(role: Json, right: str) -> bool:
         and {group, "*"} & set(rule.get("apiGroups") or ())
         for rule in role.get("rules") or ()
     )
-
-
-def _owner(pod: Json) -> str:
-    owners = at(pod, "metadata", "ownerReferences") or [{}]
-    return str(owners[0].get("name", ""))

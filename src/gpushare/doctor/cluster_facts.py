@@ -188,6 +188,22 @@ def ready_endpoints(slices: list[Json], namespace: str, service: str) -> int:
     )
 
 
+def agent_pods(facts: ClusterFacts) -> dict[str, Json]:
+    """The node agents' pods that stay, by node; none where pods cannot be read."""
+    return {
+        str(at(pod, "spec", "nodeName")): pod
+        # While one follows another there are two on a node: the one that is ready serves it.
+        for pod in sorted(() if isinstance(facts.part_pods, Unread) else facts.part_pods, key=is_ready)
+        if owner_of(pod) == names.DAEMON_SET_NAME and not at(pod, "metadata", "deletionTimestamp")
+    }
+
+
+def owner_of(obj: Json) -> str:
+    """The name of the object that made it; empty where nothing did."""
+    owners = at(obj, "metadata", "ownerReferences") or [{}]
+    return str(owners[0].get("name", ""))
+
+
 def tolerations_of(template: Json) -> list[Toleration]:
     """The tolerations of a DaemonSet's or Deployment's pods."""
     return msgspec.convert(at(template, "spec", "template", "spec", "tolerations") or [], list[Toleration])

@@ -103,7 +103,7 @@ def test_a_webhook_whose_pods_are_down_is_one_fault_that_says_what_becomes_of_po
         "0 of 2 pods of the webhook are ready: ImagePullBackOff; until one is: "
         f"{REFUSED}, what node agents write is refused"
     )
-    assert found.remedy.startswith("kubectl -n kube-system describe pods -l ")
+    assert found.remedy.startswith("`kubectl -n kube-system describe pods -l ")
 
 
 def test_a_webhook_with_fewer_pods_than_wanted_is_a_warning() -> None:
