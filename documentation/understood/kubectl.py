@@ -66,7 +66,7 @@ def understand(words: list[str], project: Path) -> None:
     if given and not plain and verb.words[0] in _OF_KINDS and not _names_objects(given):
         raise Misunderstood(f"kubectl {words[0]}: of what? Name a kind, or write …")
     if plain and verb.words[0] in _OF_KINDS and plain[0] != ANYTHING:
-        kinds, _, _ = plain[0].partition("/")
+        kinds, _, _ = plain[0].lower().partition("/")
         for kind in kinds.split(","):
             if kind.split(".")[0] not in _kinds() and kind not in _kinds():
                 raise Misunderstood(f"there is no kind {kind}")
