@@ -33,10 +33,10 @@ INTERNAL: Final = {
     "inspect/completion.py:_candidates": "short words for what is typed next",
     # What to do, which stands beside what was found; and what is well.
     "doctor/checks_admission.py:remedy": "what to do about a finding",
-    "doctor/checks_parts.py:remedy": "what to do about a finding",
+    "doctor/checks_rights.py:remedy": "what to do about a finding",
     "doctor/checks_parts.py:_extender_log": "what to do about a finding",
     # Words that stand within messages that have entries.
-    "doctor/checks_parts.py:RIGHTS": "rights, within other messages",
+    "doctor/checks_rights.py:RIGHTS": "rights, within other messages",
     "doctor/cluster_checks.py:_RIGHTS": "rights, within other messages",
     "playground/gpus/keys.py:KEYS": "words for what a key may be, within other messages",
     "simulate/wording.py": "amounts, within tables and other messages",

@@ -30,6 +30,7 @@ _OF_KINDS: Final = frozenset(
 )
 #: Commands that have commands.
 _GROUPS: Final = frozenset({"auth", "config", "rollout", "top", "create", "set", "certificate", "plugin"})
+_GROUPS_WITHIN: Final = frozenset({("create", "secret"), ("create", "service")})
 #: Kinds that pages name and no playground has until they are put there.
 _MORE_KINDS: Final = {
     "elasticquotatree": "elasticquotatrees.scheduling.sigs.k8s.io",
@@ -111,7 +112,8 @@ def _names_objects(given: list[str]) -> bool:
 
 def _verb(words: list[str]) -> Verb:
     own = tuple(word for word in words[:2] if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-"))
-    found = _asked(own) if len(own) == 2 and own[0] in _GROUPS else None
+    found = _asked(tuple(words[:3])) if own in _GROUPS_WITHIN and len(words) > len(own) else None
+    found = found or (_asked(own) if len(own) == 2 and own[0] in _GROUPS else None)
     found = found or _asked(own[:1])
     if found is None:
         raise Misunderstood(f"kubectl has no command {' '.join(words[:2])}")

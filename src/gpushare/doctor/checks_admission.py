@@ -1,4 +1,4 @@
-"""Admission: rules that are in force, a webhook that can be called, certificates that are valid, kinds that are known."""
+"""Admission: rules that are in force, a webhook that can be called, certificates that are valid."""
 
 import base64
 import binascii
@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gpushare.doctor.checks_api import server_minor
+from gpushare.doctor.checks_network import shut_webhook
 from gpushare.doctor.checks_services import callable_webhook, meanwhile
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, name_of
-from gpushare.doctor.commands import INSTALLER, SCHEDULER, namespace_of, upgrade
+from gpushare.doctor.cluster_facts import ClusterFacts, at, name_of
+from gpushare.doctor.commands import INSTALLER, namespace_of, upgrade
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 
 #: From which Kubernetes on the API server's own policies do it.
@@ -28,10 +29,6 @@ POINTING: Final = "gpushare-scheduler-name"
 WARNING: Final = "gpushare-slips"
 #: Writes into the API server's audit log, and refuses nothing.
 AUDITING: Final = "gpushare-audit"
-DEFINITIONS: Final = (
-    "resourcepolicies.scheduling.alibabacloud.com",
-    "elasticquotatrees.scheduling.sigs.k8s.io",
-)
 _SOON_DAYS: Final = 3
 
 
@@ -42,6 +39,9 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
         return
     # Also without the chart: what a removal left behind is called all the same.
     yield from callable_webhook(facts)
+    if not isinstance(facts.webhooks, Unread):
+        hooks = [hook for one in facts.webhooks for hook in one.get("webhooks") or ()]
+        yield from shut_webhook(facts, meanwhile(hooks))
     if _no_chart(facts):
         return
     server = server_minor(facts)
@@ -53,9 +53,9 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
         )
         yield unknown("admission", why)
         return
-    hooks = {str(hook.get("name")) for one in facts.webhooks for hook in one.get("webhooks") or ()}
-    validates = any(one.startswith(("requests.", "records.")) for one in hooks)
-    mutates = any(one.startswith("scheduler-name.") for one in hooks)
+    named = {str(hook.get("name")) for one in facts.webhooks for hook in one.get("webhooks") or ()}
+    validates = any(one.startswith(("requests.", "records.")) for one in named)
+    mutates = any(one.startswith("scheduler-name.") for one in named)
     if not validates:
         yield from _policies(facts, server)
     if not mutates and server >= _MUTATES:
@@ -86,6 +86,12 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
     if not ours:
         yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
         return
+    if AUDITING not in there:
+        yield warning(
+            f"policy {AUDITING}",
+            "it is not there: the API server's audit log says nothing of requests for GPUs that it admits",
+            upgrade(facts, INSTALLER),
+        )
     for name in sorted({*VALIDATING, *ours}):
         policy = there.get(name)
         if policy is None:
@@ -170,28 +176,3 @@ def _ends(bundle: str) -> datetime | None:
     except (ValueError, binascii.Error):
         return None
     return max((one.not_valid_after_utc for one in found), default=None)
-
-
-def kinds(facts: ClusterFacts) -> Iterator[Said]:
-    """Whether the API server serves ResourcePolicy and ElasticQuotaTree."""
-    if isinstance(facts.definitions, Unread):
-        yield unknown("CustomResourceDefinitions", facts.definitions.why)
-        return
-    if facts.playground is None and not isinstance(facts.deployments, Unread) and not facts.deployments:
-        return
-    there = {name_of(one): one for one in facts.definitions}
-    for name in DEFINITIONS:
-        definition = there.get(name)
-        if definition is None:
-            yield fault(
-                f"crd {name}",
-                "it is not there: the extender waits for it or goes without",
-                upgrade(facts, SCHEDULER),
-            )
-        elif not _is_established(definition):
-            yield fault(f"crd {name}", "the API server does not serve it", f"`kubectl describe crd {name}`")
-
-
-def _is_established(definition: Json) -> bool:
-    conditions = at(definition, "status", "conditions") or ()
-    return any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions)

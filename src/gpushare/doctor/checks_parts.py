@@ -8,7 +8,6 @@ import yaml
 from gpushare.doctor.checks_services import asked_scheduler
 from gpushare.doctor.cluster_facts import (
     ClusterFacts,
-    Json,
     agent_pods,
     at,
     first_why,
@@ -23,39 +22,6 @@ from gpushare.doctor.commands import SCHEDULER, describe_agents, install, log, n
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 from gpushare.model import names
 
-#: Field of the facts that shows whether the part is there, its chart, its ClusterRole, what that must allow at the least: VERB RESOURCE.GROUP.
-RIGHTS: Final = (
-    (
-        "daemon_sets",
-        "ack-ai-installer",
-        "gpushare-device-plugin",
-        (
-            "list nodes", "watch nodes", "patch nodes", "patch nodes/status", "list pods", "watch pods", "patch pods",
-            "create events.events.k8s.io", "patch events.events.k8s.io",
-        ),
-    ),
-    (
-        "deployments",
-        "ack-co-scheduler",
-        "ack-co-scheduler",
-        (
-            "list nodes", "watch nodes", "list pods", "watch pods", "get pods", "patch pods", "create pods/binding",
-            "create pods/eviction", "patch pods/status", "create events.events.k8s.io",
-            "list resourcepolicies.scheduling.alibabacloud.com",
-        ),
-    ),
-    (
-        "webhook_deployments",
-        "ack-ai-installer",
-        "gpushare-admission",
-        (
-            "get mutatingwebhookconfigurations.admissionregistration.k8s.io",
-            "patch mutatingwebhookconfigurations.admissionregistration.k8s.io",
-            "get validatingwebhookconfigurations.admissionregistration.k8s.io",
-            "patch validatingwebhookconfigurations.admissionregistration.k8s.io",
-        ),
-    ),
-)  # fmt: skip
 _LED_S: Final = 30.0
 _EXTENDER: Final = {
     "filterVerb": "filter",
@@ -259,44 +225,3 @@ def _port(facts: ClusterFacts) -> str:
                 if str(argument).startswith("--listen="):
                     return str(argument).rpartition(":")[2]
     return ""
-
-
-def process_rights(facts: ClusterFacts) -> Iterator[Said]:
-    """Whether the accounts of our processes are given what they need."""
-    if isinstance(facts.roles, Unread) or isinstance(facts.bindings, Unread):
-        why = (
-            facts.roles.why
-            if isinstance(facts.roles, Unread)
-            else facts.bindings.why
-            if isinstance(facts.bindings, Unread)
-            else ""
-        )
-        if facts.playground is None:
-            yield unknown("ClusterRoles", why)
-        return
-    for field, chart, name, needed in RIGHTS:
-        there = getattr(facts, field)
-        if isinstance(there, Unread) or not there:
-            continue
-        remedy = f"{upgrade(facts, chart)} writes the rights anew"
-        role = next((one for one in facts.roles if at(one, "metadata", "name") == name), None)
-        binding = next((one for one in facts.bindings if at(one, "metadata", "name") == name), None)
-        if role is None:
-            yield fault(f"clusterrole {name}", "it is not there", remedy)
-            continue
-        missing = [right for right in needed if not _allows(role, right)]
-        if missing:
-            yield fault(f"clusterrole {name}", f"it does not allow to {', '.join(missing)}", remedy)
-        if binding is None or at(binding, "roleRef", "name") != name or not at(binding, "subjects"):
-            yield fault(f"clusterrolebinding {name}", "it is not there, or binds nobody to the role", remedy)
-
-
-def _allows(role: Json, right: str) -> bool:
-    verb, _, what = right.partition(" ")
-    resource, _, group = what.partition(".")
-    return any(
-        {verb, "*"} & set(rule.get("verbs") or ())
-        and {resource, "*"} & set(rule.get("resources") or ())
-        and {group, "*"} & set(rule.get("apiGroups") or ())
-        for rule in role.get("rules") or ()
-    )

@@ -2,21 +2,23 @@
 
 from typing import Final
 
-from gpushare.doctor.checks_admission import certificate, kinds, rules
+from gpushare.doctor.checks_admission import certificate, rules
 from gpushare.doctor.checks_api import clocks, permissions, versions
+from gpushare.doctor.checks_dashboard import dashboard
 from gpushare.doctor.checks_gangs import gangs_that_fit
+from gpushare.doctor.checks_kinds import kinds
 from gpushare.doctor.checks_nodes import node_capacity, node_devices_said, node_health, node_labels
 from gpushare.doctor.checks_parts import (
     installed,
     node_agents,
     one_scheduler,
-    process_rights,
     scheduler,
     scheduler_config,
     taints,
 )
 from gpushare.doctor.checks_pods import pod_records, waiting_pods
 from gpushare.doctor.checks_policies import unit_nodes
+from gpushare.doctor.checks_rights import process_rights
 from gpushare.doctor.checks_running import up_to_date
 from gpushare.doctor.findings import Check
 
@@ -32,6 +34,9 @@ _RIGHTS: Final = {
     "node_leases": "list leases.coordination.k8s.io",
     "roles": "list clusterroles.rbac.authorization.k8s.io",
     "bindings": "list clusterrolebindings.rbac.authorization.k8s.io",
+    "own_roles": "list roles.rbac.authorization.k8s.io",
+    "own_bindings": "list rolebindings.rbac.authorization.k8s.io",
+    "network_policies": "list networkpolicies.networking.k8s.io",
     "policies": "list resourcepolicies.scheduling.alibabacloud.com",
     "definitions": "list customresourcedefinitions.apiextensions.k8s.io",
     "webhook_deployments": "list deployments.apps",
@@ -55,10 +60,11 @@ CHECKS: Final = (
     Check("taints", "no taint keeps the agent from a node with the label", "`nodeAgent.tolerations`, or away with the taint", taints, _needs("daemon_sets", "nodes")),
     Check("scheduler", "the scheduler runs, its extender answers, one leads", "describe its pods, read their logs", scheduler, _needs("deployments", "part_pods", "leases", "endpoint_slices")),
     Check("scheduler-config", "kube-scheduler asks our extender for all that it must", "`helm upgrade` of ack-co-scheduler", scheduler_config, _needs("config_maps", "deployments")),
-    Check("process-rights", "the accounts of our processes have the rights that they need", "`helm upgrade` of the chart", process_rights, _needs("roles", "bindings", "daemon_sets", "deployments", "webhook_deployments")),
-    Check("admission", "wrong requests are refused, records guarded, pods pointed to our scheduler", "`admission.enabled`, `admission.mode`", rules, _needs("daemon_sets", "webhooks", "webhook_deployments", "endpoint_slices")),
+    Check("process-rights", "the accounts of our processes have the rights that they need", "`helm upgrade` of the chart", process_rights, _needs("roles", "bindings", "own_roles", "own_bindings", "daemon_sets", "deployments", "webhook_deployments")),
+    Check("admission", "wrong requests are refused, records guarded, pods pointed to our scheduler", "`admission.enabled`, `admission.mode`", rules, _needs("daemon_sets", "webhooks", "webhook_deployments", "endpoint_slices", "network_policies")),
     Check("certificate", "the webhook's certificates are valid, or there is no webhook", "read the webhook's log: it renews them itself", certificate, _needs("webhooks")),
-    Check("definitions", "ResourcePolicy and ElasticQuotaTree are served", "`helm upgrade` of ack-co-scheduler", kinds, _needs("definitions")),
+    Check("definitions", "ResourcePolicy and ElasticQuotaTree are served, as this release has them", "`helm upgrade` of ack-co-scheduler", kinds, _needs("definitions")),
+    Check("dashboard", "the dashboard runs beside each scheduler, or is switched off", "read its log; make its token", dashboard, _needs("deployments", "part_pods", "endpoint_slices")),
     Check("policy-units", "every unit of a ResourcePolicy has nodes, or waits for some to come", "correct its nodeSelector", unit_nodes, _needs("policies", "nodes")),
     Check("node-labels", "labels of nodes are spelled right and have known values", "correct the label", node_labels, _needs("nodes")),
     Check("node-devices", "every node with the label is described by its agent, in the mode of the label", "read the agent's log", node_devices_said, _needs("nodes")),

@@ -7,8 +7,7 @@ import pytest
 from documentation.__main__ import PROJECT
 from documentation.advice import Told, trouble
 from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.findings import Finding, examine
-from gpushare.doctor.report import as_table
+from gpushare.doctor.findings import examine
 from gpushare.model import names
 from tests.unit.doctor.sound import node_of, sound
 from tests.unit.doctor.test_cluster_checks import FAULTS, deployment_with
@@ -23,12 +22,6 @@ def test_what_a_finding_tells_to_type_would_be_understood(changes: dict[str, Any
         for said in trouble(Told(f"doctor/{one.check}", one.remedy), PROJECT):
             assert one.check == "node-labels", said
             assert _OF_OTHERS in said
-
-
-def test_a_command_stays_on_one_line_of_the_table() -> None:
-    command = f"`kubectl -n kube-system describe {'pods ' * 15}-l x`"
-    finding = Finding("c", "fault", "node n1", "says", f"{'word ' * 20}{command} {'word ' * 20}")
-    assert [line for line in as_table([finding], "x").splitlines() if command in line]
 
 
 @pytest.mark.parametrize(
