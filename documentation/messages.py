@@ -149,8 +149,13 @@ def _reasons(node: ast.AST) -> Iterator[str]:
 
 def of_module(name: str, source: str) -> list[Message]:
     """The messages of one module."""
+    return of_tree(name, ast.parse(source))
+
+
+def of_tree(name: str, tree: ast.Module) -> list[Message]:
+    """The same, of a module that is parsed already."""
     collector = _Collector(name)
-    collector.visit(ast.parse(source))
+    collector.visit(tree)
     return collector.found
 
 
