@@ -16,6 +16,7 @@ from typing import Final
 ANY: Final = "…"
 WORD: Final = re.compile(r"[A-Za-z]{2,}")
 LEAST_WORDS: Final = 3
+_COMMAND: Final = re.compile(r"`[^`]+`")
 _NO_WORDS: Final = ("http:", "https:", "/", "text/", "application/", "no-cache")
 
 #: Module, or a constant or function in one (both are patterns) → why its texts need no entry.
@@ -32,9 +33,10 @@ INTERNAL: Final = {
     "inspect/completion.py:_candidates": "short words for what is typed next",
     # What to do, which stands beside what was found; and what is well.
     "doctor/checks_admission.py:remedy": "what to do about a finding",
-    "doctor/checks_parts.py:remedy": "what to do about a finding",
+    "doctor/checks_rights.py:remedy": "what to do about a finding",
+    "doctor/checks_parts.py:_extender_log": "what to do about a finding",
     # Words that stand within messages that have entries.
-    "doctor/checks_parts.py:RIGHTS": "rights, within other messages",
+    "doctor/checks_rights.py:RIGHTS": "rights, within other messages",
     "doctor/cluster_checks.py:_RIGHTS": "rights, within other messages",
     "playground/gpus/keys.py:KEYS": "words for what a key may be, within other messages",
     "simulate/wording.py": "amounts, within tables and other messages",
@@ -147,8 +149,13 @@ def _reasons(node: ast.AST) -> Iterator[str]:
 
 def of_module(name: str, source: str) -> list[Message]:
     """The messages of one module."""
+    return of_tree(name, ast.parse(source))
+
+
+def of_tree(name: str, tree: ast.Module) -> list[Message]:
+    """The same, of a module that is parsed already."""
     collector = _Collector(name)
-    collector.visit(ast.parse(source))
+    collector.visit(tree)
     return collector.found
 
 
@@ -250,7 +257,9 @@ class _Collector(ast.NodeVisitor):
             self.found.append(Message(f"{self._name}:{node.lineno}", text))
 
     def _is_for_people(self, text: str) -> bool:
-        """Paths, addresses and HTTP's headers are not, nor are helps of metrics."""
+        """Paths, addresses and HTTP's headers are not, nor are helps of metrics, nor commands alone: those are ``advice``'s."""
+        if _COMMAND.fullmatch(text):
+            return False
         if text.endswith(".") and any(fnmatch(self._name, pattern) for pattern in _HELPS_OF_METRICS):
             return False
         return len(WORD.findall(text)) >= LEAST_WORDS and " " in text and not text.startswith(_NO_WORDS)

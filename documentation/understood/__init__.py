@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from documentation.understood import charts, curl, kubectl, make, ours, pip, python
+from documentation.understood import charts, curl, kubectl, make, node, ours, pip, python
 from documentation.understood.shell import Misunderstood, parts
 
 _READERS: Final[dict[str, Callable[[list[str], Path], None]]] = {
@@ -19,7 +19,10 @@ _READERS: Final[dict[str, Callable[[list[str], Path], None]]] = {
     "python": python.understand,
     "pip": pip.understand,
     "curl": curl.understand,
+    **node.READERS,
 }
+#: Stands before what runs in a container: ``kubectl exec POD -- PROGRAM``.
+_INSIDE: Final = "--"
 
 
 def fault(command: str, project: Path) -> str:
@@ -28,8 +31,15 @@ def fault(command: str, project: Path) -> str:
         for part in parts(command):
             for variable in part.variables:
                 ours.variable(variable, project)
-            if reader := _READERS.get(part.program):
-                reader(part.words, project)
+            _understood(part.program, part.words, project)
     except Misunderstood as error:
         return str(error)
     return ""
+
+
+def _understood(program: str, words: list[str], project: Path) -> None:
+    if reader := _READERS.get(program):
+        reader(words, project)
+    if program == "kubectl" and _INSIDE in words:
+        inner = words[words.index(_INSIDE) + 1 :]
+        _understood(inner[0] if inner else "", inner[1:], project)

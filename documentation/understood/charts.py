@@ -57,7 +57,7 @@ def understand(words: list[str], project: Path) -> None:
     named = [chart for chart in CHARTS if any(Path(word).name == chart for word in plain)]
     for setting in settings:
         key = setting.partition("=")[0]
-        if key != _ANY_KEY and not any(_has(chart, key, project) for chart in named or CHARTS):
+        if key != _ANY_KEY and not any(has_value(chart, key, project) for chart in named or CHARTS):
             raise Misunderstood(f"{' and '.join(named or CHARTS)} have no value {key}")
 
 
@@ -91,7 +91,7 @@ def _schema(chart: str, project: Path) -> dict[str, Any]:
     return found
 
 
-def _has(chart: str, key: str, project: Path) -> bool:
+def has_value(chart: str, key: str, project: Path) -> bool:
     """Whether the chart's schema, which refuses every value that it does not name, has the value."""
     at = _schema(chart, project)
     for name in re.split(r"(?<!\\)\.", key):

@@ -30,6 +30,7 @@ _OF_KINDS: Final = frozenset(
 )
 #: Commands that have commands.
 _GROUPS: Final = frozenset({"auth", "config", "rollout", "top", "create", "set", "certificate", "plugin"})
+_GROUPS_WITHIN: Final = frozenset({("create", "secret"), ("create", "service")})
 #: Kinds that pages name and no playground has until they are put there.
 _MORE_KINDS: Final = {
     "elasticquotatree": "elasticquotatrees.scheduling.sigs.k8s.io",
@@ -37,6 +38,8 @@ _MORE_KINDS: Final = {
     "validatingadmissionpolicy": "validatingadmissionpolicies.admissionregistration.k8s.io",
     "mutatingadmissionpolicy": "mutatingadmissionpolicies.admissionregistration.k8s.io",
     "networkpolicy": "networkpolicies.networking.k8s.io",
+    "validatingwebhookconfiguration": "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "mutatingwebhookconfiguration": "mutatingwebhookconfigurations.admissionregistration.k8s.io",
 }
 
 
@@ -64,7 +67,7 @@ def understand(words: list[str], project: Path) -> None:
     if given and not plain and verb.words[0] in _OF_KINDS and not _names_objects(given):
         raise Misunderstood(f"kubectl {words[0]}: of what? Name a kind, or write …")
     if plain and verb.words[0] in _OF_KINDS and plain[0] != ANYTHING:
-        kinds, _, _ = plain[0].partition("/")
+        kinds, _, _ = plain[0].lower().partition("/")
         for kind in kinds.split(","):
             if kind.split(".")[0] not in _kinds() and kind not in _kinds():
                 raise Misunderstood(f"there is no kind {kind}")
@@ -109,7 +112,8 @@ def _names_objects(given: list[str]) -> bool:
 
 def _verb(words: list[str]) -> Verb:
     own = tuple(word for word in words[:2] if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-"))
-    found = _asked(own) if len(own) == 2 and own[0] in _GROUPS else None
+    found = _asked(tuple(words[:3])) if own in _GROUPS_WITHIN and len(words) > len(own) else None
+    found = found or (_asked(own) if len(own) == 2 and own[0] in _GROUPS else None)
     found = found or _asked(own[:1])
     if found is None:
         raise Misunderstood(f"kubectl has no command {' '.join(words[:2])}")

@@ -28,7 +28,7 @@ async def of_cluster(access: Access, timeout_s: float, namespace: str | None = N
         async with Session(access) as session:
             facts = await Reader(session, timeout_s, namespace).read()
     except KubeError as error:
-        remedy = "does kubectl get nodes work? then name its kubeconfig and context here, too"
+        remedy = "does `kubectl get nodes` work? then name its kubeconfig and context here, too"
         return [Finding("api-server", "fault", access.server, str(error), remedy)]
     return examine(facts, CHECKS)
 

@@ -1,4 +1,4 @@
-"""Admission: rules that are in force, a webhook that can be called, certificates that are valid, kinds that are known."""
+"""Admission: rules that are in force, a webhook that can be called, certificates that are valid."""
 
 import base64
 import binascii
@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gpushare.doctor.checks_api import server_minor
+from gpushare.doctor.checks_network import shut_webhook
 from gpushare.doctor.checks_services import callable_webhook, meanwhile
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, name_of
+from gpushare.doctor.cluster_facts import ClusterFacts, at, name_of
+from gpushare.doctor.commands import INSTALLER, namespace_of, upgrade
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 
 #: From which Kubernetes on the API server's own policies do it.
@@ -27,10 +29,6 @@ POINTING: Final = "gpushare-scheduler-name"
 WARNING: Final = "gpushare-slips"
 #: Writes into the API server's audit log, and refuses nothing.
 AUDITING: Final = "gpushare-audit"
-DEFINITIONS: Final = (
-    "resourcepolicies.scheduling.alibabacloud.com",
-    "elasticquotatrees.scheduling.sigs.k8s.io",
-)
 _SOON_DAYS: Final = 3
 
 
@@ -41,6 +39,9 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
         return
     # Also without the chart: what a removal left behind is called all the same.
     yield from callable_webhook(facts)
+    if not isinstance(facts.webhooks, Unread):
+        hooks = [hook for one in facts.webhooks for hook in one.get("webhooks") or ()]
+        yield from shut_webhook(facts, meanwhile(hooks))
     if _no_chart(facts):
         return
     server = server_minor(facts)
@@ -52,9 +53,9 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
         )
         yield unknown("admission", why)
         return
-    hooks = {str(hook.get("name")) for one in facts.webhooks for hook in one.get("webhooks") or ()}
-    validates = any(one.startswith(("requests.", "records.")) for one in hooks)
-    mutates = any(one.startswith("scheduler-name.") for one in hooks)
+    named = {str(hook.get("name")) for one in facts.webhooks for hook in one.get("webhooks") or ()}
+    validates = any(one.startswith(("requests.", "records.")) for one in named)
+    mutates = any(one.startswith("scheduler-name.") for one in named)
     if not validates:
         yield from _policies(facts, server)
     if not mutates and server >= _MUTATES:
@@ -64,16 +65,16 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
         else:
             ours = [name for name in map(name_of, listed) if name.startswith("gpushare-")]
             if POINTING not in ours:
-                yield _unruled("pods that name no scheduler are not pointed to ours")
+                yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
             for name in ours:
                 yield from _bound(facts, name)
     elif not mutates:
-        yield _unruled("pods that name no scheduler are not pointed to ours")
+        yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
 
 
 def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
     if server < _VALIDATES:
-        yield _unruled("wrong requests are not refused, and records of who holds what are not guarded")
+        yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
         return
     listed, bindings = facts.validating_policies, facts.policy_bindings
     if isinstance(listed, Unread) or isinstance(bindings, Unread):
@@ -83,12 +84,18 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
     there = {name_of(one): one for one in listed}
     ours = [name for name in there if name.startswith("gpushare-")]
     if not ours:
-        yield _unruled("wrong requests are not refused, and records of who holds what are not guarded")
+        yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
         return
+    if AUDITING not in there:
+        yield warning(
+            f"policy {AUDITING}",
+            "it is not there: the API server's audit log says nothing of requests for GPUs that it admits",
+            upgrade(facts, INSTALLER),
+        )
     for name in sorted({*VALIDATING, *ours}):
         policy = there.get(name)
         if policy is None:
-            yield fault(f"policy {name}", "it is not there", "helm upgrade ack-ai-installer")
+            yield fault(f"policy {name}", "it is not there", upgrade(facts, INSTALLER))
             continue
         yield from _bound(facts, name)
         for wrong in at(policy, "status", "typeChecking", "expressionWarnings") or ():
@@ -104,22 +111,22 @@ def _bound(facts: ClusterFacts, name: str) -> Iterator[Said]:
         return
     bindings = [one for one in facts.policy_bindings if name_of(one) == name]
     if not bindings:
-        yield fault(f"policy {name}", "nothing binds it: it is not in force", "helm upgrade ack-ai-installer")
+        yield fault(f"policy {name}", "nothing binds it: it is not in force", upgrade(facts, INSTALLER))
     for binding in bindings:
         actions = at(binding, "spec", "validationActions")
         if actions and "Deny" not in actions and not name.startswith((WARNING, AUDITING)):
             yield fault(
                 f"policy {name}",
                 f"its binding does not refuse what is wrong (validationActions: {', '.join(map(str, actions))})",
-                "helm upgrade ack-ai-installer; it writes the binding anew",
+                f"{upgrade(facts, INSTALLER)} writes the binding anew",
             )
 
 
-def _unruled(says: str) -> Said:
+def _unruled(facts: ClusterFacts, says: str) -> Said:
     return warning(
         "admission",
         says,
-        "set admission.enabled and admission.mode=auto of ack-ai-installer, and helm upgrade",
+        upgrade(facts, INSTALLER, "admission.enabled=true,admission.mode=auto"),
     )
 
 
@@ -135,10 +142,11 @@ def certificate(facts: ClusterFacts) -> Iterator[Said]:
         return
     now_s = facts.our_time_s if isinstance(facts.server_time_s, Unread) else facts.server_time_s
     now = datetime.fromtimestamp(now_s, UTC)
-    remedy = "kubectl -n NAMESPACE logs deploy/gpushare-admission: it makes and renews them, and says what keeps it from that"
     for configuration in facts.webhooks:
         for hook in configuration.get("webhooks") or ():
             subject = f"webhook {hook.get('name')}"
+            namespace = at(hook, "clientConfig", "service", "namespace") or namespace_of(facts, INSTALLER)
+            remedy = f"`kubectl -n {namespace} logs deploy/gpushare-admission`: it makes and renews them, and says what keeps it from that"
             ends = _ends(str(at(hook, "clientConfig", "caBundle") or ""))
             if ends is None:
                 yield fault(
@@ -168,28 +176,3 @@ def _ends(bundle: str) -> datetime | None:
     except (ValueError, binascii.Error):
         return None
     return max((one.not_valid_after_utc for one in found), default=None)
-
-
-def kinds(facts: ClusterFacts) -> Iterator[Said]:
-    """Whether the API server serves ResourcePolicy and ElasticQuotaTree."""
-    if isinstance(facts.definitions, Unread):
-        yield unknown("CustomResourceDefinitions", facts.definitions.why)
-        return
-    if facts.playground is None and not isinstance(facts.deployments, Unread) and not facts.deployments:
-        return
-    there = {name_of(one): one for one in facts.definitions}
-    for name in DEFINITIONS:
-        definition = there.get(name)
-        if definition is None:
-            yield fault(
-                f"crd {name}",
-                "it is not there: the extender waits for it or goes without",
-                "helm upgrade ack-co-scheduler",
-            )
-        elif not _is_established(definition):
-            yield fault(f"crd {name}", "the API server does not serve it", f"kubectl describe crd {name}")
-
-
-def _is_established(definition: Json) -> bool:
-    conditions = at(definition, "status", "conditions") or ()
-    return any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions)

@@ -6,6 +6,7 @@ from typing import Final
 
 from gpushare.doctor.cluster_facts import ClusterFacts, at, gpu_nodes, name_of
 from gpushare.doctor.cluster_reading import renewed_s
+from gpushare.doctor.commands import INSTALLER, SCHEDULER, upgrade
 from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
 
 #: The oldest Kubernetes that the charts install on, and how many minor versions kubelets may be behind.
@@ -85,7 +86,11 @@ def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Sa
     }
     if len(set(parts.values())) > 1:
         listed = ", ".join(f"{name} {version or 'of no version'}" for name, version in parts.items())
-        yield warning("the charts", f"they are of different versions: {listed}", "helm upgrade the older one")
+        yield warning(
+            "the charts",
+            f"they are of different versions: {listed}",
+            f"{upgrade(facts, INSTALLER)} or {upgrade(facts, SCHEDULER)}, whichever is older",
+        )
     for deployment in facts.deployments:
         for container in at(deployment, "spec", "template", "spec", "containers") or ():
             if container.get("name") != "kube-scheduler":
@@ -95,7 +100,7 @@ def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Sa
                 yield warning(
                     f"deployment {name_of(deployment)}",
                     f"its kube-scheduler is {own[0]}.{own[1]}, the API server {server[0]}.{server[1]}",
-                    "leave kubeScheduler.image.tag empty and helm upgrade: it follows the cluster",
+                    f"{upgrade(facts, SCHEDULER, 'kubeScheduler.image.tag=')}: where it is empty it follows the cluster",
                 )
 
 
@@ -127,7 +132,7 @@ def clocks(facts: ClusterFacts) -> Iterator[Said]:
             yield fault(
                 f"node {name}",
                 f"its kubelet has not renewed its Lease for {now_s - renewed:.0f} s",
-                "look at the kubelet (journalctl -u kubelet) and at the node's clock",
+                "look at the kubelet (`journalctl -u kubelet` there) and at the node's clock",
             )
     for lease in () if isinstance(facts.leases, Unread) else facts.leases:
         at_s = renewed_s(lease)

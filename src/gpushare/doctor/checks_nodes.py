@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from gpushare.doctor.cluster_facts import ClusterFacts, SeenNode, gpu_nodes
+from gpushare.doctor.commands import agent_log, doctor_of_node
 from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
 from gpushare.model import names
 from gpushare.model.device import NodeMode, description_of, idle_cordons, mode_of, node_devices
@@ -33,19 +34,23 @@ def node_labels(facts: ClusterFacts) -> Iterator[Said]:
         for label in sorted(node.labels.keys() - set(_LABELS)):
             near = next(iter(get_close_matches(label, _LABELS, 1, _ALIKE)), None)
             if near is not None or label.startswith("ack.node.gpu."):
-                yield warning(
-                    node.subject,
-                    f"nobody reads its label {label}",
-                    f"kubectl label node {node.name} {label}- {near or names.LABEL_MODE}={node.labels[label]}",
-                )
+                yield warning(node.subject, f"nobody reads its label {label}", _relabelled(node, label, near))
         problem = _label_problem(node)
         if problem:
             yield fault(node.subject, problem, "correct it on the node; until then that takes no new pods")
         idle = _idle(node)
         if idle:
             yield warning(
-                node.subject, idle, f"correct it, or kubectl annotate node {node.name} {names.ANN_CORDONED}-"
+                node.subject,
+                idle,
+                f"correct it, or `kubectl annotate node {node.name} {names.ANN_CORDONED}-`",
             )
+
+
+def _relabelled(node: SeenNode, label: str, meant: str | None) -> str:
+    if meant is None or meant in node.labels:
+        return f"`kubectl label node {node.name} {label}-`"
+    return f"`kubectl label node {node.name} {label}- {meant}={node.labels[label]}`"
 
 
 def _idle(node: SeenNode) -> str:
@@ -86,7 +91,7 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
             yield fault(
                 node.subject,
                 error.problem,
-                "a node agent that runs there writes it anew within seconds; look at its pod",
+                f"a node agent that runs there writes it anew within seconds; else {agent_log(facts, node.name)}",
             )
             continue
         if described is None:
@@ -94,17 +99,17 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
                 yield fault(
                     node.subject,
                     f"it is labelled {names.LABEL_MODE}={mode.value}, and no agent has described its GPUs",
-                    f"kubectl logs of the agent's pod on {node.name}: no driver, no GPU, or no right to write",
+                    f"{agent_log(facts, node.name)}: no driver, no GPU, or no right to write",
                 )
             continue
         if described.mode is not mode:
             yield fault(
                 node.subject,
                 f"its label says {mode.value}, and its agent still {described.mode.value}: it takes no new pods",
-                "the agent follows within seconds; where it does not, look at its log",
+                f"the agent follows within seconds; where it does not, {agent_log(facts, node.name)} says why",
             )
         elif not described.devices:
-            yield fault(node.subject, "its agent finds no GPU", "run gpushare doctor node in its agent's pod")
+            yield fault(node.subject, "its agent finds no GPU", doctor_of_node(facts, node.name))
 
 
 def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
@@ -133,7 +138,7 @@ def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
             yield fault(
                 node.subject,
                 f"its kubelet offers {', '.join(off)}",
-                "the node agent does not run, or is not registered with the kubelet: look at its pod and its log",
+                f"the node agent does not run, or is not registered with the kubelet: {agent_log(facts, node.name)}",
             )
 
 
@@ -141,7 +146,7 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
     """Whether nodes are ready, their GPUs in service, and their containers held to their share."""
     for node in gpu_nodes(facts):
         if not node.is_ready:
-            yield fault(node.subject, "its kubelet is not ready", f"kubectl describe node {node.name}")
+            yield fault(node.subject, "its kubelet is not ready", f"`kubectl describe node {node.name}`")
             continue
         try:
             described = description_of(node.node)
@@ -154,13 +159,13 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
                 yield fault(
                     node.subject,
                     says,
-                    "drain the node; dmesg | grep -i xid; reset the GPUs (nvidia-smi -r), or reboot",
+                    f"`kubectl drain {node.name} --ignore-daemonsets`; `dmesg | grep -i xid` there; reset the GPUs (`nvidia-smi -r`), or reboot",
                 )
             else:
                 yield warning(
                     node.subject,
                     says,
-                    "dmesg | grep -i xid; delete what runs there, reset the GPU (nvidia-smi -r -i INDEX), or reboot",
+                    f"`dmesg | grep -i xid` on the node; delete what runs on the GPU, reset it (`nvidia-smi -r -i {device.index}`), or reboot",
                 )
         for condition in node.details.status.conditions or ():
             if condition.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
@@ -171,5 +176,5 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
                 yield fault(
                     node.subject,
                     f"{_CONDITION} is {condition.status}: {condition.message}",
-                    f"kubectl describe node {node.name}: its events say what to do; so does gpushare doctor node in its agent's pod",
+                    f"`kubectl describe node {node.name}`: its events say what to do; so does {doctor_of_node(facts, node.name)}",
                 )

@@ -8,7 +8,7 @@ import yaml
 from gpushare.doctor.checks_services import asked_scheduler
 from gpushare.doctor.cluster_facts import (
     ClusterFacts,
-    Json,
+    agent_pods,
     at,
     first_why,
     gpu_nodes,
@@ -18,42 +18,10 @@ from gpushare.doctor.cluster_facts import (
     why_unready,
 )
 from gpushare.doctor.cluster_reading import renewed_s
+from gpushare.doctor.commands import SCHEDULER, describe_agents, install, log, namespace_of, upgrade
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 from gpushare.model import names
 
-#: Field of the facts that shows whether the part is there, its chart, its ClusterRole, what that must allow at the least: VERB RESOURCE.GROUP.
-RIGHTS: Final = (
-    (
-        "daemon_sets",
-        "ack-ai-installer",
-        "gpushare-device-plugin",
-        (
-            "list nodes", "watch nodes", "patch nodes", "patch nodes/status", "list pods", "watch pods", "patch pods",
-            "create events.events.k8s.io", "patch events.events.k8s.io",
-        ),
-    ),
-    (
-        "deployments",
-        "ack-co-scheduler",
-        "ack-co-scheduler",
-        (
-            "list nodes", "watch nodes", "list pods", "watch pods", "get pods", "patch pods", "create pods/binding",
-            "create pods/eviction", "patch pods/status", "create events.events.k8s.io",
-            "list resourcepolicies.scheduling.alibabacloud.com",
-        ),
-    ),
-    (
-        "webhook_deployments",
-        "ack-ai-installer",
-        "gpushare-admission",
-        (
-            "get mutatingwebhookconfigurations.admissionregistration.k8s.io",
-            "patch mutatingwebhookconfigurations.admissionregistration.k8s.io",
-            "get validatingwebhookconfigurations.admissionregistration.k8s.io",
-            "patch validatingwebhookconfigurations.admissionregistration.k8s.io",
-        ),
-    ),
-)  # fmt: skip
 _LED_S: Final = 30.0
 _EXTENDER: Final = {
     "filterVerb": "filter",
@@ -77,9 +45,7 @@ def installed(facts: ClusterFacts) -> Iterator[Said]:
         if isinstance(found, Unread):
             yield unknown(what, found.why)
         elif not found:
-            yield fault(
-                what, "it is not there", f"helm upgrade --install {chart} charts/{chart} -n kube-system"
-            )
+            yield fault(what, "it is not there", install(facts, chart))
 
 
 def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
@@ -91,7 +57,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
         yield fault(
             f"scheduler {names.SCHEDULER_NAME}",
             f"it is installed {len(facts.deployments)} times: {listed}",
-            "helm uninstall all but one: they give away the same memory twice",
+            "`helm uninstall` all but one: they give away the same memory twice",
         )
     if isinstance(facts.daemon_sets, Unread):
         return
@@ -100,7 +66,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
         yield fault(
             f"DaemonSet {names.DAEMON_SET_NAME}",
             f"it is there {len(facts.daemon_sets)} times: {listed}",
-            "helm uninstall all but one",
+            "`helm uninstall` all but one",
         )
 
 
@@ -113,12 +79,7 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
         return
     if isinstance(facts.nodes, Unread) or isinstance(facts.part_pods, Unread):
         return
-    pods = {
-        str(at(pod, "spec", "nodeName")): pod
-        # While one follows another there are two on a node: the one that is ready serves it.
-        for pod in sorted(facts.part_pods, key=is_ready)
-        if _owner(pod) == names.DAEMON_SET_NAME and not at(pod, "metadata", "deletionTimestamp")
-    }
+    pods = agent_pods(facts)
     shut = {one.subject for one in taints(facts)}
     for node in gpu_nodes(facts):
         pod = pods.get(node.name)
@@ -127,13 +88,13 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
                 yield fault(
                     node.subject,
                     f"it is labelled {names.LABEL_MODE}, and no node agent runs there",
-                    "kubectl -n NAMESPACE describe ds gpushare-device-plugin-ds: the events say why",
+                    f"{describe_agents(facts)}: the events say why",
                 )
         elif not is_ready(pod):
             yield fault(
                 node.subject,
                 f"its agent, pod {name_of(pod)}, is not ready{why_unready(pod)}",
-                f"kubectl -n {name_of(pod).replace('/', ' logs ')}",
+                log(pod),
             )
 
 
@@ -156,7 +117,7 @@ def taints(facts: ClusterFacts) -> Iterator[Said]:
                 yield fault(
                     node.subject,
                     f"the taint {', '.join(shutting)} keeps the node agent away",
-                    "tolerate it with nodeAgent.tolerations, or take the taint or the label away",
+                    "tolerate it with `nodeAgent.tolerations`, or take the taint or the label away",
                 )
 
 
@@ -173,7 +134,7 @@ def scheduler(facts: ClusterFacts) -> Iterator[Said]:
                 yield worse(
                     f"deployment {name_of(deployment)}",
                     f"{ready} of {wanted} pods are ready{first_why(facts, names.SCHEDULER_NAME)}",
-                    f"kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler",
+                    f"`kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler`",
                 )
             if ready:
                 yield from asked_scheduler(facts, name_of(deployment).partition("/")[0])
@@ -183,8 +144,14 @@ def scheduler(facts: ClusterFacts) -> Iterator[Said]:
                 pod, f"its extender cannot be asked: {said[1:]}", "ask for the right get pods/proxy"
             )
         elif said:
-            yield fault(pod, f"its extender does not say that it is ready: {said}", "look at its log")
+            yield fault(pod, f"its extender does not say that it is ready: {said}", _extender_log(facts, pod))
     yield from _leading(facts)
+
+
+def _extender_log(facts: ClusterFacts, name: str) -> str:
+    pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
+    pod = next((one for one in pods if name_of(one) == name), None)
+    return "look at its log" if pod is None else f"{log(pod, 'extender')} says why"
 
 
 def _leading(facts: ClusterFacts) -> Iterator[Said]:
@@ -193,13 +160,20 @@ def _leading(facts: ClusterFacts) -> Iterator[Said]:
     for lease in facts.leases:
         renewed, holder = renewed_s(lease), at(lease, "spec", "holderIdentity")
         if not holder or renewed is None:
-            yield fault(f"lease {name_of(lease)}", "no scheduler leads", "look at the log of kube-scheduler")
+            yield fault(
+                f"lease {name_of(lease)}", "no scheduler leads", f"{_kube_scheduler_log(facts)} says why"
+            )
         elif facts.server_time_s - renewed > _LED_S:
             yield fault(
                 f"lease {name_of(lease)}",
                 f"{holder} leads, and has not said so for {facts.server_time_s - renewed:.0f} s: nothing is placed",
-                "look at the pods of ack-co-scheduler; another takes over when the Lease has run out",
+                f"`kubectl -n {namespace_of(facts, SCHEDULER)} get pods -l app.kubernetes.io/name=ack-co-scheduler`; another takes over when the Lease has run out",
             )
+
+
+def _kube_scheduler_log(facts: ClusterFacts) -> str:
+    namespace = namespace_of(facts, SCHEDULER)
+    return f"`kubectl -n {namespace} logs deploy/{names.SCHEDULER_NAME} -c kube-scheduler`"
 
 
 def scheduler_config(facts: ClusterFacts) -> Iterator[Said]:
@@ -211,7 +185,7 @@ def scheduler_config(facts: ClusterFacts) -> Iterator[Said]:
         subject = f"configmap {name_of(config_map)}"
         wrong = list(_wrong_in(str(at(config_map, "data", "config.yaml") or ""), _port(facts)))
         for one in wrong:
-            yield fault(subject, one, "helm upgrade ack-co-scheduler; it writes the configuration anew")
+            yield fault(subject, one, f"{upgrade(facts, SCHEDULER)} writes the configuration anew")
 
 
 def _wrong_in(text: str, port: str) -> Iterator[str]:
@@ -251,49 +225,3 @@ def _port(facts: ClusterFacts) -> str:
                 if str(argument).startswith("--listen="):
                     return str(argument).rpartition(":")[2]
     return ""
-
-
-def process_rights(facts: ClusterFacts) -> Iterator[Said]:
-    """Whether the accounts of our processes are given what they need."""
-    if isinstance(facts.roles, Unread) or isinstance(facts.bindings, Unread):
-        why = (
-            facts.roles.why
-            if isinstance(facts.roles, Unread)
-            else facts.bindings.why
-            if isinstance(facts.bindings, Unread)
-            else ""
-        )
-        if facts.playground is None:
-            yield unknown("ClusterRoles", why)
-        return
-    for field, chart, name, needed in RIGHTS:
-        there = getattr(facts, field)
-        if isinstance(there, Unread) or not there:
-            continue
-        remedy = f"helm upgrade {chart}; it writes the rights anew"
-        role = next((one for one in facts.roles if at(one, "metadata", "name") == name), None)
-        binding = next((one for one in facts.bindings if at(one, "metadata", "name") == name), None)
-        if role is None:
-            yield fault(f"clusterrole {name}", "it is not there", remedy)
-            continue
-        missing = [right for right in needed if not _allows(role, right)]
-        if missing:
-            yield fault(f"clusterrole {name}", f"it does not allow to {', '.join(missing)}", remedy)
-        if binding is None or at(binding, "roleRef", "name") != name or not at(binding, "subjects"):
-            yield fault(f"clusterrolebinding {name}", "it is not there, or binds nobody to the role", remedy)
-
-
-def _allows(role: Json, right: str) -> bool:
-    verb, _, what = right.partition(" ")
-    resource, _, group = what.partition(".")
-    return any(
-        {verb, "*"} & set(rule.get("verbs") or ())
-        and {resource, "*"} & set(rule.get("resources") or ())
-        and {group, "*"} & set(rule.get("apiGroups") or ())
-        for rule in role.get("rules") or ()
-    )
-
-
-def _owner(pod: Json) -> str:
-    owners = at(pod, "metadata", "ownerReferences") or [{}]
-    return str(owners[0].get("name", ""))

@@ -29,12 +29,13 @@ def up_to_date(facts: ClusterFacts) -> Iterator[Said]:
             yield warning(
                 f"configmap {name_of(config_map)}",
                 f"it was changed since these have read it, and they still go by what it was: {', '.join(old)}",
-                f"kubectl -n {namespace} rollout restart deployment/{names.SCHEDULER_NAME}",
+                f"`kubectl -n {namespace} rollout restart deployment/{names.SCHEDULER_NAME}`",
             )
 
 
 def _rolled_out(daemon_set: Json) -> Iterator[Said]:
     subject = f"daemonset {name_of(daemon_set)}"
+    namespace = at(daemon_set, "metadata", "namespace")
     generation, seen = (
         at(daemon_set, "metadata", "generation"),
         at(daemon_set, "status", "observedGeneration"),
@@ -51,7 +52,7 @@ def _rolled_out(daemon_set: Json) -> Iterator[Said]:
         yield warning(
             subject,
             f"its present version is on {updated} of {wanted} nodes: the others still have agents from before",
-            f"kubectl rollout status ds/{names.DAEMON_SET_NAME}: it goes node by node, and stands where an agent does not become ready",
+            f"`kubectl -n {namespace} rollout status ds/{names.DAEMON_SET_NAME}`: it goes node by node, and stands where an agent does not become ready",
         )
 
 

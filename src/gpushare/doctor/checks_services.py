@@ -12,11 +12,12 @@ from gpushare.doctor.cluster_facts import (
     ready_endpoints,
     webhook_places,
 )
+from gpushare.doctor.commands import INSTALLER, SCHEDULER, install, upgrade
 from gpushare.doctor.findings import Said, Unread, fault, warning
 from gpushare.model import names
 
 _APP: Final = "gpushare-admission"
-_NO_SCHEDULER: Final = "nobody is behind it (no ready endpoint), and kubectl inspect cgpu --why asks there; pods are placed all the same"
+_NO_SCHEDULER: Final = "nobody is behind it (no ready endpoint), and `kubectl inspect cgpu --why POD` asks there; pods are placed all the same"
 
 
 class _Effect(NamedTuple):
@@ -70,14 +71,14 @@ def callable_webhook(facts: ClusterFacts) -> Iterator[Said]:
 
 def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Iterator[Said]:
     place = f"{namespace}/{name}"
-    describe = f"kubectl -n {namespace} describe pods -l app.kubernetes.io/name={_APP}"
+    describe = f"`kubectl -n {namespace} describe pods -l app.kubernetes.io/name={_APP}`"
     if not isinstance(facts.webhook_deployments, Unread):
         deployment = next((one for one in facts.webhook_deployments if name_of(one) == place), None)
         if deployment is None:
             yield fault(
                 f"deployment {place}",
                 f"it is not there, and the API server is told to call it; until it answers: {effect}",
-                f"helm upgrade --install ack-ai-installer; after a removal, kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration {_APP}",
+                f"{install(facts, INSTALLER)}; after a removal `kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration {_APP}`",
             )
             return
         wanted = at(deployment, "spec", "replicas") or 0
@@ -94,7 +95,7 @@ def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Ite
         yield fault(
             f"service {place}",
             f"nobody is behind it (no ready endpoint), and the API server calls the webhook there; until somebody is: {effect}",
-            f"kubectl -n {namespace} describe service,deployment {name}",
+            f"`kubectl -n {namespace} describe service,deployment {name}`",
         )
 
 
@@ -106,5 +107,5 @@ def asked_scheduler(facts: ClusterFacts, namespace: str) -> Iterator[Said]:
         yield warning(
             f"service {namespace}/{names.SCHEDULER_NAME}",
             _NO_SCHEDULER,
-            f"kubectl -n {namespace} describe service {names.SCHEDULER_NAME}; helm upgrade ack-co-scheduler where there is none",
+            f"`kubectl -n {namespace} describe service {names.SCHEDULER_NAME}`; {upgrade(facts, SCHEDULER)} where there is none",
         )

@@ -102,6 +102,12 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """ClusterRoles."""
     bindings: list[Json] | Unread
     """ClusterRoleBindings."""
+    own_roles: list[Json] | Unread
+    """Roles of the namespaces in which the charts have some."""
+    own_bindings: list[Json] | Unread
+    """RoleBindings of these."""
+    network_policies: list[Json] | Unread
+    """NetworkPolicies of the webhook's namespace."""
     definitions: list[Json] | Unread
     policies: list[Json] | Unread
     """ResourcePolicies."""
@@ -147,11 +153,15 @@ def is_ready(pod: Json) -> bool:
 
 def why_unready(pod: Json) -> str:
     """What a container of the pod waits for, or how it ended, with a colon before it; empty where nothing says it."""
-    for status in at(pod, "status", "containerStatuses") or ():
-        for state in (at(status, "state", "waiting"), at(status, "lastState", "terminated")):
-            if state:
-                words = state.get("message") or state.get("reason") or f"exit code {state.get('exitCode')}"
-                return f": {' '.join(str(words).split())[:200]}"
+    return next(filter(None, map(why_of, at(pod, "status", "containerStatuses") or ())), "")
+
+
+def why_of(status: Json) -> str:
+    """The same of one container's status."""
+    for state in (at(status, "state", "waiting"), at(status, "lastState", "terminated")):
+        if state:
+            words = state.get("message") or state.get("reason") or f"exit code {state.get('exitCode')}"
+            return f": {' '.join(str(words).split())[:200]}"
     return ""
 
 
@@ -186,6 +196,22 @@ def ready_endpoints(slices: list[Json], namespace: str, service: str) -> int:
         for one in endpoints.get("endpoints") or ()
         if at(one, "conditions", "ready") is not False
     )
+
+
+def agent_pods(facts: ClusterFacts) -> dict[str, Json]:
+    """The node agents' pods that stay, by node; none where pods cannot be read."""
+    return {
+        str(at(pod, "spec", "nodeName")): pod
+        # While one follows another there are two on a node: the one that is ready serves it.
+        for pod in sorted(() if isinstance(facts.part_pods, Unread) else facts.part_pods, key=is_ready)
+        if owner_of(pod) == names.DAEMON_SET_NAME and not at(pod, "metadata", "deletionTimestamp")
+    }
+
+
+def owner_of(obj: Json) -> str:
+    """The name of the object that made it; empty where nothing did."""
+    owners = at(obj, "metadata", "ownerReferences") or [{}]
+    return str(owners[0].get("name", ""))
 
 
 def tolerations_of(template: Json) -> list[Toleration]:

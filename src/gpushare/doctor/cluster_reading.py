@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gpushare.doctor.checks_dashboard import SERVICE as DASHBOARD
 from gpushare.doctor.cluster_facts import (
     SERVICE_LABEL,
     ClusterFacts,
@@ -45,11 +46,16 @@ READS: Final = (
     ("list", "discovery.k8s.io", "endpointslices", ""),
     ("list", "rbac.authorization.k8s.io", "clusterroles", ""),
     ("list", "rbac.authorization.k8s.io", "clusterrolebindings", ""),
+    ("list", "rbac.authorization.k8s.io", "roles", ""),
+    ("list", "rbac.authorization.k8s.io", "rolebindings", ""),
+    ("list", "networking.k8s.io", "networkpolicies", ""),
     ("list", "apiextensions.k8s.io", "customresourcedefinitions", ""),
     ("list", names.POLICY_GROUP, names.POLICY_PLURAL, ""),
     ("list", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""),
     ("list", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
 )
+#: Elastic quotas count there, and kube-scheduler is told there how clients authenticate.
+_QUOTAS_IN: Final = "kube-system"
 _PARTS: Final = "app.kubernetes.io/part-of=gpushare"
 _DETAILS: Final = msgspec.json.Decoder(NodeDetails)
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io"
@@ -91,6 +97,7 @@ class Reader:
             playground=self._playground(),
         )
         webhook_deployments, endpoint_slices = await self._behind(found["webhooks"], found["deployments"])
+        roles, bindings, policies = await self._own(webhook_deployments, found["deployments"])
         return ClusterFacts(
             server=self._session.access.server,
             version=version,
@@ -99,6 +106,9 @@ class Reader:
             answers=await self._answers(found["part_pods"], found["playground"]),
             webhook_deployments=webhook_deployments,
             endpoint_slices=endpoint_slices,
+            own_roles=roles,
+            own_bindings=bindings,
+            network_policies=policies,
             **found,
         )
 
@@ -203,7 +213,8 @@ class Reader:
         """The Deployments that answer for the webhook, and the EndpointSlices of its Service and the scheduler's: in their namespaces alone."""
         hooked = [] if isinstance(webhooks, Unread) else list(webhook_places(webhooks))
         installed = [] if isinstance(deployments, Unread) else [name_of(one) for one in deployments]
-        services = {*hooked, *((one.partition("/")[0], names.SCHEDULER_NAME) for one in installed)}
+        served = (names.SCHEDULER_NAME, DASHBOARD)
+        services = {*hooked, *((one.partition("/")[0], name) for one in installed for name in served)}
         return await asyncio.gather(
             self._all(
                 self._listed(_within("/apis/apps/v1/deployments", namespace), _by_name(name))
@@ -215,6 +226,25 @@ class Reader:
                     {"labelSelector": f"{SERVICE_LABEL}={name}"},
                 )
                 for namespace, name in sorted(services)
+            ),
+        )
+
+    async def _own(
+        self, webhooks: list[Json] | Unread, deployments: list[Json] | Unread
+    ) -> tuple[list[Json] | Unread, list[Json] | Unread, list[Json] | Unread]:
+        """Roles and bindings where the charts have some, and NetworkPolicies of the webhook's namespaces."""
+        hooked, installed = (
+            {str(at(one, "metadata", "namespace")) for one in (() if isinstance(found, Unread) else found)}
+            for found in (webhooks, deployments)
+        )
+        places = sorted(hooked | installed | ({_QUOTAS_IN} if installed else set()))
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        return await asyncio.gather(
+            self._all(self._listed(_within(f"{rbac}/roles", one)) for one in places),
+            self._all(self._listed(_within(f"{rbac}/rolebindings", one)) for one in places),
+            self._all(
+                self._listed(_within("/apis/networking.k8s.io/v1/networkpolicies", one))
+                for one in sorted(hooked)
             ),
         )
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from gpushare.doctor.findings import Check, Said, Unread, fault, fine, unknown, warning
 from gpushare.doctor.node_facts import NodeFacts
+from gpushare.model import names
 from gpushare.model.counted import counted
 
 _LEAST_FREE_BYTES: Final = 64 << 20
@@ -19,12 +20,12 @@ def driver(facts: NodeFacts) -> Iterator[Said]:
     """Whether NVML can be loaded and its driver runs."""
     found = facts.driver
     if isinstance(found, Unread):
-        yield fault("driver", found.why, "nvidia-smi on the node; dmesg | grep -i nvrm")
+        yield fault("driver", found.why, "`nvidia-smi` on the node; `dmesg | grep -i nvrm`")
     elif found.trouble:
         yield fault(
             "driver",
             found.trouble,
-            "install NVIDIA's driver on the node, or name where it is with --driver-root (chart: nodeAgent.driverRoot)",
+            "install NVIDIA's driver on the node, or name where it is with `--driver-root` (chart: `nodeAgent.driverRoot`)",
         )
     else:
         yield fine("", f"driver {found.driver}, NVML {found.nvml}, {counted(len(found.gpus), 'GPU')}")
@@ -37,17 +38,21 @@ def gpus(facts: NodeFacts) -> Iterator[Said]:
         yield unknown("GPUs", "the driver does not tell")
         return
     if not found.gpus and not found.unreadable:
-        yield fault("GPUs", "the driver finds none", "lspci | grep -i nvidia on the node")
+        yield fault("GPUs", "the driver finds none", "`lspci | grep -i nvidia` on the node")
     for text in found.unreadable:
-        yield fault("GPUs", text, "nvidia-smi -q on the node")
+        yield fault("GPUs", text, "`nvidia-smi -q` on the node")
     for gpu in found.gpus:
         if gpu.trouble:
-            yield fault(f"GPU {gpu.index}", gpu.trouble, "nvidia-smi -q; dmesg | grep -i xid; reset the GPU")
+            yield fault(
+                f"GPU {gpu.index}",
+                gpu.trouble,
+                f"`nvidia-smi -q -i {gpu.index}`; `dmesg | grep -i xid`; reset the GPU",
+            )
         if gpu.mig:
             yield warning(
                 f"GPU {gpu.index}",
                 "it is cut into MIG instances, and is not shared",
-                f"nvidia-smi -i {gpu.index} -mig 0",
+                f"`nvidia-smi -i {gpu.index} -mig 0`",
             )
 
 
@@ -65,7 +70,7 @@ def device_nodes(facts: NodeFacts) -> Iterator[Said]:
         yield fault(
             "/dev",
             f"there is no {', no '.join(missing)}",
-            "nvidia-modprobe -c 0 -u on the node; or nvidia-smi as root",
+            "`nvidia-modprobe -c 0 -u` on the node; or `nvidia-smi` as root",
         )
 
 
@@ -75,10 +80,12 @@ def kubelet(facts: NodeFacts) -> Iterator[Said]:
         yield fault(
             facts.plugin_folder,
             "there is no kubelet.sock: no device plugin can register",
-            "is the kubelet running, and is this its --root-dir? (chart: nodeAgent.kubeletRootDir)",
+            "is the kubelet running, and is this its --root-dir? (chart: `nodeAgent.kubeletRootDir`)",
         )
     if facts.kubelet_lists:
-        yield fault("pod resources", facts.kubelet_lists, "systemctl status kubelet; journalctl -u kubelet")
+        yield fault(
+            "pod resources", facts.kubelet_lists, "`systemctl status kubelet`; `journalctl -u kubelet`"
+        )
 
 
 def agent(facts: NodeFacts) -> Iterator[Said]:
@@ -91,7 +98,7 @@ def agent(facts: NodeFacts) -> Iterator[Said]:
         yield warning(
             facts.plugin_folder,
             "no node agent of ours has a socket there",
-            "kubectl label node NAME ack.node.gpu.schedule=share; then look at the agent's pod",
+            f"`kubectl label node {facts.name} {names.LABEL_MODE}=share`; then look at the agent's pod",
         )
 
 
@@ -112,7 +119,9 @@ def permissions(facts: NodeFacts) -> Iterator[Said]:
 def containers(facts: NodeFacts) -> Iterator[Said]:
     """Whether containers can get GPUs: by NVIDIA's runtime, or by CDI."""
     for text in facts.cdi_faults:
-        yield warning("CDI", text, "correct or remove the file; nvidia-ctk cdi generate writes NVIDIA's anew")
+        yield warning(
+            "CDI", text, "correct or remove the file; `nvidia-ctk cdi generate` writes NVIDIA's anew"
+        )
     described = any(kind.endswith("nvidia.com/gpu") for kind in facts.cdi_kinds)
     if isinstance(facts.containerd, Unread):
         if not facts.nvidia_runtime and not described:
@@ -133,7 +142,7 @@ def containers(facts: NodeFacts) -> Iterator[Said]:
         yield fault(
             "containers",
             f"they would get no GPU: containerd knows no runtime of NVIDIA's, and {lacks}",
-            "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml and enable_cdi = true; or nvidia-ctk runtime configure",
+            "`nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml` and `enable_cdi = true` for containerd; or `nvidia-ctk runtime configure`",
         )
 
 
@@ -152,7 +161,7 @@ def isolation(facts: NodeFacts) -> Iterator[Said]:
         yield warning(
             "isolation",
             f"{', '.join(facts.libraries_missing)} is not there: containers are told their share, not held to it",
-            "run it in the agent's pod, or name the folder with --isolation-library-dir",
+            "run it in the agent's pod, or name the folder with `--isolation-library-dir`",
         )
         return
     outcome, why = facts.trial
@@ -160,7 +169,7 @@ def isolation(facts: NodeFacts) -> Iterator[Said]:
         yield fault(
             "isolation",
             f"our libraries do not hold on this driver: {why}",
-            "report it with the driver's version; meanwhile nodeAgent.isolation.backend: mps, or none",
+            "report it with the driver's version; meanwhile `nodeAgent.isolation.backend`: `mps`, or `none`",
         )
     elif outcome == "untried":
         yield unknown("isolation", f"our libraries could not be tried: {why}")
@@ -183,7 +192,7 @@ def clock(facts: NodeFacts) -> Iterator[Said]:
     if isinstance(facts.clock, Unread):
         yield unknown("clock", facts.clock.why)
     elif facts.clock:
-        yield warning("clock", facts.clock, "systemctl status systemd-timesyncd chronyd: let one run")
+        yield warning("clock", facts.clock, "`systemctl status systemd-timesyncd chronyd`: let one run")
 
 
 def disk(facts: NodeFacts) -> Iterator[Said]:
@@ -202,19 +211,19 @@ def disk(facts: NodeFacts) -> Iterator[Said]:
         yield fault(
             found.path,
             "it is mounted noexec: no program can load our libraries from it",
-            "nodeAgent.isolation.directory",
+            "another `nodeAgent.isolation.directory`, or mount it without noexec",
         )
 
 
 CHECKS: Final = (
-    Check("driver", "NVML can be loaded and its driver runs", "install the driver; --driver-root", driver),
-    Check("gpus", "there are GPUs, and each answers", "nvidia-smi -q on the node", gpus),
-    Check("device-nodes", "each GPU has its file in /dev", "nvidia-modprobe -c 0 -u", device_nodes),
+    Check("driver", "NVML can be loaded and its driver runs", "install the driver; `--driver-root`", driver),
+    Check("gpus", "there are GPUs, and each answers", "`nvidia-smi -q` on the node", gpus),
+    Check("device-nodes", "each GPU has its file in /dev", "`nvidia-modprobe -c 0 -u`", device_nodes),
     Check("kubelet", "the kubelet's sockets are there and answer", "is the kubelet running, is this its --root-dir?", kubelet),
     Check("agent", "our agent has its sockets beside the kubelet's", "label the node, look at the agent's pod", agent),
     Check("permissions", "you are root, and the kubelet's folder can be written", "run it as root", permissions),
-    Check("containers", "containers can get GPUs, by NVIDIA's runtime or by CDI", "nvidia-ctk cdi generate; enable_cdi = true", containers),
-    Check("isolation", "our libraries are there and hold on this driver", "nodeAgent.isolation.backend: mps, or none", isolation),
+    Check("containers", "containers can get GPUs, by NVIDIA's runtime or by CDI", "`nvidia-ctk cdi generate`; `enable_cdi = true`", containers),
+    Check("isolation", "our libraries are there and hold on this driver", "`nodeAgent.isolation.backend`: `mps`, or `none`", isolation),
     Check("cgroups", "cgroups are of version 2", "boot with systemd.unified_cgroup_hierarchy=1", cgroups),
     Check("clock", "the kernel takes its clock for right", "let an NTP client run", clock),
     Check("disk", "there is room for our libraries, and programs can be loaded from there", "make room; mount it without noexec", disk),

@@ -127,7 +127,7 @@ async def _trial(places: Places, driver: SeenDriver | Unread, timeout_s: float) 
                 Release("doctor", places.library_dir), files, [gpu.uuid for gpu in driver.gpus]
             )
     except TimeoutError:
-        return ("untried", "the driver was too slow for it; give a longer --timeout")
+        return ("untried", "the driver was too slow for it; give a longer `--timeout`")
     return (verdict.outcome, verdict.why)
 
 

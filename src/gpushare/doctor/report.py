@@ -1,5 +1,6 @@
 """Findings as a table for people, and as JSON for programs."""
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from gpushare.doctor.findings import STATES, Finding
 #: Changes when a field changes its meaning.
 SCHEMA: Final = 1
 _WIDTH: Final = 118
+#: A command stays on one line, so that it can be copied: what stands for its blanks meanwhile.
+_HELD: Final = "\x00"
+_COMMAND: Final = re.compile(r"`[^`]+`")
 
 
 def as_table(findings: Sequence[Finding], target: str, *, everything: bool = False) -> str:
@@ -28,13 +32,14 @@ def as_table(findings: Sequence[Finding], target: str, *, everything: bool = Fal
         )
         if finding.remedy:
             lines += textwrap.wrap(
-                finding.remedy,
+                _COMMAND.sub(lambda found: found[0].replace(" ", _HELD), finding.remedy),
                 _WIDTH,
                 initial_indent=f"{indent}→ ",
                 subsequent_indent=f"{indent}  ",
                 break_long_words=False,
                 break_on_hyphens=False,
             )
+    lines = [line.replace(_HELD, " ") for line in lines]
     counted = Counter(one.state for one in findings)
     said = ", ".join(f"{counted[state]} {state}" for state in STATES if counted[state])
     return "\n".join([*lines, f"\n{said}"])

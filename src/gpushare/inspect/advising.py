@@ -115,7 +115,7 @@ def _decoded(decoder: Any, answer: bytearray, path: str) -> Any:
     except msgspec.DecodeError as error:
         raise UnreadableAnswer(
             f"answer to {path}",
-            f"is not what an API server sends ({error}); see what kubectl get --raw '{path}' prints",
+            f"is not what an API server sends ({error}); see what `kubectl get --raw '{path}'` prints",
         ) from None
 
 

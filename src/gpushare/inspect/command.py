@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     except InspectError as error:
         _say(f"error: {error}")
         if isinstance(error, UsageError):
-            _say("see kubectl inspect cgpu --help")
+            _say("see `kubectl inspect cgpu --help`")
         return error.status
     except BrokenPipeError:
         _discard_output()  # whoever read us has seen enough

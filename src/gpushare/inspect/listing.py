@@ -52,5 +52,5 @@ def unknown_node(node: str) -> UnknownNode:
     return UnknownNode(
         "",
         f'node "{node}" not found or has no {names.GPU_MEM}; '
-        "kubectl inspect cgpu without a name lists the nodes that have it",
+        "`kubectl inspect cgpu` without a name lists the nodes that have it",
     )

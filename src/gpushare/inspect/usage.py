@@ -137,7 +137,7 @@ class ClusterUsage(NamedTuple):
     def cordoned(self) -> tuple[str, ...]:
         """What people should know of nodes whose free room nobody is given, a text each."""
         return tuple(
-            f"node {node.name} is cordoned: nothing new is placed there until kubectl uncordon {node.name}; what runs there stays"
+            f"node {node.name} is cordoned: nothing new is placed there until `kubectl uncordon {node.name}`; what runs there stays"
             for node in self.nodes
             if node.cordoned
         )

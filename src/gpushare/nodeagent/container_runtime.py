@@ -16,8 +16,8 @@ from gpushare.nodeagent.cdi.deriving import Derived
 CDI_FIELD_SINCE: Final = (1, 29)
 
 _ADVICE: Final = (
-    "Let NVIDIA's container toolkit describe the GPUs on the node (nvidia-ctk cdi generate "
-    "--output=/var/run/cdi/nvidia.yaml), or choose NVIDIA's runtime (--container-runtime nvidia)"
+    "Let NVIDIA's container toolkit describe the GPUs on the node (`nvidia-ctk cdi generate "
+    "--output=/var/run/cdi/nvidia.yaml`), or choose NVIDIA's runtime (--container-runtime nvidia)"
 )
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 

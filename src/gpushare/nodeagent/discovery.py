@@ -157,7 +157,7 @@ class GpuWatch:
             return self._without_driver(error)
         mig = tuple(
             f"GPU {gpu.index} ({gpu.uuid}) is in MIG mode and is left out; switch MIG off to share it "
-            f"(nvidia-smi -i {gpu.index} -mig 0) or serve it with NVIDIA's own device plugin"
+            f"(`nvidia-smi -i {gpu.index} -mig 0`) or serve it with NVIDIA's own device plugin"
             for gpu in listed.gpus
             if gpu.mig
         )

@@ -62,7 +62,7 @@ def would_help(
             break
     if useful is not None:
         once, node = useful
-        label = f"kubectl label node {node.name} {names.LABEL_MODE}={wanted.value} --overwrite{once}"
+        label = f"`kubectl label node {node.name} {names.LABEL_MODE}={wanted.value} --overwrite`{once}"
         if of is None:
             return f"node {node.name} is in mode {node.mode.value}: {label}; or one node more, in mode {wanted.value}"
         return f"{_left(node, wrong, of)}: {label}; or {_elsewhere(wanted, elsewhere)}"

@@ -42,7 +42,7 @@ _HELP: Final = (
         r"had (?:untolerated )?taint(?:\(s\))?(?: \{(?P<taint>[^}]*)\})?",
         "a toleration of the taint{taint}, or a node without it",
     ),
-    (r"were unschedulable|node\(s\) were not ready", "kubectl uncordon of a node, or a node that is ready"),
+    (r"were unschedulable|node\(s\) were not ready", "`kubectl uncordon` of a node, or a node that is ready"),
     (
         r"Insufficient (?P<what>\S+?)[,.]?(?=\s|$)",
         "a node with more {what} to spare, or a smaller request of it",
@@ -54,7 +54,7 @@ _HELP: Final = (
     ),
     (
         r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes",
-        "a volume for its PersistentVolumeClaims (kubectl get pvc)",
+        "a volume for its PersistentVolumeClaims (`kubectl get pvc`)",
     ),
     (
         r"volume node affinity conflict|node\(s\) had no available volume zone",
@@ -70,11 +70,9 @@ _HELP: Final = (
 _HELPS: Final = tuple((re.compile(pattern), text) for pattern, text in _HELP)
 #: Ways to help that are named for one pod.
 _MOST_HELP: Final = 3
-_ELSE: Final = "what its scheduler names there: kubectl describe pod has it all"
+_ELSE: Final = "what its scheduler names there: `kubectl describe pod` has it all"
 
-GATES_HELP: Final = (
-    "nothing but their removal by whoever sets them: kubectl get pod -o jsonpath={.spec.schedulingGates}"
-)
+GATES_HELP: Final = "nothing but their removal by whoever sets them: `kubectl get pod POD -o jsonpath={.spec.schedulingGates}`"
 
 
 @lru_cache(maxsize=1024)

@@ -261,7 +261,7 @@ def _large_enough(request: Request) -> str:
 
 
 _TOLD_BY_SCHEDULER: Final = (
-    "kubectl describe pod tells what kube-scheduler found: taints, selectors, processors, volumes"
+    "`kubectl describe pod` tells what kube-scheduler found: taints, selectors, processors, volumes"
 )
 _GENERAL: Final[Mapping[Category, str]] = {
     Category.KINDS: "a node without pods of the other kind: those with GPU memory alone and those with compute too are "

@@ -20,7 +20,7 @@ _LARGEST: Final = re.compile(
 )
 _NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)")
 _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
-_MOVES: Final = "kubectl inspect cgpu --fragmentation says whether a move would help"
+_MOVES: Final = "`kubectl inspect cgpu --fragmentation` says whether a move would help"
 #: Nodes that are tried (``trials``) for one that would do.
 _MOST_TRIED: Final = 8
 

@@ -85,7 +85,7 @@ def _read(item: Json) -> DisruptionBudget:
     except ValueError as error:
         raise SimulateError(
             f"PodDisruptionBudget {namespace_of(item)}/{name_of(item)}",
-            f"cannot be read ({error}); see kubectl explain PodDisruptionBudget",
+            f"cannot be read ({error}); see `kubectl explain PodDisruptionBudget`",
         ) from None
 
 

@@ -237,10 +237,9 @@ def check_workload(item: Json) -> None:
 
 def unreadable(item: Json, subject: str, error: Exception) -> SimulateError:
     """The error that an object with a name cannot be read, and why."""
-    return SimulateError(
-        f"{subject}: {item['kind']} {key_of(item)}",
-        f"cannot be read ({error}); {_unquoted(item) or 'see kubectl explain ' + item['kind']}",
-    )
+    kind = item["kind"]
+    advice = _unquoted(item) or f"see `kubectl explain {kind}`"
+    return SimulateError(f"{subject}: {kind} {key_of(item)}", f"cannot be read ({error}); {advice}")
 
 
 def _unquoted(item: Json) -> str:

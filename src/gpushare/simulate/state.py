@@ -119,18 +119,18 @@ def read_snapshot(raw: bytes, subject: str) -> ClusterState:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SimulateError(
             subject,
-            f"is no JSON ({error}); write one with gpushare simulate --save, or kubectl get nodes,pods -A -o json",
+            f"is no JSON ({error}); write one with `gpushare simulate --save FILE`, or `kubectl get nodes,pods -A -o json`",
         ) from None
     items = read.get("items") if isinstance(read, dict) else None
     if not isinstance(items, list):
         raise SimulateError(
             subject,
-            "is no List; write one with gpushare simulate --save, or kubectl get nodes,pods -A -o json",
+            "is no List; write one with `gpushare simulate --save FILE`, or `kubectl get nodes,pods -A -o json`",
         )
     state = state_of(items, subject)
     if not state.nodes:
         raise SimulateError(
-            subject, "has no nodes; name them too: kubectl get nodes,pods --all-namespaces -o json"
+            subject, "has no nodes; name them too: `kubectl get nodes,pods --all-namespaces -o json`"
         )
     return state
 

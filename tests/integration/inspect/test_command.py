@@ -89,7 +89,7 @@ def test_one_node_is_asked_for_by_name(kubectl: ScriptedKubectl, inspect_cgpu: R
 def test_unknown_node_is_named(inspect_cgpu: Run, name: str) -> None:
     assert failed(inspect_cgpu(name)) == (
         f'error: node "{name}" not found or has no aliyun.com/gpu-mem; '
-        "kubectl inspect cgpu without a name lists the nodes that have it\n"
+        "`kubectl inspect cgpu` without a name lists the nodes that have it\n"
     )
 
 
@@ -162,7 +162,7 @@ def test_a_cordoned_node_is_named_beside_the_table(
     if "json" not in words:
         assert done.stdout == without.stdout
     assert done.stderr.splitlines() == [
-        "warning: node n1 is cordoned: nothing new is placed there until kubectl uncordon n1; what runs there stays"
+        "warning: node n1 is cordoned: nothing new is placed there until `kubectl uncordon n1`; what runs there stays"
     ]
 
 
@@ -269,7 +269,7 @@ def test_kubectl_on_path_is_used_when_none_is_named(cluster: ScriptedKubectl, in
 def test_wrong_command_line_ends_with_two_and_asks_nothing(
     cluster: ScriptedKubectl, inspect_cgpu: Run, arguments: tuple[str, ...]
 ) -> None:
-    assert failed(inspect_cgpu(*arguments), status=2).endswith("see kubectl inspect cgpu --help\n")
+    assert failed(inspect_cgpu(*arguments), status=2).endswith("see `kubectl inspect cgpu --help`\n")
     assert cluster.calls() == []
 
 

@@ -233,7 +233,15 @@ async def with_charts(seen: World, change: type_of_change, then: Callable[[], Aw
         key: one
         for key, one in (rendered("installer-1.36.yaml") | rendered("scheduler-1.36.yaml")).items()
         if key.partition("/")[0]
-        in ("DaemonSet", "Deployment", "ConfigMap", "ClusterRole", "ClusterRoleBinding")
+        in (
+            "DaemonSet",
+            "Deployment",
+            "ConfigMap",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "Role",
+            "RoleBinding",
+        )
         and "uninstall" not in key
     }
     objects["Deployment/ack-co-scheduler"]["spec"]["replicas"] = 0

@@ -111,8 +111,8 @@ async def test_the_reason_follows_the_node_that_the_pods_own_rules_leave(seen: W
     assert told["category"] == "node"
     assert told["reason"].startswith("node gives out no compute (it is in mode share; ")
     assert told["remedy"] == (
-        "the pod's node selector, affinity or tolerations leave node single alone, which is in mode share: kubectl label node "
-        "single ack.node.gpu.schedule=core_mem --overwrite; or other rules: node four has room"
+        "the pod's node selector, affinity or tolerations leave node single alone, which is in mode share: `kubectl label node "
+        "single ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node four has room"
     )
     assert (await waiting(seen, "large"))["category"] == "size"
 

@@ -16,9 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from gpushare.doctor.cluster_checks import CHECKS
 from gpushare.doctor.cluster_facts import ClusterFacts, Json, name_of
-from gpushare.doctor.findings import Finding, Unread, catalogue, examine, exit_code
+from gpushare.doctor.findings import Unread, catalogue, examine, exit_code
 from gpushare.doctor.node_checks import CHECKS as NODE_CHECKS
-from gpushare.doctor.report import as_json, as_table
 from gpushare.model import names
 from gpushare.model.device import Device, NodeMode
 from gpushare.model.objects import decode_pod
@@ -44,7 +43,7 @@ NEEDED = {
     "pods": ("pod-records", "waiting-pods", "gangs"),
     "part_pods": ("one-scheduler", "node-agents", "rollout", "scheduler"),
     "daemon_sets": ("versions", "installation", "one-scheduler", "node-agents", "rollout", "taints", "process-rights", "admission"),
-    "deployments": ("versions", "installation", "one-scheduler", "scheduler", "scheduler-config", "process-rights"),
+    "deployments": ("versions", "installation", "one-scheduler", "scheduler", "scheduler-config", "process-rights", "dashboard"),
     "config_maps": ("installation", "rollout", "scheduler-config"),
     "leases": ("clocks", "installation", "scheduler"),
     "node_leases": ("clocks",),
@@ -55,6 +54,9 @@ NEEDED = {
     "webhooks": ("admission", "certificate"),
     "webhook_deployments": ("process-rights", "admission"),
     "endpoint_slices": ("scheduler", "admission"),
+    "own_roles": ("process-rights",),
+    "own_bindings": ("process-rights",),
+    "network_policies": ("admission",),
     "validating_policies": ("admission",),
     "policy_bindings": ("admission",),
     "mutating_policies": ("admission",),
@@ -254,6 +256,7 @@ FAULTS: list[Any] = [
     ("an agent that follows another", {"part_pods": [agent_pod(), {**crashing(), "metadata": {**agent_pod()["metadata"], "name": "agent-n1-next"}}, scheduler_pod()]}),
     ("no policies", {"validating_policies": []}, ("admission", "warning", "admission")),
     ("a policy that is gone", {"validating_policies": without(objects("ValidatingAdmissionPolicy"), "gpushare-records")}, ("admission", "fault", "policy gpushare-records")),
+    ("no policy that writes into the audit log", {"validating_policies": without(objects("ValidatingAdmissionPolicy"), "gpushare-audit")}, ("admission", "warning", "policy gpushare-audit")),
     ("a policy that only audits", {"policy_bindings": bound_with("Audit")}, ("admission", "fault", "policy gpushare-requests")),
     ("a policy that only warns and audits", {"policy_bindings": bound_with("Warn", "Audit")}, ("admission", "fault", "policy gpushare-requests")),
     ("a policy that refuses and audits", {"policy_bindings": bound_with("Deny", "Audit")}),
@@ -365,26 +368,6 @@ def test_a_pod_of_the_scheduler_that_does_not_start_says_why() -> None:
 def test_the_rights_of_the_code_are_those_of_the_charts() -> None:
     """Else a sound cluster would be told to lack some."""
     assert said(sound()) == []
-
-
-def test_a_table_shows_the_worst_with_what_to_do_and_json_all() -> None:
-    findings = [
-        Finding("a", "ok", "", "well"),
-        Finding("b", "ok", "node n1", "well too"),
-        Finding("c", "fault", "node n2", "word " * 40, "do it"),
-        Finding("d", "unknown", "you", "not seen"),
-    ]
-    table = as_table(findings, "cluster x").splitlines()
-    assert table[0] == "cluster x"
-    assert max(map(len, table)) <= 118
-    assert not any("n1" in line for line in table)
-    assert any(line.strip() == "→ do it" for line in table)
-    assert table[-1] == "2 ok, 1 unknown, 1 fault"
-    assert any("n1" in line for line in as_table(findings, "x", everything=True).splitlines())
-    told = as_json(findings, "x")
-    assert (told["worst"], told["target"], len(told["findings"])) == ("fault", "x", 4)
-    assert as_json([], "x")["worst"] == "ok"
-    assert exit_code([]) == 0
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,9 @@ def with_webhook(ready: int | None = 2, *behind: bool | None, **changes: Any) ->
         "webhooks": list(ALL),
         "roles": kinds("ClusterRole"),
         "bindings": kinds("ClusterRoleBinding"),
+        "own_roles": kinds("Role"),
+        "own_bindings": kinds("RoleBinding"),
+        "network_policies": kinds("NetworkPolicy"),
         "webhook_deployments": deployment(ready),
         "endpoint_slices": slices,
         "validating_policies": Unread("404", absent=True),
@@ -103,7 +106,7 @@ def test_a_webhook_whose_pods_are_down_is_one_fault_that_says_what_becomes_of_po
         "0 of 2 pods of the webhook are ready: ImagePullBackOff; until one is: "
         f"{REFUSED}, what node agents write is refused"
     )
-    assert found.remedy.startswith("kubectl -n kube-system describe pods -l ")
+    assert found.remedy.startswith("`kubectl -n kube-system describe pods -l ")
 
 
 def test_a_webhook_with_fewer_pods_than_wanted_is_a_warning() -> None:
@@ -167,6 +170,8 @@ def test_where_only_pods_are_pointed_by_a_webhook_that_alone_is_told_and_policie
         webhook_deployments=deployment(0),
         roles=kinds("ClusterRole"),
         bindings=kinds("ClusterRoleBinding"),
+        own_roles=kinds("Role"),
+        own_bindings=kinds("RoleBinding"),
         mutating_policies=Unread("404", absent=True),
     )
     (found,) = bad(facts)

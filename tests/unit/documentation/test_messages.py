@@ -9,6 +9,8 @@ from documentation.__main__ import DOCS, PROJECT
 from documentation.c_messages import INTERNAL as INTERNAL_OF_C
 from documentation.c_messages import from_c
 from documentation.chart_messages import from_charts
+from documentation.check_messages import INTERNAL as INTERNAL_OF_CHECK
+from documentation.check_messages import from_check
 from documentation.entries import Entry, entries, says_nothing, without_entry, without_message
 from documentation.log_lines import from_logs
 from documentation.messages import INTERNAL, Message, from_code, of_module, reasons
@@ -20,9 +22,10 @@ ANSWERS = [*from_code(PACKAGE), *from_charts(PROJECT / "charts")]
 LOGS = from_logs(PACKAGE)
 OF_C = from_c(PROJECT / "isolation")
 OF_STAND_IN = from_c(PROJECT / "fakegpu")
+OF_CHECK = from_check(PROJECT / "benchmarks" / "gpu_check")
 OF_SCRIPTS = from_scripts(PACKAGE / "dashboard" / "static")
 #: What people copy as it stands, and search for.
-LINES = [*LOGS, *OF_C, *OF_STAND_IN, *OF_SCRIPTS]
+LINES = [*LOGS, *OF_C, *OF_STAND_IN, *OF_SCRIPTS, *OF_CHECK]
 MESSAGES = [*ANSWERS, *LINES]
 
 
@@ -65,6 +68,9 @@ def test_what_is_left_out_exists() -> None:
         assert any(re.search(rf"\b{named}(: Final| =|\()", text) for text in texts), name
     for name in INTERNAL_OF_C:
         assert (PROJECT / "fakegpu" / name).is_file(), name
+    for name in INTERNAL_OF_CHECK:
+        file, _, function = name.partition(":")
+        assert f"def {function}(" in (PROJECT / "benchmarks" / "gpu_check" / file).read_text(), name
 
 
 def test_many_messages_are_found_in_every_room_that_speaks() -> None:
@@ -99,6 +105,7 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
     assert len(OF_C) >= 30
     assert len(OF_STAND_IN) >= 30
     assert len(OF_SCRIPTS) >= 30
+    assert len(OF_CHECK) >= 60
 
 
 SOURCE = '''\
@@ -166,6 +173,22 @@ def test_a_sentence_is_a_help_in_modules_of_metrics_alone() -> None:
     told = 'def f():\n    print("The whole cluster is gone.")\n'
     assert [one.template for one in of_module("playground/x.py", told)] == ["The whole cluster is gone."]
     assert of_module("scheduler/metrics.py", told) == []
+
+
+def test_of_a_row_of_the_gpu_check_what_was_promised_is_a_message_and_its_name_is_none(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "x.py").write_text(
+        'TITLE = "The heading of it"\nPROGRAM = """import x\nit is a program\n"""\n'
+        'promise("the name of it", "what was promised there", got, good)\n'
+        'not_run("the name of it", f"there is no {what} on this")\nmeasured("the name of it", "what was found")\n'
+        'raise NoDriver("it is not found anywhere")\n'
+    )
+    assert [one.template for one in from_check(tmp_path)] == [
+        "what was promised there",
+        "there is no … on this",
+        "it is not found anywhere",
+    ]
 
 
 def test_of_the_walk_what_it_types_and_compares_is_no_message() -> None:

@@ -146,7 +146,7 @@ def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
     shut.spec.unschedulable = True
     cluster = seen([open_, shut], [placed("here", "b", device(0), 2)])
     read = json.loads(encoded(cluster, "json"))
-    told = "node b is cordoned: nothing new is placed there until kubectl uncordon b; what runs there stays"
+    told = "node b is cordoned: nothing new is placed there until `kubectl uncordon b`; what runs there stays"
     assert cluster.cordoned == (told,)
     assert [one.get("cordoned") for one in read["nodes"]] == [None, True]
     assert [one["memory"]["allocatedUnits"] for one in read["nodes"]] == [0, 2]

@@ -173,9 +173,9 @@ def test_of_a_pod_is_kept_what_policies_ask_about() -> None:
 
 
 @pytest.mark.parametrize("definition", ["resourcepolicies.yaml", "elasticquotatree.yaml"])
-def test_the_playground_has_the_definition_of_the_chart(definition: str) -> None:
+def test_the_package_has_the_definition_of_the_chart(definition: str) -> None:
     chart = CHECKOUT / "charts/ack-co-scheduler/templates/crds" / definition
-    copy = CHECKOUT / "src/gpushare/playground/controlplane/manifests" / definition
+    copy = CHECKOUT / "src/gpushare/kube/kinds" / definition
     assert chart.read_text() == copy.read_text()
 
 

@@ -20,7 +20,7 @@ FULL = "all GPUs of the kind are full; pods that end, or one node more"
 LARGEST = r"the nearest has (\d+ [GM]iB) free, GPU (\d+) of node (\w+?)(?:, which has (\d+)% compute free)?"
 COMPUTE = r"the nearest has (\d+ [GM]iB) and (\d+)% free, GPU (\d+) of node (\w+)"
 SEVERAL = r"the nearest is node (\w+): (.+)"
-SCATTERED = r"; node (\w+) has as much in all, on several GPUs: kubectl inspect cgpu --fragmentation says whether a move would help"
+SCATTERED = r"; node (\w+) has as much in all, on several GPUs: `kubectl inspect cgpu --fragmentation` says whether a move would help"
 NOT_ASKED = (
     r"; node (\w+) has room, but the pod's node selector, affinity or tolerations keep it off: "
     r"kube-scheduler does not ask about it"
@@ -37,7 +37,7 @@ RULES = "the pod's node selector, affinity or tolerations leave "
 LABEL = (
     rf"(node (?P<alone>\w+) is in mode (?P<mode>\w+)|{RULES}node (?P<left>\w+) alone, which is in mode (?P<its>\w+)"
     rf"|{RULES}(?P<count>\d+) nodes \((?P<modes>.+?)\)): "
-    rf"kubectl label node (?P<node>\w+) ack.node.gpu.schedule=(?P<wanted>\w+) --overwrite(?P<once>{ONCE}); or (?P<else>.+)"
+    rf"`kubectl label node (?P<node>\w+) ack.node.gpu.schedule=(?P<wanted>\w+) --overwrite`(?P<once>{ONCE}); or (?P<else>.+)"
 )
 NODE = "a node with the label ack.node.gpu.schedule=share (core_mem for compute, topology for aliyun.com/gpu)"
 LARGER = r"a node in mode (\w+) with larger GPUs, or more of them; or ask for less"

@@ -114,14 +114,14 @@ async def test_a_pod_that_only_scattered_room_would_hold_is_pointed_to_moves(
     (one,) = world.decisions.waiting()
 
     assert one.reason == "no single GPU has 6 GiB free (largest free: 4 GiB on GPU 1)"
-    assert "node n1 has as much in all, on several GPUs: kubectl inspect cgpu --fragmentation" in one.remedy
+    assert "node n1 has as much in all, on several GPUs: `kubectl inspect cgpu --fragmentation`" in one.remedy
 
 
 @pytest.mark.parametrize(
     ("settings", "category", "remedy"),
     [
         ({"mem": 99}, "size", "a node with larger GPUs"),
-        ({"mem": 2, "core": 20}, "node", "node n1 is in mode share: kubectl label node n1 "),
+        ({"mem": 2, "core": 20}, "node", "node n1 is in mode share: `kubectl label node n1 "),
         ({"mem": "x"}, "request", "another request: change the pod's template"),
     ],
 )
@@ -144,8 +144,8 @@ async def test_each_kind_of_refusal_has_its_own_remedy(
     [
         (
             {"mem": 2, "core": 20},
-            "the pod's node selector, affinity or tolerations leave node asked alone, which is in mode cgpu: kubectl label "
-            "node asked ack.node.gpu.schedule=core_mem --overwrite; or other rules: node both has room",
+            "the pod's node selector, affinity or tolerations leave node asked alone, which is in mode cgpu: `kubectl label "
+            "node asked ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node both has room",
         ),
         (
             {"mem": 99, "core": 20},
@@ -182,12 +182,12 @@ async def test_a_node_whose_mode_would_be_changed_for_a_pod_may_have_to_be_empti
 
     told = {one.key.partition("/")[2]: one.remedy for one in world.decisions.waiting()}
 
-    once = "--overwrite, which is of use once its 1 pod with GPU memory alone has ended; or other rules: node d has room"
+    once = "--overwrite`, which is of use once its 1 pod with GPU memory alone has ended; or other rules: node d has room"
     assert told["first"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
     assert "leave 2 nodes (1 in mode cgpu, 1 in mode share): " in told["second"]
     assert told["second"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
     assert told["third"].endswith(
-        "label node c ack.node.gpu.schedule=core_mem --overwrite; or other rules: node d has room"
+        "label node c ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node d has room"
     )
 
 
@@ -200,7 +200,7 @@ async def test_where_the_nodes_that_were_asked_about_are_not_kept_none_is_named(
     told = {one.key.partition("/")[2]: one.remedy for one in world.decisions.waiting()}
     assert told["first"].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
     assert told["d"].startswith(
-        "node n1 is in mode cgpu: kubectl label node n1 ack.node.gpu.schedule=core_mem"
+        "node n1 is in mode cgpu: `kubectl label node n1 ack.node.gpu.schedule=core_mem"
     )
 
 
@@ -227,12 +227,12 @@ async def test_a_mode_that_is_of_no_help_is_not_blamed(browser: Browser, world: 
     told = {one.key.partition("/")[2]: (one.category, one.remedy) for one in world.decisions.waiting()}
 
     assert (
-        "leave node mps alone, which is in mode mps: kubectl label node mps ack.node.gpu.schedule=share "
+        "leave node mps alone, which is in mode mps: `kubectl label node mps ack.node.gpu.schedule=share "
         in (told["several"][1])
     )
     assert told["none"] == ("node", told["none"][1])
     assert told["none"][1].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
-    assert "kubectl label node mps ack.node.gpu.schedule=topology --overwrite" in told["more"][1]
+    assert "`kubectl label node mps ack.node.gpu.schedule=topology --overwrite`" in told["more"][1]
 
 
 async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: World) -> None:

@@ -123,18 +123,18 @@ async def test_what_the_gpus_lack_besides_is_told_too_and_alone_where_gpus_were_
         ),
         (
             "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
-            "a volume for its PersistentVolumeClaims (kubectl get pvc)",
+            "a volume for its PersistentVolumeClaims (`kubectl get pvc`)",
         ),
         (
             "0/2 nodes are available: 1 Too many pods, 1 node(s) were unschedulable.",
-            "kubectl uncordon of a node, or a node that is ready; a node that may hold more pods",
+            "`kubectl uncordon` of a node, or a node that is ready; a node that may hold more pods",
         ),
         (
             "0/3 nodes are available: 3 Insufficient memory.",
             "a node with more memory to spare, or a smaller request of it",
         ),
         ("no nodes available to schedule pods", "a node"),
-        ("something new", "what its scheduler names there: kubectl describe pod has it all"),
+        ("something new", "what its scheduler names there: `kubectl describe pod` has it all"),
     ],
 )
 def test_each_rule_has_its_own_way_to_help(text: str, help_text: str) -> None:

@@ -74,7 +74,7 @@ class Tried(Scene):
             "scheduler",
             f"there is room on {count} ({some}): its binding is awaited",
         )
-        assert waiting["remedy"].startswith("kubectl describe pod tells what kube-scheduler found: ")
+        assert waiting["remedy"].startswith("`kubectl describe pod` tells what kube-scheduler found: ")
 
     def _turn(self) -> None:
         """Somebody ends, a kubelet offers all, somebody labels a node wrongly, or one comes back into service and order."""

@@ -162,7 +162,7 @@ def test_any_field_of_a_snapshot_may_be_of_another_kind_and_is_taken_or_refused_
     [
         (
             {"nodeSelector": ["a"]},
-            "come.yaml: Pod p: cannot be read (Expected `object | null`, got `array` - at `$.spec.nodeSelector`); see kubectl explain Pod",
+            "come.yaml: Pod p: cannot be read (Expected `object | null`, got `array` - at `$.spec.nodeSelector`); see `kubectl explain Pod`",
         ),
         ({"affinity": {"nodeAffinity": []}}, "got `array` - at `$.spec.affinity.nodeAffinity`"),
         ({"priority": 1 << 31}, "at `$.spec.priority`"),
@@ -179,7 +179,7 @@ def test_an_object_that_is_none_is_named_by_its_place_and_its_file() -> None:
     )
     tree = {"kind": "ElasticQuotaTree", "metadata": {"name": "t"}, "spec": None}
     told = "ElasticQuotaTree kube-system/t: cannot be read (Expected `object`, got `null` - at `$.spec`)"
-    assert f"come.yaml: {told}; see kubectl explain ElasticQuotaTree" == ran(nodes(), [tree])
+    assert f"come.yaml: {told}; see `kubectl explain ElasticQuotaTree`" == ran(nodes(), [tree])
     assert ran(nodes(), [tree | {"spec": {}}]).startswith("ElasticQuotaTree t: ")
     labelled = node("b", T4) | {"metadata": {"name": "b", "labels": 5}}
     assert ran([labelled], []).startswith(

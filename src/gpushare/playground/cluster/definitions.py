@@ -6,16 +6,12 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from gpushare.kube.access import load_access
 from gpushare.kube.errors import ApiError, KubeError
+from gpushare.kube.own_kinds import MANIFESTS, definition
 from gpushare.kube.session import Session
 from gpushare.playground.cluster.errors import ClusterError
 
-_MANIFESTS: Final = Path(__file__).resolve().parents[1] / "controlplane" / "manifests"
-#: Copies of the definitions of the chart ``ack-co-scheduler``.
-DEFINITIONS: Final = (_MANIFESTS / "resourcepolicies.yaml", _MANIFESTS / "elasticquotatree.yaml")
 _PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SERVED_S: Final = 30.0
 _POLL_S: Final = 0.1
@@ -24,8 +20,8 @@ _POLL_S: Final = 0.1
 async def define(kubeconfig: Path) -> None:
     """Make our kinds known to the API server and wait until it serves them. Raises ``ClusterError``."""
     async with Session(load_access(str(kubeconfig))) as session:
-        for manifest in DEFINITIONS:
-            await _define(session, yaml.safe_load(await asyncio.to_thread(manifest.read_text)))
+        for name in MANIFESTS:
+            await _define(session, await asyncio.to_thread(definition, name))
 
 
 async def _define(session: Session, definition: dict[str, Any]) -> None:

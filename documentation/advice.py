@@ -1,0 +1,174 @@
+"""What the product's Python tells people to type, gathered from the places where it is written.
+
+Advice stands between backticks within a text: a command (``PROGRAMS``), a value of a chart, an option of the doctor. Texts are gathered as
+``messages`` gathers them, with ``…`` for what is filled in, but for names of ours, which stand as they are printed.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final
+
+from documentation.chart_values import CHARTS
+from documentation.understood import charts, fault
+from gpushare.__main__ import ROLES
+from gpushare.doctor.options import ROLE
+from gpushare.model import names
+from gpushare.model.device import NodeMode
+
+#: Programs that people are told to start, on their own machine or on a node.
+PROGRAMS: Final = (
+    "kubectl", "helm", "systemctl", "journalctl", "dmesg", "lspci", "grep", "nvidia-smi", "nvidia-ctk", "nvidia-modprobe",
+)  # fmt: skip
+#: Rooms whose texts are not read: what is typed there is no advice, and a help has pages and tests of its own.
+LEFT_OUT: Final = (
+    "playground/*", "*/options.py", "inspect/arguments.py", "inspect/completion.py", "__main__.py", "config/__main__.py",
+)  # fmt: skip
+#: Where each program that is named has to be marked, with words behind it or without.
+STRICT: Final = "doctor/*"
+_ANY: Final = "…"
+_MARKED: Final = re.compile(r"`([^`]+)`")
+_NAMED: Final = re.compile(rf"(?<![\w/.-])(?:{'|'.join(PROGRAMS)})(?![\w-])")
+#: A program with what it is told to do behind it. Names of programs stand in other sentences, too.
+_TOLD: Final = re.compile(
+    r"(?<![\w/.-])(?:kubectl(?: -n \S+)? (?:get|describe|logs|label|annotate|explain|inspect|uncordon|drain|delete|rollout|exec|apply|edit)"
+    r"|helm (?:install|upgrade|uninstall|rollback)|systemctl [a-z]+|journalctl -|dmesg \||nvidia-smi -|nvidia-ctk [a-z]+"
+    rf"|gpushare (?:{'|'.join(ROLES)}) --?[a-z])"
+)
+#: Names of variables that are filled in → what stands for them in a command.
+_STANDING: Final = {"chart": "CHART", "setting": "KEY=VALUE"}
+_VALUE: Final = re.compile(r"[a-z]\w*(?:\.\w+)+")
+_OPTION: Final = re.compile(r"--[a-z][a-z-]+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Told:
+    """A text, and where it is written (``FILE:LINE``)."""
+
+    where: str
+    text: str
+
+    @property
+    def marked(self) -> list[str]:
+        """What stands between backticks."""
+        return _MARKED.findall(self.text)
+
+    @property
+    def commands(self) -> list[str]:
+        """Those of them that begin with a program."""
+        return [one for one in self.marked if one.split()[0] in (*PROGRAMS, "gpushare")]
+
+
+def told(package: Path) -> list[Told]:
+    """Every text of the package ``gpushare`` at ``package`` that is no docstring and goes to no option's help."""
+    found: list[Told] = []
+    for path in sorted(package.rglob("*.py")):
+        name = str(path.relative_to(package))
+        if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):
+            found += of_module(name, path.read_text())
+    return found
+
+
+def of_module(name: str, source: str) -> list[Told]:
+    """The texts of one module."""
+    tree = ast.parse(source)
+    constants = dict(_constants(tree))
+    skipped = {id(one) for one in _docstrings(tree)}
+    found = []
+    # What holds others comes before them.
+    for node in sorted(
+        ast.walk(tree), key=lambda one: (getattr(one, "lineno", 0), getattr(one, "col_offset", 0))
+    ):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            skipped |= {id(part) for part in node.values}
+            text = "".join(_part(part, constants) for part in node.values)
+            found.append(Told(f"{name}:{node.lineno}", text))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(Told(f"{name}:{node.lineno}", node.value))
+    return found
+
+
+def trouble(one: Told, project: Path) -> Iterator[str]:
+    """What is wrong with the advice in a text."""
+    if unmarked := unmarked_in(one):
+        yield f"`{unmarked}` is no code; put what is typed between backticks"
+    for text in one.marked:
+        if said := wrong(text, project):
+            yield f"`{text}`: {said}"
+
+
+def unmarked_in(one: Told) -> str:
+    """A program that is named outside of backticks as if to be started; empty where there is none."""
+    pattern = _NAMED if fnmatch(one.where.partition(":")[0], STRICT) else _TOLD
+    found = pattern.search(_MARKED.sub("", one.text))
+    return "" if found is None else found[0]
+
+
+def wrong(marked: str, project: Path) -> str:
+    """What is wrong with what stands between backticks; empty where it would be understood, or is nothing of the kind."""
+    if marked.split()[0] in (*PROGRAMS, "gpushare"):
+        return fault(marked, project) or _incomplete(marked)
+    first = marked.partition(".")[0]
+    of_charts = [chart for chart in CHARTS if charts.has_value(chart, first, project)]
+    if _VALUE.fullmatch(marked) and of_charts:
+        return (
+            ""
+            if any(charts.has_value(one, marked, project) for one in of_charts)
+            else "no chart has such a value"
+        )
+    if _OPTION.fullmatch(marked) and marked[2:] not in {one.name for one in ROLE.options}:
+        return "the doctor has no such option"
+    return ""
+
+
+def _incomplete(command: str) -> str:
+    """What a command lacks that would be understood, and do something else than is meant."""
+    words = command.split()
+    if words[:2] != ["helm", "upgrade"] or len(words) <= 3:
+        return ""
+    if "-n" not in words:
+        return "without -n it is about the namespace of the kubeconfig's context"
+    if "--set" in words and "--reuse-values" not in words:
+        return "without --reuse-values every other value goes back to its default"
+    return ""
+
+
+def _part(part: ast.expr, constants: dict[str, str]) -> str:
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    value = part.value if isinstance(part, ast.FormattedValue) else part
+    if isinstance(value, ast.Name):
+        return constants.get(value.id) or _STANDING.get(value.id, _ANY)
+    known = _resolved(value)
+    return known if isinstance(known, str) else _ANY
+
+
+def _resolved(value: ast.expr) -> Any:
+    """What ``names.X`` and ``NodeMode.X.value`` are."""
+    match value:
+        case ast.Attribute(value=ast.Name(id="names"), attr=attr):
+            return getattr(names, attr, None)
+        case ast.Attribute(value=ast.Attribute(value=ast.Name(id="NodeMode"), attr=attr), attr="value"):
+            return NodeMode[attr].value
+    return None
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Names that the module gives to texts."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield from ((one.id, value.value) for one in targets if isinstance(one, ast.Name))
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Strings that stand alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.value

@@ -1,0 +1,47 @@
+"""What findings tell to type: whole commands, with what the cluster has, which would be understood."""
+
+from typing import Any
+
+import pytest
+
+from documentation.__main__ import PROJECT
+from documentation.advice import Told, trouble
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.findings import examine
+from gpushare.model import names
+from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.test_cluster_checks import FAULTS, deployment_with
+
+#: A finding about a label that nobody reads names it.
+_OF_OTHERS = "is no name of ours"
+
+
+@pytest.mark.parametrize("changes", [one[1] for one in FAULTS], ids=[one[0] for one in FAULTS])
+def test_what_a_finding_tells_to_type_would_be_understood(changes: dict[str, Any]) -> None:
+    for one in examine(sound(**changes), CHECKS):
+        for said in trouble(Told(f"doctor/{one.check}", one.remedy), PROJECT):
+            assert one.check == "node-labels", said
+            assert _OF_OTHERS in said
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ({"ack.node.gpu.shedule": "share"}, "ack.node.gpu.shedule- ack.node.gpu.schedule=share"),
+        ({"ack.node.gpu.shedule": "share", names.LABEL_MODE: "share"}, "ack.node.gpu.shedule-"),
+        ({"ack.node.gpu.x": "y"}, "ack.node.gpu.x-"),
+    ],
+)
+def test_a_label_that_nobody_reads_is_put_right_and_what_is_right_stays(
+    labels: dict[str, str], told: str
+) -> None:
+    found = examine(sound(nodes=[node_of(labels=labels, annotations={})], pods=[]), CHECKS)
+    assert f"`kubectl label node n1 {told}`" in {one.remedy for one in found}
+
+
+def test_commands_name_the_release_and_the_namespace_that_the_cluster_has() -> None:
+    (deployment,) = deployment_with(2)
+    deployment["metadata"] |= {"namespace": "gpu", "annotations": {"meta.helm.sh/release-name": "mine"}}
+    found = examine(sound(deployments=[deployment], definitions=[]), CHECKS)
+    upgrade = "`helm upgrade mine charts/ack-co-scheduler -n gpu`"
+    assert upgrade in {one.remedy for one in found if one.check == "definitions"}

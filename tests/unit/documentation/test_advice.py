@@ -1,0 +1,88 @@
+"""What the product tells people to type would be understood, and stands where no new one can be missed."""
+
+import pytest
+
+from documentation.__main__ import PROJECT
+from documentation.advice import Told, of_module, told, trouble, wrong
+
+PACKAGE = PROJECT / "src" / "gpushare"
+TEXTS = told(PACKAGE)
+
+
+def test_all_that_people_are_told_to_type_is_marked_and_would_be_understood() -> None:
+    faults = [f"{one.where}: {said}" for one in TEXTS for said in trouble(one, PROJECT)]
+    assert not faults, "\n".join(faults)
+
+
+def test_commands_are_found_in_the_rooms_that_give_advice() -> None:
+    """A reader that finds nothing would pass every other test here."""
+    rooms = [one.where.partition("/")[0] for one in TEXTS for _ in one.commands]
+    for room, least in (("doctor", 40), ("scheduler", 6), ("simulate", 5), ("inspect", 5), ("nodeagent", 2)):
+        assert rooms.count(room) >= least, room
+
+
+SOURCE = '''\
+"""`kubectl gett` in a docstring."""
+_APP = "gpushare-admission"
+
+
+def look(facts, chart, setting):
+    """And `kubectl gett` here."""
+    yield fault("x", "y", f"`kubectl -n {facts.n} describe pods -l app.kubernetes.io/name={_APP}`")
+    yield fault("x", "y", f"`kubectl label node {facts.n} {names.LABEL_MODE}={NodeMode.SHARE.value}`")
+    return f"`helm upgrade {chart} charts/{chart} -n x --reuse-values --set {setting}`: {'a' if facts else 'b'}"
+'''
+
+
+def test_texts_stand_as_they_are_printed_as_far_as_that_is_known() -> None:
+    found = [one.commands for one in of_module("doctor/x.py", SOURCE)]
+    assert [command for one in found for command in one] == [
+        "kubectl -n … describe pods -l app.kubernetes.io/name=gpushare-admission",
+        "kubectl label node … ack.node.gpu.schedule=share",
+        "helm upgrade CHART charts/CHART -n x --reuse-values --set KEY=VALUE",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "said"),
+    [
+        ("doctor/x.py:1", "kubectl get nodes says it", "`kubectl` is no code"),
+        ("doctor/x.py:1", "nvidia-smi on the node", "`nvidia-smi` is no code"),
+        ("doctor/x.py:1", "`nvidia-smi` on the node", ""),
+        ("inspect/x.py:1", "see kubectl get pods", "`kubectl get` is no code"),
+        ("inspect/x.py:1", "kubectl could not be started", ""),
+        ("doctor/x.py:1", "`kubectl gett pods`", "no command gett"),
+        ("doctor/x.py:1", "`kubectl label node … ack.node.gpu.shedule-`", "is no name of ours"),
+        ("doctor/x.py:1", "`helm upgrade ack-co-scheduler`", "takes 2 words"),
+        ("doctor/x.py:1", "`helm upgrade` of the chart", ""),
+    ],
+)
+def test_advice_that_is_not_marked_or_would_not_be_understood_is_told(
+    where: str, text: str, said: str
+) -> None:
+    found = list(trouble(Told(where, text), PROJECT))
+    assert any(said in one for one in found) if said else found == []
+
+
+@pytest.mark.parametrize(
+    ("marked", "said"),
+    [
+        ("helm upgrade ack-co-scheduler charts/ack-co-scheduler", "without -n"),
+        ("helm upgrade a charts/ack-co-scheduler -n x --set replicas=2", "without --reuse-values"),
+        ("helm upgrade a charts/ack-co-scheduler -n x --reuse-values --set replicas=2", ""),
+        ("nodeAgent.isolation.backendd", "no chart has such a value"),
+        ("nodeAgent.isolation.backend", ""),
+        ("--driver-rot", "no such option"),
+        ("--driver-root", ""),
+        ("systemctl statsu kubelet", "no words for it"),
+        ("systemctl status kubelet", ""),
+        ("nvidia-smi -i 0 -mig 2", "no words for it"),
+        ("dmesg | grep -i xid", ""),
+        ("kubectl -n x exec POD -- gpushare doctor node --hostroot /host", "--hostroot"),
+        ("kubectl -n x exec POD -- gpushare doctor node --host-root /host", ""),
+        ("enable_cdi = true", ""),
+    ],
+)
+def test_what_is_marked_is_held_against_what_would_understand_it(marked: str, said: str) -> None:
+    found = wrong(marked, PROJECT)
+    assert (said in found) if said else found == ""
