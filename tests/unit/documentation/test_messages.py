@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from documentation.__main__ import DOCS, PROJECT
+from documentation.build_messages import from_builders, stops
 from documentation.c_messages import INTERNAL as INTERNAL_OF_C
 from documentation.c_messages import from_c
 from documentation.chart_messages import from_charts
@@ -18,7 +19,7 @@ from documentation.script_messages import from_scripts
 
 PACKAGE = PROJECT / "src" / "gpushare"
 ENTRIES = list(entries(DOCS / "troubleshooting"))
-ANSWERS = [*from_code(PACKAGE), *from_charts(PROJECT / "charts")]
+ANSWERS = [*from_code(PACKAGE), *from_charts(PROJECT / "charts"), *from_builders(PROJECT)]
 LOGS = from_logs(PACKAGE)
 OF_C = from_c(PROJECT / "isolation")
 OF_STAND_IN = from_c(PROJECT / "fakegpu")
@@ -36,6 +37,19 @@ def _told(found: list[Message]) -> str:
 def test_every_message_has_an_entry() -> None:
     missing = [*without_entry(ANSWERS, ENTRIES), *without_entry(LINES, ENTRIES, to_the_letter=True)]
     assert not missing, f"no entry in docs/troubleshooting (why it comes, what to do) for:\n{_told(missing)}"
+
+
+def test_of_builders_what_stops_them_is_a_message_and_what_a_program_that_they_write_ends_with() -> None:
+    source = """
+PROGRAM = '''import sys; sys.exit("it needs an older Python than %d")'''
+def main():
+    print("a file of some kilobytes")
+    raise CannotBuild(f"{name} is missing: install it")
+"""
+    assert {one.template for one in stops("x.py", source)} == {
+        "… is missing: install it",
+        "it needs an older Python than …",
+    }
 
 
 def test_no_entry_is_source_text() -> None:
