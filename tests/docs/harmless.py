@@ -33,6 +33,7 @@ _NO_OBJECT: Final = 1, ("Error from server (NotFound): …",)
 ENDS: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
     "kubectl -n kube-system get ds gpushare-device-plugin-ds": _NO_OBJECT,
     "kubectl -n kube-system describe ds gpushare-device-plugin-ds": _NO_OBJECT,
+    "kubectl -n kube-system describe service gpushare-dashboard": _NO_OBJECT,
     "kubectl -n kube-system get lease ack-co-scheduler": _NO_OBJECT,
     # What is wrong with the cluster, or with this machine as a node, is not the subject.
     "gpushare doctor": (None, ("cluster https://…", "…", "ok …installation…", "…")),
@@ -42,7 +43,11 @@ ENDS: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
 
 def is_harmless(command: str) -> bool:
     """Whether it may be typed as it stands."""
-    left_out = _GOES_ON.search(command) or _NOT_SERVED.search(command) or ANYTHING in command.split()
+    left_out = (
+        _GOES_ON.search(command)
+        or _NOT_SERVED.search(command)
+        or ANYTHING in [word.strip("'") for word in command.split()]
+    )
     return bool(_LOOKS.match(command)) and not left_out
 
 

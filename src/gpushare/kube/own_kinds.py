@@ -5,8 +5,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 _FOLDER: Final = Path(__file__).parent / "kinds"
 #: Name of the definition → its manifest.
 MANIFESTS: Final = {
@@ -22,5 +20,8 @@ def definition(name: str) -> dict[str, Any]:
 
 @cache
 def _read(manifest: Path) -> dict[str, Any]:
+    # Large, and most who ask for a path or a name need none of it.
+    import yaml
+
     read: dict[str, Any] = yaml.safe_load(manifest.read_text())
     return read

@@ -91,6 +91,7 @@ def manifests_of(
     for subject, document in listed:
         kind = document["kind"]
         if kind in _KIND_OF_STATE:
+            making.warnings += [f"{kind} {name_of(document)}: {text}" for text in unknown_fields(document)]
             continue
         if kind not in _COUNTS:
             if meant := _meant(kind):

@@ -4,11 +4,12 @@ The table beside this module says which fields each type has, ``field:Type`` whe
 Kubernetes, so what is not in it is warned of and not refused: a newer API server may have it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 from typing import Any, Final
 
+from gpushare.kube.own_kinds import MANIFESTS, definition
 from gpushare.model.json_objects import Json
 
 VERSION: Final = "1.36"
@@ -20,9 +21,20 @@ KINDS: Final = {
     "ReplicaSet": "apps/v1",
     "StatefulSet": "apps/v1",
     "Job": "batch/v1",
+    "ReplicationController": "v1",
     "PodDisruptionBudget": "policy/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
 }
+#: What the playground's table has not, whence the other one is made: it knows this kind by no schema.
+_MORE: Final = {
+    "ReplicationController": {
+        "apiVersion": "", "kind": "", "metadata": "ObjectMeta", "spec": "ReplicationControllerSpec", "status": "",
+    },
+    "ReplicationControllerSpec": {
+        "replicas": "", "minReadySeconds": "", "selector": "", "template": "PodTemplateSpec",
+    },
+}  # fmt: skip
+_HAS_NONE: Final = "has none, kubectl would refuse it, and it is passed over here"
 #: Of one object: somebody who writes more of them has another format.
 _MOST_TOLD: Final = 8
 #: How alike a field must be to one that there is to be taken for a slip.
@@ -30,11 +42,16 @@ _ALIKE: Final = 0.7
 
 
 def unknown_fields(document: Json) -> list[str]:
-    """A sentence for each field of the object that no such object has; none for kinds that are not in the table."""
-    kind = document.get("kind")
-    if not isinstance(kind, str) or KINDS.get(kind) != document.get("apiVersion"):
+    """A sentence for each field of the object that no such object has; none for kinds that are neither in the table nor ours."""
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if not isinstance(kind, str) or not isinstance(version, str):
         return []
-    found = _below(kind, document, "")
+    if KINDS.get(kind) == version:
+        found = _below(kind, document, "")
+    elif (schema := _ours().get((version, kind))) is not None:
+        found = _of_ours(schema, document, "")
+    else:
+        return []
     return [text for text, _ in zip(found, range(_MOST_TOLD), strict=False)]
 
 
@@ -55,14 +72,29 @@ def _below(of: str, value: Any, path: str) -> Iterator[str]:
             if name in fields:
                 yield from _below(fields[name], item, here)
             else:
-                near = _near(str(name), fields)
-                yield (
-                    f'unknown field "{here}"{f" (did you mean {near}?)" if near else ""}: '
-                    f"Kubernetes {VERSION} has none, kubectl would refuse it, and it is passed over here"
-                )
+                yield f"{_unknown(here, _near(str(name), fields))}: Kubernetes {VERSION} {_HAS_NONE}"
 
 
-def _near(name: str, fields: dict[str, str]) -> str:
+def _of_ours(schema: Json, value: Any, path: str) -> Iterator[str]:
+    """``schema``: as a definition has it; where it names no fields any may stand."""
+    fields = schema.get("properties")
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _of_ours(schema.get("items") or {}, item, f"{path}[{number}]")
+    elif isinstance(value, dict) and fields:
+        for name, item in value.items():
+            here = f"{path}.{name}" if path else str(name)
+            if name in fields:
+                yield from _of_ours(fields[name], item, here)
+            elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+                yield f"{_unknown(here, _near(str(name), fields))}: the kind {_HAS_NONE}"
+
+
+def _unknown(path: str, near: str) -> str:
+    return f'unknown field "{path}"{f" (did you mean {near}?)" if near else ""}'
+
+
+def _near(name: str, fields: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     alike = {one.lower(): one for one in fields}
@@ -79,4 +111,15 @@ def _types() -> dict[str, dict[str, str]]:
             continue
         name, *fields = line.split()
         found[name] = {field: of for field, _, of in (one.partition(":") for one in fields)}
+    return found | _MORE
+
+
+@cache
+def _ours() -> dict[tuple[str, str], Json]:
+    """(apiVersion, kind) → the schema of each version of our own kinds."""
+    found: dict[tuple[str, str], Json] = {}
+    for spec in (definition(name)["spec"] for name in MANIFESTS):
+        for version in spec["versions"]:
+            named = f"{spec['group']}/{version['name']}", spec["names"]["kind"]
+            found[named] = version["schema"]["openAPIV3Schema"]
     return found
