@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -11,6 +11,7 @@ from gpushare.inspect.advice import Advice, Advised, Amount, Rules, Waits, advis
 from gpushare.inspect.agent_figures import figures_of_agents, paths_of
 from gpushare.inspect.arguments import LEAST_HISTORY, LENGTH, MARGIN, MOST_MARGIN, Options
 from gpushare.inspect.columns import aligned, printable
+from gpushare.inspect.decided import NOT_ROOM, all_waiting
 from gpushare.inspect.errors import UnreadableAnswer, UsageError
 from gpushare.inspect.kubectl import Kubectl, Round
 from gpushare.inspect.listing import begin, nodes_path, pods_path
@@ -69,8 +70,9 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
         for pod in held
         if options.namespace in (None, pod.metadata.namespace)
     }
+    kept = _kept(kubectl, options) if any(not pod.spec.node_name for pod in pods) else frozenset()
     whole = {pod.metadata.uid for pod in held if _asks_for_whole(pod)}
-    advice = advise(cluster, workloads, figures.used, _waiting(nodes, pods), asked.rules, whole)
+    advice = advise(cluster, workloads, figures.used, _waiting(nodes, pods, kept), asked.rules, whole)
     remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *figures.missing))
     if options.output in ("json", "yaml"):
         return Shown(written(_structured(advice, figures, asked), options.output), remarks)
@@ -128,11 +130,20 @@ def _asks_for_whole(pod: SelectingPod) -> bool:
     return request is not None and request.whole_device
 
 
-def _waiting(nodes: list[Node], pods: list[SelectingPod]) -> list[Waits]:
-    """The pods that wait for a share of one GPU, the smallest first. Of what keeps them from nodes selectors and node affinity are looked at."""
+def _kept(kubectl: Kubectl, options: Options) -> Collection[str]:
+    """UIDs of pods that something else than room keeps, as the scheduler says; of none where it does not answer."""
+    waiting = all_waiting(kubectl, options.scheduler)
+    return {str(one["uid"]) for one in waiting if one["category"] in NOT_ROOM}
+
+
+def _waiting(nodes: list[Node], pods: list[SelectingPod], kept: Collection[str]) -> list[Waits]:
+    """The pods that wait for a share of one GPU, the smallest first. Of what keeps them from nodes selectors and node affinity are looked at.
+
+    Those that are ``kept`` are left out: room is of no use to them yet.
+    """
     found = []
     for pod in pods:
-        if pod.spec.node_name:
+        if pod.spec.node_name or pod.metadata.uid in kept:
             continue
         try:
             request = request_of(pod)

@@ -14,6 +14,8 @@ from gpushare.inspect.kubectl import Kubectl
 _AT_ONCE: Final = 3
 _ROUNDS: Final = 3
 PORT: Final = "health"
+#: Categories of those who wait (``gpushare.scheduler.categories``) that more room alone does not help.
+NOT_ROOM: Final = frozenset({"policy", "gang", "quota", "rules", "gates", "unserved"})
 
 
 class Decided(NamedTuple):

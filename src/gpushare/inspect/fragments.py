@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from gpushare.inspect.columns import aligned, printable
+from gpushare.inspect.decided import NOT_ROOM
 from gpushare.inspect.hosts import hosts_of
 from gpushare.inspect.selecting import SelectingPod, wanted_by, wanted_by_each
 from gpushare.inspect.usage import ClusterUsage
@@ -21,7 +22,6 @@ _HEAD = ("NAMESPACE", "NAME", "ASKS", "GOES TO", "ONCE THESE HAVE MOVED")
 _ROOM: Final = "there is room: something else keeps it from there"
 _BESIDES: Final = "something else keeps it from there, too"
 #: Kinds of reasons to wait (``scheduler.categories``) that no room does away with.
-_NOT_ROOM: Final = frozenset({"policy", "gang", "quota", "rules", "gates", "unserved"})
 
 type_of_fits = Literal["now", "once moved", "not", "not looked at"]
 type_of_waiting = Callable[[], Iterable[dict[str, Any]]]
@@ -134,7 +134,7 @@ def _noted(ways: "list[Way]", scheduler: type_of_waiting) -> "list[Way]":
     """With what else keeps those for which there is room, or could be."""
     if all(one.spot is None for one in ways):
         return ways
-    keeps = {one["uid"]: str(one["reason"]) for one in scheduler() if one["category"] in _NOT_ROOM}
+    keeps = {one["uid"]: str(one["reason"]) for one in scheduler() if one["category"] in NOT_ROOM}
     return [one if one.spot is None else one._replace(note=_note(one, keeps)) for one in ways]
 
 

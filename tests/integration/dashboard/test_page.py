@@ -116,6 +116,21 @@ async def test_a_gpu_that_breaks_is_seen_with_its_reason(window: Browser, made: 
         await expect(row).to_contain_text("1 unhealthy, 2 cordoned")
 
 
+async def test_a_gpu_that_takes_nothing_new_does_not_look_free_on_the_map(window: Browser, made: Bed) -> None:
+    async with looking(window, made) as look:
+        await look.tile("GPUs", "160")
+        await look.page.evaluate(
+            """() => {
+                const strokes = (window.strokes = []), line = CanvasRenderingContext2D.prototype.lineTo;
+                CanvasRenderingContext2D.prototype.lineTo = function (...at) { strokes.push(at); line.apply(this, at); };
+            }"""
+        )
+        made.break_gpu(3, "XID 79: it has fallen off the bus", cordoned="1,2")
+        # A cross is two lines, and each that is cordoned has one.
+        await look.page.wait_for_function("() => new Set(window.strokes.map(String)).size === 4")
+        await expect(look.page.locator(".legend")).to_contain_text("⊘ takes nothing new")
+
+
 async def test_nodes_that_come_and_go_do_so_on_the_map_and_in_the_table(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         await look.tile("GPUs", "20 nodes")

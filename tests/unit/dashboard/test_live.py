@@ -11,7 +11,7 @@ from gpushare.dashboard import history as histories
 from gpushare.dashboard.app import Asked
 from gpushare.dashboard.history import History, Sample
 from gpushare.dashboard.waiting import Waiting
-from gpushare.inspect import fragments
+from gpushare.inspect import decided
 from gpushare.ledger import Ledger
 from gpushare.model import names
 from gpushare.model.device import NodeMode
@@ -321,7 +321,7 @@ async def test_what_else_than_room_keeps_a_pod_is_told_beside_its_moves() -> Non
 
 
 def test_the_dashboard_and_kubectl_inspect_mean_the_same_kinds() -> None:
-    assert set(NOT_ROOM) == set(fragments._NOT_ROOM)
+    assert set(NOT_ROOM) == set(decided.NOT_ROOM)
 
 
 async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,15 @@ class Said:
                 raise answer
         return [bytearray(answer) for answer in self._answers if isinstance(answer, bytes)]
 
+    def outcomes(self) -> list[bytes | Exception]:
+        return self._answers
+
+    def __enter__(self) -> "Said":
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.end()
+
     def end(self) -> None:
         """Nothing runs."""
 
@@ -424,3 +433,16 @@ def test_what_is_no_prometheus_is_refused(said: Any, why: str) -> None:
 def test_an_address_that_cannot_be_asked_is_refused(where: str, why: str) -> None:
     with pytest.raises(InspectError, match=why):
         shown(f"--advise --prometheus {where}")
+
+
+def test_pods_that_something_else_than_room_keeps_are_not_counted_among_those_that_wait_for_room() -> None:
+    def waiting(**more: Any) -> Any:
+        text, _ = shown("--advise -o json", **more)
+        return json.loads(text)["gain"]["waiting"]
+
+    def told(category: str) -> dict[str, Any]:
+        one = {"uid": "uid-default-waits", "category": category, "reason": "its gates"}
+        told = {"scheduler": {"firstAsked": 1.0, "lastAsked": 1.0}, "waiting": [one]}
+        return {"/api/v1/namespaces/kube-system/services/http:ack-co-scheduler:health/proxy": told}
+
+    assert (waiting(), waiting(**told("memory")), waiting(**told("gates"))) == (1, 1, 0)

@@ -21,6 +21,9 @@ export const METRICS = [
 const SIZES = [76, 64, 54, 46, 40, 34, 30, 26, 22, 18, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4];
 const LABELLED = 120, LABEL = 20, LEAST_LABELLED = 118, FIGURES = 40;
 
+const SHUT = "⊘";
+const takesNothing = (state) => state === CORDONED || state === CLOSED;
+
 export class HeatMap {
   constructor(store, { open, said }) {
     this.store = store;
@@ -203,7 +206,7 @@ export class HeatMap {
 
   cells(slots) {
     const { store, columns, size, gap } = this, most = slots.length * store.stride;
-    const xs = new Float32Array(most), ys = new Float32Array(most), colours = new Uint8Array(most), sums = new Uint32Array(COLOURS + 1);
+    const xs = new Float32Array(most), ys = new Float32Array(most), shut = new Uint8Array(most), colours = new Uint8Array(most), sums = new Uint32Array(COLOURS + 1);
     let cells = 0;
     for (const slot of slots) {
       const [left, top] = this.cellAt(this.placeOf[slot], 0), gpus = store.nodes[slot].gpus;
@@ -211,6 +214,7 @@ export class HeatMap {
         xs[cells] = left + (gpu % columns) * (size + gap);
         ys[cells] = top + Math.floor(gpu / columns) * (size + gap);
         colours[cells] = this.colour(slot, gpu);
+        shut[cells] = takesNothing(store.figure("state", slot, gpu));
         sums[colours[cells] + 1]++;
         cells++;
       }
@@ -231,7 +235,7 @@ export class HeatMap {
       if (rounded) context.fill();
     }
     if (size >= FIGURES) this.figures(slots);
-    else if (rounded) this.marks(sorted, sums, xs, ys);
+    else if (rounded) this.marks(sorted, sums, xs, ys, shut);
   }
 
   /** In large cells, what the colour means. */
@@ -249,6 +253,7 @@ export class HeatMap {
           const figure = store.figure(metric.column, slot, gpu);
           text = percent(metric.of ? share(figure, store.figure(metric.of, slot, gpu)) : figure);
         }
+        if (takesNothing(state)) text = `${SHUT} ${text}`.trim();
         context.fillStyle = contrasting(this.colours[colour]);
         context.fillText(text, x + size / 2, y + size / 2 + 1);
       }
@@ -256,8 +261,8 @@ export class HeatMap {
     context.textAlign = "start";
   }
 
-  /** A cross on what is broken, so that colour is not all that tells. */
-  marks(sorted, sums, xs, ys) {
+  /** A cross on what is broken and a bar across what takes nothing new, so that colour is not all that tells. */
+  marks(sorted, sums, xs, ys, shut) {
     const { context, size } = this, from = size * 0.32, until = size * 0.68;
     context.strokeStyle = "#fff";
     context.lineWidth = 2;
@@ -272,6 +277,16 @@ export class HeatMap {
       }
     }
     context.stroke();
+    for (let colour = 0; colour < COLOURS; colour++) {
+      context.strokeStyle = contrasting(this.colours[colour]);
+      context.beginPath();
+      for (let at = sums[colour]; at < sums[colour + 1]; at++) {
+        if (!shut[sorted[at]]) continue;
+        context.moveTo(xs[sorted[at]] + from, ys[sorted[at]] + until);
+        context.lineTo(xs[sorted[at]] + until, ys[sorted[at]] + from);
+      }
+      context.stroke();
+    }
   }
 
   label(slot) {
@@ -308,6 +323,7 @@ export class HeatMap {
       this.metric.real && swatch(NO_FIGURE, "no figure"),
       this.metric.id === "core" && swatch(NO_FIGURE, "not shared"),
       swatch(BROKEN, "unhealthy"),
+      h("span", { class: "swatch" }, SHUT, " takes nothing new"),
     ];
   }
 
