@@ -95,7 +95,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
     """A node as the ledger sees it.
 
     ``devices`` are ordered by index; ``max_pods`` caps the pods on each GPU, ``max_node_pods`` those on all of them
-    (``None``: no cap), ``most_max_pods`` is what a label can raise the former to; ``refusal`` is a reason why nothing new may be placed here at present, empty when there is none;
+    (``None``: no cap); ``refusal`` is a reason why nothing new may be placed here at present, empty when there is none;
     ``problem`` is what is wrong with the node's labels, which somebody has to correct.
     """
 
@@ -110,7 +110,6 @@ class NodeDevices(msgspec.Struct, frozen=True):
     max_node_pods: int | None = None
     near: type_of_near = ()
     """How near each two of ``devices`` are to each other (``gpushare.model.nearness``)."""
-    most_max_pods: int | None = None
 
     def units_of(self, device: Device) -> int:
         """How many units ``device`` has in this node's unit."""
@@ -271,7 +270,6 @@ def node_devices(
         problem=labels.problem,
         max_node_pods=labels.max_node_pods,
         near=near,
-        most_max_pods=cap,
     )
 
 

@@ -12,7 +12,6 @@ from gpushare.model.asked import memory_text
 from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
 from gpushare.scheduler.categories import Category, category_of
-from gpushare.scheduler.counted import pods
 from gpushare.scheduler.trials import refusal
 
 #: As ``ledger.reasons`` writes which GPU comes nearest, and which of several would do.
@@ -78,24 +77,18 @@ def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
     found = _LARGEST.search(text)
     if found is None or not request.core_percent:
         return ""
-    row = [one.index for one in ledger.usage(node).gpus].index(int(found["gpu"]))
-    columns, column_of = ledger.columns_by_node()
-    # What is kept for others is not free either.
-    free = max(int(columns.free_core[row, column_of[node]]), 0)
-    return f", which has {free}% compute free" if free < request.core_percent else ""
+    gpus = ledger.usage(node).gpus
+    free = next((100 - one.used_core for one in gpus if one.index == int(found["gpu"])), 100)
+    return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
 
 
 def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
     """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is told."""
     ends = "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
-    known = _known(ledger, texts, Category.PODS)
-    by_label = [one for one in known if one.max_node_pods is not None or one.max_pods != one.most_max_pods]
-    if known and not by_label:
-        return f"{ends} of these GPUs: where memory is isolated {pods(known[0].most_max_pods or 0)} on each are the most"
     told = f"{ends} of these GPUs, or a larger cap (node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PODS})"
     besides = ""
-    for node in by_label:
-        why = refusal(ledger, request, structs.replace(node, max_pods=node.most_max_pods, max_node_pods=None))
+    for node in _known(ledger, texts, Category.PODS):
+        why = refusal(ledger, request, structs.replace(node, max_pods=None, max_node_pods=None))
         if not why:
             return told
         besides = besides or f"; that alone would not do: node {node.name}: {why}"

@@ -26,9 +26,8 @@ NOT_ASKED = (
     r"kube-scheduler does not ask about it"
 )
 CAPS = (
-    r" of these GPUs(?:, or a larger cap \(node labels ack.node.gpu.max-pod and gpushare.dev/max-pods-per-node\)"
+    r" of these GPUs, or a larger cap \(node labels ack.node.gpu.max-pod and gpushare.dev/max-pods-per-node\)"
     r"(?:; that alone would not do: node (\w+): (.+))?"
-    r"|: where memory is isolated (?P<most>\d+) pods? on each are the most)"
 )
 KINDS = "a node without pods of the other kind: those with GPU memory alone and those with compute too are never together on one"
 SERVICE = r"GPUs that (are back in service|their kubelet offers again)(, and the end of what runs there)?: node (\w+): (.+)"
@@ -39,10 +38,6 @@ LABEL = (
     rf"(node (?P<alone>\w+) is in mode (?P<mode>\w+)|{RULES}node (?P<left>\w+) alone, which is in mode (?P<its>\w+)"
     rf"|{RULES}(?P<count>\d+) nodes \((?P<modes>.+?)\)): "
     rf"`kubectl label node (?P<node>\w+) ack.node.gpu.schedule=(?P<wanted>\w+) --overwrite`(?P<once>{ONCE}); or (?P<else>.+)"
-)
-DIVIDED = (
-    r"a node with larger GPUs; or ask for less"
-    r"(?:, or have it divided by the label aliyun.com/gpu-count: \"(?P<count>\d+)\": node (?P<node>\w+) has (?P<gpus>\d+) GPUs for that)?"
 )
 NODE = "a node with the label ack.node.gpu.schedule=share (core_mem for compute, topology for aliyun.com/gpu)"
 LARGER = r"a node in mode (\w+) with larger GPUs, or more of them; or ask for less"
@@ -239,24 +234,14 @@ class Judge:
         )
         found = re.fullmatch(head + CAPS, remedy)
         assert found, remedy
-        of_kind = {name: self.naive.nodes[name] for name in self._of_kind()}
-        raised: dict[str, dict[str, Any]] = {
-            name: {"max_pods": node.most_max_pods, "max_node_pods": None}
-            for name, node in of_kind.items()
-            if node.max_node_pods is not None or node.max_pods != node.most_max_pods
-        }
-        assert bool(raised) == (found["most"] is None)
-        if not raised:
-            assert int(found["most"]) in [node.most_max_pods for node in of_kind.values()]
-            assert any(map(self._one_end_helps, of_kind)) or not self.request.is_ordinary
-            return "pods, the most"
-        helps = [node for node, changes in raised.items() if self.would(node, **changes)]
+        uncapped: dict[str, Any] = {"max_pods": None, "max_node_pods": None}
+        helps = [node for node in self._of_kind() if self.would(node, **uncapped)]
         if helps:
             assert found[1] is None
             assert any(self._one_end_helps(node) for node in helps) or not self.request.is_ordinary
             return "pods"
-        assert found[1] in raised
-        with self.altered(found[1], **raised[found[1]]):
+        assert found[1] in self._of_kind()
+        with self.altered(found[1], **uncapped):
             refused = self.naive.reason(self.request, found[1])
         assert refused is not None
         assert refused[0] == found[2]
@@ -313,15 +298,16 @@ class Judge:
             )
             return "size of compute"
         if request.gpu_count == 1 and not request.by_gpu:
-            return self._larger(remedy)
-        found = re.fullmatch(
-            r"a node with (\d+) GPUs or more"
-            r"(?:; or ask for fewer| that are as large as each of those asked for; or ask for less)",
-            remedy,
-        )
-        assert found, remedy
-        assert int(found[1]) == request.gpu_count
-        assert ("fewer" in remedy) == request.by_gpu
+            assert remedy == "a node with larger GPUs; or ask for less"
+        else:
+            found = re.fullmatch(
+                r"a node with (\d+) GPUs or more"
+                r"(?:; or ask for fewer| that are as large as each of those asked for; or ask for less)",
+                remedy,
+            )
+            assert found, remedy
+            assert int(found[1]) == request.gpu_count
+            assert ("fewer" in remedy) == request.by_gpu
         devices = tuple(
             Device(index, f"GPU-new-{index}", request.memory_units * 1024)
             for index in range(request.gpu_count)
@@ -331,38 +317,6 @@ class Judge:
         del self.naive.nodes["new"]
         assert taken
         return "size"
-
-    def _larger(self, remedy: str) -> str:
-        """More GPUs are advised where a node that is there would take the pod on the fewest that do, were it empty and whole."""
-        found = re.fullmatch(DIVIDED, remedy)
-        assert found, remedy
-        could = self._could_divide()
-        assert (found["count"] is None) == (not could), (remedy, could)
-        if not could:
-            return "larger GPUs"
-        fewest = min(could)
-        assert int(found["count"]) == int(found["gpus"]) == fewest
-        assert found["node"] in could[fewest]
-        return "divided"
-
-    def _could_divide(self) -> dict[int, list[str]]:
-        """Nodes that would take the pod on so many GPUs instead of one."""
-        request, could = self.request, dict[int, list[str]]()
-        if request.core_percent or request.apart:
-            return could
-        for count in (2, 3, 4):
-            if any(one.memory_units % count for one in request.containers):
-                continue
-            self.request = msgspec.structs.replace(
-                request, memory_units=request.memory_units // count, gpu_count=count
-            )
-            for name in self.open:
-                devices = in_service(self.naive.nodes[name])
-                devices = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in devices)
-                if self.would(name, emptied=True, devices=devices, refusal=""):
-                    could.setdefault(count, []).append(name)
-        self.request = request
-        return could
 
     def mode(self) -> NodeMode:
         """In which nodes give what is asked for."""

@@ -3,16 +3,10 @@
 import pytest
 
 from gpushare.model.device import NodeMode
-from gpushare.model.names import LABEL_POD_GPU_COUNT, LABEL_POD_PLACEMENT, POD_PLACEMENT_WHOLE_DEVICE
-from tests.unit.ledger.ledger_samples import asks
+from gpushare.model.names import LABEL_POD_GPU_COUNT
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object
-
-DIVIDED = (
-    "a node with larger GPUs; or ask for less, or have it divided by the label aliyun.com/gpu-count: "
-    '"2": node n1 has 2 GPUs for that'
-)
 
 
 @pytest.fixture
@@ -24,10 +18,6 @@ def browser(world: World) -> Browser:
     ("limits", "labels", "remedy"),
     [
         ({"aliyun.com/gpu-mem": 99}, {}, "a node with larger GPUs; or ask for less"),
-        ({"aliyun.com/gpu-mem": 18}, {}, "a node with larger GPUs; or ask for less"),
-        ({"aliyun.com/gpu-mem": 15}, {}, "a node with larger GPUs; or ask for less"),
-        ({"aliyun.com/gpu-mem": 16}, {}, DIVIDED),
-        ({"aliyun.com/gpu-mem": 16}, {LABEL_POD_PLACEMENT: POD_PLACEMENT_WHOLE_DEVICE}, DIVIDED),
         (
             {"aliyun.com/gpu-mem": 9},
             {LABEL_POD_GPU_COUNT: "3"},
@@ -126,54 +116,3 @@ async def test_the_line_of_whoever_wrote_bytes_says_once_that_units_are_meant_wh
 
     for (one,) in (unasked, world.decisions.waiting()):
         assert one.reason.count("(aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)") == 1
-
-
-@pytest.mark.parametrize(
-    ("mode", "sizes", "asked"),
-    [
-        (NodeMode.MPS, (8, 8), (16,)),
-        (NodeMode.SHARE, (8,), (16,)),
-        (NodeMode.SHARE, (8, 8), (15, 1)),
-        (NodeMode.SHARE, (8, 8), (17,)),
-    ],
-)
-async def test_nothing_is_to_be_divided_where_that_would_not_help(
-    browser: Browser, world: World, mode: NodeMode, sizes: tuple[int, ...], asked: tuple[int, ...]
-) -> None:
-    world.add_node(gpu_node("n1", *(size * GIB for size in sizes), mode=mode))
-    pod = pod_object("waits", asked[0])
-    first = pod["spec"]["containers"][0]
-    for units in asked[1:]:
-        more = {"limits": {"aliyun.com/gpu-mem": units}}
-        pod["spec"]["containers"].append({**first, "name": "d", "resources": more})
-    world.api.create(pod)
-    world.see("waits")
-    await ask_again(browser, world, "waits", "n1")
-
-    (one,) = world.decisions.waiting()
-
-    assert one.remedy == "a node with larger GPUs; or ask for less"
-
-
-async def test_three_are_advised_where_two_would_not_do(browser: Browser, world: World) -> None:
-    world.add_node(gpu_node("n1", *[4 * GIB] * 4))
-    await ask(browser, world, "waits", "n1", mem=12)
-
-    (one,) = world.decisions.waiting()
-
-    assert one.remedy.endswith('gpu-count: "3": node n1 has 3 GPUs for that')
-
-
-async def test_compute_that_is_kept_for_another_pod_is_not_told_to_be_free(
-    browser: Browser, world: World
-) -> None:
-    world.add_node(gpu_node("n1", 16 * GIB, mode=NodeMode.CORE_MEM))
-    kept = asks(6, 70)
-    plan = world.ledger.plan(kept, ("n1",), lambda uid: None)
-    assert plan is not None
-    world.ledger.keep("another", kept, plan)
-    await ask(browser, world, "waits", "n1", mem=14, core=40)
-
-    (one,) = world.decisions.waiting()
-
-    assert one.remedy.endswith("the nearest has 10 GiB free, GPU 0 of node n1, which has 30% compute free")

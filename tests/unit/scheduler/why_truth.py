@@ -56,8 +56,9 @@ def kind_of(naive: NaiveLedger, request: Request, name: str) -> str:
     free = [device for device in free if naive.below_cap(node, device)]
     if len(free) < count:
         return "pods"
-    computing = [device for device in free if naive.has_core(node, device, request.core_percent)]
-    if request.core_percent and len(computing) < count:
+    if request.core_percent and not any(
+        naive.has_core(node, device, request.core_percent) for device in free
+    ):
         return "compute"
     return ""
 

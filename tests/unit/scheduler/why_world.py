@@ -72,7 +72,6 @@ def some_node(
     )
     mode = choose.choice(modes)
     by_fragments = Placement.FRAGMENTATION in placements
-    most = choose.choice((16, 2)) if mode.isolated else None
     slip = SLIP if choose.random() < 0.05 else ""
     near = matrix(count, lambda one, other: 100 if one // 2 == other // 2 else 1)
     return NodeDevices(
@@ -81,13 +80,12 @@ def some_node(
         MemoryUnit.GIB,
         devices,
         placement=choose.choice(list(placements)),
-        max_pods=min(filter(None, (most, choose.choice((None, None, None, None, 2, 1)))), default=None),
+        max_pods=choose.choice((None, None, None, None, 2, 1)),
         refusal=slip,
         problem=slip,
         # That a node is full then is not looked at where fragments decide.
         max_node_pods=None if by_fragments else choose.choice((None, None, None, 3)),
         near=near if choose.random() < 0.4 else (),
-        most_max_pods=most,
     )
 
 
@@ -117,7 +115,7 @@ def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[No
         containers[0]["resources"]["limits"] = {names.GPU_WHOLE: choose.choice((1, 1, 2, 3))}
     elif core == 60 and not crowded and choose.random() < 0.5:
         containers.append({**containers[0], "name": "d"})
-    elif core != 60 and len(labels) == 1 and not annotations and choose.random() < 0.3:
+    elif core is None and len(labels) == 1 and not annotations and choose.random() < 0.15:
         labels[names.LABEL_POD_APART] = "true"
         containers.append({**containers[0], "name": "d"})
     return pod
