@@ -12,7 +12,7 @@ from gpushare.ledger import reasons
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
-from gpushare.scheduler import mode_remedies, own_rules, room_remedies
+from gpushare.scheduler import mode_remedies, own_rules, room_remedies, size_remedies
 from gpushare.scheduler.categories import Category, category_of, nearest
 from gpushare.scheduler.counted import are, for_others, of_each, on_nodes, pods
 from gpushare.scheduler.counted import nodes as counted_nodes
@@ -136,7 +136,7 @@ class Remedies:
         if category is Category.SIZE:
             if any(text.endswith(reasons.WITHOUT_SUFFIX) for text in look.texts.values()):
                 return _SLIP
-            return _large_enough(request)
+            return size_remedies.large_enough(ledger, request, look.texts)
         if category is Category.HEALTH:
             return room_remedies.of_service(ledger, request, look.texts if known else {})
         if category in (Category.MEMORY, Category.COMPUTE):
@@ -247,17 +247,6 @@ class Remedies:
 
 #: No larger GPU is meant, where bytes or MiB were written.
 _SLIP: Final = f"write {names.GPU_MEM} as a number of units, without Mi or Gi"
-
-
-def _large_enough(request: Request) -> str:
-    """What would hold a request that no node holds even when it is empty. A share of one GPU is not helped by more of them."""
-    if request.core_percent > 100:
-        return "ask for 100% compute at most, all containers together: no GPU has more, however large"
-    if request.by_gpu:
-        return f"a node with {request.gpu_count} GPUs or more; or ask for fewer"
-    if request.gpu_count > 1:
-        return f"a node with {request.gpu_count} GPUs or more that are as large as each of those asked for; or ask for less"
-    return "a node with larger GPUs; or ask for less"
 
 
 _TOLD_BY_SCHEDULER: Final = (

@@ -12,7 +12,7 @@ from gpushare.model.asked import memory_text
 from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
 from gpushare.scheduler.categories import Category, category_of
-from gpushare.scheduler.trials import refusal
+from gpushare.scheduler.trials import MOST_TRIED, refusal
 
 #: As ``ledger.reasons`` writes which GPU comes nearest, and which of several would do.
 _LARGEST: Final = re.compile(
@@ -21,8 +21,6 @@ _LARGEST: Final = re.compile(
 _NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)")
 _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
 _MOVES: Final = "kubectl inspect cgpu --fragmentation says whether a move would help"
-#: Nodes that are tried (``trials``) for one that would do.
-_MOST_TRIED: Final = 8
 
 
 def wanted(request: Request) -> str:
@@ -114,5 +112,5 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
 
 def _known(ledger: Ledger, texts: Mapping[str, str], category: Category) -> Sequence[NodeDevices]:
     """Some of the nodes that refuse for that kind of reason."""
-    found = [node for node, text in texts.items() if category_of(text) is category][:_MOST_TRIED]
+    found = [node for node, text in texts.items() if category_of(text) is category][:MOST_TRIED]
     return [node for node in map(ledger.node, found) if node is not None]

@@ -1,8 +1,13 @@
 """A node as it might be, tried with a request: what is advised to a pod was tried before it is said."""
 
+from typing import Final
+
 from gpushare.ledger import Ledger
 from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
+
+#: Nodes that are tried for one that would do; of thousands of equal ones the first is as good.
+MOST_TRIED: Final = 8
 
 
 def refusal(ledger: Ledger, request: Request, node: NodeDevices, *, emptied: bool = False) -> str:

@@ -41,6 +41,9 @@ LABEL = (
 )
 NODE = "a node with the label ack.node.gpu.schedule=share (core_mem for compute, topology for aliyun.com/gpu)"
 LARGER = r"a node in mode (\w+) with larger GPUs, or more of them; or ask for less"
+DIVIDED = (
+    r', or label the pod aliyun.com/gpu-count: "(\d+)", which divides it between (\d+) GPUs of one node$'
+)
 POLICY = "a place in one of the units of its ResourcePolicy, or another ResourcePolicy"
 NO_ROOM = "; and room, which none of these nodes has now"
 
@@ -75,10 +78,12 @@ class Judge:
         finally:
             naive.nodes[node], naive.holdings = before, holdings
 
-    def would(self, node: str, *, emptied: bool = False, **changes: Any) -> bool:
-        """Whether the node would take the pod then, by its GPUs."""
+    def would(
+        self, node: str, *, emptied: bool = False, request: Request | None = None, **changes: Any
+    ) -> bool:
+        """Whether the node would take the pod then, by its GPUs; with another ``request``."""
         with self.altered(node, emptied=emptied, **changes):
-            return self.naive.reason(self.request, node) is None
+            return self.naive.reason(request or self.request, node) is None
 
     def once(self, node: str, **changes: Any) -> int | None:
         """How many pods have to end for the change to be of use: none, or all; ``None`` where it is of none."""
@@ -297,6 +302,10 @@ class Judge:
                 "ask for 100% compute at most, all containers together: no GPU has more, however large"
             )
             return "size of compute"
+        divided = re.search(DIVIDED, remedy)
+        over = self._spread_over()
+        assert (int(divided[1]), int(divided[2])) == (over, over) if divided else not over, (remedy, over)
+        remedy = re.sub(DIVIDED, "", remedy)
         if request.gpu_count == 1 and not request.by_gpu:
             assert remedy == "a node with larger GPUs; or ask for less"
         else:
@@ -316,7 +325,20 @@ class Judge:
         taken = self.naive.reason(request, "new") is None
         del self.naive.nodes["new"]
         assert taken
-        return "size"
+        return "size" if divided is None else "size, divided"
+
+    def _spread_over(self) -> int:
+        """On how many GPUs of one of the nodes, were it empty, the pod would have as much in all; 0 for none."""
+        request = self.request
+        if request.by_gpu or request.core_percent or request.unit_mib or request.apart:
+            return 0
+        for count in range(request.gpu_count + 1, 9):
+            units, rest = divmod(request.memory_units * request.gpu_count, count)
+            divided = msgspec.structs.replace(request, memory_units=units, gpu_count=count)
+            whole = not rest and not any(one.memory_units % count for one in request.containers)
+            if whole and any(self.would(node, emptied=True, request=divided) for node in self.open):
+                return count
+        return 0
 
     def mode(self) -> NodeMode:
         """In which nodes give what is asked for."""

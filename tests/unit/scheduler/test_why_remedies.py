@@ -110,6 +110,6 @@ def test_what_is_advised_to_hundreds_of_random_pods_would_help() -> None:
 
     # Each form of advice was given often enough to mean something.
     often = "nearest|nearest, without compute|compute|several|full|scattered|label|label of some|larger|node|corrected"
-    often += "|size|size of compute|kinds|health|offers|policy|policy, and more|unit|room"
+    often += "|size|size, divided|size of compute|kinds|health|offers|policy|policy, and more|unit|room"
     assert {form: said[form] for form in often.split("|") if said[form] < 10} == {}
     assert min(said["pods"], said["pods, and more"]) > 2

@@ -118,6 +118,9 @@ def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[No
     elif core is None and len(labels) == 1 and not annotations and choose.random() < 0.15:
         labels[names.LABEL_POD_APART] = "true"
         containers.append({**containers[0], "name": "d"})
+    elif core is None and mem == 20 and not annotations and choose.random() < 0.3:
+        besides = {names.GPU_MEM: choose.choice((1, 4))}
+        containers.append({**containers[0], "name": "d", "resources": {"limits": besides}})
     return pod
 
 
