@@ -145,7 +145,7 @@ class Remedies:
                 told += f"; node {look.elsewhere} has room, but {_NOT_ASKED}"
             return told
         if category is Category.PODS:
-            return room_remedies.of_caps(ledger, request, look.texts)
+            return room_remedies.of_caps(ledger, request, look.texts, self._view.isolated_cap)
         return _GENERAL[category]
 
     def _look(self, uid: str, request: Request, asked: Sequence[str] | None) -> Look:

@@ -12,6 +12,7 @@ from gpushare.model.asked import memory_text
 from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
 from gpushare.scheduler.categories import Category, category_of
+from gpushare.scheduler.counted import pods
 from gpushare.scheduler.trials import MOST_TRIED, refusal
 
 #: As ``ledger.reasons`` writes which GPU comes nearest, and which of several would do.
@@ -80,17 +81,46 @@ def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
     return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
 
 
-def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
-    """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is told."""
+def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated_cap: int) -> str:
+    """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is told.
+
+    ``isolated_cap``: the most pods on a GPU of an isolated node, whatever its labels say.
+    """
     ends = "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
-    told = f"{ends} of these GPUs, or a larger cap (node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PODS})"
+    told = f"{ends} of these GPUs"
+    known = _known(ledger, texts, Category.PODS)
+    most = {node.name: isolated_cap if node.mode.isolated else None for node in known}
+    raised = [structs.replace(node, max_pods=most[node.name], max_node_pods=None) for node in known]
+    why = {node.name: refusal(ledger, request, node) for node in raised}
+    for node in known:
+        if not why[node.name]:
+            labels = _caps_of(ledger, request, node, most[node.name])
+            return f"{told}, or a larger cap on node {node.name} ({labels})"
     besides = ""
-    for node in _known(ledger, texts, Category.PODS):
-        why = refusal(ledger, request, structs.replace(node, max_pods=None, max_node_pods=None))
-        if not why:
-            return told
-        besides = besides or f"; that alone would not do: node {node.name}: {why}"
-    return told + besides
+    for node in raised:
+        at_most = category_of(why[node.name]) is Category.PODS
+        cap = (
+            f": node {node.name} is in mode {node.mode.value}, where a GPU has {pods(isolated_cap)} at most, whatever its labels say"
+            if at_most
+            else f", or a larger cap on node {node.name} ({_CAPS})"
+        )
+        lifted = refusal(ledger, request, structs.replace(node, max_pods=None)) if at_most else why[node.name]
+        if not lifted:
+            return told + cap
+        besides = besides or f"{told}{cap}; that alone would not do: {lifted}"
+    return besides or told
+
+
+_CAPS: Final = f"node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PODS}"
+
+
+def _caps_of(ledger: Ledger, request: Request, node: NodeDevices, most: int | None) -> str:
+    """Which labels of the node have to say more."""
+    if not refusal(ledger, request, structs.replace(node, max_pods=most)):
+        return f"node label {names.LABEL_MAX_PODS}"
+    if not refusal(ledger, request, structs.replace(node, max_node_pods=None)):
+        return f"node label {names.LABEL_MAX_NODE_PODS}"
+    return _CAPS
 
 
 def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:

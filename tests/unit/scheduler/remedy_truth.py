@@ -26,9 +26,11 @@ NOT_ASKED = (
     r"kube-scheduler does not ask about it"
 )
 CAPS = (
-    r" of these GPUs, or a larger cap \(node labels ack.node.gpu.max-pod and gpushare.dev/max-pods-per-node\)"
-    r"(?:; that alone would not do: node (\w+): (.+))?"
+    r" of these GPUs(?:, or a larger cap on node (?P<raised>\w+) \(node labels? (?P<labels>.+?)\)"
+    r"|: node (?P<shut>\w+) is in mode (?P<mode>\w+), where a GPU has (?P<most>\d+) pods? at most, whatever its labels say)"
+    r"(?:; that alone would not do: (?P<besides>.+))?"
 )
+CAP_OF_GPU, CAP_OF_NODE = "ack.node.gpu.max-pod", "gpushare.dev/max-pods-per-node"
 KINDS = "a node without pods of the other kind: those with GPU memory alone and those with compute too are never together on one"
 SERVICE = r"GPUs that (are back in service|their kubelet offers again)(, and the end of what runs there)?: node (\w+): (.+)"
 ONCE = r"(?:, which is of use once its (\d+) pods?(?: with GPU memory alone)? ha(?:s|ve) ended)?"
@@ -239,18 +241,43 @@ class Judge:
         )
         found = re.fullmatch(head + CAPS, remedy)
         assert found, remedy
-        uncapped: dict[str, Any] = {"max_pods": None, "max_node_pods": None}
-        helps = [node for node in self._of_kind() if self.would(node, **uncapped)]
-        if helps:
-            assert found[1] is None
-            assert any(self._one_end_helps(node) for node in helps) or not self.request.is_ordinary
-            return "pods"
-        assert found[1] in self._of_kind()
-        with self.altered(found[1], **uncapped):
-            refused = self.naive.reason(self.request, found[1])
-        assert refused is not None
-        assert refused[0] == found[2]
-        return "pods, and more"
+        raised = {
+            node: self.would(node, **self._raised(node, CAP_OF_GPU, CAP_OF_NODE)) for node in self._of_kind()
+        }
+        lifted = {node: self.would(node, max_pods=None, max_node_pods=None) for node in self._of_kind()}
+        node = found["raised"] or found["shut"]
+        assert node in raised
+        if found["shut"]:
+            known = self.naive.nodes[node]
+            assert known.mode.isolated
+            assert (found["mode"], int(found["most"])) == (known.mode.value, self.scene.isolated_cap)
+            with self.altered(node, **self._raised(node, CAP_OF_GPU, CAP_OF_NODE)):
+                assert why_truth.kind_of(self.naive, self.request, node) == "pods"
+        if any(raised.values()):
+            assert (found["raised"], found["besides"]) == (node, None)
+            # Each label that is named has to say more, and no other.
+            labels = found["labels"].split(" and ")
+            assert self.would(node, **self._raised(node, *labels))
+            assert len(labels) == 1 or not any(self.would(node, **self._raised(node, one)) for one in labels)
+        elif any(lifted.values()):
+            assert (found["shut"], found["besides"]) == (node, None)
+        else:
+            with self.altered(node, max_pods=None, max_node_pods=None):
+                refused = self.naive.reason(self.request, node)
+            assert refused is not None
+            assert refused[0] == found["besides"]
+        if found["besides"] is None:
+            assert self._one_end_helps(node) or not self.request.is_ordinary
+        form = "pods" if found["raised"] else "pods at most"
+        return form if found["besides"] is None else f"{form}, and more"
+
+    def _raised(self, name: str, *labels: str) -> dict[str, Any]:
+        """The node's caps, as they are where those ``labels`` say as much as anybody likes."""
+        most = self.scene.isolated_cap if self.naive.nodes[name].mode.isolated else None
+        return {
+            **({"max_pods": most} if CAP_OF_GPU in labels else {}),
+            **({"max_node_pods": None} if CAP_OF_NODE in labels else {}),
+        }
 
     def _one_end_helps(self, node: str) -> bool:
         kept = self.naive.holdings

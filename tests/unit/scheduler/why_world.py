@@ -146,10 +146,15 @@ class Scene:
         self.decisions.in_turn = self.world.policies.by_unit
         self.pool_of: dict[str, str] = {}
         self.short: set[str] = set()
+        caps = random.Random(seed)  # what else is drawn stays as it is
+        self.isolated_cap = self.world.view.isolated_cap = caps.choice((16, 2, 1))
         for number in range(choose.randint(1 if self.modes is MODES else 3, 6)):
             name = f"{choose.choice(POOLS)}{number}"
             by_value = sorted(placements, key=lambda one: one.value)
             node = some_node(choose, name, by_value, self.modes)
+            if node.mode.isolated:
+                most = min(node.max_pods or self.isolated_cap, self.isolated_cap)
+                node = msgspec.structs.replace(node, max_pods=most)
             self.pool_of[node.name] = node.name[0]
             self.world.add_node(node)
             self.world.policies.census.set_node(node.name, {"pool": node.name[0]})
