@@ -51,7 +51,7 @@ def would_help(
     if wrong and not large:
         return f"a node in mode {wanted.value} with larger GPUs, or more of them; or ask for less"
     # One that has to be emptied first comes after one that has not.
-    large.sort(key=lambda one: len(pods_on(ledger, one.name)))
+    large.sort(key=lambda one: len(pods_on(ledger, one.name)) + len(ledger.kept_there(one.name)))
     useful: tuple[str, NodeDevices] | None = None
     for node in large[:MOST_TRIED]:
         once = _once(ledger, request, structs.replace(node, mode=wanted))
@@ -90,9 +90,13 @@ def _once(ledger: Ledger, request: Request, changed: NodeDevices) -> str | None:
         return ""
     if refusal(ledger, request, changed, emptied=True):
         return None
-    there, now = len(pods_on(ledger, changed.name)), ledger.node(changed.name)
+    there, kept = len(pods_on(ledger, changed.name)), len(ledger.kept_there(changed.name))
+    now = ledger.node(changed.name)
     alone = changed.mode is NodeMode.CORE_MEM and now is not None and now.mode.shares_memory
-    return f", which is of use once its {pods(there)}{' with GPU memory alone' if alone else ''} {have(there)} ended"
+    who = [f"its {pods(there)}{' with GPU memory alone' if alone else ''}"] if there or not kept else []
+    if kept:
+        who.append(f"{pods(kept)} for which room is kept there")
+    return f", which is of use once {' and '.join(who)} {have(there + kept)} ended"
 
 
 def _left(node: NodeDevices, wrong: Sequence[NodeDevices], count: int) -> str:

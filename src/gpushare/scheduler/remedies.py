@@ -120,8 +120,18 @@ class Remedies:
         key = (id(look), request, category, asked is not None)
         found = self._told.get(key)
         if found is None:
-            found = self._told[key] = self._for_look(request, category, look, known=asked is not None)
+            found = self._for_look(request, category, look, known=asked is not None)
+            found = self._told[key] = found + self._kept_for(request, look)
         return found
+
+    def _kept_for(self, request: Request, look: Look) -> str:
+        """Whose room it would have, were it not kept for that one; empty where that is not in the way."""
+        found = room_remedies.kept_for(self._view.ledger, request, look.texts)
+        if found is None:
+            return ""
+        node, uid = found
+        record = self._view.waiting.get(uid)
+        return f"; node {node} has room, but keeps it for {'another pod' if record is None else f'pod {record.pod}'}"
 
     def _for_look(self, request: Request, category: Category, look: Look, *, known: bool) -> str:
         ledger = self._view.ledger

@@ -15,6 +15,8 @@ from gpushare.scheduler.categories import Category, category_of
 from gpushare.scheduler.counted import pods
 from gpushare.scheduler.trials import MOST_TRIED, refusal
 
+#: What room that is kept for others can be short of.
+_OF_ROOM: Final = frozenset({Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS})
 #: As ``ledger.reasons`` writes which GPU comes nearest, and which of several would do.
 _LARGEST: Final = re.compile(
     r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+)\)"
@@ -76,8 +78,10 @@ def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
     found = _LARGEST.search(text)
     if found is None or not request.core_percent:
         return ""
-    gpus = ledger.usage(node).gpus
-    free = next((100 - one.used_core for one in gpus if one.index == int(found["gpu"])), 100)
+    gpu = next((one for one in ledger.usage(node).gpus if one.index == int(found["gpu"])), None)
+    kept = (share for shares in ledger.kept_there(node).values() for share in shares)
+    kept_core = sum(share.core_percent for share in kept if gpu is not None and share.uuid == gpu.uuid)
+    free = 100 if gpu is None else 100 - gpu.used_core - kept_core
     return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
 
 
@@ -86,9 +90,13 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
 
     ``isolated_cap``: the most pods on a GPU of an isolated node, whatever its labels say.
     """
-    ends = "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
-    told = f"{ends} of these GPUs"
     known = _known(ledger, texts, Category.PODS)
+    told = "the end of pods for which room is kept on these GPUs"
+    if any(_ends_help(ledger, request, node) for node in known):
+        ends = (
+            "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
+        )
+        told = f"{ends} of these GPUs"
     most = {node.name: isolated_cap if node.mode.isolated else None for node in known}
     raised = [structs.replace(node, max_pods=most[node.name], max_node_pods=None) for node in known]
     why = {node.name: refusal(ledger, request, node) for node in raised}
@@ -111,6 +119,11 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
     return besides or told
 
 
+def _ends_help(ledger: Ledger, request: Request, node: NodeDevices) -> bool:
+    """Whether pods hold something there whose end would make room beside what is kept for others."""
+    return not ledger.kept_there(node.name) or not refusal(ledger, request, node, emptied=True, kept=True)
+
+
 _CAPS: Final = f"node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PODS}"
 
 
@@ -121,6 +134,16 @@ def _caps_of(ledger: Ledger, request: Request, node: NodeDevices, most: int | No
     if not refusal(ledger, request, structs.replace(node, max_node_pods=None)):
         return f"node label {names.LABEL_MAX_NODE_PODS}"
     return _CAPS
+
+
+def kept_for(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> tuple[str, str] | None:
+    """A node that would have room if it kept none for others, and the UID of one of them."""
+    for name, text in texts.items():
+        kept = ledger.kept_there(name) if category_of(text) in _OF_ROOM else {}
+        node = ledger.node(name) if kept else None
+        if node is not None and not refusal(ledger, request, node, kept=False):
+            return name, next(iter(kept))
+    return None
 
 
 def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
@@ -136,7 +159,10 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
             changed, head = node, "the end of pods that hold GPUs without a record"
         if not refusal(ledger, request, changed):
             return f"{head}: node {node.name}: {text}"
-        told = told or f"{head}, and the end of what runs there: node {node.name}: {text}"
+        besides = "the end of what runs there"
+        if not refusal(ledger, request, changed, kept=False):
+            besides = "room there that is kept for others"
+        told = told or f"{head}, and {besides}: node {node.name}: {text}"
     return told or "GPUs that are back in service"
 
 

@@ -26,14 +26,18 @@ NOT_ASKED = (
     r"kube-scheduler does not ask about it"
 )
 CAPS = (
-    r" of these GPUs(?:, or a larger cap on node (?P<raised>\w+) \(node labels? (?P<labels>.+?)\)"
+    r" these GPUs(?:, or a larger cap on node (?P<raised>\w+) \(node labels? (?P<labels>.+?)\)"
     r"|: node (?P<shut>\w+) is in mode (?P<mode>\w+), where a GPU has (?P<most>\d+) pods? at most, whatever its labels say)"
     r"(?:; that alone would not do: (?P<besides>.+))?"
 )
 CAP_OF_GPU, CAP_OF_NODE = "ack.node.gpu.max-pod", "gpushare.dev/max-pods-per-node"
+KEPT = r"; node (\w+) has room, but keeps it for (pod \S+|another pod)"
 KINDS = "a node without pods of the other kind: those with GPU memory alone and those with compute too are never together on one"
-SERVICE = r"GPUs that (are back in service|their kubelet offers again)(, and the end of what runs there)?: node (\w+): (.+)"
-ONCE = r"(?:, which is of use once its (\d+) pods?(?: with GPU memory alone)? ha(?:s|ve) ended)?"
+SERVICE = r"GPUs that (are back in service|their kubelet offers again)(, and the end of what runs there|, and room there that is kept for others)?: node (\w+): (.+)"
+ONCE = (
+    r"(?:, which is of use once (?:its (\d+) pods?(?: with GPU memory alone)?)?(?: and )?"
+    r"(?:(\d+) pods? for which room is kept there)? ha(?:s|ve) ended)?"
+)
 CORRECTED = rf"node (\w+), once what is written on it is corrected{ONCE}: {re.escape(SLIP)}"
 RULES = "the pod's node selector, affinity or tolerations leave "
 LABEL = (
@@ -58,6 +62,7 @@ class Judge:
         self.asked, self.known = asked, known
         self.open = [node for node in asked if scene.may_have(node)]
         self.kinds = {node: self.kind(node) for node in self.open}
+        self.said_kept = False
 
     def kind(self, node: str) -> str:
         """Why the node does not take the pod now; what its kubelet lacks counts where its GPUs would do, at last."""
@@ -69,22 +74,33 @@ class Judge:
         return self.scene.may_have(node) and not self.kind(node)
 
     @contextmanager
-    def altered(self, node: str, *, emptied: bool = False, **changes: Any) -> Iterator[None]:
-        """The cluster with another node in the place of one, and without the pods that are there."""
+    def altered(
+        self, node: str, *, emptied: bool = False, kept: bool | None = None, **changes: Any
+    ) -> Iterator[None]:
+        """The cluster with another node in the place of one, and without the pods that are there, and those for which room is kept."""
         naive, holdings, before = self.naive, self.naive.holdings, self.naive.nodes[node]
+        all_kept = naive.kept
         naive.nodes[node] = msgspec.structs.replace(before, **changes)
         if emptied:
             naive.holdings = {uid: one for uid, one in holdings.items() if one.node != node}
+        if not (kept if kept is not None else not emptied):
+            naive.kept = {uid: one for uid, one in all_kept.items() if one[0] != node}
         try:
             yield
         finally:
-            naive.nodes[node], naive.holdings = before, holdings
+            naive.nodes[node], naive.holdings, naive.kept = before, holdings, all_kept
 
     def would(
-        self, node: str, *, emptied: bool = False, request: Request | None = None, **changes: Any
+        self,
+        node: str,
+        *,
+        emptied: bool = False,
+        kept: bool | None = None,
+        request: Request | None = None,
+        **changes: Any,
     ) -> bool:
         """Whether the node would take the pod then, by its GPUs; with another ``request``."""
-        with self.altered(node, emptied=emptied, **changes):
+        with self.altered(node, emptied=emptied, kept=kept, **changes):
             return self.naive.reason(request or self.request, node) is None
 
     def once(self, node: str, **changes: Any) -> int | None:
@@ -119,7 +135,25 @@ class Judge:
             "unit": self._unit,
         }
         self.category = category
-        return by_kind[category](remedy)
+        return by_kind[category](remedy if category == "policy" else self._kept_for(remedy))
+
+    def _kept_for(self, remedy: str) -> str:
+        """Without what is said of room that is kept for another pod."""
+        keeping = {
+            node
+            for node, kind in self.kinds.items()
+            if kind in ("memory", "compute", "pods", "kinds") and self.would(node, kept=False)
+        }
+        found = re.search(f"{KEPT}$", remedy)
+        assert bool(found) == bool(keeping), (remedy, keeping)
+        if found is None:
+            return remedy
+        assert found[1] in keeping
+        pods = {uid.removeprefix("uid-") for uid, (node, _) in self.naive.kept.items() if node == found[1]}
+        assert (found[2] or "").removeprefix("pod default/") in pods or found[2] == "another pod"
+        assert ("moved" in pods) >= (found[2] == "another pod")
+        self.said_kept = True
+        return remedy[: found.start()]
 
     def _of_kind(self) -> list[str]:
         return [node for node in self.open if self.kinds[node] == self.category]
@@ -211,8 +245,8 @@ class Judge:
         return "nearest, without compute" if found[4] else "scattered" if scattered else "nearest"
 
     def _free_core(self, name: str, gpu: int) -> int:
-        device = self.naive.nodes[name].devices[gpu]
-        return max(0, 100 - self.naive.used_core(name, device.uuid))
+        node = self.naive.nodes[name]
+        return self.naive.free_core(node, node.devices[gpu])
 
     def _nearest_compute(self, rest: str) -> str:
         node_of = {node: self.naive.nodes[node] for node in self._of_kind()}
@@ -235,10 +269,13 @@ class Judge:
 
     def _pods(self, remedy: str) -> str:
         head = (
-            "a pod that ends on one"
+            "a pod that ends on one of"
             if self.request.gpu_count == 1
-            else "pods that end on as many as it asks for"
+            else "pods that end on as many as it asks for of"
         )
+        beside = {node: self.would(node, emptied=True, kept=True) for node in self._of_kind()}
+        if not any(beside.values()):
+            head = "the end of pods for which room is kept on"
         found = re.fullmatch(head + CAPS, remedy)
         assert found, remedy
         raised = {
@@ -267,7 +304,8 @@ class Judge:
             assert refused is not None
             assert refused[0] == found["besides"]
         if found["besides"] is None:
-            assert self._one_end_helps(node) or not self.request.is_ordinary
+            ends = any(self._one_end_helps(node) or self._keeps(node) for node in self._of_kind())
+            assert ends or not self.request.is_ordinary
         form = "pods" if found["raised"] else "pods at most"
         return form if found["besides"] is None else f"{form}, and more"
 
@@ -278,6 +316,9 @@ class Judge:
             **({"max_pods": most} if CAP_OF_GPU in labels else {}),
             **({"max_node_pods": None} if CAP_OF_NODE in labels else {}),
         }
+
+    def _keeps(self, name: str) -> bool:
+        return any(node == name for node, _ in self.naive.kept.values())
 
     def _one_end_helps(self, node: str) -> bool:
         kept = self.naive.holdings
@@ -316,6 +357,9 @@ class Judge:
             changes = {"devices": in_service(self.naive.nodes[node])}
         at_once = self.would(node, **changes)
         assert at_once == (found[2] is None)
+        assert (found[2] == ", and room there that is kept for others") == (
+            not at_once and self.would(node, kept=False, **changes)
+        )
         if not at_once:
             nobody = changes.get("devices", self.naive.nodes[node].devices)
             devices = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in nobody)
@@ -383,7 +427,7 @@ class Judge:
         if any(once is not None for once in corrected.values()):
             found = re.fullmatch(CORRECTED, remedy)
             assert found, remedy
-            assert corrected[found[1]] == int(found[2] or 0)
+            assert corrected[found[1]] == int(found[2] or 0) + int(found[3] or 0)
             return "corrected"
         wrong = [node for node in self.open if node not in slips]
         labelled = {node: self.once(node, mode=wanted) for node in wrong if self._mode_is_in_the_way(node)}
@@ -415,7 +459,7 @@ class Judge:
         assert found, remedy
         node, mode_of = found["node"], {node: self.naive.nodes[node].mode.value for node in wrong}
         assert found["wanted"] == wanted.value
-        assert useful[node] == min(useful.values()) == int("".join(re.findall(r"\d+", found["once"])) or 0)
+        assert useful[node] == min(useful.values()) == sum(map(int, re.findall(r"\d+", found["once"])))
         if set(self.asked) >= set(self.naive.nodes):
             assert (found["alone"], found["mode"]) == (node, mode_of[node])
             assert found["else"] == f"one node more, in mode {wanted.value}"
