@@ -188,7 +188,7 @@ class Judge:
         assert found, rest
         assert free[found[1]] == max(free.values())
         assert (found[2], False) == self.naive.reason(self.request, found[1])
-        return "several"
+        return "several, with compute" if self.request.core_percent else "several"
 
     def _elsewhere(self, remedy: str) -> str:
         """Without what is said of a node that is not asked about."""
@@ -273,8 +273,9 @@ class Judge:
             if self.request.gpu_count == 1
             else "pods that end on as many as it asks for of"
         )
-        beside = {node: self.would(node, emptied=True, kept=True) for node in self._of_kind()}
-        if not any(beside.values()):
+        if all(
+            self._keeps(node) and not self.would(node, emptied=True, kept=True) for node in self._of_kind()
+        ):
             head = "the end of pods for which room is kept on"
         found = re.fullmatch(head + CAPS, remedy)
         assert found, remedy

@@ -115,7 +115,7 @@ def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[No
         containers[0]["resources"]["limits"] = {names.GPU_WHOLE: choose.choice((1, 1, 2, 3))}
     elif core == 60 and not crowded and choose.random() < 0.5:
         containers.append({**containers[0], "name": "d"})
-    elif core is None and len(labels) == 1 and not annotations and choose.random() < 0.15:
+    elif len(labels) == 1 and not annotations and choose.random() < (0.15 if core is None else 0.25):
         labels[names.LABEL_POD_APART] = "true"
         containers.append({**containers[0], "name": "d"})
     elif core is None and mem == 20 and not annotations and choose.random() < 0.3:
