@@ -82,6 +82,13 @@ class KeptRoom:
         kept = self._kept.get(uid)
         return "" if kept is None else kept[0]
 
+    def there(self, node: str) -> dict[str, tuple[GpuShare, ...]]:
+        """By UID what is kept on the node."""
+        book = self._books.get(node)
+        if book is None or not book.kept_memory + book.kept_core:
+            return {}
+        return {uid: shares for uid, (name, shares) in self._kept.items() if name == node}
+
     @contextmanager
     def as_its_own(self, uid: str) -> Iterator[None]:
         """Within, what is kept for the pod counts as free. Nobody is told: it ends before anybody else looks."""

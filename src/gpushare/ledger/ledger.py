@@ -29,7 +29,7 @@ from gpushare.ledger.refusals import Refusals
 from gpushare.ledger.scoring import Scoring
 from gpushare.ledger.usage import usage_of
 from gpushare.ledger.vacating import host_of, roomiest, scattered, type_of_may_move
-from gpushare.model.allocation import Allocation
+from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
 from gpushare.moves import Host
@@ -227,6 +227,10 @@ class Ledger:
     def kept_on(self, uid: str) -> str:
         """The node on which room is kept for the pod; empty where none is."""
         return self._kept.on(uid)
+
+    def kept_there(self, node: str) -> Mapping[str, tuple[GpuShare, ...]]:
+        """What is kept on the node, by the UID of the pod for which it is (a pod that moves has a key instead)."""
+        return self._kept.there(node)
 
     def filter_for(self, uid: str, request: Request, nodes: Sequence[str]) -> Verdict:
         """As ``filter``, for a pod that may have room kept for it: that is its own."""

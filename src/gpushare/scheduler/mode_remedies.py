@@ -17,12 +17,11 @@ from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.request import Request
 from gpushare.scheduler.counted import have, nodes, pods
-from gpushare.scheduler.trials import pods_on, refusal
+from gpushare.scheduler.trials import MOST_TRIED, pods_on, refusal
 
 _RULES: Final = "the pod's node selector, affinity or tolerations"
-#: Nodes that are looked at for one that would do, and that are tried; of thousands of equal ones the first is as good.
+#: Nodes that are looked at for one that would do; of thousands of equal ones the first is as good.
 _MOST_LOOKED_AT: Final = 256
-_MOST_TRIED: Final = 8
 
 
 def wanted_mode(request: Request) -> NodeMode:
@@ -41,7 +40,7 @@ def would_help(
     """
     wanted = wanted_mode(request)
     known = [one for name in sorted(left)[:_MOST_LOOKED_AT] if (one := ledger.node(name)) and one.devices]
-    for slip in islice((one for one in known if one.problem), _MOST_TRIED):
+    for slip in islice((one for one in known if one.problem), MOST_TRIED):
         # With its label the node has lost its mode: it is the pod's, for all that is known.
         mode = wanted if names.LABEL_MODE in slip.problem else slip.mode
         once = _once(ledger, request, structs.replace(slip, mode=mode, refusal="", problem=""))
@@ -52,9 +51,9 @@ def would_help(
     if wrong and not large:
         return f"a node in mode {wanted.value} with larger GPUs, or more of them; or ask for less"
     # One that has to be emptied first comes after one that has not.
-    large.sort(key=lambda one: len(pods_on(ledger, one.name)))
+    large.sort(key=lambda one: len(pods_on(ledger, one.name)) + len(ledger.kept_there(one.name)))
     useful: tuple[str, NodeDevices] | None = None
-    for node in large[:_MOST_TRIED]:
+    for node in large[:MOST_TRIED]:
         once = _once(ledger, request, structs.replace(node, mode=wanted))
         if once is not None and (useful is None or not once):
             useful = once, node
@@ -91,9 +90,13 @@ def _once(ledger: Ledger, request: Request, changed: NodeDevices) -> str | None:
         return ""
     if refusal(ledger, request, changed, emptied=True):
         return None
-    there, now = len(pods_on(ledger, changed.name)), ledger.node(changed.name)
+    there, kept = len(pods_on(ledger, changed.name)), len(ledger.kept_there(changed.name))
+    now = ledger.node(changed.name)
     alone = changed.mode is NodeMode.CORE_MEM and now is not None and now.mode.shares_memory
-    return f", which is of use once its {pods(there)}{' with GPU memory alone' if alone else ''} {have(there)} ended"
+    who = [f"its {pods(there)}{' with GPU memory alone' if alone else ''}"] if there or not kept else []
+    if kept:
+        who.append(f"{pods(kept)} for which room is kept there")
+    return f", which is of use once {' and '.join(who)} {have(there + kept)} ended"
 
 
 def _left(node: NodeDevices, wrong: Sequence[NodeDevices], count: int) -> str:

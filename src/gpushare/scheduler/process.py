@@ -181,6 +181,7 @@ async def serve(access: Access, settings: Settings) -> None:
         leading = LeadWatch(Leading(client, settings.lease), SYSTEM_CLOCK)
         observing = Observing(metrics, events, reservations, leading, SYSTEM_CLOCK)
         view = ClusterView(ledger, events, observing.confirmed)
+        view.isolated_cap = settings.isolated_cap
         decisions = Decisions(view, SYSTEM_CLOCK)
         news = WaitingNews(FromDecisions(decisions), events, SYSTEM_CLOCK, leading)
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)

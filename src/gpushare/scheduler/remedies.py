@@ -12,7 +12,7 @@ from gpushare.ledger import reasons
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
-from gpushare.scheduler import mode_remedies, own_rules, room_remedies
+from gpushare.scheduler import mode_remedies, own_rules, room_remedies, size_remedies
 from gpushare.scheduler.categories import Category, category_of, nearest
 from gpushare.scheduler.counted import are, for_others, of_each, on_nodes, pods
 from gpushare.scheduler.counted import nodes as counted_nodes
@@ -120,8 +120,18 @@ class Remedies:
         key = (id(look), request, category, asked is not None)
         found = self._told.get(key)
         if found is None:
-            found = self._told[key] = self._for_look(request, category, look, known=asked is not None)
+            found = self._for_look(request, category, look, known=asked is not None)
+            found = self._told[key] = found + self._kept_for(request, look)
         return found
+
+    def _kept_for(self, request: Request, look: Look) -> str:
+        """Whose room it would have, were it not kept for that one; empty where that is not in the way."""
+        found = room_remedies.kept_for(self._view.ledger, request, look.texts)
+        if found is None:
+            return ""
+        node, uid = found
+        record = self._view.waiting.get(uid)
+        return f"; node {node} has room, but keeps it for {'another pod' if record is None else f'pod {record.pod}'}"
 
     def _for_look(self, request: Request, category: Category, look: Look, *, known: bool) -> str:
         ledger = self._view.ledger
@@ -136,7 +146,7 @@ class Remedies:
         if category is Category.SIZE:
             if any(text.endswith(reasons.WITHOUT_SUFFIX) for text in look.texts.values()):
                 return _SLIP
-            return _large_enough(request)
+            return size_remedies.large_enough(ledger, request, look.texts)
         if category is Category.HEALTH:
             return room_remedies.of_service(ledger, request, look.texts if known else {})
         if category in (Category.MEMORY, Category.COMPUTE):
@@ -145,7 +155,7 @@ class Remedies:
                 told += f"; node {look.elsewhere} has room, but {_NOT_ASKED}"
             return told
         if category is Category.PODS:
-            return room_remedies.of_caps(ledger, request, look.texts)
+            return room_remedies.of_caps(ledger, request, look.texts, self._view.isolated_cap)
         return _GENERAL[category]
 
     def _look(self, uid: str, request: Request, asked: Sequence[str] | None) -> Look:
@@ -247,17 +257,6 @@ class Remedies:
 
 #: No larger GPU is meant, where bytes or MiB were written.
 _SLIP: Final = f"write {names.GPU_MEM} as a number of units, without Mi or Gi"
-
-
-def _large_enough(request: Request) -> str:
-    """What would hold a request that no node holds even when it is empty. A share of one GPU is not helped by more of them."""
-    if request.core_percent > 100:
-        return "ask for 100% compute at most, all containers together: no GPU has more, however large"
-    if request.by_gpu:
-        return f"a node with {request.gpu_count} GPUs or more; or ask for fewer"
-    if request.gpu_count > 1:
-        return f"a node with {request.gpu_count} GPUs or more that are as large as each of those asked for; or ask for less"
-    return "a node with larger GPUs; or ask for less"
 
 
 _TOLD_BY_SCHEDULER: Final = (

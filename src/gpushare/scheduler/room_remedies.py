@@ -12,8 +12,11 @@ from gpushare.model.asked import memory_text
 from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
 from gpushare.scheduler.categories import Category, category_of
-from gpushare.scheduler.trials import refusal
+from gpushare.scheduler.counted import pods
+from gpushare.scheduler.trials import MOST_TRIED, refusal
 
+#: What room that is kept for others can be short of.
+_OF_ROOM: Final = frozenset({Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS})
 #: As ``ledger.reasons`` writes which GPU comes nearest, and which of several would do.
 _LARGEST: Final = re.compile(
     r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+)\)"
@@ -21,8 +24,6 @@ _LARGEST: Final = re.compile(
 _NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)")
 _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
 _MOVES: Final = "`kubectl inspect cgpu --fragmentation` says whether a move would help"
-#: Nodes that are tried (``trials``) for one that would do.
-_MOST_TRIED: Final = 8
 
 
 def wanted(request: Request) -> str:
@@ -77,22 +78,72 @@ def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
     found = _LARGEST.search(text)
     if found is None or not request.core_percent:
         return ""
-    gpus = ledger.usage(node).gpus
-    free = next((100 - one.used_core for one in gpus if one.index == int(found["gpu"])), 100)
+    gpu = next((one for one in ledger.usage(node).gpus if one.index == int(found["gpu"])), None)
+    kept = (share for shares in ledger.kept_there(node).values() for share in shares)
+    kept_core = sum(share.core_percent for share in kept if gpu is not None and share.uuid == gpu.uuid)
+    free = 100 if gpu is None else 100 - gpu.used_core - kept_core
     return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
 
 
-def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
-    """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is told."""
-    ends = "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
-    told = f"{ends} of these GPUs, or a larger cap (node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PODS})"
+def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated_cap: int) -> str:
+    """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is told.
+
+    ``isolated_cap``: the most pods on a GPU of an isolated node, whatever its labels say.
+    """
+    known = _known(ledger, texts, Category.PODS)
+    told = "the end of pods for which room is kept on these GPUs"
+    if any(_ends_help(ledger, request, node) for node in known):
+        ends = (
+            "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
+        )
+        told = f"{ends} of these GPUs"
+    most = {node.name: isolated_cap if node.mode.isolated else None for node in known}
+    raised = [structs.replace(node, max_pods=most[node.name], max_node_pods=None) for node in known]
+    why = {node.name: refusal(ledger, request, node) for node in raised}
+    for node in known:
+        if not why[node.name]:
+            labels = _caps_of(ledger, request, node, most[node.name])
+            return f"{told}, or a larger cap on node {node.name} ({labels})"
     besides = ""
-    for node in _known(ledger, texts, Category.PODS):
-        why = refusal(ledger, request, structs.replace(node, max_pods=None, max_node_pods=None))
-        if not why:
-            return told
-        besides = besides or f"; that alone would not do: node {node.name}: {why}"
-    return told + besides
+    for node in raised:
+        at_most = category_of(why[node.name]) is Category.PODS
+        cap = (
+            f": node {node.name} is in mode {node.mode.value}, where a GPU has {pods(isolated_cap)} at most, whatever its labels say"
+            if at_most
+            else f", or a larger cap on node {node.name} ({_CAPS})"
+        )
+        lifted = refusal(ledger, request, structs.replace(node, max_pods=None)) if at_most else why[node.name]
+        if not lifted:
+            return told + cap
+        besides = besides or f"{told}{cap}; that alone would not do: {lifted}"
+    return besides or told
+
+
+def _ends_help(ledger: Ledger, request: Request, node: NodeDevices) -> bool:
+    """Whether pods hold something there whose end would make room beside what is kept for others."""
+    return not ledger.kept_there(node.name) or not refusal(ledger, request, node, emptied=True, kept=True)
+
+
+_CAPS: Final = f"node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PODS}"
+
+
+def _caps_of(ledger: Ledger, request: Request, node: NodeDevices, most: int | None) -> str:
+    """Which labels of the node have to say more."""
+    if not refusal(ledger, request, structs.replace(node, max_pods=most)):
+        return f"node label {names.LABEL_MAX_PODS}"
+    if not refusal(ledger, request, structs.replace(node, max_node_pods=None)):
+        return f"node label {names.LABEL_MAX_NODE_PODS}"
+    return _CAPS
+
+
+def kept_for(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> tuple[str, str] | None:
+    """A node that would have room if it kept none for others, and the UID of one of them."""
+    for name, text in texts.items():
+        kept = ledger.kept_there(name) if category_of(text) in _OF_ROOM else {}
+        node = ledger.node(name) if kept else None
+        if node is not None and not refusal(ledger, request, node, kept=False):
+            return name, next(iter(kept))
+    return None
 
 
 def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
@@ -108,11 +159,14 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
             changed, head = node, "the end of pods that hold GPUs without a record"
         if not refusal(ledger, request, changed):
             return f"{head}: node {node.name}: {text}"
-        told = told or f"{head}, and the end of what runs there: node {node.name}: {text}"
+        besides = "the end of what runs there"
+        if not refusal(ledger, request, changed, kept=False):
+            besides = "room there that is kept for others"
+        told = told or f"{head}, and {besides}: node {node.name}: {text}"
     return told or "GPUs that are back in service"
 
 
 def _known(ledger: Ledger, texts: Mapping[str, str], category: Category) -> Sequence[NodeDevices]:
     """Some of the nodes that refuse for that kind of reason."""
-    found = [node for node, text in texts.items() if category_of(text) is category][:_MOST_TRIED]
+    found = [node for node, text in texts.items() if category_of(text) is category][:MOST_TRIED]
     return [node for node in map(ledger.node, found) if node is not None]

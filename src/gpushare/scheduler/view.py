@@ -21,7 +21,14 @@ from gpushare.ledger.quota_claim import Claim
 from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.allocation import Allocation
-from gpushare.model.device import NodeDevices, NodeMode, Placement, label_problems, node_devices
+from gpushare.model.device import (
+    ISOLATED_POD_CAP,
+    NodeDevices,
+    NodeMode,
+    Placement,
+    label_problems,
+    node_devices,
+)
 from gpushare.model.errors import MalformedAllocation, MalformedDevices
 from gpushare.model.faults import (
     REASON_MALFORMED_ALLOCATION,
@@ -126,6 +133,8 @@ class ClusterView:
         """Pods that run together or not at all, and the room that is kept for them."""
         self.quotas = Quotas(ledger, self.waiting, self.bound, self.waiting_besides, self.besides, events)
         """What groups of namespaces are sure of, and may take at most."""
+        self.isolated_cap = ISOLATED_POD_CAP
+        """The most pods on a GPU of a node that isolates, whatever its labels say: as its ``NodeReader`` has it."""
         self.offers = Offers(ledger)
         """Nodes that have less to give than the ledger says."""
         self.gangs.is_counted = lambda namespace: namespace in self.quotas.followed

@@ -26,12 +26,18 @@ NOT_ASKED = (
     r"kube-scheduler does not ask about it"
 )
 CAPS = (
-    r" of these GPUs, or a larger cap \(node labels ack.node.gpu.max-pod and gpushare.dev/max-pods-per-node\)"
-    r"(?:; that alone would not do: node (\w+): (.+))?"
+    r" these GPUs(?:, or a larger cap on node (?P<raised>\w+) \(node labels? (?P<labels>.+?)\)"
+    r"|: node (?P<shut>\w+) is in mode (?P<mode>\w+), where a GPU has (?P<most>\d+) pods? at most, whatever its labels say)"
+    r"(?:; that alone would not do: (?P<besides>.+))?"
 )
+CAP_OF_GPU, CAP_OF_NODE = "ack.node.gpu.max-pod", "gpushare.dev/max-pods-per-node"
+KEPT = r"; node (\w+) has room, but keeps it for (pod \S+|another pod)"
 KINDS = "a node without pods of the other kind: those with GPU memory alone and those with compute too are never together on one"
-SERVICE = r"GPUs that (are back in service|their kubelet offers again)(, and the end of what runs there)?: node (\w+): (.+)"
-ONCE = r"(?:, which is of use once its (\d+) pods?(?: with GPU memory alone)? ha(?:s|ve) ended)?"
+SERVICE = r"GPUs that (are back in service|their kubelet offers again)(, and the end of what runs there|, and room there that is kept for others)?: node (\w+): (.+)"
+ONCE = (
+    r"(?:, which is of use once (?:its (\d+) pods?(?: with GPU memory alone)?)?(?: and )?"
+    r"(?:(\d+) pods? for which room is kept there)? ha(?:s|ve) ended)?"
+)
 CORRECTED = rf"node (\w+), once what is written on it is corrected{ONCE}: {re.escape(SLIP)}"
 RULES = "the pod's node selector, affinity or tolerations leave "
 LABEL = (
@@ -41,6 +47,9 @@ LABEL = (
 )
 NODE = "a node with the label ack.node.gpu.schedule=share (core_mem for compute, topology for aliyun.com/gpu)"
 LARGER = r"a node in mode (\w+) with larger GPUs, or more of them; or ask for less"
+DIVIDED = (
+    r', or label the pod aliyun.com/gpu-count: "(\d+)", which divides it between (\d+) GPUs of one node$'
+)
 POLICY = "a place in one of the units of its ResourcePolicy, or another ResourcePolicy"
 NO_ROOM = "; and room, which none of these nodes has now"
 
@@ -53,6 +62,7 @@ class Judge:
         self.asked, self.known = asked, known
         self.open = [node for node in asked if scene.may_have(node)]
         self.kinds = {node: self.kind(node) for node in self.open}
+        self.said_kept = False
 
     def kind(self, node: str) -> str:
         """Why the node does not take the pod now; what its kubelet lacks counts where its GPUs would do, at last."""
@@ -64,21 +74,34 @@ class Judge:
         return self.scene.may_have(node) and not self.kind(node)
 
     @contextmanager
-    def altered(self, node: str, *, emptied: bool = False, **changes: Any) -> Iterator[None]:
-        """The cluster with another node in the place of one, and without the pods that are there."""
+    def altered(
+        self, node: str, *, emptied: bool = False, kept: bool | None = None, **changes: Any
+    ) -> Iterator[None]:
+        """The cluster with another node in the place of one, and without the pods that are there, and those for which room is kept."""
         naive, holdings, before = self.naive, self.naive.holdings, self.naive.nodes[node]
+        all_kept = naive.kept
         naive.nodes[node] = msgspec.structs.replace(before, **changes)
         if emptied:
             naive.holdings = {uid: one for uid, one in holdings.items() if one.node != node}
+        if not (kept if kept is not None else not emptied):
+            naive.kept = {uid: one for uid, one in all_kept.items() if one[0] != node}
         try:
             yield
         finally:
-            naive.nodes[node], naive.holdings = before, holdings
+            naive.nodes[node], naive.holdings, naive.kept = before, holdings, all_kept
 
-    def would(self, node: str, *, emptied: bool = False, **changes: Any) -> bool:
-        """Whether the node would take the pod then, by its GPUs."""
-        with self.altered(node, emptied=emptied, **changes):
-            return self.naive.reason(self.request, node) is None
+    def would(
+        self,
+        node: str,
+        *,
+        emptied: bool = False,
+        kept: bool | None = None,
+        request: Request | None = None,
+        **changes: Any,
+    ) -> bool:
+        """Whether the node would take the pod then, by its GPUs; with another ``request``."""
+        with self.altered(node, emptied=emptied, kept=kept, **changes):
+            return self.naive.reason(request or self.request, node) is None
 
     def once(self, node: str, **changes: Any) -> int | None:
         """How many pods have to end for the change to be of use: none, or all; ``None`` where it is of none."""
@@ -112,7 +135,25 @@ class Judge:
             "unit": self._unit,
         }
         self.category = category
-        return by_kind[category](remedy)
+        return by_kind[category](remedy if category == "policy" else self._kept_for(remedy))
+
+    def _kept_for(self, remedy: str) -> str:
+        """Without what is said of room that is kept for another pod."""
+        keeping = {
+            node
+            for node, kind in self.kinds.items()
+            if kind in ("memory", "compute", "pods", "kinds") and self.would(node, kept=False)
+        }
+        found = re.search(f"{KEPT}$", remedy)
+        assert bool(found) == bool(keeping), (remedy, keeping)
+        if found is None:
+            return remedy
+        assert found[1] in keeping
+        pods = {uid.removeprefix("uid-") for uid, (node, _) in self.naive.kept.items() if node == found[1]}
+        assert (found[2] or "").removeprefix("pod default/") in pods or found[2] == "another pod"
+        assert ("moved" in pods) >= (found[2] == "another pod")
+        self.said_kept = True
+        return remedy[: found.start()]
 
     def _of_kind(self) -> list[str]:
         return [node for node in self.open if self.kinds[node] == self.category]
@@ -147,7 +188,7 @@ class Judge:
         assert found, rest
         assert free[found[1]] == max(free.values())
         assert (found[2], False) == self.naive.reason(self.request, found[1])
-        return "several"
+        return "several, with compute" if self.request.core_percent else "several"
 
     def _elsewhere(self, remedy: str) -> str:
         """Without what is said of a node that is not asked about."""
@@ -204,8 +245,8 @@ class Judge:
         return "nearest, without compute" if found[4] else "scattered" if scattered else "nearest"
 
     def _free_core(self, name: str, gpu: int) -> int:
-        device = self.naive.nodes[name].devices[gpu]
-        return max(0, 100 - self.naive.used_core(name, device.uuid))
+        node = self.naive.nodes[name]
+        return self.naive.free_core(node, node.devices[gpu])
 
     def _nearest_compute(self, rest: str) -> str:
         node_of = {node: self.naive.nodes[node] for node in self._of_kind()}
@@ -228,24 +269,57 @@ class Judge:
 
     def _pods(self, remedy: str) -> str:
         head = (
-            "a pod that ends on one"
+            "a pod that ends on one of"
             if self.request.gpu_count == 1
-            else "pods that end on as many as it asks for"
+            else "pods that end on as many as it asks for of"
         )
+        if all(
+            self._keeps(node) and not self.would(node, emptied=True, kept=True) for node in self._of_kind()
+        ):
+            head = "the end of pods for which room is kept on"
         found = re.fullmatch(head + CAPS, remedy)
         assert found, remedy
-        uncapped: dict[str, Any] = {"max_pods": None, "max_node_pods": None}
-        helps = [node for node in self._of_kind() if self.would(node, **uncapped)]
-        if helps:
-            assert found[1] is None
-            assert any(self._one_end_helps(node) for node in helps) or not self.request.is_ordinary
-            return "pods"
-        assert found[1] in self._of_kind()
-        with self.altered(found[1], **uncapped):
-            refused = self.naive.reason(self.request, found[1])
-        assert refused is not None
-        assert refused[0] == found[2]
-        return "pods, and more"
+        raised = {
+            node: self.would(node, **self._raised(node, CAP_OF_GPU, CAP_OF_NODE)) for node in self._of_kind()
+        }
+        lifted = {node: self.would(node, max_pods=None, max_node_pods=None) for node in self._of_kind()}
+        node = found["raised"] or found["shut"]
+        assert node in raised
+        if found["shut"]:
+            known = self.naive.nodes[node]
+            assert known.mode.isolated
+            assert (found["mode"], int(found["most"])) == (known.mode.value, self.scene.isolated_cap)
+            with self.altered(node, **self._raised(node, CAP_OF_GPU, CAP_OF_NODE)):
+                assert why_truth.kind_of(self.naive, self.request, node) == "pods"
+        if any(raised.values()):
+            assert (found["raised"], found["besides"]) == (node, None)
+            # Each label that is named has to say more, and no other.
+            labels = found["labels"].split(" and ")
+            assert self.would(node, **self._raised(node, *labels))
+            assert len(labels) == 1 or not any(self.would(node, **self._raised(node, one)) for one in labels)
+        elif any(lifted.values()):
+            assert (found["shut"], found["besides"]) == (node, None)
+        else:
+            with self.altered(node, max_pods=None, max_node_pods=None):
+                refused = self.naive.reason(self.request, node)
+            assert refused is not None
+            assert refused[0] == found["besides"]
+        if found["besides"] is None:
+            ends = any(self._one_end_helps(node) or self._keeps(node) for node in self._of_kind())
+            assert ends or not self.request.is_ordinary
+        form = "pods" if found["raised"] else "pods at most"
+        return form if found["besides"] is None else f"{form}, and more"
+
+    def _raised(self, name: str, *labels: str) -> dict[str, Any]:
+        """The node's caps, as they are where those ``labels`` say as much as anybody likes."""
+        most = self.scene.isolated_cap if self.naive.nodes[name].mode.isolated else None
+        return {
+            **({"max_pods": most} if CAP_OF_GPU in labels else {}),
+            **({"max_node_pods": None} if CAP_OF_NODE in labels else {}),
+        }
+
+    def _keeps(self, name: str) -> bool:
+        return any(node == name for node, _ in self.naive.kept.values())
 
     def _one_end_helps(self, node: str) -> bool:
         kept = self.naive.holdings
@@ -284,6 +358,9 @@ class Judge:
             changes = {"devices": in_service(self.naive.nodes[node])}
         at_once = self.would(node, **changes)
         assert at_once == (found[2] is None)
+        assert (found[2] == ", and room there that is kept for others") == (
+            not at_once and self.would(node, kept=False, **changes)
+        )
         if not at_once:
             nobody = changes.get("devices", self.naive.nodes[node].devices)
             devices = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in nobody)
@@ -297,6 +374,10 @@ class Judge:
                 "ask for 100% compute at most, all containers together: no GPU has more, however large"
             )
             return "size of compute"
+        divided = re.search(DIVIDED, remedy)
+        over = self._spread_over()
+        assert (int(divided[1]), int(divided[2])) == (over, over) if divided else not over, (remedy, over)
+        remedy = re.sub(DIVIDED, "", remedy)
         if request.gpu_count == 1 and not request.by_gpu:
             assert remedy == "a node with larger GPUs; or ask for less"
         else:
@@ -316,7 +397,20 @@ class Judge:
         taken = self.naive.reason(request, "new") is None
         del self.naive.nodes["new"]
         assert taken
-        return "size"
+        return "size" if divided is None else "size, divided"
+
+    def _spread_over(self) -> int:
+        """On how many GPUs of one of the nodes, were it empty, the pod would have as much in all; 0 for none."""
+        request = self.request
+        if request.by_gpu or request.core_percent or request.unit_mib or request.apart:
+            return 0
+        for count in range(request.gpu_count + 1, 9):
+            units, rest = divmod(request.memory_units * request.gpu_count, count)
+            divided = msgspec.structs.replace(request, memory_units=units, gpu_count=count)
+            whole = not rest and not any(one.memory_units % count for one in request.containers)
+            if whole and any(self.would(node, emptied=True, request=divided) for node in self.open):
+                return count
+        return 0
 
     def mode(self) -> NodeMode:
         """In which nodes give what is asked for."""
@@ -334,7 +428,7 @@ class Judge:
         if any(once is not None for once in corrected.values()):
             found = re.fullmatch(CORRECTED, remedy)
             assert found, remedy
-            assert corrected[found[1]] == int(found[2] or 0)
+            assert corrected[found[1]] == int(found[2] or 0) + int(found[3] or 0)
             return "corrected"
         wrong = [node for node in self.open if node not in slips]
         labelled = {node: self.once(node, mode=wanted) for node in wrong if self._mode_is_in_the_way(node)}
@@ -366,7 +460,7 @@ class Judge:
         assert found, remedy
         node, mode_of = found["node"], {node: self.naive.nodes[node].mode.value for node in wrong}
         assert found["wanted"] == wanted.value
-        assert useful[node] == min(useful.values()) == int("".join(re.findall(r"\d+", found["once"])) or 0)
+        assert useful[node] == min(useful.values()) == sum(map(int, re.findall(r"\d+", found["once"])))
         if set(self.asked) >= set(self.naive.nodes):
             assert (found["alone"], found["mode"]) == (node, mode_of[node])
             assert found["else"] == f"one node more, in mode {wanted.value}"

@@ -1,5 +1,6 @@
 """What is advised to a pod that no node would hold if it were empty."""
 
+import msgspec
 import pytest
 
 from gpushare.model.device import NodeMode
@@ -45,6 +46,71 @@ async def test_more_gpus_are_advised_to_those_alone_whom_they_help(
     (one,) = world.decisions.waiting()
 
     assert (one.category, one.remedy) == ("size", remedy)
+
+
+def divided(count: int) -> str:
+    return (
+        "a node with larger GPUs; or ask for less, "
+        f'or label the pod aliyun.com/gpu-count: "{count}", which divides it between {count} GPUs of one node'
+    )
+
+
+PLAIN = "a node with larger GPUs; or ask for less"
+
+
+@pytest.mark.parametrize(
+    ("mems", "labels", "sizes", "mode", "remedy"),
+    [
+        ([20], {}, [15, 15], NodeMode.SHARE, divided(2)),
+        ([20], {}, [8, 8, 8, 8], NodeMode.SHARE, divided(4)),
+        ([20], {"ack.gpushare.placement": "require-whole-device"}, [15, 15], NodeMode.SHARE, divided(2)),
+        ([20], {}, [15, 8], NodeMode.SHARE, PLAIN),
+        ([21], {}, [15, 15], NodeMode.SHARE, PLAIN),
+        ([21], {}, [15, 15, 15], NodeMode.SHARE, divided(3)),
+        ([20, 2], {}, [15, 15], NodeMode.SHARE, divided(2)),
+        ([19, 1], {}, [15, 15], NodeMode.SHARE, PLAIN),
+        ([20], {}, [15, 15], NodeMode.MPS, PLAIN),
+        ([20], {}, [15, 15], NodeMode.CGPU, divided(2)),
+        ([20, 20], {"gpushare.dev/gpu-per-container": "true"}, [15] * 4, NodeMode.SHARE, None),
+    ],
+)
+async def test_a_share_of_several_gpus_is_advised_where_a_node_that_is_there_would_hold_it(
+    browser: Browser,
+    world: World,
+    mems: list[int],
+    labels: dict[str, str],
+    sizes: list[int],
+    mode: NodeMode,
+    remedy: str | None,
+) -> None:
+    world.add_node(gpu_node("n1", *(size * GIB for size in sizes), mode=mode))
+    pod = pod_object("waits", labels=labels)
+    first = pod["spec"]["containers"][0]
+    pod["spec"]["containers"] = [
+        {**first, "name": f"c{number}", "resources": {"limits": {"aliyun.com/gpu-mem": mem}}}
+        for number, mem in enumerate(mems)
+    ]
+    world.api.create(pod)
+    world.see("waits")
+    await ask_again(browser, world, "waits", "n1")
+
+    (one,) = world.decisions.waiting()
+
+    assert one.category == "size"
+    assert one.remedy == remedy if remedy is not None else "gpu-count" not in one.remedy
+
+
+async def test_no_division_is_advised_that_only_gpus_out_of_service_would_hold(
+    browser: Browser, world: World
+) -> None:
+    node = gpu_node("n1", 15 * GIB, 15 * GIB)
+    broken = msgspec.structs.replace(node.devices[1], healthy=False)
+    world.add_node(msgspec.structs.replace(node, devices=(node.devices[0], broken)))
+    await ask(browser, world, "waits", "n1", mem=20)
+
+    (one,) = world.decisions.waiting()
+
+    assert (one.category, one.remedy) == ("size", PLAIN)
 
 
 async def test_a_larger_gpu_is_not_advised_to_who_asks_for_more_compute_than_any_gpu_has(

@@ -56,11 +56,8 @@ def kind_of(naive: NaiveLedger, request: Request, name: str) -> str:
     free = [device for device in free if naive.below_cap(node, device)]
     if len(free) < count:
         return "pods"
-    if request.core_percent and not any(
-        naive.has_core(node, device, request.core_percent) for device in free
-    ):
-        return "compute"
-    return ""
+    free = [device for device in free if naive.has_core(node, device, request.core_percent)]
+    return "compute" if len(free) < count else ""
 
 
 def kind_of_text(naive: NaiveLedger, request: Request, name: str, text: str) -> str:

@@ -115,9 +115,12 @@ def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[No
         containers[0]["resources"]["limits"] = {names.GPU_WHOLE: choose.choice((1, 1, 2, 3))}
     elif core == 60 and not crowded and choose.random() < 0.5:
         containers.append({**containers[0], "name": "d"})
-    elif core is None and len(labels) == 1 and not annotations and choose.random() < 0.15:
+    elif len(labels) == 1 and not annotations and choose.random() < (0.15 if core is None else 0.25):
         labels[names.LABEL_POD_APART] = "true"
         containers.append({**containers[0], "name": "d"})
+    elif core is None and mem == 20 and not annotations and choose.random() < 0.3:
+        besides = {names.GPU_MEM: choose.choice((1, 4))}
+        containers.append({**containers[0], "name": "d", "resources": {"limits": besides}})
     return pod
 
 
@@ -143,10 +146,15 @@ class Scene:
         self.decisions.in_turn = self.world.policies.by_unit
         self.pool_of: dict[str, str] = {}
         self.short: set[str] = set()
+        caps = random.Random(seed)  # what else is drawn stays as it is
+        self.isolated_cap = self.world.view.isolated_cap = caps.choice((16, 2, 1))
         for number in range(choose.randint(1 if self.modes is MODES else 3, 6)):
             name = f"{choose.choice(POOLS)}{number}"
             by_value = sorted(placements, key=lambda one: one.value)
             node = some_node(choose, name, by_value, self.modes)
+            if node.mode.isolated:
+                most = min(node.max_pods or self.isolated_cap, self.isolated_cap)
+                node = msgspec.structs.replace(node, max_pods=most)
             self.pool_of[node.name] = node.name[0]
             self.world.add_node(node)
             self.world.policies.census.set_node(node.name, {"pool": node.name[0]})
