@@ -13,6 +13,7 @@ from gpushare.ledger.records import Held
 from gpushare.model import names
 from gpushare.model.allocation import GpuShare
 from gpushare.model.asked import asks_text, units_text
+from gpushare.model.holding import not_held
 from gpushare.scheduler.records import PodRecord
 
 MOST_FOUND: Final = 50
@@ -85,7 +86,8 @@ class PodDetail(msgspec.Struct, frozen=True):
     """A pod that holds something or waits (then ``node`` is empty).
 
     One that waits has the scheduler's ``reason`` and ``remedy``, or ``unexplained`` says why nobody can tell; all three are empty where
-    the scheduler has no word on it yet.
+    the scheduler has no word on it yet. ``not_held`` says why its containers are not held to their share; empty where they are, or
+    nobody says.
     """
 
     pod: str
@@ -102,6 +104,7 @@ class PodDetail(msgspec.Struct, frozen=True):
     reason: str = ""
     remedy: str = ""
     unexplained: str = ""
+    not_held: str = ""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -172,6 +175,7 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str)
     if uid is None or record is None:
         return None
     held = cluster.held(uid)
+    node = cluster.ledger.node(record.node)
     return PodDetail(
         pod=record.pod,
         uid=uid,
@@ -184,6 +188,7 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str)
         problem=record.problem,
         shares=() if held is None else tuple(_told_health(cluster, record.node, _shares([held], figures))),
         untold=untold if record.node else "",
+        not_held="" if node is None or held is None else not_held(node, held.allocation.gpus),
     )
 
 

@@ -175,6 +175,21 @@ async def test_a_placed_pod_says_what_it_asks_for() -> None:
     }
 
 
+async def test_a_placed_pod_says_whether_it_is_held_to_its_share() -> None:
+    shown = await shown_cluster()
+    assert (await ask(shown, "pod", key="default/big"))["not_held"] == ""
+    shown.add(described("a", gpu("a", 0), gpu("a", 1)))
+    assert (await ask(shown, "pod", key="default/one"))["not_held"] == (
+        "mode share trusts containers to keep to their share"
+    )
+    held = described("a", gpu("a", 0), gpu("a", 1), mode=NodeMode.CGPU)
+    shown.add(held)
+    assert (await ask(shown, "pod", key="default/one"))["not_held"] == ""
+    off = msgspec.structs.replace(held.devices, isolation="none: it is switched off")
+    shown.add(msgspec.structs.replace(held, devices=off))
+    assert (await ask(shown, "pod", key="default/one"))["not_held"] == "it is switched off"
+
+
 async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
     shown = await shown_cluster()
 
