@@ -58,6 +58,12 @@ class Cluster:
         node = self.ledger.node(name)
         return [] if node is None else [device.uuid for device in node.devices]
 
+    def unit_mib(self) -> int:
+        """What a unit is on all nodes that share memory; 0 where they differ, or there are none."""
+        described = (self.ledger.node(name) for name in self.nodes)
+        units = {node.unit.mib for node in described if node is not None and node.mode.shares_memory}
+        return units.pop() if len(units) == 1 else 0
+
     def by_interest(self) -> list[str]:
         """The names of ``nodes``: first those of which pods hold something, each part in order."""
         given = self.board.plane("given_mib").sum(axis=1)

@@ -12,8 +12,8 @@ from gpushare.dashboard.exposition import Figures
 from gpushare.ledger.records import Held
 from gpushare.model import names
 from gpushare.model.allocation import GpuShare
-from gpushare.model.counted import counted
-from gpushare.model.request import Request
+from gpushare.model.asked import asks_text, units_text
+from gpushare.model.holding import not_held
 from gpushare.scheduler.records import PodRecord
 
 MOST_FOUND: Final = 50
@@ -86,7 +86,8 @@ class PodDetail(msgspec.Struct, frozen=True):
     """A pod that holds something or waits (then ``node`` is empty).
 
     One that waits has the scheduler's ``reason`` and ``remedy``, or ``unexplained`` says why nobody can tell; all three are empty where
-    the scheduler has no word on it yet.
+    the scheduler has no word on it yet. ``not_held`` says why its containers are not held to their share; empty where they are, or
+    nobody says.
     """
 
     pod: str
@@ -103,6 +104,7 @@ class PodDetail(msgspec.Struct, frozen=True):
     reason: str = ""
     remedy: str = ""
     unexplained: str = ""
+    not_held: str = ""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -173,11 +175,12 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str)
     if uid is None or record is None:
         return None
     held = cluster.held(uid)
+    node = cluster.ledger.node(record.node)
     return PodDetail(
         pod=record.pod,
         uid=uid,
         node=record.node,
-        asks=_asked_by(record, held) if record.request is None else asks_of(record.request),
+        asks=asks_of(cluster, record),
         priority=record.priority,
         created=record.created,
         leaving=record.leaving,
@@ -185,6 +188,7 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str)
         problem=record.problem,
         shares=() if held is None else tuple(_told_health(cluster, record.node, _shares([held], figures))),
         untold=untold if record.node else "",
+        not_held="" if node is None or held is None else not_held(node, held.allocation.gpus),
     )
 
 
@@ -198,32 +202,29 @@ def _told_health(cluster: Cluster, name: str, shares: Iterable[ShareDetail]) -> 
             yield msgspec.structs.replace(share, healthy=False, reason=device.reason)
 
 
-def asks_of(request: Request) -> str:
-    """As people write it."""
-    if request.by_gpu:
-        return counted(request.gpu_count, "GPU")
-    text = _parts(request.memory_units, request.core_percent, request.gpu_count)
-    return f"{text}, whole GPU" if request.whole_device else text
+def asks_of(cluster: Cluster, record: PodRecord) -> str:
+    """What the pod asks for by resource, units in GiB or MiB, too, where it is known what they are; empty where it cannot be read.
 
-
-def _parts(units: int, core_percent: int, gpus: int) -> str:
-    text = counted(units, "unit")
-    if core_percent:
-        text += f", {core_percent}% compute"
-    return f"{text}, of each of {gpus} GPUs" if gpus > 1 else text
-
-
-def _asked_by(record: PodRecord, held: Held | None) -> str:
-    """What a placed pod asks for, of whose manifest the sums are kept: in the same words."""
-    gpus = 1 if held is None else len(held.allocation.gpus)
+    Of a placed pod the sums of its manifest are kept.
+    """
+    if not record.node:
+        return asks_text(record.request, cluster.unit_mib())
     whole, memory, core = (
         record.amounts.get(name, 0) // 1000 for name in (names.GPU_WHOLE, names.GPU_MEM, names.GPU_CORE)
     )
     if whole:
-        return counted(whole, "GPU")
-    if not memory or memory % gpus:
+        return f"{names.GPU_WHOLE}: {whole}"
+    if not memory:
         return ""
-    return _parts(memory // gpus, core, gpus)
+    held, node = cluster.held(record.uid), cluster.ledger.node(record.node)
+    parts = [units_text(memory, 0 if node is None else node.unit.mib)]
+    if core:
+        parts.append(f"{names.GPU_CORE}: {core}")
+    if held is not None and len(held.allocation.gpus) > 1:
+        parts.append(f"of {len(held.allocation.gpus)} GPUs together")
+    if record.whole_device:
+        parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")
+    return ", ".join(parts)
 
 
 def found(cluster: Cluster, text: str) -> list[Found]:

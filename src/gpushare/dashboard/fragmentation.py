@@ -92,7 +92,7 @@ def _free(cluster: Cluster) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 async def _way(cluster: Cluster, record: PodRecord, kept: str) -> Way:
     request = record.request
     assert request is not None
-    asks = asks_of(request)
+    asks = asks_of(cluster, record)
     if not request.is_ordinary:
         return Way(record.pod, asks, "", (), "not looked at: not a share of one GPU")
     found = await _outlook(cluster, request)

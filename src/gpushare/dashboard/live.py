@@ -18,6 +18,7 @@ from gpushare.dashboard.history import History, Sample
 from gpushare.dashboard.stream import Stream
 from gpushare.dashboard.waiting import MOST_SHOWN, Line, Source, Waiting
 from gpushare.kube.clock import Clock
+from gpushare.model.asked import asks_text
 from gpushare.scheduler.categories import NOT_ROOM
 from gpushare.serving.exchange import JSON, Refusal
 
@@ -116,7 +117,9 @@ class Live:
         """As ``app.Answers`` says."""
         if path == "waiting":
             line = await self._source.line(here=asked.here)
-            return as_json(line if asked.here or not line.problem else self._without_reasons(line))
+            if not asked.here:
+                line = self._without_reasons(line) if line.problem else self._with_amounts(line)
+            return as_json(line)
         if path == "decision":
             body, problem = await self._source.decision(
                 asked.parameter("pod"), here=asked.here, nodes=asked.parameters.get("nodes") != "0"
@@ -139,14 +142,28 @@ class Live:
             return as_json(await self._fragmentation())
         raise Refusal(404, f"nothing at /api/{path}")
 
+    def _with_amounts(self, line: Line) -> Line:
+        """What they ask for in GiB or MiB, too: the scheduler tells units, and not what they are."""
+        unit_mib, waiting = self._cluster.unit_mib(), self._cluster.view.waiting
+        if not unit_mib:
+            return line
+        pods = (
+            one
+            if (record := waiting.get(one.uid)) is None or record.request is None
+            else msgspec.structs.replace(one, asks=asks_text(record.request, unit_mib))
+            for one in line.pods
+        )
+        return msgspec.structs.replace(line, pods=tuple(pods))
+
     def _without_reasons(self, line: Line) -> Line:
         """Who waits as the API server tells it: without the reasons, which only the scheduler knows."""
+        unit_mib = self._cluster.unit_mib()
         pods = sorted(
             (
                 Waiting(
                     key=one.pod,
                     since=_made_s(one.created),
-                    asks="" if one.request is None else details.asks_of(one.request),
+                    asks=asks_text(one.request, unit_mib),
                     category="",
                     reason=one.problem,
                     remedy="",

@@ -177,6 +177,8 @@ def _of_record(record: Json, *, details: bool) -> list[str]:
                     f"Out of service: {'; '.join(ails)}. The pod keeps its share; nothing new is placed there."
                 )
             )
+        if loose := holds.get("notHeld", ""):
+            lines.append(printable(f"It is not held to its share on node {holds['node']}: {loose}."))
     if record["kept"]:
         lines += [
             "",

@@ -19,13 +19,16 @@ def slip_of(request: Request, unit: MemoryUnit) -> str:
     return f"{names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{WITHOUT_SUFFIX}"
 
 
-def asks_text(request: Request | None) -> str:
-    """What a pod asks for, as its manifest has it; empty where that cannot be read."""
+def asks_text(request: Request | None, unit_mib: int = 0) -> str:
+    """What a pod asks for, as its manifest has it; empty where that cannot be read.
+
+    ``unit_mib``: what a unit is on the nodes that may take it; units are told in GiB or MiB, too, then. 0: nobody knows.
+    """
     if request is None:
         return ""
     if request.by_gpu:
         return f"{names.GPU_WHOLE}: {request.gpu_count}"
-    parts = [f"{names.GPU_MEM}: {request.memory_units * request.gpu_count}"]
+    parts = [units_text(request.memory_units * request.gpu_count, unit_mib)]
     if request.unit_mib:
         parts = [
             f"{names.GPU_MEMORY}: {memory_text(request.memory_units * request.gpu_count * request.unit_mib)}"
@@ -39,6 +42,12 @@ def asks_text(request: Request | None) -> str:
     if request.whole_device:
         parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")
     return ", ".join(parts)
+
+
+def units_text(units: int, unit_mib: int) -> str:
+    """The resource with its units, and what they come to where ``unit_mib`` is not 0: ``aliyun.com/gpu-mem: 40 (40 GiB)``."""
+    text = f"{names.GPU_MEM}: {units}"
+    return f"{text} ({memory_text(units * unit_mib)})" if unit_mib else text
 
 
 def memory_text(mib: int) -> str:

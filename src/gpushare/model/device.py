@@ -110,6 +110,8 @@ class NodeDevices(msgspec.Struct, frozen=True):
     max_node_pods: int | None = None
     near: type_of_near = ()
     """How near each two of ``devices`` are to each other (``gpushare.model.nearness``)."""
+    isolation: str = ""
+    """What holds containers to their share, as the node agent says it; empty where none does."""
 
     def units_of(self, device: Device) -> int:
         """How many units ``device`` has in this node's unit."""
@@ -270,6 +272,7 @@ def node_devices(
         problem=labels.problem,
         max_node_pods=labels.max_node_pods,
         near=near,
+        isolation=(node.metadata.annotations or {}).get(names.ANN_ISOLATION, ""),
     )
 
 

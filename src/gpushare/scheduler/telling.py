@@ -15,6 +15,7 @@ from gpushare.ledger.reasons import unhealthy_text
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.asked import asks_text
 from gpushare.model.device import Placement
+from gpushare.model.holding import not_held
 from gpushare.model.nearness import MOST_GPUS
 from gpushare.model.request import Request
 from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
@@ -83,11 +84,15 @@ class Share(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Holding(msgspec.Struct, frozen=True, rename="camel"):
-    """What the ledger holds for the pod; ``confirmed``: the API server has said so."""
+    """What the ledger holds for the pod; ``confirmed``: the API server has said so.
+
+    ``not_held`` says why its containers are not held to it; empty where they are, or nobody says.
+    """
 
     node: str
     confirmed: bool
     gpus: list[Share]
+    not_held: str = ""
 
 
 class Scored(msgspec.Struct, frozen=True, rename="camel"):
@@ -191,7 +196,12 @@ class Teller:
             else Bound(one.bind.node, one.bind.at_s, one.bind.error),
             holds=None
             if held is None
-            else Holding(held.node, held.confirmed, self._shares(held.node, held.allocation)),
+            else Holding(
+                held.node,
+                held.confirmed,
+                self._shares(held.node, held.allocation),
+                self._not_held(held.node, held.allocation),
+            ),
             kept=view.ledger.kept_on(uid),
             preemption=None if one is None else one.preemption,
             awaited=self._awaited(one),
@@ -213,6 +223,10 @@ class Teller:
             )
             for number, one in enumerate(allocation.gpus)
         ]
+
+    def _not_held(self, name: str, allocation: Allocation) -> str:
+        node = self._view.ledger.node(name)
+        return "" if node is None else not_held(node, allocation.gpus)
 
     def _out_of(self, name: str, share: GpuShare) -> str:
         """What ails the GPU on which a pod holds a share; nothing is said of one that the node no longer describes."""

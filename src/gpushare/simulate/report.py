@@ -113,6 +113,16 @@ def _granted(one: There) -> Iterator[str]:
         yield f"its template differs from them in {', '.join(one.differs)}: they are taken as they are, no rollout is simulated"
 
 
+def _not_held(fates: Sequence[Fate]) -> Iterator[str]:
+    """Whose containers nothing holds to their share, where they land, for each reason."""
+    by_reason: dict[str, Counter[str]] = {}
+    for fate in fates:
+        if fate.not_held:
+            by_reason.setdefault(fate.not_held, Counter())[fate.node] += 1
+    for why, on in by_reason.items():
+        yield f"Not held to their share: pods on {_named(on)}: {why}."
+
+
 def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     """A row for each node with GPUs, units of each of them, and a table for each unit, as ``kubectl inspect cgpu`` has it."""
     having = [node for node in nodes if node.gpus]
@@ -131,6 +141,7 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     if result.evictions:
         again = sum(one.again for one in result.evictions)
         told.append(f"{len(result.evictions)} evicted for more important pods, {again} of them made again.")
+    told += _not_held(result.fates)
     if jobs := ends_unknown(result.fates):
         told.append(
             f"When Jobs end is not known: {_few(jobs)} {'keeps' if len(jobs) == 1 else 'keep'} what was given."
@@ -259,6 +270,7 @@ def _pod(fate: Fate) -> dict[str, Any]:
             for share in fate.gpus
         ],
         "evictedFor": fate.evicted_by or None,
+        "notHeld": fate.not_held or None,
         "why": fate.why,
     }
 

@@ -11,6 +11,7 @@ from gpushare.ledger.records import NodeUsage
 from gpushare.model.allocation import GpuShare
 from gpushare.model.counted import counted
 from gpushare.model.errors import ModelError
+from gpushare.model.holding import not_held
 from gpushare.model.json_objects import Json, key_of, name_of, spec_of, uid_of
 from gpushare.model.objects import decode_pod
 from gpushare.model.request import request_of
@@ -28,7 +29,8 @@ type_of_progress = Callable[[int, int], None]
 class Fate(msgspec.Struct, frozen=True):
     """What has become of a pod: its node and its GPUs' shares, or why it waits. ``is_new``: it came with the manifests.
 
-    ``evicted_by``: for whom it was ended last, and may have been made anew since; empty where it was not.
+    ``evicted_by``: for whom it was ended last, and may have been made anew since; empty where it was not. ``not_held``: why its
+    containers are not held to their share on its node; empty where they are, or nobody says.
     """
 
     pod: str
@@ -39,6 +41,7 @@ class Fate(msgspec.Struct, frozen=True):
     why: str
     is_new: bool
     evicted_by: str = ""
+    not_held: str = ""
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
@@ -137,8 +140,20 @@ async def _simulated(
         gpus = () if held is None or not node else held.allocation.gpus
         unit = settings.unit if held is None else held.allocation.unit or settings.unit
         asks = asked_by(pods[key], unit)
+        where = scheduling.ledger.node(node)
+        loose = "" if where is None else not_held(where, gpus)
         fates.append(
-            Fate(key, workload, asks, node, gpus, waits.get(key, ""), key in new, evicted_by.get(key, ""))
+            Fate(
+                key,
+                workload,
+                asks,
+                node,
+                gpus,
+                waits.get(key, ""),
+                key in new,
+                evicted_by.get(key, ""),
+                loose,
+            )
         )
     return Result(
         settings,

@@ -14,9 +14,11 @@ from gpushare.dashboard.waiting import Waiting
 from gpushare.inspect import decided
 from gpushare.ledger import Ledger
 from gpushare.model import names
-from gpushare.model.device import NodeMode
+from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.gang import Gang
+from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.categories import NOT_ROOM
+from gpushare.scheduler.view import NodeRecord
 from gpushare.serving.exchange import Refusal
 from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share, waiter
 from tests.unit.dashboard.test_board import Page, read_snapshot
@@ -138,7 +140,7 @@ async def test_pods_are_told_whether_they_hold_something_or_wait() -> None:
     pod = await ask(shown, "pod", key="default/one")
     assert (pod["node"], pod["priority"], [one["mib"] for one in pod["shares"]]) == ("a", 5, [3072])
     waits = await ask(shown, "pod", key="default/big")
-    assert (waits["node"], waits["asks"], waits["shares"]) == ("", "40 units", [])
+    assert (waits["node"], waits["asks"], waits["shares"]) == ("", "aliyun.com/gpu-mem: 40 (40 GiB)", [])
     assert (await refused(shown, "pod", key="default/none"))[0] == 404
     shown.remove(waiter("big", 40))
     assert (await refused(shown, "pod", key="default/big"))[0] == 404
@@ -158,19 +160,36 @@ async def test_a_placed_pod_says_what_it_asks_for() -> None:
         ("one", {names.GPU_MEM: 3000, names.GPU_CORE: 30000}, [share("a", 0, 3, 30)]),
         ("two", {names.GPU_MEM: 4000}, [share("a", 0, 2), share("a", 1, 2)]),
         ("whole", {names.GPU_WHOLE: 2000, "cpu": 500}, [share("a", 0, 16), share("a", 1, 16)]),
-        ("odd", {names.GPU_MEM: 3000}, [share("a", 0, 2), share("a", 1, 2)]),
+        ("card", {names.GPU_MEM: 16000}, [share("a", 1, 16)]),
+        ("none", {}, [share("a", 0, 2)]),
     ):
-        shown.add(holder(name, "a", *shares, amounts=amounts))
+        shown.add(holder(name, "a", *shares, amounts=amounts, whole_device=name == "card"))
     asks = {
         name: (await ask(shown, "pod", key=f"default/{name}"))["asks"]
-        for name in ("one", "two", "whole", "odd")
+        for name in ("one", "two", "whole", "card", "none")
     }
     assert asks == {
-        "one": "3 units, 30% compute",
-        "two": "2 units, of each of 2 GPUs",
-        "whole": "2 GPUs",
-        "odd": "",
+        "one": "aliyun.com/gpu-mem: 3 (3 GiB), aliyun.com/gpu-core.percentage: 30",
+        "two": "aliyun.com/gpu-mem: 4 (4 GiB), of 2 GPUs together",
+        "whole": "aliyun.com/gpu: 2",
+        "card": "aliyun.com/gpu-mem: 16 (16 GiB), ack.gpushare.placement: require-whole-device",
+        "none": "",
     }
+
+
+async def test_a_placed_pod_says_whether_it_is_held_to_its_share() -> None:
+    shown = await shown_cluster()
+    assert (await ask(shown, "pod", key="default/big"))["not_held"] == ""
+    shown.add(described("a", gpu("a", 0), gpu("a", 1)))
+    assert (await ask(shown, "pod", key="default/one"))["not_held"] == (
+        "mode share trusts containers to keep to their share"
+    )
+    held = described("a", gpu("a", 0), gpu("a", 1), mode=NodeMode.CGPU)
+    shown.add(held)
+    assert (await ask(shown, "pod", key="default/one"))["not_held"] == ""
+    off = msgspec.structs.replace(held.devices, isolation="none: it is switched off")
+    shown.add(msgspec.structs.replace(held, devices=off))
+    assert (await ask(shown, "pod", key="default/one"))["not_held"] == "it is switched off"
 
 
 async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
@@ -239,20 +258,22 @@ async def test_of_many_findings_each_kind_has_its_part() -> None:
     assert len(found) <= details.MOST_FOUND
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"gpu_count": 2}, "1 unit, of each of 2 GPUs"),
-        ({"whole_device": True}, "1 unit, whole GPU"),
-        ({"by_gpu": True}, "1 GPU"),
-        ({"by_gpu": True, "gpu_count": 3}, "3 GPUs"),
-        ({"core_percent": 30}, "1 unit, 30% compute"),
-    ],
-)
-def test_requests_are_told_as_people_write_them(more: dict[str, Any], words: str) -> None:
-    request = waiter("x", 1).request
-    assert request is not None
-    assert details.asks_of(msgspec.structs.replace(request, **more)) == words
+async def test_what_waits_is_told_in_peoples_units_where_all_nodes_count_alike() -> None:
+    shown = await shown_cluster()
+    url = "http://scheduler/gpushare/decisions"
+    told = Waiting("default/big", 5.0, "aliyun.com/gpu-mem: 40", "memory", "no", "", uid="uid-big")
+    other = msgspec.structs.replace(told, key="default/not-seen-here", uid="uid-other")
+    shown.asks.answers[url] = msgspec.json.encode([told, other])
+
+    async def asks() -> list[str]:
+        return [one["asks"] for one in (await ask(shown, "waiting"))["pods"]]
+
+    assert await asks() == ["aliyun.com/gpu-mem: 40 (40 GiB)", "aliyun.com/gpu-mem: 40"]
+    small = NodeDevices("small", NodeMode.SHARE, MemoryUnit.MIB_128, (gpu("small", 0),))
+    shown.add(NodeRecord(small, ""))
+    await shown.live.tick()
+    assert await asks() == ["aliyun.com/gpu-mem: 40", "aliyun.com/gpu-mem: 40"]
+    assert (await ask(shown, "pod", key="default/big"))["asks"] == "aliyun.com/gpu-mem: 40"
 
 
 async def test_fragments_are_told_with_who_would_have_to_move() -> None:

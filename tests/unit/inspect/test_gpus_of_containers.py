@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpushare.inspect.colour import Paint
@@ -13,7 +14,7 @@ from gpushare.inspect.structured import encoded
 from gpushare.inspect.why import why
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, share_of
-from gpushare.model.device import Device
+from gpushare.model.device import Device, NodeMode
 from gpushare.model.objects import Pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import _record
@@ -75,6 +76,23 @@ async def test_why_says_which_container_has_which_gpu() -> None:
         (0, ["actor"]),
         (1, ["learner"]),
     ]
+
+
+async def test_why_says_on_which_node_nothing_holds_containers_to_their_share() -> None:
+    limits = {names.GPU_MEM: 4}
+    world = await bound({}, ("main", limits))
+
+    def told() -> tuple[str, str]:
+        document = both(lambda form: why(cluster(world), options("--why", "pod", "-o", form), PLAIN))
+        text = why(cluster(world), options("--why", "pod"), PLAIN).text
+        return document["record"]["holds"]["notHeld"], text
+
+    trusts = "mode share trusts containers to keep to their share"
+    assert told()[0] == trusts
+    assert f"It is not held to its share on node n1: {trusts}.\n" in told()[1]
+    held = msgspec.structs.replace(THERE, mode=NodeMode.CGPU, isolation="preload (by CDI): mode cgpu")
+    world.add_node(held)
+    assert (told()[0], "not held" in told()[1]) == ("", False)
 
 
 async def test_why_says_no_more_where_all_containers_have_the_same_gpus() -> None:

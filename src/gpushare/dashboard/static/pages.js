@@ -77,6 +77,7 @@ export function podView(store, key) {
     h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "ending" : "placed", pod.leaving ? "warn" : "good") : badge("waiting", "warn")),
     pod.problem && h("p", { class: "note bad" }, pod.problem),
     pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.index}, which it holds, is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
+    pod.not_held && h("p", { class: "note" }, `It is not held to its share on node ${pod.node}: ${pod.not_held}.`),
     pod.untold && h("p", { class: "note" }, `What is really used is not known: ${pod.untold}.`),
     h("section", { class: "card" }, h("dl", { class: "facts" },
       pod.node && fact("Node", h("a", { href: to.node(pod.node) }, pod.node)), pod.asks && fact("Asks for", pod.asks),

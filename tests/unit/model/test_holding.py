@@ -1,0 +1,72 @@
+"""Whether containers are held to their share, by their node's mode and by what its agent says."""
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.allocation import GpuShare
+from gpushare.model.device import Device, NodeDevices, NodeMode, node_devices
+from gpushare.model.holding import not_held
+from gpushare.model.objects import decode_node
+from gpushare.model.quantity import MemoryUnit
+from gpushare.nodeagent.isolation.modes import backing, cannot
+from gpushare.nodeagent.isolation.options import AskedIsolation
+
+TRUSTS = "mode share trusts containers to keep to their share"
+PART, WHOLE = GpuShare("GPU-0", 0, 2048, 2, 16), GpuShare("GPU-0", 0, 16384, 16, 16)
+WITH_CORE = GpuShare("GPU-0", 0, 2048, 2, 16, 30)
+
+
+def on(mode: NodeMode, isolation: str = "", *shares: GpuShare) -> str:
+    devices = (Device(0, "GPU-0", 16384),)
+    return not_held(NodeDevices("n", mode, MemoryUnit.GIB, devices, isolation=isolation), shares or (PART,))
+
+
+@pytest.mark.parametrize("asked", list(AskedIsolation))
+def test_on_share_nodes_nothing_holds_whatever_is_asked_for(asked: AskedIsolation) -> None:
+    kind, why = backing(asked, NodeMode.SHARE)
+    assert (kind, on(NodeMode.SHARE, f"{kind}: {why}"), on(NodeMode.SHARE)) == ("none", TRUSTS, TRUSTS)
+
+
+def test_where_isolation_is_switched_off_or_cannot_be_the_agent_is_repeated() -> None:
+    for chosen in (
+        backing(AskedIsolation.NONE, NodeMode.CGPU),
+        cannot(NodeMode.CORE_MEM, "no library is there"),
+    ):
+        assert on(NodeMode.CGPU, f"none: {chosen.why}") == chosen.why
+
+
+@pytest.mark.parametrize(
+    ("mode", "isolation"),
+    [
+        (NodeMode.CGPU, "preload (by CDI): mode cgpu"),
+        (NodeMode.MPS, "mps: mode mps"),
+        (NodeMode.CORE_MEM, "driver (memory alone, by cgroup): mode core_mem, and --isolation driver was asked for"),
+        (NodeMode.CGPU, ""),
+        (NodeMode.TOPOLOGY, "none: mode topology trusts containers to keep to their share"),
+    ],
+)  # fmt: skip
+def test_nothing_is_said_where_containers_are_held_or_nobody_knows(mode: NodeMode, isolation: str) -> None:
+    assert on(mode, isolation) == ""
+
+
+def test_the_driver_alone_holds_nobody_to_compute() -> None:
+    driver = "driver (memory alone, by cgroup): mode core_mem"
+    assert "compute" in on(NodeMode.CORE_MEM, driver, WITH_CORE)
+
+
+def test_who_has_gpus_whole_is_held_by_their_size() -> None:
+    assert (on(NodeMode.SHARE, "", WHOLE), on(NodeMode.SHARE, "", WHOLE, PART)) == ("", TRUSTS)
+
+
+def test_a_node_says_it_by_its_annotation() -> None:
+    raw = {
+        "metadata": {
+            "name": "n",
+            "labels": {names.LABEL_MODE: "cgpu"},
+            "annotations": {names.ANN_ISOLATION: "none: because"},
+        },
+        "status": {"capacity": {names.GPU_MEM: "16", names.GPU_COUNT: "1"}},
+    }
+    devices = node_devices(decode_node(raw))
+    assert devices is not None
+    assert not_held(devices, [PART]) == "because"

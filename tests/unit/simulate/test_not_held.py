@@ -1,0 +1,30 @@
+"""What a simulation says of containers that nothing holds to their share."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpushare.model import names
+from gpushare.simulate.__main__ import main
+from gpushare.simulate.state import ClusterState, snapshot_of
+from tests.unit.simulate.making import node, pod
+from tests.unit.simulate.test_command import manifests
+
+
+def test_it_is_told_on_which_nodes_nothing_holds_pods_to_their_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, held, off = tmp_path / "c.json", node("held", 15360, mode="cgpu"), node("off", 15360, mode="cgpu")
+    off["metadata"]["annotations"][names.ANN_ISOLATION] = "none: it is switched off"
+    state = ClusterState((node("a", 15360), node("b", 15360), held, off))
+    saved.write_bytes(snapshot_of(state))
+    file = manifests(tmp_path, *(pod(f"p{number}", 14) for number in range(4)))
+    assert main(["--snapshot", str(saved), "-f", file]) == 0
+    out = capsys.readouterr().out
+    trusts = "mode share trusts containers to keep to their share"
+    assert f"Not held to their share: pods on a, b: {trusts}.\n" in out
+    assert "Not held to their share: pods on off: it is switched off.\n" in out
+    assert main(["--snapshot", str(saved), "-f", file, "-o", "json"]) == 0
+    told = {one["node"]: one["notHeld"] for one in json.loads(capsys.readouterr().out)["pods"]}
+    assert told == {"a": trusts, "b": trusts, "held": None, "off": "it is switched off"}
