@@ -7,7 +7,8 @@ unit cannot both get it. Then one of these holds:
 * it refused: the pod's present state decides (already bound where we wanted it is a success);
 * nobody knows (answer lost): the pod is read. Unbound and unknown both keep the reservation, for the
   Binding may still arrive, whatever becomes of those posted after it; a repeated bind posts the same
-  again, and the reservation ends by itself.
+  again, and the reservation ends by itself. Only where another scheduler may have led meanwhile nothing is posted again: it
+  knew nothing of the reservation.
 
 A pod without a GPU has no share. Where an elastic quota counts it, what it asks for is charged in the same way, by a promise
 (``Quotas.promise``) in place of the share.
@@ -27,7 +28,7 @@ import msgspec
 
 from gpushare.kube.clock import Clock
 from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
-from gpushare.ledger import Refused
+from gpushare.ledger import Held, Refused
 from gpushare.logs import about
 from gpushare.model.amounts import amounts_of, type_of_amounts
 from gpushare.model.errors import ModelError
@@ -75,12 +76,14 @@ class _AsksForNothing(Exception):
 class Reservations(msgspec.Struct):
     """When each reservation that no Binding has confirmed ends: UID → (deadline in seconds, pod).
 
-    ``doubtful`` are those of them for which a Binding was posted that may yet arrive.
+    ``doubtful`` are those of them for which a Binding was posted that may yet arrive. ``of_before`` are those from before the
+    lease had another holder: who led meanwhile knew nothing of them, and may have given the same to others.
     """
 
     ttl_s: float
     deadlines: dict[str, tuple[float, str]] = {}
     doubtful: set[str] = set()
+    of_before: set[str] = set()
 
     def add(self, uid: str, pod: str, now_s: float) -> None:
         """Start or prolong the reservation of ``uid``."""
@@ -91,6 +94,7 @@ class Reservations(msgspec.Struct):
         """The reservation was confirmed or given up."""
         self.deadlines.pop(uid, None)
         self.doubtful.discard(uid)
+        self.of_before.discard(uid)
 
     def due(self, now_s: float) -> list[tuple[str, str]]:
         """(UID, pod) of the reservations whose time is over, at most a handful at once."""
@@ -119,6 +123,14 @@ class Binder:
         self.on_stale: Callable[[str, str, str], None] = lambda uid, key, node: None
         """Called with UID, ``namespace/name`` and node of a pod whose share was reserved for a Binding that never came."""
 
+    def begin_anew(self) -> None:
+        """Another may have led, and everything was read anew: what is reserved may be another's by now.
+
+        What may yet be bound stays reserved for its time, and nothing is posted again for it. Room of gangs is looked for anew.
+        """
+        self._gangs.give_up_all()
+        self._reservations.of_before = set(self._reservations.deadlines)
+
     async def bind(self, args: BindingArgs) -> None:
         """Bind the pod to the node, or raise ``BindRefused``. Safe to repeat."""
         async with self._turn(args.uid):
@@ -138,10 +150,7 @@ class Binder:
 
     async def _bind(self, args: BindingArgs) -> None:
         held = self._ledger.held(args.uid)
-        if held is not None and held.node != args.node:
-            state = "is already bound" if held.confirmed else "may be bound any moment"
-            raise BindRefused(f"pod {args.key} {state} to node {held.node}")
-        if held is not None and held.confirmed:
+        if self._is_done(args, held):
             return
         try:
             asked = await self._request(args)
@@ -178,6 +187,20 @@ class Binder:
             allocation, request, Stamp(self._clock.time_ns(), assigned=False)
         )
         await self._post(args, annotations)
+
+    def _is_done(self, args: BindingArgs, held: Held | None) -> bool:
+        """Whether the pod is bound there already. Raises ``BindRefused`` where it is, or may come to be, bound otherwise."""
+        if held is not None and held.node != args.node:
+            state = "is already bound" if held.confirmed else "may be bound any moment"
+            raise BindRefused(f"pod {args.key} {state} to node {held.node}")
+        if held is not None and held.confirmed:
+            return True
+        if args.uid in self._reservations.of_before:
+            raise BindRefused(
+                f"pod {args.key} may be bound any moment by a Binding from before another scheduler may have led; "
+                f"it is placed anew within {self._reservations.ttl_s:.0f} s if that does not come"
+            )
+        return False
 
     async def _post(self, args: BindingArgs, annotations: Mapping[str, str]) -> None:
         try:

@@ -180,6 +180,11 @@ class Gangs:
             self._give_up(group)
             group.rests_until_s = self.monotonic() + REST_S
 
+    def give_up_all(self) -> None:
+        """Keep no room for any gang until it is asked about again."""
+        for group in self._groups.values():
+            self._give_up(group)
+
     def planned_on(self, uid: str) -> str:
         """The node that the plan for its gang has for a pod; empty where there is none."""
         group = self._groups.get(self._group_of.get(uid, ""))

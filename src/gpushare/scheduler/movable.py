@@ -9,6 +9,7 @@ from typing import Protocol
 
 from gpushare.kube.errors import ApiError
 from gpushare.logs import about
+from gpushare.model import names
 from gpushare.model.disruption import DisruptionBudget, protected
 from gpushare.model.hosting import Guest, HostingNode, objection
 from gpushare.moves import Move, Outlook
@@ -57,7 +58,7 @@ class Movable:
             record = self._view.bound.get(move.pod)
             guest = None if record is None else await self._read(record)
             if record is None or guest is None:
-                barred[move.pod] = "it ends, or is gone"
+                barred[move.pod] = "it ends, is gone, or is not to be moved any more"
                 continue
             why = await self._objection(record, guest, move, there)
             if why:
@@ -84,7 +85,9 @@ class Movable:
                 return None
             raise
         same = guest.metadata.uid == record.uid and guest.metadata.deletion_timestamp is None
-        return guest if same else None
+        # What its owner has just written may not have been told yet.
+        wish = (guest.metadata.annotations or {}).get(names.ANN_DEFRAGMENTATION, "true")
+        return guest if same and wish == "true" else None
 
     async def _objection(
         self, record: PodRecord, guest: Guest, move: Move, there: dict[str, list[Guest]]

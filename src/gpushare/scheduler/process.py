@@ -191,7 +191,11 @@ async def serve(access: Access, settings: Settings) -> None:
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         preemptor.told = decisions.preempted
         preemptor.in_turn = decisions.in_turn = policies.policies.by_unit
-        preemptor.must_lead = leading.must_lead
+
+        async def must_lead() -> None:
+            await takeover.must_lead()
+
+        preemptor.must_lead = must_lead
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:
             # Mostly nobody asks for it: not to be imported before the first answer.
@@ -204,7 +208,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 SYSTEM_CLOCK,
                 settings.defragmentation,
                 policy_places.PolicyPlaces(policies.policies),
-                must_lead=leading.must_lead,
+                must_lead=must_lead,
                 hurry=retries.hurry,
                 told=lambda result: metrics.moved.labels(result).inc(),
             )
@@ -249,6 +253,7 @@ async def serve(access: Access, settings: Settings) -> None:
         quota_pods = QuotaPods(view.quotas, pods, quotas.read)
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
         takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
+        takeover.on_read = binder.begin_anew
         export(metrics, view, reservations)
         observing.export(
             lambda: {**watches, "elasticquotatrees": quotas, **policies.watches.followed()}, news

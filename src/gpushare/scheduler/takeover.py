@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.kube.errors import ApiError, KubeError
-from gpushare.scheduler.leading import LeadWatch
+from gpushare.scheduler.leading import LeadWatch, NotLeading
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +65,16 @@ class Takeover:
         self._asked = asyncio.Event()
         self._told = asyncio.Event()
         self._read = False
+        self._knows = leading.alone
         self.done = leading.alone
         """Whether everything was read since the lease has its holder, and that is the one beside us or not known."""
+        self.on_read: Callable[[], None] = lambda: None
+        """Called when everything was read beside another holder of the lease than before."""
         leading.on_changed = self._begin
 
     def _begin(self) -> None:
         if not self._leading.alone:
-            self.done = self._read = False
+            self.done = self._read = self._knows = False
 
     def at_once(self) -> bool:
         """Whether a question that has just come may be answered at once; otherwise after ``wait``."""
@@ -82,6 +85,16 @@ class Takeover:
         if now_s > before_s + QUIET_S:
             self.done = False  # what was read stays read, if the holder is the same
         return self.done
+
+    async def must_lead(self) -> None:
+        """Ask now, before what only the one that leads may do, for pods that it was asked about before.
+
+        Raises ``NotLeading`` also where everything is to be read anew first, and ``KubeError``: the lease may have come back from
+        another, and what is known may be from before.
+        """
+        await self._leading.must_lead()
+        if not self._knows:
+            raise NotLeading(self._leading.holder)
 
     async def wait(self) -> bool:
         """Whether everything was read, for which a question waits so long."""
@@ -111,6 +124,8 @@ class Takeover:
                     if not (await self._look() and self._read):
                         self._read = False  # another holds it than when the reading began, or nobody can tell
                         continue
+                    self._knows = True
+                    self.on_read()
                     logger.info("pods and nodes were read anew, %s leads", self._leading.holder or "nobody")
                 self.done = not self._leading.another_leads
                 # Who waited is answered by what was read, whoever leads; the next one is looked after anew.

@@ -31,6 +31,7 @@ class Preempting(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def kube_scheduler_preempts(self, data: st.DataObject) -> None:
+        self.do(self.cluster.taken_over())
         if waiting := self.cluster.waiting():
             self._preempts(data.draw(st.sampled_from(sorted(waiting))), data)
 
@@ -46,7 +47,8 @@ class Preempting(RuleBasedStateMachine):
         asked = asked | {"priority": 2000, "never": False}
         self.cluster.api.create(made_pod(name, f"uid-{self.made}", **asked))
         self.cluster.api.changed(name)
-        self.cluster.tell_pods(1000)
+        self.do(self.cluster.taken_over())
+        self.cluster.leader.tell_pods(1000)
         if node := self.cluster.ask(name, sorted(self.cluster.nodes)):
             self.do(self.cluster.bind(name, node))
         else:
@@ -68,7 +70,7 @@ class Preempting(RuleBasedStateMachine):
             return
         where = data.draw(st.sampled_from(sorted(lesser)))
         chosen = data.draw(st.lists(st.sampled_from(lesser[where]), unique=True, max_size=2))
-        informed = not self.cluster.api.told
+        informed = not self.cluster.leader.feed.pods
         ended = []
         for victim in self.cluster.preempt(name, where, chosen):
             pod = self.cluster.api.pods[self.cluster.api.key(victim)]

@@ -126,7 +126,19 @@ class QuotaTruth:
             for resource, amount in self._amounts(name).items():
                 for place in tree.path(leaf):
                     found[place, resource] += amount
+        for namespace, amounts in self._moved() if reserved else ():
+            leaf = tree.leaf_of.get(namespace)
+            for resource, amount in amounts.items() if leaf is not None else ():
+                assert leaf is not None
+                for place in tree.path(leaf):
+                    found[place, resource] += amount
         return found
+
+    def _moved(self) -> Iterator[tuple[str, type_of_amounts]]:
+        """Namespaces of pods for whose successors places are kept, and what they ask for."""
+        for place in self._cluster.leader.mover._places:
+            if self._cluster.world.ledger.kept_on(place.key):
+                yield self._cluster.api.amounts[place.key.removeprefix("moved:")]
 
     # --- what must hold ---------------------------------------------------------------------------
 

@@ -12,6 +12,9 @@ GANGS = {"g2": 2, "g3": 3, "g5": 5}
 #: The namespaces of their pods: two have elastic quotas, one a ResourcePolicy.
 SPACE_OF = {"g2": "x", "g3": "z", "g5": "default"}
 
+#: What made the pods: nothing, or a controller of that kind.
+OWNERS = ("", "ReplicaSet", "ReplicaSet", "ReplicaSet", "StatefulSet", "Job", "DaemonSet")
+
 
 @st.composite
 def some_pod(draw: st.DrawFn) -> dict[str, Any]:
@@ -63,13 +66,25 @@ def some_pod(draw: st.DrawFn) -> dict[str, Any]:
         "priority": draw(st.sampled_from((0, 0, 10, 1000))),
         "never": draw(st.integers(0, 5)) == 0,
         "cpu": draw(st.sampled_from((0, 1, 1, 2, 4))),
+        "owner": draw(st.sampled_from(OWNERS)),
     }
 
 
 def made_pod(
-    name: str, uid: str, *, gpus: int | None, beside: list[tuple[str, int]], cpu: int = 0, **asked: Any
+    name: str,
+    uid: str,
+    *,
+    gpus: int | None,
+    beside: list[tuple[str, int]],
+    cpu: int = 0,
+    owner: str = "",
+    **asked: Any,
 ) -> dict[str, Any]:
     made = pod_object(name, uid=uid, **asked)
+    if owner:
+        # One of a kind in a namespace: each pod of it may take the place of another.
+        reference = {"uid": f"{made['metadata']['namespace']}-{owner}", "kind": owner, "controller": True}
+        made["metadata"]["ownerReferences"] = [reference]
     spec = made["spec"]
     spec["schedulerName"] = names.SCHEDULER_NAME
     if cpu:

@@ -8,9 +8,12 @@ import pytest
 from gpushare.kube.errors import ApiError, CredentialError
 from gpushare.model import names
 from gpushare.model.objects import Pod, decode_pod
+from gpushare.model.request import request_of
+from gpushare.model.wire import Stamp, allocation_annotations
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.records import record_of
 from tests.unit.scheduler.test_bind import BROKEN, LOST, NEVER_SENT, args, fail
+from tests.unit.scheduler.test_preemption import ask
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
@@ -220,3 +223,50 @@ async def test_a_pod_that_another_scheduler_bound_meanwhile_counts_as_that_one_w
     assert world.events.notes == []  # the watch will tell
     world.see("a")
     assert world.reservations.deadlines == {}
+
+
+async def test_what_was_reserved_before_another_led_is_not_posted_again(world: World) -> None:
+    """The other knew nothing of it, and has given the same away: seen by a replica that led before and after it."""
+    world.create("a", 16)
+    await lose_a_binding(world, "a")
+    other = world.create("b", 16)
+    share = world.ledger.held("uid-a")
+    assert share is not None
+    stamp = Stamp(1, assigned=False)
+    annotations = allocation_annotations(share.allocation, request_of(other), stamp)
+    await world.api.bind(namespace="default", name="b", uid="uid-b", node="n1", annotations=annotations)
+    world.see("b")
+    world.binder.begin_anew()
+    with pytest.raises(BindRefused, match="placed anew within 15 s"):
+        await world.binder.bind(args("a"))
+    assert world.api.bindings == [("default/b", "n1")]
+    await world.binder.settle("uid-a", "default/a")
+    assert world.ledger.held("uid-a") is None
+    with pytest.raises(BindRefused, match="node n1"):
+        await world.binder.bind(args("a"))
+    world.add_node(gpu_node("n2", 16384))
+    await world.binder.bind(args("a", node="n2"))
+    assert world.api.pods["default/a"]["spec"]["nodeName"] == "n2"
+
+
+async def test_a_binding_of_before_that_arrives_is_what_counts(world: World) -> None:
+    world.create("a", 16)
+    world.api.after.append(fail(LOST))
+    world.api.reading.append(fail(LOST))
+    with pytest.raises(BindRefused):
+        await world.binder.bind(args("a"))
+    world.binder.begin_anew()
+    world.see("a")
+    await world.binder.bind(args("a"))
+    assert world.reservations.of_before == set()
+
+
+async def test_room_of_a_gang_of_before_is_looked_for_anew(world: World) -> None:
+    for name in ("g-0", "g-1"):
+        labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+        world.create(name, 8, labels=labels)
+    assert ask(world, "g-0") == ["n1"]
+    assert world.ledger.totals().reserved == 2
+    world.binder.begin_anew()
+    assert world.ledger.totals().reserved == 0
+    assert not world.reservations.deadlines

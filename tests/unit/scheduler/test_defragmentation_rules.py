@@ -131,3 +131,21 @@ async def test_nobody_is_moved_whom_its_quota_would_not_let_in_again(moving: Mov
     moving.api.pods["free/wide"] = moving.api.pods["default/wide"]
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
+
+
+async def test_a_pod_whose_owner_has_just_forbidden_it_is_not_moved() -> None:
+    """Its watch has not told of that yet; it is read before it moves."""
+    moving = Moving()
+    moving.node("n", 16, 16)
+    moving.node("m", 16)
+    for name in ("a", "b"):
+        await moving.bound(name, 10, "n", owner=f"rs-{name}")
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    for name in ("a", "b"):
+        moving.api.pods[f"default/{name}"]["metadata"]["annotations"][names.ANN_DEFRAGMENTATION] = "false"
+    await moving.look(INTERVAL_S)
+    assert not moving.api.evicted
+    del moving.api.pods["default/b"]["metadata"]["annotations"][names.ANN_DEFRAGMENTATION]
+    await moving.look(INTERVAL_S)
+    assert moving.api.evicted == ["b"]

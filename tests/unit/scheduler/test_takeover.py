@@ -9,7 +9,7 @@ import pytest
 from gpushare.kube.errors import ApiError, KubeError, Unreachable
 from gpushare.scheduler import takeover as takeover_module
 from gpushare.scheduler.app import ExtenderApp
-from gpushare.scheduler.leading import Leading, LeadWatch
+from gpushare.scheduler.leading import Leading, LeadWatch, NotLeading
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.takeover import QUIET_S, Takeover, read_or_go_on
 from gpushare.serving.exchange import Refusal
@@ -246,3 +246,33 @@ async def test_a_question_that_waited_in_vain_is_refused(
     assert not isinstance(answer, bytes)
     with pytest.raises(Refusal, match="begun to lead"):
         await answer
+
+
+async def test_nobody_is_ended_by_what_was_known_before_the_lease_came_back(
+    takeover: Takeover, leading: LeadWatch, lease: Lease, watched: Watched
+) -> None:
+    lease.holder = "ours_1"
+    with pytest.raises(NotLeading):
+        await takeover.must_lead()
+    assert await takeover.wait()
+    await takeover.must_lead()
+    lease.holder = "other_2"
+    with pytest.raises(NotLeading):
+        await takeover.must_lead()
+    lease.holder = "ours_3"
+    with pytest.raises(NotLeading):
+        await takeover.must_lead()
+    assert await takeover.wait()
+    await takeover.must_lead()
+    assert watched.reads == 4
+
+
+async def test_who_begins_to_lead_is_told_once_everything_was_read(
+    takeover: Takeover, lease: Lease, watched: Watched
+) -> None:
+    told: list[int] = []
+    takeover.on_read = lambda: told.append(watched.reads)
+    lease.holder = "ours_1"
+    assert await takeover.wait()
+    assert await takeover.wait()
+    assert told == [2]

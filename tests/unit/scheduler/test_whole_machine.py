@@ -1,7 +1,8 @@
 """Whatever pods, people, nodes and failures do, in any order: nobody is given what another has (Hypothesis state machine).
 
 10,000 steps, counted, drive everything together that decides: filter, prioritize, bind and preempt, reservations, gangs, room kept
-for more important pods, retries; over an API server in memory whose watches tell late.
+for more important pods, retries, and the defragmenter; by two replicas of the scheduler between which the lease goes, over an API
+server in memory whose watches tell each of them late.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from msgspec import structs
 from gpushare.model import names
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
+from tests.unit.scheduler.machine_leading import Electing
+from tests.unit.scheduler.machine_moving import Moving
 from tests.unit.scheduler.machine_owners import Owning
 from tests.unit.scheduler.machine_preempting import Preempting
 from tests.unit.scheduler.policy_truth import POLICIES, PolicyTruth, some_policy
@@ -49,7 +52,7 @@ MODES = (
 STEPS = 10_000
 
 machine = settings(
-    max_examples=150,
+    max_examples=120,
     stateful_step_count=100,
     deadline=None,
     # A failure is made small; to look for other ones beside it takes too long.
@@ -67,11 +70,13 @@ def node(name: str, generation: int = 0) -> NodeDevices:
     return NodeDevices(name, NodeMode.CORE_MEM, MemoryUnit.GIB, devices)
 
 
-class WholeMachine(Preempting, Owning):
+class WholeMachine(Preempting, Moving, Electing, Owning):
     """Ends of pods, faults and kills between any two steps; what must hold is looked at after each."""
 
     steps = 0
     """Rules that were carried out, of all examples."""
+    both = 0
+    """After how many of them both replicas knew everything."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,6 +86,8 @@ class WholeMachine(Preempting, Owning):
         self.of_policies = PolicyTruth(self.cluster)
         self.cluster.api.on_bound = self._was_bound
         self.cluster.pools |= POOLS
+        self.cluster.on_switch = self.room_changes
+        self.follow_moves()
         self.written = 0
         self.made = 0
         self.generation = dict.fromkeys(NODES, 0)
@@ -108,7 +115,7 @@ class WholeMachine(Preempting, Owning):
     def nodes_come(self) -> None:
         for name in NODES:
             self.cluster.nodes[name] = node(name)
-        self.do(self.cluster.start())
+        self.do(self.cluster.start(0, 1))
         WholeMachine.steps -= 1  # what begins is no step, though invariants are looked at after it
 
     # --- pods -------------------------------------------------------------------------------------
@@ -126,10 +133,11 @@ class WholeMachine(Preempting, Owning):
     def a_day_goes_as_planned(self, new: list[dict[str, Any]]) -> None:
         """Pods are made, told of, scheduled, and told of again."""
         self.pods_are_made(new, 5)
-        self.the_watches_tell_all()
+        self.do(self.cluster.taken_over())
         for _ in range(2):
+            self.cluster.leader.tell_all()
             self.do(self.cluster.schedule(self.cluster.waiting()))
-            self.the_watches_tell_all()
+        self.cluster.leader.tell_all()
 
     @rule(data=st.data(), phase=st.sampled_from(("Succeeded", "Failed", "leaves", "")))
     def a_pod_ends(self, data: st.DataObject, phase: str) -> None:
@@ -271,23 +279,6 @@ class WholeMachine(Preempting, Owning):
 
     # --- the scheduler ----------------------------------------------------------------------------
 
-    @rule(pods=st.integers(0, 12), nodes=st.integers(0, 3), policies=st.integers(0, 12))
-    def the_watches_tell(self, pods: int, nodes: int, policies: int) -> None:
-        self.cluster.tell_nodes(nodes)
-        if nodes:
-            self.cluster.tell_pools()
-        self.cluster.tell_trees(nodes)
-        self.cluster.tell_policies(policies)
-        self.cluster.tell_pods(pods)
-
-    @rule()
-    def the_watches_tell_all(self) -> None:
-        self.cluster.tell_nodes(1000)
-        self.cluster.tell_pools()
-        self.cluster.tell_trees(1000)
-        self.cluster.tell_policies(1000)
-        self.cluster.tell_pods(1000)
-
     @rule(
         order=st.randoms(use_true_random=False),
         fates=st.lists(st.sampled_from(("", "", "lost before", "lost after", "failed")), max_size=4),
@@ -308,11 +299,6 @@ class WholeMachine(Preempting, Owning):
         self.do(self.cluster.turn(seconds))
         for name in self.cluster.api.evicted[ended:]:
             self.befell(name)
-
-    @rule()
-    def the_scheduler_is_killed(self) -> None:
-        self.room_changes()
-        self.do(self.cluster.start())
 
     # --- what must hold ---------------------------------------------------------------------------
 
@@ -343,43 +329,39 @@ class WholeMachine(Preempting, Owning):
 
     @invariant()
     def the_books_are_those_of_the_api_server(self) -> None:
-        if not self.cluster.caught_up():
+        """Of each replica that has heard everything, and of a new one: so they are equal."""
+        caught_up = [replica for replica in self.cluster.replicas if replica.caught_up()]
+        if not caught_up:
             return
-        ledger = self.cluster.world.ledger
+        again = self.cluster.rebuilt_lately()
         truth = {pod["metadata"]["uid"]: pod for pod in self.cluster.running().values() if _asks(pod)}
-        for uid, pod in truth.items():
-            held = ledger.held(uid)
-            assert held is not None, f"{uid} is lost"
-            assert (held.node, held.allocation) == (pod["spec"]["nodeName"], given(pod))
-        assert ledger.totals().pods == len(truth), "nobody else holds anything"
-        assert ledger.totals().reserved == 0
-
-    @invariant()
-    def a_new_ledger_is_equal_to_the_running_one(self) -> None:
-        if not self.cluster.caught_up():
-            return
-        again = self.cluster.rebuilt()
-        assert again.view.quotas.books.usage() == self.cluster.world.view.quotas.books.usage()
-        rebuilt = again.ledger
-        for name in NODES:
-            assert rebuilt.usage(name) == self.cluster.world.ledger.usage(name)
-        assert rebuilt.totals() == self.cluster.world.ledger.totals()
-        self.truth.books_agree()
-        self.of_policies.books_agree()
+        usage = {name: again.ledger.usage(name) for name in NODES}
+        for replica in caught_up:
+            ledger = replica.world.ledger
+            for uid, pod in truth.items():
+                held = ledger.held(uid)
+                assert held is not None, f"{uid} is lost"
+                assert (held.node, held.allocation) == (pod["spec"]["nodeName"], given(pod))
+            assert ledger.totals().pods == len(truth), "nobody else holds anything"
+            assert ledger.totals().reserved == 0
+            assert again.view.quotas.books.usage() == replica.world.view.quotas.books.usage()
+            assert {name: ledger.usage(name) for name in NODES} == usage
+            assert ledger.totals() == again.ledger.totals()
+        if self.cluster.leader in caught_up:
+            self.truth.books_agree()
+            self.of_policies.books_agree()
+        WholeMachine.both += len(caught_up) == 2
 
     @rule()
     def once_all_is_calm_no_gang_runs_in_part(self) -> None:
         """Everything is told, and everybody who could not be bound is asked about again, for longer than room is kept."""
-        self.cluster.tell_nodes(1000)
-        self.cluster.tell_pools()
-        self.cluster.tell_trees(1000)
-        self.cluster.tell_policies(1000)
+        self.cluster.api.lease.lost_after = 0
+        self.do(self.cluster.taken_over())
         for _ in range(3):
-            self.cluster.tell_pods(1000)
-            self.cluster.tell_policies(1000)
+            self.cluster.leader.tell_all()
             self.do(self.cluster.schedule(self.cluster.waiting()))
             self._turn(20)
-        self.cluster.tell_pods(1000)
+        self.cluster.leader.tell_all()
         there = {self._gang_of(pod) for pod in self.cluster.api.pods.values()}
         self.disturbed &= there  # those of whom nobody is left begin as any gang
         for gang in GANGS:
@@ -389,17 +371,23 @@ class WholeMachine(Preempting, Owning):
     def room_that_nobody_comes_for_is_free_in_the_end(self) -> None:
         """No pod is asked about for longer than room is kept for a gang: nothing is reserved any more."""
         for _ in range(4):
-            self.the_watches_tell_all()
+            self.the_watches_tell_all(2)
             self.time_passes(70)
-        self.the_watches_tell_all()
-        assert self.cluster.world.ledger.totals().reserved == 0
-        assert not self.cluster.world.policies.promises
-        # Nominated or not: who does not come for the room that was made gives it up.
-        world = self.cluster.world
-        kept = {name: world.ledger.kept_on(self._uid(name)) for name in self.cluster.waiting()}
-        assert not any(kept.values()), kept
-        sums = [name for name in kept if world.view.quotas.keeps(self._uid(name))]
-        assert not sums, sums
+        self.the_watches_tell_all(2)
+        for replica in self.cluster.replicas:
+            world = replica.world
+            assert world.ledger.totals().reserved == 0
+            assert not world.policies.promises
+            # Nominated or not: who does not come for the room that was made gives it up. Pods are moved all the while, for whom
+            # nobody asks, too: how long room is kept for that is looked at after each step.
+            kept = {
+                name: world.ledger.kept_on(uid)
+                for name in self.cluster.waiting()
+                if (uid := self._uid(name)) not in replica.mover._kept
+            }
+            assert not any(kept.values()), kept
+            sums = [name for name in kept if world.view.quotas.keeps(self._uid(name))]
+            assert not sums, sums
 
     def _uid(self, name: str) -> str:
         return str(self.cluster.api.pods[self.cluster.api.key(name)]["metadata"]["uid"])
@@ -424,7 +412,12 @@ def test_nobody_is_given_what_another_has_whatever_happens() -> None:
     WholeMachine.steps = 0
     run_state_machine_as_test(WholeMachine, settings=machine)  # type: ignore[no-untyped-call]
     print(
-        f"{WholeMachine.steps} steps; {Preempting.preempted} ended for others, {Preempting.added} by us alone"
+        f"{WholeMachine.steps} steps; {Preempting.preempted} ended for others, {Preempting.added} by us alone;"
+        f" {Moving.acts} acts of moving, {Moving.moved} moved; {Electing.switched} switches of the leader,"
+        f" both knew everything after {WholeMachine.both} steps"
     )
     assert WholeMachine.steps >= STEPS
     assert Preempting.added >= 10, "the verb has to add somebody to be tried"
+    assert Moving.moved >= 10, "pods have to be moved to be looked at"
+    assert Electing.switched >= 100, "the lease has to go to and fro"
+    assert WholeMachine.both >= 1000, "ledgers have to be compared"

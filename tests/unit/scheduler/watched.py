@@ -1,176 +1,69 @@
-"""A cluster whose changes are told by two watches, late and in any order between them, to a scheduler that may be killed."""
+"""A cluster with two replicas of a scheduler, each of which hears late of what changes, and may be killed."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
 
-from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model import names
 from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeDevices
-from gpushare.model.disruption import DisruptionBudget, violating
+from gpushare.model.disruption import violating
 from gpushare.model.objects import decode_pod
 from gpushare.model.quota_tree import QuotaTreeRecord
-from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
+from gpushare.model.resource_policy import ResourcePolicy
 from gpushare.model.wire import read_allocation
-from gpushare.scheduler.bind import Binder, BindRefused
+from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.policy_binding import PolicyBinding
 from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.records import PodRecord, followed_record_of
-from gpushare.scheduler.view import NodeRecord
 from gpushare.scheduler.wire import BindingArgs, read_preemption
-from tests.unit.scheduler.world import Api, TurnedClock, World
+from tests.unit.scheduler.replicas import Governed, Replica, list_pods
+from tests.unit.scheduler.watched_api import WatchedApi
+from tests.unit.scheduler.world import TurnedClock
 
-PATIENCE_S = 0.002
-
-
-def covers(budget: DisruptionBudget, pod: dict[str, Any]) -> bool:
-    return budget.covers(pod["metadata"]["namespace"], pod["metadata"]["labels"])
-
-
-class WatchedApi(Api):
-    """As its base, and tells of every change of a pod."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: deque[tuple[PodRecord, bool]] = deque()
-        """What the watch of pods has still to tell: a record, and whether it is the last of its pod."""
-        self._known: dict[str, PodRecord] = {}
-        self.told_policies: deque[tuple[PolicyPod, bool]] = deque()
-        """What the watch of the pods of namespaces with ResourcePolicies has still to tell."""
-        self.answers: deque[str] = deque()
-        """What becomes of the next Bindings: ``lost before`` and ``lost after`` they were written, ``failed``."""
-        self.on_bound: Callable[[str], None] = lambda name: None
-        self.on_evicted: Callable[[str], None] = lambda name: None
-        self.forbidden: list[str] = []
-        """Pods whose eviction was asked for and that budgets did not let go."""
-        self.informed = False
-        """Whether the scheduler knew of everything when it last had pods ended for another."""
-
-    def record(self, name: str) -> PodRecord | None:
-        return followed_record_of(decode_pod(self.pods[self.key(name)]), self.counted_in)
-
-    def changed(self, name: str) -> None:
-        self._tell(name, last=False)
-
-    def _tell(self, name: str, *, last: bool) -> None:
-        record = self.record(name)
-        if record is not None:
-            self.told.append((record, last))
-            self._known[name] = record
-        elif name in self._known:
-            self.told.append((self._known.pop(name), True))
-        pod = decode_pod(self.pods[self.key(name)])
-        self.told_policies.append((policy_pod_of(pod), last or pod.finished))
-
-    def remove(self, name: str) -> None:
-        self._tell(name, last=True)
-        del self.pods[self.key(name)]
-
-    async def bind(
-        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
-    ) -> None:
-        fate = self.answers.popleft() if self.answers else ""
-        await asyncio.sleep(0)
-        if fate == "lost before":
-            raise Unreachable("API server", "connection reset", sent=None)
-        if fate == "failed":
-            raise ApiError(500, "InternalError", "etcdserver: request timed out", "")
-        await super().bind(namespace=namespace, name=name, uid=uid, node=node, annotations=annotations)
-        self.changed(name)
-        self.on_bound(name)
-        if fate == "lost after":
-            raise Unreachable("API server", "connection reset", sent=None)
-
-    async def annotate_pod(
-        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
-    ) -> None:
-        if f"{namespace}/{name}" not in self.pods:
-            raise ApiError(404, "NotFound", f'pods "{name}" not found', "")
-        await super().annotate_pod(namespace, name, annotations, uid=uid)
-
-    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
-        pod = self.pods.get(f"{namespace}/{name}")
-        covering = [one for one in self.budgets if pod is not None and covers(one, pod)]
-        if len(covering) > 1 or any(one.status.disruptions_allowed < 1 for one in covering):
-            self.forbidden.append(name)
-            raise ApiError(
-                429,
-                "TooManyRequests",
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                "",
-            )
-        await super().evict_pod(namespace, name, uid=uid)
-        for one in covering:
-            one.status.disruptions_allowed -= 1
-        self.changed(name)
-        self.on_evicted(name)
-
-    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
-        self.informed = not self.told
-        await super().nominate(namespace, name, node, uid=uid)
-
-    def claims(self, name: str) -> None:
-        """Others are about to be ended for a pod that is nominated nowhere."""
-        self.informed = not self.told
-        self.nominated.append((name, ""))
-
-
-class Governed(World):
-    """A scheduler with ResourcePolicies."""
-
-    def __init__(self, api: WatchedApi, clock: TurnedClock) -> None:
-        super().__init__(api, clock)
-        self.policies = Policies(clock)
-        self.policies.kept_on = self.ledger.kept_on
-        self.preemptor.in_turn = self.policies.by_unit
-        self.view.gangs.is_governed = self.policies.governs
-        self.binding = PolicyBinding(api, self.policies, clock)
-        self.binder = Binder(self.view, self.binding, self.reservations, clock)
-        keep = self.view.quotas.keep
-
-        def kept(uid: str) -> None:
-            api.claims(self.view.waiting_besides[uid].pod.partition("/")[2])
-            keep(uid)
-
-        setattr(self.view.quotas, "keep", kept)  # noqa: B010 - it stands for a nomination
+#: Seconds that a kube-scheduler needs at least to win the lease, having lost it or not.
+TAKES_S = 2
 
 
 class Cluster:
-    """The API server, its nodes, and the scheduler that leads now."""
+    """The API server, its nodes, and two replicas of the scheduler, of which kube-schedulers ask the one that leads."""
 
     def __init__(self) -> None:
         self.api = WatchedApi()
         self.clock = TurnedClock()
-        self.nodes: dict[str, NodeDevices] = {}
-        self.told: deque[tuple[str, NodeDevices | None]] = deque()
-        """What the watch of nodes has still to tell."""
+        self.nodes = self.api.nodes
+        self.pools = self.api.pools
         self.tree: QuotaTreeRecord | None = None
-        self.told_trees: deque[tuple[str, QuotaTreeRecord, bool]] = deque()
-        """What the watch of ElasticQuotaTrees has still to tell: key, tree, and whether it is gone."""
         self.on_tree: Callable[[], None] = lambda: None
-        """Called when the scheduler counts by another tree."""
+        """Called when the scheduler that is asked counts by another tree."""
+        self.on_switch: Callable[[], None] = lambda: None
+        """Called when another replica is asked than before."""
         self.policy: ResourcePolicy | None = None
-        self.told_policies: deque[tuple[ResourcePolicy, bool]] = deque()
-        """What the watch of ResourcePolicies has still to tell, and whether it is gone."""
-        self.pools: dict[str, str] = {}
-        """The label ``pool`` of each node, by which units choose."""
-        self.known_pools: dict[str, str] = {}
-        """What the scheduler knows of them."""
-        self.world = Governed(self.api, self.clock)
-        self._tasks: list[asyncio.Task[None]] = []
+        self.replicas = [Replica(number, self.api, self.clock) for number in range(2)]
+        self._holder = self.api.lease.holder
+        self.leader = self.replicas[0]
+        """Whom kube-scheduler asked last."""
+        self._rebuilt: tuple[tuple[int, dict[str, str]], Governed] | None = None
+        self.switches = 0
+        """How often that was another than before."""
+        for replica in self.replicas:
+            replica.on_tree = lambda one=replica: self.on_tree() if one is self.leader else None  # type: ignore[misc]
+
+    @property
+    def world(self) -> Governed:
+        """Of the replica that was asked last."""
+        return self.leader.world
+
+    @property
+    def known_pools(self) -> dict[str, str]:
+        return self.leader.feed.pools
 
     # --- the scheduler's life -------------------------------------------------------------------
 
-    def rebuilt(self) -> Governed:
+    def rebuilt(self, replica: Replica | None = None) -> Governed:
         """A scheduler that has read the API server just now, and does nothing yet."""
-        world = Governed(self.api, self.clock)
-        world.view.gangs._patience_s = PATIENCE_S
+        world = Governed(self.api, self.clock, (replica or self.leader).face)
         if self.tree is not None:
             world.view.quotas.upsert(self.tree)
         for devices in self.nodes.values():
@@ -181,50 +74,51 @@ class Cluster:
             world.policies.census.set_node(node, {"pool": pool})
         if self.policy is not None:
             world.policies.upsert_policy(self.policy)
-            self._list_pods(world.policies)
+            list_pods(self.api, world.policies)
         return world
 
-    def _list_pods(self, policies: Policies) -> None:
-        """The first list of the pods of a namespace with policies."""
-        for pod in map(decode_pod, self.api.pods.values()):
-            if not pod.finished:
-                policies.upsert_pod(policy_pod_of(pod))
-        policies.unread.clear()
+    def rebuilt_lately(self) -> Governed:
+        """The same, or the last one where nothing that it read has changed since; to be looked at alone."""
+        seen = self.api.changes, dict(self.pools)
+        if self._rebuilt is None or self._rebuilt[0] != seen:
+            self._rebuilt = seen, self.rebuilt()
+        return self._rebuilt[1]
 
-    async def start(self) -> None:
-        """Kill the one that leads; another begins."""
-        await self.stop()
-        self.api.told.clear()
-        self.told.clear()
-        self.told_trees.clear()
-        self.told_policies.clear()
-        self.api.told_policies.clear()
-        self.known_pools = dict(self.pools)
-        self.world = self.rebuilt()
-        self.on_tree()
-        self._tasks = [
-            asyncio.create_task(coroutine)
-            for coroutine in (
-                self.world.binder.sweep(),
-                self.world.retries.run(),
-                self.world.preemptor.run(),
-                self.world.binding.run(),
-            )
-        ]
+    async def start(self, *numbers: int) -> None:
+        """Kill these replicas; others begin in their places."""
+        for replica in [self.replicas[number] for number in numbers]:
+            await replica.begin(self.rebuilt(replica))
+            replica.feed.pools = dict(self.pools)
+            replica.on_tree()
         await self.settle()
 
+    async def taken_over(self) -> None:
+        """Let the kube-scheduler that leads ask the extender beside it, which reads everything first where it is new."""
+        lease = self.api.lease
+        while lease.replica is None or lease.holder != self._holder:
+            if lease.replica is None:
+                lease.passes_to(1 - self.leader.number)
+            self._holder = lease.holder
+            await self.turn(TAKES_S)
+        now = self.replicas[lease.replica]
+        if not now.takeover.at_once():
+            assert await now.takeover.wait(), "what is there to be read is read"
+        if now is not self.leader:
+            self.leader.may_bind, now.may_bind = False, True
+            self.leader = now
+            self.switches += 1
+            self.on_tree()
+            self.on_switch()
+
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        for replica in self.replicas:
+            await replica.stop()
 
     async def settle(self) -> None:
         """Let whatever can go on go on: with everybody's turn between the plans for the pods of a few gangs."""
         for _ in range(48):
             await asyncio.sleep(0)
-        for task in self._tasks:
-            assert not task.done(), task
+        assert all(replica.runs() for replica in self.replicas)
 
     async def turn(self, seconds: float) -> None:
         """Let time pass, a second at a time while little of it is asked for: loops look once a second."""
@@ -232,82 +126,37 @@ class Cluster:
             await self.clock.turn(seconds / min(int(seconds), 4))
             await self.settle()
 
-    # --- what the watches tell ------------------------------------------------------------------
-
-    def tell_pods(self, most: int) -> None:
-        for _ in range(min(most, len(self.api.told))):
-            record, last = self.api.told.popleft()
-            if last:
-                self.world.view.remove_pod(record)
-                self.world.nominated.gone(record.uid)
-            else:
-                self.world.view.upsert_pod(record)
-                self.world.nominated.seen(record)
-
-    def tell_nodes(self, most: int) -> None:
-        for _ in range(min(most, len(self.told))):
-            name, devices = self.told.popleft()
-            if devices is None:
-                self.world.view.remove_node(name)
-            else:
-                self.world.view.upsert_node(NodeRecord(devices, ""))
-
-    def tell_policies(self, most: int) -> None:
-        """Of policies, and of the pods that they may govern."""
-        policies = self.world.policies
-        for _ in range(min(most, len(self.api.told_policies))):
-            pod, last = self.api.told_policies.popleft()
-            if last:
-                policies.remove_pod(pod)
-            else:
-                policies.upsert_pod(pod)
-        for _ in range(min(most, len(self.told_policies))):
-            policy, gone = self.told_policies.popleft()
-            if gone:
-                policies.remove_policy(policy.key)
-                continue
-            policies.upsert_policy(policy)
-            if policies.unread:
-                # Its pods are listed anew, and watched from there.
-                self.api.told_policies.clear()
-                self._list_pods(policies)
-
-    def tell_pools(self) -> None:
-        for node, pool in self.pools.items():
-            if self.known_pools.get(node) != pool:
-                self.known_pools[node] = pool
-                self.world.policies.census.set_node(node, {"pool": pool})
+    # --- what changes, and is told --------------------------------------------------------------
 
     def set_policy(self, policy: ResourcePolicy | None) -> None:
         """Another policy, or with ``None`` none any more."""
+        self.api.changes += 1
         told = policy or self.policy
-        if told is not None:
-            self.told_policies.append((told, policy is None))
+        for replica in self.replicas if told is not None else ():
+            assert told is not None
+            replica.feed.policies.append((told, policy is None))
         self.policy = policy
-
-    def tell_trees(self, most: int) -> None:
-        for _ in range(min(most, len(self.told_trees))):
-            key, tree, gone = self.told_trees.popleft()
-            if gone:
-                self.world.view.quotas.remove(key, tree)
-            else:
-                self.world.view.quotas.upsert(tree)
-            self.on_tree()
 
     def set_tree(self, tree: QuotaTreeRecord | None) -> None:
         """Another tree, or with ``None`` none any more."""
+        self.api.changes += 1
         told = tree or self.tree
-        if told is not None:
-            self.told_trees.append((f"{names.QUOTA_NAMESPACE}/{told.name}", told, tree is None))
+        for replica in self.replicas if told is not None else ():
+            assert told is not None
+            replica.feed.trees.append((f"{names.QUOTA_NAMESPACE}/{told.name}", told, tree is None))
         self.tree = tree
 
     def set_node(self, devices: NodeDevices) -> None:
+        self.api.changes += 1
         self.nodes[devices.name] = devices
-        self.told.append((devices.name, devices))
+        for replica in self.replicas:
+            replica.feed.nodes.append((devices.name, devices))
 
     def remove_node(self, name: str) -> None:
+        self.api.changes += 1
         del self.nodes[name]
-        self.told.append((name, None))
+        for replica in self.replicas:
+            replica.feed.nodes.append((name, None))
 
     # --- kube-scheduler -------------------------------------------------------------------------
 
@@ -316,7 +165,7 @@ class Cluster:
         body = msgspec.json.encode({"Pod": self.api.pods[self.api.key(name)], "NodeNames": nodes})
         bodies = Bodies()
         fits = msgspec.json.decode(
-            filter_nodes(self.world.view, bodies.read(body), self.world.refused, self.world.policies)
+            filter_nodes(self.world.view, bodies.read(body), self.leader.refused, self.world.policies)
         )["NodeNames"]
         if not fits:
             return ""
@@ -336,9 +185,16 @@ class Cluster:
             return False
         return True
 
-    async def schedule(self, pods: list[str]) -> None:
-        """A cycle for each of the pods: all are asked about, then bound side by side."""
+    async def schedule(self, pods: list[str], *, lost_after: int | None = None) -> None:
+        """A cycle for each of the pods: all are asked about, then bound side by side.
+
+        ``lost_after``: the lease is lost between the two, and so many Bindings are on their way by then, and arrive.
+        """
+        await self.taken_over()
         chosen = {name: node for name in pods if (node := self.ask(name, sorted(self.nodes)))}
+        if lost_after is not None:
+            self.api.lease.passes_to(1 - self.leader.number)
+            chosen = dict(list(chosen.items())[:lost_after])
         await asyncio.gather(*(self.bind(name, node) for name, node in chosen.items()))
         await self.settle()
 
@@ -392,11 +248,6 @@ class Cluster:
             for key, pod in self.api.pods.items()
             if not pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
         ]
-
-    def caught_up(self) -> bool:
-        """Whether the scheduler knows everything, and nothing is under way."""
-        late = (self.api.told, self.api.told_policies, self.told, self.told_trees, self.told_policies)
-        return not any(late) and self.known_pools == self.pools and not self.world.reservations.deadlines
 
 
 def given(pod: dict[str, Any]) -> Allocation:
