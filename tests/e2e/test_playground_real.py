@@ -60,6 +60,7 @@ WHOLE = (
     "peoples_units",
     "resource_policy",
     "elastic_quota",
+    "quotas",
     "topology",
     "defragmentation",
     "autoscaling",

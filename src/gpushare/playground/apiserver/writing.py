@@ -20,6 +20,7 @@ from gpushare.playground.apiserver.fields import FieldTypeError, settle
 from gpushare.playground.apiserver.naming import WallClock, generated_name, new_uid, timestamp
 from gpushare.playground.apiserver.priorities import admit_priority
 from gpushare.playground.apiserver.resizing import check_resize, resized
+from gpushare.playground.apiserver.resource_quotas import ResourceQuotas
 from gpushare.playground.apiserver.resources import Registry, Resource
 from gpushare.playground.apiserver.store import Record, Store
 from gpushare.playground.apiserver.validation import check_new, check_update
@@ -73,6 +74,7 @@ class Writer:
         self._registry = registry
         self._admission = admission
         self._now = now
+        self._quotas = ResourceQuotas(store)
 
     def take_in(
         self, resource: Resource, given: Object, validation: str, *, defaults: bool = True
@@ -118,7 +120,7 @@ class Writer:
     ) -> Outcome:
         """Create an object, with ``managed`` as its ``managedFields``.
 
-        Raises ``ApiError``: 404 without the namespace, 409 when it exists, 422 when it is invalid.
+        Raises ``ApiError``: 403 above a quota, 404 without the namespace, 409 when it exists, 422 when it is invalid.
         """
         obj, warnings = self.take_in(resource, given, options.validation)
         metadata = obj["metadata"]
@@ -141,6 +143,8 @@ class Writer:
         name = metadata["name"]
         if self._store.get(resource.storage, namespace, name) is not None:
             raise errors.already_exists(resource.plural, resource.group, name)
+        if resource.storage == "pods":
+            self._quotas.admit(obj)
         if managed:
             metadata["managedFields"] = managed
         return Outcome(self._keep(resource, namespace, name, obj, options), True, warnings + review.warnings)
