@@ -12,6 +12,13 @@ from gpushare.model.amounts import type_of_amounts, written
 from gpushare.model.quota_tree import QuotaTree
 
 
+class Over(NamedTuple):
+    """A quota that a pod would bring above its max; ``alone``: what the pod asks for is more than that by itself."""
+
+    quota: str
+    alone: bool
+
+
 class Charge(NamedTuple):
     """What a pod is charged. ``leaving``: its end was asked for. ``bound``: it has a node, and not only room on one.
 
@@ -178,6 +185,22 @@ class QuotaBooks:
                         f"{written(resource, most)} {resource} used (max), {written(resource, amount)} asked for"
                     )
         return ""
+
+    def over(self, uid: str, namespace: str, amounts: type_of_amounts) -> list[Over]:
+        """Every quota that would pass its max, that of the namespace first, with what ``amounts`` alone come to."""
+        tree, leaf = self.tree, self.leaf(namespace)
+        found: list[Over] = []
+        for place in () if tree is None or leaf is None else tree.path(leaf):
+            assert tree is not None
+            most = tree.quotas[place].max
+            passed = [
+                one
+                for one, amount in amounts.items()
+                if amount and one in most and self.held(place, one, but=uid) + amount > most[one]
+            ]
+            if passed:
+                found.append(Over(self.name_of(place), any(amounts[one] > most[one] for one in passed)))
+        return found
 
     def name_of(self, place: int) -> str:
         """A quota's name after those of the quotas above it: ``root/a/a1``."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpushare.kube.events import Recorder
 from gpushare.ledger import Held, Ledger
-from gpushare.ledger.quota import Charge, QuotaBooks
+from gpushare.ledger.quota import Charge, Over, QuotaBooks
 from gpushare.ledger.quota_claim import Claim
 from gpushare.model import names
 from gpushare.model.amounts import amounts_of, type_of_amounts
@@ -285,6 +285,13 @@ class Quotas:
             assert leaf is not None, "whose pods are followed has a quota"
             return f"elastic quota {self.books.name_of(leaf)}: its pods are not read yet"
         return self.books.refusal(uid, asked.namespace, asked.amounts)
+
+    def over(self, uid: str) -> list[Over]:
+        """Every quota whose max a pod that waits would pass, its own first; none where it may have what it asks for."""
+        asked = self._asked(uid)
+        if asked is None or not self.refusal(uid):
+            return []
+        return self.books.over(uid, asked.namespace, asked.amounts)
 
     def _asked(self, uid: str) -> Charge | None:
         """What a pod would be charged that waits, or was heard of."""

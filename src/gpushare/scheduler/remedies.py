@@ -12,7 +12,7 @@ from gpushare.ledger import reasons
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
-from gpushare.scheduler import mode_remedies, own_rules, room_remedies, size_remedies
+from gpushare.scheduler import mode_remedies, own_rules, quota_remedies, room_remedies, size_remedies
 from gpushare.scheduler.categories import Category, category_of, nearest
 from gpushare.scheduler.counted import are, for_others, of_each, on_nodes, pods
 from gpushare.scheduler.counted import nodes as counted_nodes
@@ -20,6 +20,8 @@ from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.verdicts import Summary
 from gpushare.scheduler.view import ClusterView
 
+#: How a quota's refusal ends that counts more than is asked for.
+_WHOLE: Final = " that are given whole"
 _QUOTA: Final = re.compile(r"elastic quota (?P<name>[^:]+):")
 #: What the ledger says of nodes, and a policy of nodes that the ledger lets a pod have: of these it is looked what is so now.
 _OF_NODES: Final = frozenset(
@@ -76,7 +78,7 @@ class Remedies:
         """By the identity of a list that many pods share: that list, which is kept so that no other has its identity, and its nodes."""
         self._special: Mapping[Category, Callable[[PodRecord, Summary | None, str], str]] = {
             Category.GANG: self._for_gang,
-            Category.QUOTA: self._for_quota,
+            Category.QUOTA: self._for_quota_passed,
             Category.RULES: self._for_rules,
             Category.GATES: self._for_gates,
             Category.UNSERVED: self._for_unserved,
@@ -97,6 +99,12 @@ class Remedies:
         node = self._view.ledger.kept_on(record.uid)
         if node:
             return f"room is being made for it on node {node}: it waits for pods that end there"
+        if category in _OF_NODES or category in (Category.POLICY, Category.QUOTA):
+            refusal = self._view.quotas.refusal(record.uid)
+            if refusal:
+                return self._for_quota(record, refusal, asked)
+        if category is Category.QUOTA and _WHOLE not in reason and record.request is not None:
+            category = Category.MEMORY  # whatever is short now
         if category in _OF_NODES:
             return self._for_nodes(record, category, asked)
         if category is Category.POLICY:
@@ -156,7 +164,7 @@ class Remedies:
             return told
         if category is Category.PODS:
             return room_remedies.of_caps(ledger, request, look.texts, self._view.isolated_cap)
-        return _GENERAL[category]
+        return _GENERAL.get(category, _GENERAL[Category.NODE])
 
     def _look(self, uid: str, request: Request, asked: Sequence[str] | None) -> Look:
         within = None if asked is None else self._set_of(asked)
@@ -240,10 +248,21 @@ class Remedies:
             f"room for {pods(gang.least)} of gang {gang.key} at once, or a smaller {names.LABEL_GANG_LEAST}"
         )
 
-    def _for_quota(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+    def _for_quota(self, record: PodRecord, refusal: str, asked: Sequence[str] | None) -> str:
+        over = self._view.quotas.over(record.uid)
+        if not over:  # its pods are not read yet
+            return _GENERAL[Category.BINDING]
+        told = quota_remedies.would_help(over)
+        if record.request is None or self._look(record.uid, record.request, asked).fits:
+            return told
+        return f"{told}; and room, which none of these nodes has now"
+
+    def _for_quota_passed(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+        """By what the GPUs come to that it would be given whole; or it is not so any more."""
         found = _QUOTA.search(reason)
-        whose = "its elastic quota" if found is None else f"elastic quota {found['name']}"
-        return f"pods of {whose} that end, or a larger max of it"
+        if found is None or _WHOLE not in reason:
+            return _GENERAL[Category.BINDING]
+        return f"pods of elastic quota {found['name']} that end, or a larger max of it"
 
     def _for_rules(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
         return own_rules.would_help(record.unplaced, self._asked_by)

@@ -114,7 +114,7 @@ class Judge:
     def holds(self, category: str, remedy: str) -> str:
         """Which form the advice has; raises ``AssertionError`` where it is no known form, or not true."""
         now = [node for node in self.asked if self.takes(node)]
-        of_nodes = category in ("memory", "compute", "pods", "kinds", "health", "size", "node")
+        of_nodes = category in ("quota", "memory", "compute", "pods", "kinds", "health", "size", "node")
         if of_nodes and now:
             found = re.fullmatch(ROOM, remedy)
             assert found, remedy

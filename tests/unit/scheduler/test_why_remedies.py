@@ -12,10 +12,11 @@ from gpushare.ledger.preemption import Rank
 from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
 from tests.unit.scheduler import why_truth
+from tests.unit.scheduler.quota_remedy_truth import of_quota
 from tests.unit.scheduler.remedy_truth import Judge, in_service
 from tests.unit.scheduler.why_world import SLIP, Scene
 
-WORLDS = 240
+WORLDS = 360
 PODS_OF_ONE_WORLD = 10
 #: Longer than what the ledger said of a request is remembered.
 LONG_S = 11.0
@@ -28,6 +29,10 @@ class Tried(Scene):
         super().__init__(seed, short=True)
         self.said: Counter[str] = Counter()
         self.others = random.Random(seed)
+        if not self.units and self.others.random() < 0.3:
+            leaf = self.others.choice((2, 6, 12, 24))
+            root = self.others.choice((6, 12, 30))
+            self.limit([("root", root), ("leaf", min(leaf, root))])
 
     async def one(self, number: int) -> str:
         self.world.clock.now_s += LONG_S
@@ -35,6 +40,8 @@ class Tried(Scene):
         pod, request = self.make(name)
         if request is None:
             return "wrong"
+        if self.quotas and request.whole_device and not request.by_gpu:
+            return "not looked at"  # its quota counts the units of the GPUs, which differ from node to node
         if number and self.choose.random() < 0.2:
             self._unasked(name, request)
         answer = await self.filter(pod, request)
@@ -55,7 +62,7 @@ class Tried(Scene):
     def _keep(self, name: str, request: Request) -> None:
         """Sometimes room is kept for a pod, or for what replaces one that moves, once some that are there have ended."""
         ledger = self.world.ledger
-        if self.others.random() < 0.5:
+        if self.others.random() < 0.5 or self.passed(name):
             return
         plan = ledger.plan(request, sorted(self.pool_of), lambda uid: Rank(0))
         if plan is None:
@@ -73,6 +80,9 @@ class Tried(Scene):
     def _judged(self, name: str, request: Request, asked: list[str], *, known: bool = True) -> str:
         waiting: Any = self.says(name)["waiting"]
         judge = Judge(self, request, asked, known=known)
+        if passed := self.passed(name):
+            self.said[of_quota(judge, name, passed, waiting["remedy"])] += 1
+            return str(waiting["category"])
         self.said[judge.holds(waiting["category"], waiting["remedy"])] += 1
         self.said["kept"] += judge.said_kept
         return str(waiting["category"])
@@ -81,6 +91,10 @@ class Tried(Scene):
         """What the ledger says of all nodes stands for a pod about which nobody has asked."""
         refusals = {node: self.naive.reason(request, node) for node in self.pool_of}
         waiting = self.says(name)["waiting"]
+        if self.passed(name):
+            assert waiting["category"] == "quota"
+            self._judged(name, request, list(self.pool_of), known=False)
+            return
         if None in refusals.values():
             assert waiting["category"] == "unasked"
             return
@@ -136,6 +150,7 @@ def test_what_is_advised_to_hundreds_of_random_pods_would_help() -> None:
     # Each form of advice was given often enough to mean something.
     often = "nearest|nearest, without compute|compute|several|several, with compute|full|scattered|label|label of some|larger|node|corrected"
     often += "|size|size, divided|size of compute|kinds|health|offers|policy|policy, and more|unit|room|kept"
+    often += "|quota, ends|quota, less|quota, ends, and room|quota, less, and room"
     assert {form: said[form] for form in often.split("|") if said[form] < 10} == {}
     rarely = "pods|pods, and more|pods at most|pods at most, and more"
     assert {form: said[form] for form in rarely.split("|") if said[form] < 2} == {}

@@ -10,7 +10,7 @@ from tests.unit.ledger.naive_ledger import NaiveLedger
 from tests.unit.scheduler.why_world import OFFERS
 
 #: Of several kinds of reasons the first stands for the pod.
-KINDS = ("memory", "compute", "pods", "kinds", "health", "policy", "unit", "size", "node")
+KINDS = ("memory", "compute", "pods", "kinds", "health", "policy", "quota", "unit", "size", "node")
 PREFERENCES = {
     Placement.BINPACK: "the GPU on which the least is left over, then the lower index",
     Placement.SPREAD: "the GPU on which the most is left over, then the fewest pods, then the lower index",
@@ -64,6 +64,8 @@ def kind_of_text(naive: NaiveLedger, request: Request, name: str, text: str) -> 
     """The same of a node that a policy or its kubelet may keep the pod from."""
     if text.startswith("ResourcePolicy "):
         return "policy"
+    if text.startswith("elastic quota "):
+        return "quota"
     return "health" if text.startswith(OFFERS) else kind_of(naive, request, name)
 
 

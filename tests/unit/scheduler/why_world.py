@@ -19,6 +19,7 @@ from gpushare.scheduler.telling import told
 from tests.unit.ledger.naive_arrivals import NaiveArrivals
 from tests.unit.ledger.naive_ledger import Holding
 from tests.unit.scheduler.policy_world import PolicyWorld
+from tests.unit.scheduler.test_quotas import tree
 from tests.unit.scheduler.world import pod_object
 
 SIZES_MIB = (2048, 4096, 8192, 16160)
@@ -164,6 +165,7 @@ class Scene:
                 fewer = Sums(*(max(amount - 1, 0) for amount in described_by(node)))
                 self.world.view.offers.set_node(node.name, fewer)
         self.units: list[tuple[str, int]] = []
+        self.quotas: Sequence[tuple[str, int]] = ()
         if choose.random() < (0.5 if self.modes is MODES else 0.2):
             self.units = [(pool, choose.randint(1, 3)) for pool in choose.sample(POOLS, 2)]
             self.world.rules(
@@ -238,6 +240,37 @@ class Scene:
         self.world.view.remove_pod(self.world.view.waiting[f"uid-{name}"])
         self.world.gone(name)
         self.decisions.gone(f"uid-{name}")
+
+    def limit(self, most: Sequence[tuple[str, int]]) -> None:
+        """Quotas, each with its max in units, the root first: those after it are in one line below it, with the pods' namespace in the last."""
+        root: dict[str, Any] = {}
+        for name, units in reversed(most):
+            below = {"children": [root]} if root else {"namespaces": ["default"]}
+            root = {"name": name, "max": {names.GPU_MEM: units}, **below}
+        root["min"] = dict(root["max"])
+        self.quotas = most
+        self.world.view.quotas.upsert(tree(root))
+        assert self.world.view.quotas.books.tree is not None
+
+    def asked_units(self, name: str) -> int:
+        """What the pod asks for of GPU memory, as its manifest says."""
+        containers = self.world.api.pods[f"default/{name}"]["spec"]["containers"]
+        return sum(int(one["resources"]["limits"].get(names.GPU_MEM, 0)) for one in containers)
+
+    def charged_units(self) -> int:
+        """What quotas count: of pods that hold something what they asked for, or were given where that is more, and what is kept for others."""
+        found = 0
+        for uid, one in self.naive.holdings.items():
+            asked = self.asked_units(uid.removeprefix("uid-"))
+            found += max(asked, sum(share.units for share in one.allocation.gpus)) if asked else 0
+        waiting = (uid.removeprefix("uid-") for uid in self.naive.kept if uid not in self.naive.holdings)
+        return found + sum(self.asked_units(name) for name in waiting if name != "moved")
+
+    def passed(self, name: str) -> list[tuple[str, int]]:
+        """The quotas above whose max a waiting pod for which no room is kept would come, its own first."""
+        asked = self.asked_units(name)
+        charged = self.charged_units()
+        return [one for one in reversed(self.quotas) if asked and charged + asked > one[1]]
 
     # --- what should happen -------------------------------------------------------------------------
 
