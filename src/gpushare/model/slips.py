@@ -47,6 +47,8 @@ _LIKE_KEYS: Final = re.compile(
 )
 _ON_NODES: Final = (names.LABEL_MAX_NODE_PODS, names.ANN_CORDONED)
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
+#: What the limit takes a context to cost where the driver does not tell (``isolation/hook_contexts.c``, UNMEASURED_BYTES).
+CONTEXT_MIB: Final = 512
 _ASKS: Final = ("aliyun.com/gpu", "gpushare.dev/gpu-memory")
 #: Of ``gpushare.dev/admission``: the one that says something, and its contrary, which says what is so anyway.
 _ADMISSIONS: Final = ("disabled", "enabled")
@@ -58,9 +60,8 @@ def slips_of(pod: Pod, unit: MemoryUnit) -> list[str]:
 
     ``unit`` is the one in which the cluster counts memory.
     """
-    return [text for text in (_unknown_resources(pod), _too_large(pod, unit), _gang(pod)) if text] + unheeded(
-        pod
-    )
+    told = (_unknown_resources(pod), _too_large(pod, unit), _too_small(pod, unit), _gang(pod))
+    return [text for text in told if text] + unheeded(pod)
 
 
 def unheeded(pod: Pod) -> list[str]:
@@ -113,6 +114,30 @@ def _too_large(pod: Pod, unit: MemoryUnit) -> str:
     return (
         f"{names.GPU_MEM} is a number of units of {unit.setting}, without Mi or Gi, and no GPU has as many: {', '.join(large)}; "
         f"write the number of units, or {names.GPU_MEMORY} such as 6144Mi or 6Gi"
+    )
+
+
+def _too_small(pod: Pod, unit: MemoryUnit) -> str:
+    """Shares that a program's CUDA context may not leave anything of, or not fit into. A GPU that is given whole is no share."""
+    least, labels = CONTEXT_MIB // unit.mib, pod.metadata.labels or {}
+    if least < 2 or labels.get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE:
+        return ""
+    count = labels.get(names.LABEL_POD_GPU_COUNT, "")
+    gpus = int(count) if _COUNT.fullmatch(count) else 1
+    # MiB are rounded up to units.
+    limits_ = {names.GPU_MEM: gpus * least - 1, names.GPU_MEMORY: gpus * (CONTEXT_MIB - unit.mib) << 20}
+    small = [
+        f"container {container.name} asks for {resource}: {limits[resource]}"
+        for container, limits in _limited(pod)
+        for resource, most in limits_.items()
+        if resource in limits and _is_more(limits[resource], 0) and not _is_more(limits[resource], most)
+    ]
+    if not small:
+        return ""
+    return (
+        f"less of each GPU than a CUDA context may take, some hundred MiB ({CONTEXT_MIB} where the driver does not say): "
+        f"{', '.join(small)}; a program that is held to that may not start: ask for {names.GPU_MEM} {least} or more, "
+        f"in units of {unit.setting}"
     )
 
 

@@ -9,7 +9,7 @@ from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
-from tests.admission_slips import large_words
+from tests.admission_slips import SMALL, SMALL_MIB, large_words
 from tests.admission_words import RECORDS, PodCase, box, counted
 from tests.admission_writes import WRITES, Write
 from tests.unit.admission.reviews import answered, patched, review, reviewer
@@ -148,6 +148,14 @@ async def test_units_of_128_mib_are_eight_times_as_many() -> None:
     more = PodCase("more", (box(mem="8193"),))
     [told] = answered(await small.warn(review("pods", pod(more, "x"))))["warnings"]
     assert told == large_words(("c", "8193")).replace("1GiB", "128MiB")
+
+
+@pytest.mark.parametrize("case", [*SMALL, *SMALL_MIB], ids=lambda case: case.id)
+async def test_less_than_a_context_takes_is_warned_about_where_a_unit_is_so_small(case: PodCase) -> None:
+    small = reviewer(counting=Counting(MemoryUnit.MIB_128))
+    sent = review("deployments", workload("Deployment", case, "x"), group="apps")
+    assert answered(await small.warn(sent)).get("warnings", []) == list(case.warns)
+    assert "warnings" not in answered(await reviewer().warn(sent))
 
 
 async def test_nothing_is_warned_about_that_is_not_written() -> None:

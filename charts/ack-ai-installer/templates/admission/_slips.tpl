@@ -33,6 +33,24 @@ of them, too.
 !string({{ . }}).matches('^[0-9]{1,3}$')
 {{- end }}
 
+{{/* CEL: whether amount r of container c, of a pod or template at PATH, may be less of a GPU than a CUDA context takes; in units of
+1GiB none is. Takes (dict "root" $ "pod" PATH). */}}
+{{- define "gpushare.slips.maybeSmall" -}}
+{{- if lt (include "gpushare.unitMiB" .root | int) 512 -}}
+|| r == 'gpushare.dev/gpu-memory' || (r == 'aliyun.com/gpu-mem' && (string(c.resources.limits[r]).matches('^[1-3]$')
+  || (has({{ .pod }}.metadata) && has({{ .pod }}.metadata.labels) && 'aliyun.com/gpu-count' in {{ .pod }}.metadata.labels)))
+{{- end }}
+{{- end }}
+
+{{/* CEL: whether it is less. Takes the root. */}}
+{{- define "gpushare.slips.small" -}}
+{{- $unit := include "gpushare.unitMiB" . | int -}}
+((r == 'aliyun.com/gpu-mem' && quantity(string(c.resources.limits[r])).isGreaterThan(quantity('0'))
+    && quantity(string(c.resources.limits[r])).isLessThan(quantity(string(variables.gpus * {{ div 512 $unit }}))))
+  || (r == 'gpushare.dev/gpu-memory' && quantity(string(c.resources.limits[r])).isGreaterThan(quantity('0'))
+    && !quantity(string(c.resources.limits[r])).isGreaterThan(quantity(string(variables.gpus * {{ sub 512 $unit }}) + 'Mi'))))
+{{- end }}
+
 {{/* CEL: whether k is a label of gangs, and whether r is something of ours: a gang without such is not our business. */}}
 {{- define "gpushare.slips.gang" -}}
 k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io/min-available']
@@ -77,7 +95,8 @@ matchConditions:
     expression: >-
       ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
         c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.resource" "r" | nindent 10 | trim }}
-          || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.slips.amount" "c.resources.limits[r]" }})))
+          || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.slips.amount" "c.resources.limits[r]" }})
+          {{ include "gpushare.slips.maybeSmall" (dict "root" .root "pod" .pod) | nindent 10 | trim }}))
       || {{ .pod }}.?metadata.?labels.orValue({}).exists(k,
         k == 'gpushare.dev/admission' || {{ include "gpushare.slips.label" "k" | nindent 8 | trim }})
       || {{ .pod }}.?metadata.?annotations.orValue({}).exists(k,
@@ -113,6 +132,16 @@ variables:
       'gpushare.dev/requested' in variables.annotations ? []
       : variables.containers.filter(c, quantity(string(c.?resources.limits[?'aliyun.com/gpu-mem'].orValue('0')))
         .isGreaterThan(quantity(string(variables.gpus * {{ div 1048576 (include "gpushare.unitMiB" .root | int) }}))))
+  {{- $unit := include "gpushare.unitMiB" .root | int }}
+  {{- $least := div 512 $unit }}
+  {{- if ge $least 2 }}
+  # A GPU that is given whole is no share; MiB are rounded up to units.
+  - name: small
+    expression: >-
+      variables.labels[?'ack.gpushare.placement'].orValue('') == 'require-whole-device' ? []
+      : variables.containers.filter(c, c.?resources.limits.orValue({}).exists(r,
+        {{ include "gpushare.slips.small" .root | nindent 8 | trim }}))
+  {{- end }}
   - name: asks
     expression: >-
       variables.containers.exists(c, c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.asks" . }}))
@@ -139,6 +168,15 @@ validations:
       + variables.tooLarge.map(c, 'container ' + c.name + ' asks for '
         + string(c.resources.limits['aliyun.com/gpu-mem'])).join(', ')
       + '; write the number of units, or gpushare.dev/gpu-memory such as 6144Mi or 6Gi'
+  {{- if ge $least 2 }}
+  - expression: size(variables.small) == 0
+    messageExpression: >-
+      'less of each GPU than a CUDA context may take, some hundred MiB (512 where the driver does not say): '
+      + variables.small.map(c, 'container ' + c.name + ' asks for '
+        + c.resources.limits.filter(r, {{ include "gpushare.slips.small" .root | nindent 8 | trim }})
+        .map(r, r + ': ' + string(c.resources.limits[r])).join(' and ')).join(', ') + '; a program that is held to that may not start: ask for aliyun.com/gpu-mem {{ $least }} or more, '
+      + 'in units of {{ include "gpushare.unitName" .root }}'
+  {{- end }}
   - expression: >-
       !variables.asks || variables.gang == '' || variables.least.matches('^0*([1-9][0-9]{0,4}|100000)$')
     messageExpression: >-
@@ -163,19 +201,23 @@ validations:
       them, or remove it
 {{- end }}
 
-{{/* As the policy's condition, for the webhook: a list of containers, and the labels and annotations, of a pod or template at PATH. */}}
+{{/* As the policy's condition, for the webhook: a list of containers, and the labels and annotations, of a pod or template at PATH. Takes
+(dict "root" $ "pod" PATH), the list of containers its NAME, too ("list"). */}}
 {{- define "gpushare.webhook.slipsIn" -}}
-(has({{ . }}) && {{ . }} != null && {{ . }}.exists(c, has(c.resources) && has(c.resources.limits)
+(has({{ .pod }}.spec.{{ .list }}) && {{ .pod }}.spec.{{ .list }} != null && {{ .pod }}.spec.{{ .list }}.exists(c, has(c.resources) && has(c.resources.limits)
   && c.resources.limits.exists(r, {{ include "gpushare.slips.resource" "r" | nindent 4 | trim }}
-    || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.slips.amount" "c.resources.limits[r]" }}))))
+    || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.slips.amount" "c.resources.limits[r]" }})
+    {{ include "gpushare.slips.maybeSmall" (dict "root" .root "pod" .pod) | nindent 4 | trim }})))
 {{- end }}
 {{- define "gpushare.webhook.slips" -}}
-{{ include "gpushare.webhook.slipsIn" (print . ".spec.containers") }}
-|| {{ include "gpushare.webhook.slipsIn" (print . ".spec.initContainers") }}
+{{ include "gpushare.webhook.slipsIn" (dict "root" .root "pod" .pod "list" "containers") }}
+|| {{ include "gpushare.webhook.slipsIn" (dict "root" .root "pod" .pod "list" "initContainers") }}
+{{- with .pod }}
 || (has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k,
   k == 'gpushare.dev/admission' || {{ include "gpushare.slips.label" "k" | nindent 2 | trim }}))
 || (has({{ . }}.metadata) && has({{ . }}.metadata.annotations) && {{ . }}.metadata.annotations.exists(k,
   k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 2 | trim }}))
 || (has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k, {{ include "gpushare.slips.gang" . }})
   && {{ include "gpushare.webhook.asks" . }})
+{{- end }}
 {{- end }}

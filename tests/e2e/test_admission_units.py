@@ -1,0 +1,57 @@
+"""The chart's policies on a real API server of a cluster that counts in units of 128 MiB: what depends on the unit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpushare.kube.access import load_access
+from tests.admission_cases import WORKLOADS, pod, workload
+from tests.admission_slips import SMALL, SMALL_MIB
+from tests.admission_words import PodCase
+from tests.e2e.asking import Answer, Api, Commands
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.plane import administrators, control_plane, wait_for_accounts
+from tests.e2e.policies import VALIDATING, policies, serves
+
+
+@pytest.fixture(scope="module")
+def api(binaries: Path, states: Path) -> Iterator[Api]:
+    """The administrator, once the policies are at work."""
+    with control_plane(binaries, states / "units") as kubeconfig:
+        commands = Commands(kubeconfig, binaries)
+        with Api(load_access(str(kubeconfig))) as api:
+            if not serves(api, VALIDATING):
+                pytest.skip("this Kubernetes has no ValidatingAdmissionPolicy (v1 from 1.30 on)")
+            commands.apply(*policies(commands, api, "--set", "gpuMemoryUnit=128MiB"))
+            commands.apply(administrators("everybody", "Group", "system:authenticated"))
+            wait_for_accounts(api, "default")
+            first = SMALL[0]
+            wait_for(
+                "the policies are at work",
+                lambda: all(_warned(_sent(api, kind, first)) == first.warns for kind in ("Pod", *WORKLOADS)),
+            )
+            yield api
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_less_than_a_context_takes_is_warned_about_in_templates(api: Api, kind: str) -> None:
+    cases = (*SMALL, *SMALL_MIB)
+    assert {case.id: _warned(_sent(api, kind, case)) for case in cases} == {
+        case.id: case.warns for case in cases
+    }
+
+
+def test_less_than_a_context_takes_is_warned_about_in_pods(api: Api) -> None:
+    assert {case.id: _warned(_sent(api, "Pod", case)) for case in SMALL} == {
+        case.id: case.warns for case in SMALL
+    }
+
+
+def _sent(api: Api, kind: str, case: PodCase) -> Answer:
+    return api.create(pod(case, "small") if kind == "Pod" else workload(kind, case, "small"), dry=True)
+
+
+def _warned(answer: Answer) -> tuple[str, ...]:
+    assert answer.taken, answer.message
+    return tuple(told.partition("': ")[2] for told in answer.warnings if "gpushare" in told)
