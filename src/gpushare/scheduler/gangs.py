@@ -337,6 +337,14 @@ class Gangs:
         gang = None if group is None or uid not in group.pods else group.pods[uid].gang
         return 0 if group is None or gang is None else there_of(group, gang)
 
+    def needed(self, uid: str) -> int:
+        """For how many pods of its gang a pod that waits needs room at once, itself among them: fewer where others run."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        gang = None if group is None or uid not in group.pods else group.pods[uid].gang
+        return (
+            1 if group is None or gang is None else max(gang.least - len(self._running(group, uid, gang)), 1)
+        )
+
     def together_with(self, uid: str) -> list[str]:
         """UIDs of all pods of a pod's gang; of one without a gang its own."""
         group = self._groups.get(self._group_of.get(uid, ""))

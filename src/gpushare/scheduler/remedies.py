@@ -244,9 +244,8 @@ class Remedies:
         if there < gang.least:
             lack = gang.least - there
             return f"{lack} more {'pod' if lack == 1 else 'pods'} of gang {gang.key}: {there} of {gang.least} {are(there)} there"
-        return (
-            f"room for {pods(gang.least)} of gang {gang.key} at once, or a smaller {names.LABEL_GANG_LEAST}"
-        )
+        needed = self._view.gangs.needed(record.uid)
+        return f"room for {pods(needed)} of gang {gang.key} at once, or a smaller {names.LABEL_GANG_LEAST}"
 
     def _for_quota(self, record: PodRecord, refusal: str, asked: Sequence[str] | None) -> str:
         over = self._view.quotas.over(record.uid)
