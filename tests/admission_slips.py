@@ -38,6 +38,27 @@ def context_words(*asked: tuple[str, str]) -> str:
     )
 
 
+def unmet_words(*keys: str) -> str:
+    """The sentence on a nodeSelector that no node meets, of ``KEY=VALUE (write …)``."""
+    return f"nodeSelector names what no node can have: {', '.join(keys)}"
+
+
+def _selecting(key: str, value: str, told: str = "") -> PodCase:
+    spec = {"nodeSelector": {key: value}}
+    return PodCase(f"selects-{key}-{value}", (box(),), spec=spec, warns=(unmet_words(told),) if told else ())
+
+
+def _scheduled(name: str, *, near: bool = True) -> PodCase:
+    told = f"schedulerName {name} is nearly {OURS}, and gpushare does not answer to it: write {OURS}, or leave it out"
+    spec = {"schedulerName": name}
+    return PodCase(
+        f"scheduler-{name}", (box(mem="3"),), spec=spec, scheduler=name, warns=(told,) if near else ()
+    )
+
+
+_MODES = "write default, share, cgpu, core_mem, mps or topology"
+
+
 def unread_words(*keys: tuple[str, str]) -> str:
     """The sentence on labels and annotations that nobody reads, of ``(label KEY, what to do)``."""
     return f"nobody reads these of a pod: {', '.join(f'{key} ({told})' for key, told in keys)}"
@@ -227,6 +248,43 @@ SLIPS: tuple[PodCase, ...] = (
         annotations={ANNOTATION: "no\nway"},
         scheduler=OURS,
         warns=(WISH_WORDS,),
+    ),
+    # --- nodes and schedulers
+    _selecting(names.LABEL_MODE, "core-mem", f"ack.node.gpu.schedule=core-mem ({_MODES})"),
+    _selecting(names.LABEL_MODE, "core_mem"),
+    _selecting(names.LABEL_MODE, "default"),
+    _selecting(
+        names.LABEL_PLACEMENT,
+        "spred",
+        "ack.node.gpu.placement=spred (write binpack, spread or fragmentation)",
+    ),
+    _selecting(names.LABEL_MAX_PODS, "4"),
+    _selecting(
+        "ack.node.gpu.shedule",
+        "share",
+        "ack.node.gpu.shedule (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)",
+    ),
+    _selecting("kubernetes.io/arch", "core-mem"),
+    *(
+        _scheduled(name)
+        for name in (
+            "ack-co-schedulr",
+            "ack-co-sheduler",
+            "ack-scheduler",
+            "ack_co_scheduler",
+            "ACK-co-scheduler",
+            "co-scheduler",
+            "coscheduler",
+            "gpushare",
+            "gpushare-scheduler",
+        )
+    ),
+    *(
+        _scheduled(name, near=False)
+        for name in ("other", "volcano", "koord-scheduler", "gpu-scheduler", "binpack-scheduler", "ack-scale")
+    ),
+    PodCase(
+        "scheduler-of-no-gpu", (box(),), spec={"schedulerName": "ack-scheduler"}, scheduler="ack-scheduler"
     ),
     PodCase(
         "slips-of-all-kinds",

@@ -32,6 +32,20 @@ def mistyped(pod: Pod, there: Collection[tuple[str, str]] = ()) -> list[str]:
     return list(dict.fromkeys(text for text in found if text))
 
 
+def unmet(pod: Pod) -> str:
+    """As ``mistyped`` of the ``nodeSelector`` alone, in the one sentence that policies can say, too; empty where all is well."""
+    selector = pod.spec.node_selector or {}
+    strange = [
+        *(f"{key} (write {_all(_KEYS)})" for key in selector if key.startswith(_OURS) and key not in _KEYS),
+        *(
+            f"{key}={selector[key]} (write {_all(known)})"
+            for key, known in _VALUES.items()
+            if key in selector and selector[key] not in known
+        ),
+    ]
+    return f"nodeSelector names what no node can have: {', '.join(strange)}" if strange else ""
+
+
 def _wanted(pod: Pod) -> Iterator[tuple[str, str, str]]:
     """Where it says so, label and value."""
     for key, value in (pod.spec.node_selector or {}).items():

@@ -16,6 +16,7 @@ from gpushare.model.gang import gang_of
 from gpushare.model.objects import Container, Pod
 from gpushare.model.quantity import MemoryUnit, parse_quantity
 from gpushare.model.requested import PEOPLES
+from gpushare.model.selecting import unmet
 
 #: What containers may ask for; of ``aliyun.com/gpu-count`` a rule of its own speaks.
 _RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *PEOPLES)
@@ -45,6 +46,9 @@ _ANNOTATIONS: Final = (
 _LIKE_KEYS: Final = re.compile(
     r"(?i)^(gpu-?sh?are?s?\.(dev|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched)|ack\.(node\.gpu|gpu[-.]?share)\.|aliyun\.com/gpu(-mem|-core\.percentage|s?[-_.]?(counts?|num|number))$)"
 )
+_LIKE_SCHEDULER: Final = re.compile(
+    r"(?i)^(ac?k[-_.]?(gpu[-_.]?)?(co|gpu-?share)?[-_.]?s(ch?|h)ed[a-z]*|(ack[-_.]?)?co[-_.]?s(ch?|h)ed[a-z]*|gpu-?share(-?s(ch?|h)ed[a-z]*)?)$"
+)
 _ON_NODES: Final = (names.LABEL_MAX_NODE_PODS, names.ANN_CORDONED)
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: What the limit takes a context to cost where the driver does not tell (``isolation/hook_contexts.c``, UNMEASURED_BYTES).
@@ -60,7 +64,18 @@ def slips_of(pod: Pod, unit: MemoryUnit) -> list[str]:
 
     ``unit`` is the one in which the cluster counts memory.
     """
-    told = (_unknown_resources(pod), _too_large(pod, unit), _too_small(pod, unit), _gang(pod))
+    return slips_besides_nodes(pod, unit) + ([text] if (text := unmet(pod)) else [])
+
+
+def slips_besides_nodes(pod: Pod, unit: MemoryUnit) -> list[str]:
+    """As ``slips_of``, for whoever says more of the nodes that a pod wants (``selecting.mistyped``)."""
+    told = (
+        _unknown_resources(pod),
+        _too_large(pod, unit),
+        _too_small(pod, unit),
+        _gang(pod),
+        _scheduler(pod),
+    )
     return [text for text in told if text] + unheeded(pod)
 
 
@@ -154,6 +169,18 @@ def _gang(pod: Pod) -> str:
     return (
         f"label {names.LABEL_GANG_LEAST} says nothing without {names.LABEL_GANG_NAME} beside it, the gang's name: "
         "the pod runs by itself"
+    )
+
+
+def _scheduler(pod: Pod) -> str:
+    """A name that is nearly our scheduler's: nobody looks at the pod, and admission points it nowhere else."""
+    named = pod.spec.scheduler_name
+    asks = any(one.startswith(_ASKS) for _, limits in _limited(pod) for one in limits)
+    if not asks or named == names.SCHEDULER_NAME or not _LIKE_SCHEDULER.search(named):
+        return ""
+    return (
+        f"schedulerName {named} is nearly {names.SCHEDULER_NAME}, and gpushare does not answer to it: write {names.SCHEDULER_NAME}, "
+        "or leave it out"
     )
 
 

@@ -16,7 +16,7 @@ from gpushare.model.json_objects import Json, key_of, name_of, spec_of
 from gpushare.model.objects import Pod, decode_pod
 from gpushare.model.requested import Counting
 from gpushare.model.selecting import mistyped
-from gpushare.model.slips import slips_of
+from gpushare.model.slips import slips_besides_nodes
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.fields import check, check_workload, unreadable
 from gpushare.simulate.replicas import (
@@ -195,7 +195,7 @@ class _Making:
         )
         if meta["namespace"] != _EXCLUDED:
             pod = _decoded(first)
-            slips = (*slips_of(pod, self._counting.unit), *mistyped(pod))
+            slips = (*slips_besides_nodes(pod, self._counting.unit), *mistyped(pod))
             self.warnings += [f"{workload}: {text}" for text in slips]
         if kind == "Pod":
             yield self._admitted(first, workload)

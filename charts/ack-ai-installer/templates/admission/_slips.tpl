@@ -59,6 +59,21 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 (r.startsWith('aliyun.com/gpu') || r.startsWith('gpushare.dev/gpu-memory'))
 {{- end }}
 
+{{/* CEL: whether key k of a nodeSelector is one that no node has, and whether its value is. Takes the selector. */}}
+{{- define "gpushare.slips.nodeKey" -}}
+(k.startsWith('ack.node.gpu.') && !(k in ['ack.node.gpu.schedule', 'ack.node.gpu.placement', 'ack.node.gpu.max-pod']))
+{{- end }}
+{{- define "gpushare.slips.nodeValue" -}}
+((k == 'ack.node.gpu.schedule' && !({{ . }}[k] in ['default', 'share', 'cgpu', 'core_mem', 'mps', 'topology']))
+  || (k == 'ack.node.gpu.placement' && !({{ . }}[k] in ['binpack', 'spread', 'fragmentation'])))
+{{- end }}
+
+{{/* CEL: whether the name of a scheduler is nearly ours. Takes the name. */}}
+{{- define "gpushare.slips.scheduler" -}}
+({{ . }} != 'ack-co-scheduler'
+  && {{ . }}.matches(r'(?i)^(ac?k[-_.]?(gpu[-_.]?)?(co|gpu-?share)?[-_.]?s(ch?|h)ed[a-z]*|(ack[-_.]?)?co[-_.]?s(ch?|h)ed[a-z]*|gpu-?share(-?s(ch?|h)ed[a-z]*)?)$'))
+{{- end }}
+
 {{/* CEL: what to write for resource r. */}}
 {{- define "gpushare.slips.meant" -}}
 (r.matches('(?i)mem.*(percent|ratio)') ? 'gpushare.dev/gpu-memory.percentage'
@@ -101,7 +116,11 @@ matchConditions:
         k == 'gpushare.dev/admission' || {{ include "gpushare.slips.label" "k" | nindent 8 | trim }})
       || {{ .pod }}.?metadata.?annotations.orValue({}).exists(k,
         k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 8 | trim }})
-      || ({{ .pod }}.?metadata.?labels.orValue({}).exists(k, {{ include "gpushare.slips.gang" . }})
+      || {{ .pod }}.spec.?nodeSelector.orValue({}).exists(k,
+        {{ include "gpushare.slips.nodeKey" . }}
+        || {{ include "gpushare.slips.nodeValue" (print .pod ".spec.nodeSelector") | nindent 8 | trim }})
+      || (({{ .pod }}.?metadata.?labels.orValue({}).exists(k, {{ include "gpushare.slips.gang" . }})
+          || {{ include "gpushare.slips.scheduler" (print .pod ".spec.?schedulerName.orValue('')") | nindent 10 | trim }})
         && ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
           c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.asks" . }})))
   {{- if eq .pod "object" }}
@@ -145,6 +164,18 @@ variables:
   - name: asks
     expression: >-
       variables.containers.exists(c, c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.asks" . }}))
+  - name: scheduler
+    expression: {{ .pod }}.spec.?schedulerName.orValue('')
+  - name: selector
+    expression: {{ .pod }}.spec.?nodeSelector.orValue({})
+  - name: unmet
+    expression: >-
+      variables.selector.filter(k, {{ include "gpushare.slips.nodeKey" . }})
+      .map(k, k + ' (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)')
+      + ['ack.node.gpu.schedule', 'ack.node.gpu.placement'].filter(k, k in variables.selector
+        && {{ include "gpushare.slips.nodeValue" "variables.selector" | nindent 8 | trim }})
+      .map(k, k + '=' + variables.selector[k] + (k == 'ack.node.gpu.schedule'
+        ? ' (write default, share, cgpu, core_mem, mps or topology)' : ' (write binpack, spread or fragmentation)'))
   - name: gang
     expression: variables.labels[?'pod-group.scheduling.sigs.k8s.io/name'].orValue('')
   - name: least
@@ -188,6 +219,11 @@ validations:
     message: >-
       label pod-group.scheduling.sigs.k8s.io/min-available says nothing without pod-group.scheduling.sigs.k8s.io/name beside it,
       the gang's name: the pod runs by itself
+  - expression: >-
+      !variables.asks || !{{ include "gpushare.slips.scheduler" "variables.scheduler" | nindent 6 | trim }}
+    messageExpression: >-
+      'schedulerName ' + variables.scheduler + ' is nearly ack-co-scheduler, and gpushare does not answer to it: '
+      + 'write ack-co-scheduler, or leave it out'
   - expression: size(variables.unread) == 0
     messageExpression: >-
       'nobody reads these of a pod: ' + variables.unread.join(', ')
@@ -199,6 +235,9 @@ validations:
     message: >-
       annotation gpushare.dev/defragmentation is neither 'true' nor 'false', and so keeps the pod from being moved; write one of
       them, or remove it
+  - expression: size(variables.unmet) == 0
+    messageExpression: >-
+      'nodeSelector names what no node can have: ' + variables.unmet.join(', ')
 {{- end }}
 
 {{/* As the policy's condition, for the webhook: a list of containers, and the labels and annotations, of a pod or template at PATH. Takes
@@ -217,7 +256,11 @@ validations:
   k == 'gpushare.dev/admission' || {{ include "gpushare.slips.label" "k" | nindent 2 | trim }}))
 || (has({{ . }}.metadata) && has({{ . }}.metadata.annotations) && {{ . }}.metadata.annotations.exists(k,
   k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 2 | trim }}))
-|| (has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k, {{ include "gpushare.slips.gang" . }})
-  && {{ include "gpushare.webhook.asks" . }})
+|| (has({{ . }}.spec.nodeSelector) && {{ . }}.spec.nodeSelector != null && {{ . }}.spec.nodeSelector.exists(k,
+  {{ include "gpushare.slips.nodeKey" . }}
+  || {{ include "gpushare.slips.nodeValue" (print . ".spec.nodeSelector") | nindent 2 | trim }}))
+|| (((has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k, {{ include "gpushare.slips.gang" . }}))
+    || (has({{ . }}.spec.schedulerName) && {{ include "gpushare.slips.scheduler" (print . ".spec.schedulerName") | nindent 4 | trim }}))
+  && ({{ include "gpushare.webhook.asks" . }}))
 {{- end }}
 {{- end }}
