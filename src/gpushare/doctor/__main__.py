@@ -17,6 +17,7 @@ from gpushare.kube.session import Session
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
+from gpushare.settings.variables import tell_slips
 
 
 async def of_cluster(access: Access, timeout_s: float, namespace: str | None = None) -> list[Finding]:
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     of_node = words[:1] == ["node"]
     try:
         options = read(ROLE, words[1:] if of_node else words, os.environ)
+        tell_slips(ROLE, os.environ)
         # What is wrong is told as findings; a library's own words would come between.
         logs.configure("error", "text", role=ROLE.name)
         if of_node:

@@ -87,8 +87,8 @@ WINDOW: Final = r"(?!0+[smhd])\d{1,6}[smhd]"
 PROMETHEUS: Final = r"(https?://|/).+"
 _NAME: Final = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 SERVICE: Final = f"{_NAME}/{_NAME}"
-#: With one of these in its name a variable may say what no flag does.
-_VARIABLES: Final = ("GPUSHARE_INSPECT_", "GPUSHARE_CONFIG")
+#: A variable that begins so may say what no flag does (``GPUSHARE_INSPECT_…``, ``GPUSHARE_CONFIG``), or be meant to.
+_VARIABLES: Final = ("GPUSHARE_I", "GPUSHARE_C")
 _OWN_SWITCHES: Final = frozenset(
     (*_SWITCHES.values(), "--fragmentation", "--advise", "--waiting", "--pods", "--top")
 )

@@ -24,6 +24,7 @@ from gpushare.inspect.errors import UsageError
 from gpushare.settings.kinds import INTEGER, SECONDS, Kind
 from gpushare.settings.option import InvalidSettings, Option, Role
 from gpushare.settings.reading import DEFAULT, gather
+from gpushare.settings.variables import tell_slips
 
 _NAME: Final = "inspect"
 
@@ -65,11 +66,15 @@ ROLE: Final = Role(
 
 
 def settled(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":
-    """What environment and file (``config``: as typed) say, as texts by flag; raises ``UsageError`` with all that is wrong."""
+    """What environment and file (``config``: as typed) say, as texts by flag; raises ``UsageError`` with all that is wrong.
+
+    Variables that are nearly one of ours are told of on stderr.
+    """
     try:
         found = gather(ROLE, [] if config is None else [f"--config={config}"], environ)
     except InvalidSettings as error:
         raise UsageError("", "\nerror: ".join(error.problems)) from None
+    tell_slips(ROLE, environ, "warning")
     return {
         option.flag: option.kind.show(found[option.name].value)
         for option in ROLE.options

@@ -21,6 +21,7 @@ from gpushare.playground.walk.story import Story
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
+from gpushare.settings.variables import tell_slips
 
 
 def _control(options: SimpleNamespace) -> Control:
@@ -152,6 +153,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the playground; 0 when all went well, 1 when an expectation broke, 2 on bad input."""
     try:
         options = read(ROLE, argv, os.environ)
+        tell_slips(ROLE, os.environ)
         if options.unit is not None and options.walk:
             raise ValueError("--unit goes with --no-walk; the walk sets the units of its examples itself")
         if options.apply and options.control_plane is None:

@@ -5,6 +5,7 @@ They are told of and passed over: Kubernetes itself gives a pod variables that a
 
 import logging
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -31,11 +32,25 @@ def unread(environ: Mapping[str, str]) -> dict[str, str]:
 
 def warn_of_slips(role: Role, environ: Mapping[str, str]) -> None:
     """Log those that are nearly one that ``role`` reads. What is like none of them may be anybody's."""
+    for one, meant in _slips(role, environ).items():
+        logger.warning("variable %s is read by nobody: did you mean %s?", one, meant)
+
+
+def tell_slips(role: Role, environ: Mapping[str, str], program: str = "") -> None:
+    """As ``warn_of_slips``, on stderr, for a command that somebody typed: ``program`` as its other lines begin."""
+    for one, meant in _slips(role, environ).items():
+        print(
+            f"{program or role.program}: variable {one} is read by nobody: did you mean {meant}?",
+            file=sys.stderr,
+        )
+
+
+def _slips(role: Role, environ: Mapping[str, str]) -> dict[str, str]:
     own = _of((role,))
     near = {one: meant for one in sorted(_unknown(environ, *own)) if (meant := nearest(one, own))}
     # The options of other roles are imported only where there is something to be said.
-    for one in near.keys() - _of_all() if near else ():
-        logger.warning("variable %s is read by nobody: did you mean %s?", one, near[one])
+    read = _of_all() if near else set()
+    return {one: meant for one, meant in near.items() if one not in read}
 
 
 def nearest(variable: str, known: Collection[str]) -> str:

@@ -21,6 +21,7 @@ from gpushare.model.json_objects import Json
 from gpushare.model.quantity import MemoryUnit
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.refusing import refuse
+from gpushare.settings.variables import tell_slips
 from gpushare.simulate import curves, report
 from gpushare.simulate.arguments import PROGRAM, parse
 from gpushare.simulate.documents import read_documents
@@ -28,6 +29,7 @@ from gpushare.simulate.drawing import write_picture
 from gpushare.simulate.enough import Enough, enough
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.manifests import Manifests, joined, manifests_of
+from gpushare.simulate.options import ROLE
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.scheduling import Settings
 from gpushare.simulate.shapes import shape_of, shapes_there
@@ -44,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     """Simulate and tell; 0 where all have a place, 3 where pods wait, 1 where a cluster cannot be read, 2 on bad input."""
     try:
         options = parse(argv)
+        tell_slips(ROLE, os.environ)
         return _trace(options) if options.trace is not None else _cluster(options)
     except InvalidSettings as error:
         return refuse(PROGRAM, error)

@@ -272,6 +272,7 @@ async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
         made.bind("pod-60", 7)
         await expect(page.get_by_text("What it holds")).to_be_visible()
         await expect(page.get_by_text("Asks foraliyun.com/gpu-mem: 3 (3 GiB)")).to_be_visible()
+        await expect(page.get_by_text("not held to its share on node")).to_be_visible()
 
 
 async def test_of_many_who_wait_a_page_is_shown_and_only_what_changes_is_drawn_anew(

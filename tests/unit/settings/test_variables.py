@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpushare import logs
+from gpushare.inspect.arguments import INTERVAL_S, parse
 from gpushare.settings.roles import role_of
 from gpushare.settings.variables import unread, warn_of_slips
 
@@ -99,3 +100,35 @@ def test_every_process_says_so_when_it_starts(
     assert (
         "variable GPUSHARE_LOG_LEVLE is read by nobody: did you mean GPUSHARE_LOG_LEVEL?" in caplog.messages
     )
+
+
+SLIP = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
+
+
+@pytest.mark.parametrize(
+    ("process", "argv", "slip", "meant"),
+    [
+        ("simulate", ["--snapshot", "/nowhere"], "SNAPSHOTT", "SNAPSHOT"),
+        ("doctor", ["--kubeconfig", "/nowhere"], "TIMEOUTT", "TIMEOUT"),
+        ("playground", ["--driver", "/nowhere", "--no-walk"], "UNITT", "UNIT"),
+    ],
+)
+def test_a_command_says_so_on_stderr(
+    process: str,
+    argv: list[str],
+    slip: str,
+    meant: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(f"GPUSHARE_{slip}", "1")
+    main = importlib.import_module(f"gpushare.{process}.__main__").main
+    assert main(argv) != 0, "there is nothing to work on"
+    assert f"gpushare {process}: {SLIP.format(slip, meant)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("slip", ["INSPECT_INTERVALL", "INPSECT_INTERVAL"])
+def test_the_plugin_says_so_on_stderr_and_goes_on(slip: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = parse([], {f"GPUSHARE_{slip}": "3", "GPUSHARE_ISOLATION": "none", "GPUSHARE_UNIT": "1GiB"})
+    assert options.interval_s == INTERVAL_S
+    assert capsys.readouterr().err == f"warning: {SLIP.format(slip, 'INSPECT_INTERVAL')}"
