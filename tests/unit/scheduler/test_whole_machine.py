@@ -25,6 +25,7 @@ from msgspec import structs
 from gpushare.model import names
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
+from tests.unit.scheduler.idle_time import IdleTimeLoop
 from tests.unit.scheduler.machine_leading import Electing
 from tests.unit.scheduler.machine_moving import Moving
 from tests.unit.scheduler.machine_owners import Owning
@@ -80,7 +81,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
+        self.runner = asyncio.Runner(loop_factory=IdleTimeLoop)
         self.cluster = self.do(self._begin())
         self.truth = QuotaTruth(self.cluster)
         self.of_policies = PolicyTruth(self.cluster)
