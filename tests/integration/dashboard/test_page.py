@@ -255,6 +255,19 @@ async def test_who_waits_is_told_with_reason_and_remedy_as_text(window: Browser,
         await expect(look.page.get_by_role("cell", name=node_name(0))).to_be_visible()
 
 
+async def test_commands_among_what_is_told_are_set_apart_and_a_lone_backtick_stays(
+    window: Browser, made: Bed
+) -> None:
+    made.line = [
+        {**WAITS, "reason": "a ` alone", "remedy": "ask `kubectl inspect cgpu <b>` and `kubectl get po`"}
+    ]
+    async with looking(window, made, "#/waiting") as look:
+        row = look.page.get_by_role("row").filter(has_text="default/pod-60")
+        await expect(row.locator("code")).to_have_text(["kubectl inspect cgpu <b>", "kubectl get po"])
+        await expect(row).to_contain_text("ask kubectl inspect cgpu <b> and kubectl get po")
+        await expect(row).to_contain_text("a ` alone")
+
+
 async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
     window: Browser, made: Bed
 ) -> None:

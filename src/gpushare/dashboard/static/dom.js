@@ -18,6 +18,12 @@ function fill(element, properties, children) {
 export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 
+/** What is to be typed stands in backticks; one that has no second is a character like others. */
+export function typed(text) {
+  const parts = text.split("`");
+  return parts.length % 2 ? parts.map((part, at) => (at % 2 ? h("code", null, part) : part)) : text;
+}
+
 export const UNKNOWN = -1;
 export const DASH = "–";
 

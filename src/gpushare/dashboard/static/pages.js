@@ -2,7 +2,7 @@
 
 import { asked, since, trail } from "./asked.js";
 import { lines } from "./charts.js";
-import { DASH, UNKNOWN, age, badge, count, counted, gib, h, number, percent, share, table, to } from "./dom.js";
+import { DASH, UNKNOWN, age, badge, count, counted, gib, h, number, percent, share, table, to, typed } from "./dom.js";
 import { askJson } from "./link.js";
 import { totals } from "./store.js";
 
@@ -92,8 +92,8 @@ export function podView(store, key) {
 }
 
 const why = (pod) => h("section", { class: "card" }, h("h2", null, "Why it waits"),
-  pod.unexplained ? h("p", { class: "note warn" }, pod.unexplained) : pod.reason ? h("p", null, pod.reason) : h("p", { class: "quiet" }, "The scheduler has no word on it yet."),
-  pod.remedy && h("p", { class: "remedy" }, h("b", null, "What would let it fit: "), pod.remedy));
+  pod.unexplained ? h("p", { class: "note warn" }, pod.unexplained) : pod.reason ? h("p", null, typed(pod.reason)) : h("p", { class: "quiet" }, "The scheduler has no word on it yet."),
+  pod.remedy && h("p", { class: "remedy" }, h("b", null, "What would let it fit: "), typed(pod.remedy)));
 
 /** The scheduler's record of its last look at a pod, node by node. Asked for when it is opened: of a large cluster it is long. */
 function decided(key) {

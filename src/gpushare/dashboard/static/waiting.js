@@ -1,7 +1,7 @@
 // Who waits, why, and what would let each fit.
 
 import { asked, since } from "./asked.js";
-import { DASH, badge, count, h, to } from "./dom.js";
+import { DASH, badge, count, h, to, typed } from "./dom.js";
 import { paged } from "./paged.js";
 
 const HEADS = [{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would let it fit" }];
@@ -11,7 +11,7 @@ const asksOf = (text) => h("span", { class: "asks" }, text.split(", ").map((one,
 
 const cellsOf = (pod) => [
   h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), asksOf(pod.asks),
-  h("span", { class: "text" }, pod.reason || DASH), h("span", { class: "text remedy" }, pod.remedy || DASH),
+  h("span", { class: "text" }, typed(pod.reason || DASH)), h("span", { class: "text remedy" }, typed(pod.remedy || DASH)),
 ];
 
 const chip = ([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h("b", null, count(pods)));
