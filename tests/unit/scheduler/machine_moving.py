@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gpushare.model import names
 from gpushare.scheduler.defragmentation import KEPT_S
+from tests.unit.scheduler.machine_owners import budget
 from tests.unit.scheduler.replicas import LIMITS, Replica
 from tests.unit.scheduler.some_pods import made_pod
 from tests.unit.scheduler.watched import Cluster, given
@@ -21,8 +22,8 @@ _LATE_S = 102.0
 class Moving(RuleBasedStateMachine):
     """What is held against each act of a defragmenter, when it is made: the pods as the API server has them."""
 
-    acts = moved = 0
-    """Waiting pods for which others were moved, and these, of all examples."""
+    acts = moved = spared = 0
+    """Waiting pods for which others were moved, these, and plans that a budget stood against, of all examples."""
 
     cluster: Cluster
     made: int
@@ -40,6 +41,7 @@ class Moving(RuleBasedStateMachine):
         for replica in self.cluster.replicas:
             replica.on_room_made = self._room_is_made
             replica.on_moved = self._is_moved
+            replica.on_told = self._came_of_it
 
     # --- what people and controllers do -----------------------------------------------------------
 
@@ -48,8 +50,11 @@ class Moving(RuleBasedStateMachine):
         goes=st.integers(0, 2),
         namespace=st.sampled_from(("default", "default", "x", "z")),
         seconds=st.sampled_from((4, 8, 20)),
+        allowed=st.sampled_from((None, None, 0, 1)),
     )
-    def gpus_lie_in_pieces(self, sizes: list[int], goes: int, namespace: str, seconds: int) -> None:
+    def gpus_lie_in_pieces(
+        self, sizes: list[int], goes: int, namespace: str, seconds: int, allowed: int | None
+    ) -> None:
         """Small pods come, large ones beside them, every third small one goes, and one waits that no GPU has room for."""
         small = [self._share(mem, namespace, "ReplicaSet") for mem in sizes]
         self._asked_about(small)
@@ -58,6 +63,8 @@ class Moving(RuleBasedStateMachine):
         for name in small[goes::3]:
             self.cluster.api.remove(name)
         self.cluster.leader.tell_all()
+        if allowed is not None:
+            self.cluster.api.budgets = [budget(namespace, allowed, "pieces")]
         wide = self._share(1 + max(self._free(), default=0), namespace, "")
         for _ in range(2):
             self._asked_about([wide])
@@ -122,6 +129,9 @@ class Moving(RuleBasedStateMachine):
 
     def _pod(self, name: str) -> dict[str, Any]:
         return self.cluster.api.pods[self.cluster.api.key(name)]
+
+    def _came_of_it(self, result: str) -> None:
+        Moving.spared += result == "protected"
 
     def _room_is_made(self, replica: Replica, name: str) -> None:
         now_s = self.cluster.clock.monotonic()

@@ -56,7 +56,7 @@ class Governed(World):
 
 
 class Replica:
-    """``on_room_made`` and ``on_moved`` are told of each act of its defragmenter, ``on_tree`` when it counts by another tree."""
+    """``on_room_made`` and ``on_moved`` are told of each act of its defragmenter, ``on_told`` of what came of each plan, ``on_tree`` when it counts by another tree."""
 
     def __init__(self, number: int, api: WatchedApi, clock: TurnedClock) -> None:
         self.number = number
@@ -70,6 +70,7 @@ class Replica:
         )
         self.on_room_made: Callable[[Replica, str], None] = lambda replica, name: None
         self.on_moved: Callable[[Replica, str], None] = lambda replica, name: None
+        self.on_told: Callable[[str], None] = lambda result: None
         self.on_tree: Callable[[], None] = lambda: None
         self.may_bind = number == 0
         self.acted_s = 0.0
@@ -102,7 +103,7 @@ class Replica:
             self.places,
             must_lead=self.takeover.must_lead,
             hurry=world.retries.hurry,
-            told=lambda result: None,
+            told=self.on_told,
         )
         for record in (*world.view.waiting.values(), *world.view.bound.values()):
             self._note(record)

@@ -53,7 +53,7 @@ MODES = (
 STEPS = 10_000
 
 machine = settings(
-    max_examples=120,
+    max_examples=150,
     stateful_step_count=100,
     deadline=None,
     # A failure is made small; to look for other ones beside it takes too long.
@@ -414,11 +414,12 @@ def test_nobody_is_given_what_another_has_whatever_happens() -> None:
     run_state_machine_as_test(WholeMachine, settings=machine)  # type: ignore[no-untyped-call]
     print(
         f"{WholeMachine.steps} steps; {Preempting.preempted} ended for others, {Preempting.added} by us alone;"
-        f" {Moving.acts} acts of moving, {Moving.moved} moved; {Electing.switched} switches of the leader,"
+        f" {Moving.acts} acts of moving, {Moving.moved} moved, {Moving.spared} plans against budgets; {Electing.switched} switches of the leader,"
         f" both knew everything after {WholeMachine.both} steps"
     )
     assert WholeMachine.steps >= STEPS
     assert Preempting.added >= 10, "the verb has to add somebody to be tried"
     assert Moving.moved >= 10, "pods have to be moved to be looked at"
+    assert Moving.spared >= 10, "budgets have to stand against moves"
     assert Electing.switched >= 100, "the lease has to go to and fro"
     assert WholeMachine.both >= 1000, "ledgers have to be compared"
