@@ -175,6 +175,29 @@ async def test_the_unit_changes_between_the_question_and_the_binding(version: st
 
 @every_version
 @every_recording
+async def test_a_node_is_labelled_otherwise_under_a_pod_and_between_the_question_and_the_binding(
+    version: str, form: str
+) -> None:
+    async with serving(version, form, world_of(four())) as replay:
+        assert await replay.bound("single-share", "four") == [(0, 3)]
+        assert await replay.fits("several-gpus") == ["four"]
+        replay.world.add_node(four(mode=NodeMode.DEFAULT))
+        late = await replay.send("several-gpus", "bind")
+        assert "node shares no GPU memory (it is in mode default" in late["Error"]
+        replay.world.add_node(four(mode=NodeMode.CORE_MEM))
+        # The mode gives compute now, and the pod that was there first goes on.
+        compute = await replay.refusals("memory-and-compute")
+        assert (
+            compute["four"]
+            == "node has 1 pod with GPU memory alone, which a pod with compute too cannot join"
+        )
+        assert replay.world.used_mib("four") == [3 * 1024, 0, 0, 0]
+        replay.world.add_node(four(mode=NodeMode.SHARE, placement=Placement.SPREAD))
+        assert [gpu for gpu, _ in await replay.bound("in-mib", "four")] == [1]
+
+
+@every_version
+@every_recording
 async def test_room_that_is_made_for_a_pod_by_moving_others_is_nobody_elses(version: str, form: str) -> None:
     world = world_of(gpu_node("single", 10 * 1024))
     record = world.view.waiting[URGENT]
