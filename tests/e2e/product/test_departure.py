@@ -12,7 +12,7 @@ from tests.e2e.product.conftest import Departure
 from tests.e2e.product.product import AGENT, NAMESPACE, SCHEDULER, Json, gpu_pod
 
 #: What pages make beside the charts, and a reader would keep.
-OF_READERS = (("secret", "gpushare-dashboard", NAMESPACE), ("namespace", "team-a", ""))
+OF_READERS = (("secret", "gpushare-dashboard", NAMESPACE),)
 
 
 @pytest.fixture
