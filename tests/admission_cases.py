@@ -63,7 +63,6 @@ PODS: tuple[PodCase, ...] = (
     PodCase(
         "sidecar-and-app-alike", (box("c", mem="1"),), (box("s", mem="3", sidecar=True),), scheduler=OURS
     ),
-    PodCase("no-memory-asked", (box(mem="0"),)),
     PodCase("whole-gpu", (box(whole="1"),), scheduler=OURS),
     PodCase("whole-gpu-and-no-memory", (box(whole="1", mem="0"),), scheduler=OURS),
     PodCase("no-whole-gpu", (box(whole="0"),)),
@@ -83,7 +82,7 @@ PODS: tuple[PodCase, ...] = (
         scheduler=OURS,
     ),
     PodCase("mounts-without-gpu", (box(cpu="1", mounts=("/run/gpushare",)),), spec=SCRATCH),
-    PodCase("other-annotations", (box(mem="3"),), annotations={"gpushare.dev/note": "x"}, scheduler=OURS),
+    PodCase("other-annotations", (box(mem="3"),), annotations={"example.com/note": "x"}, scheduler=OURS),
     PodCase("gpu-count-2", (box(mem="4"),), labels={COUNT: "2"}, scheduler=OURS),
     PodCase(
         "gpu-count-2-in-all-containers",

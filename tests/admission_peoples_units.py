@@ -93,7 +93,7 @@ PEOPLES: tuple[PodCase, ...] = (
     PodCase(
         "mib-beside-other-annotations",
         (box(memory="4Gi"),),
-        annotations={"gpushare.dev/note": "x"},
+        annotations={"example.com/note": "x"},
         scheduler=OURS,
         units={"c": "4"},
         note='{"c":"4096Mi"}',

@@ -6,7 +6,8 @@ from tests.admission_words import CORE, COUNT, MEM, MEMORY, OURS, PERCENT, WHOLE
 GANG, LEAST = names.LABEL_GANG_NAME, names.LABEL_GANG_LEAST
 LABEL, ANNOTATION = names.LABEL_ADMISSION, names.ANN_DEFRAGMENTATION
 _MEMORY = f"{MEM} in units, or {MEMORY} such as 6Gi"
-_OURS = f"there are label {LABEL} and annotation {ANNOTATION}"
+_OURS = f"there are labels {names.LABEL_POD_APART} and {LABEL}, and annotation {ANNOTATION}"
+_AS_RESOURCES = "memory and compute are resources: write them in the limits of a container"
 _IS_LABEL = "it is a label: write it under labels"
 _IN_LIMITS = "it is a resource: write it in the limits of a container"
 _OF_NODES = "labels of nodes begin so: to choose nodes by one, write it under nodeSelector"
@@ -29,6 +30,15 @@ def large_words(*asked: tuple[str, str]) -> str:
     )
 
 
+def nothing_words(*containers: str) -> str:
+    """The sentence on no units."""
+    told = ", ".join(f"container {name}" for name in containers)
+    return (
+        f"{MEM}: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: {told}; "
+        "write the number of units, or leave it out"
+    )
+
+
 def context_words(*asked: tuple[str, str]) -> str:
     """The sentence on less than a context takes, of ``(container, RESOURCE: AMOUNT)``, in units of 128 MiB."""
     told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
@@ -48,6 +58,26 @@ def _selecting(key: str, value: str, told: str = "") -> PodCase:
     return PodCase(f"selects-{key}-{value}", (box(),), spec=spec, warns=(unmet_words(told),) if told else ())
 
 
+def _wanting(name: str, affinity: dict[str, object], *told: str) -> PodCase:
+    spec = {"affinity": {"nodeAffinity": affinity}}
+    words = f"node affinity names what no node can have: {', '.join(told)}"
+    return PodCase(f"wants-{name}", (box(),), spec=spec, warns=(words,) if told else ())
+
+
+def _required(*terms: list[dict[str, object]]) -> dict[str, object]:
+    found = [{"matchExpressions": expressions} for expressions in terms]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": found}}
+
+
+def _preferred(*terms: list[dict[str, object]]) -> dict[str, object]:
+    found = [{"weight": 1, "preference": {"matchExpressions": expressions}} for expressions in terms]
+    return {"preferredDuringSchedulingIgnoredDuringExecution": found}
+
+
+def _one(key: str, operator: str, *values: str) -> dict[str, object]:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+
+
 def _scheduled(name: str, *, near: bool = True) -> PodCase:
     told = f"schedulerName {name} is nearly {OURS}, and gpushare does not answer to it: write {OURS}, or leave it out"
     spec = {"schedulerName": name}
@@ -56,6 +86,8 @@ def _scheduled(name: str, *, near: bool = True) -> PodCase:
     )
 
 
+_KEYS = "write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod"
+_PLACEMENTS = "write binpack, spread or fragmentation"
 _MODES = "write default, share, cgpu, core_mem, mps or topology"
 
 
@@ -77,6 +109,10 @@ WISH_WORDS = (
 )
 
 
+PLACED_WORDS = (
+    f"read only when a pod is placed, and this one has its node: label {COUNT}; what it holds stays as it is: "
+    "change its template, and make it anew"
+)
 ALONE_WORDS = f"label {LEAST} says nothing without {GANG} beside it, the gang's name: the pod runs by itself"
 
 
@@ -167,6 +203,15 @@ SLIPS: tuple[PodCase, ...] = (
         scheduler=OURS,
         warns=(large_words(("b", "4Ki"), ("i", "6144")),),
     ),
+    PodCase("asks-0", (box(mem="0"),), warns=(nothing_words("c"),)),
+    PodCase("asks-0Mi", (box(mem="0Mi"),), warns=(nothing_words("c"),)),
+    PodCase(
+        "asks-0-beside-others",
+        (box("a", mem="3"), box("b", mem="0"), box("d")),
+        (box("i", mem="0", whole="0"),),
+        scheduler=OURS,
+        warns=(nothing_words("b", "i"),),
+    ),
     # --- gangs
     _gang("complete", {GANG: "train", LEAST: "100000"}),
     _gang("with-zeros", {GANG: "train", LEAST: "007"}),
@@ -187,9 +232,29 @@ SLIPS: tuple[PodCase, ...] = (
     ),
     PodCase("gang-of-others", (box(**{"nvidia.com/gpu": "1"}),), labels={GANG: "train", LEAST: "two"}),
     # --- labels and annotations
-    _labelled("gpushare.dev/admision", _OURS),
-    _labelled("gpu-share.dev/admission", _OURS),
-    _labelled("gpushare.io/admission", _OURS),
+    *(
+        _labelled(one, f"write label {LABEL}")
+        for one in (
+            "gpushare.dev/admision",
+            "gpushare.dev/adimssion",
+            "gpu-share.dev/admission",
+            "gpushare.io/admission",
+        )
+    ),
+    *(
+        _labelled(one, f"write label {names.LABEL_POD_APART}")
+        for one in (
+            "gpushare.dev/gpu-per-containers",
+            "gpushare.dev/gpu-pre-container",
+            "gpsuhare.dev/gpu-per-container",
+        )
+    ),
+    _labelled("gpushare.dev/gpu-count", f"write label {COUNT}"),
+    _labelled("gpushare.dev/placement", f"write label {names.LABEL_POD_PLACEMENT}"),
+    _labelled("gpushare.dev/gpu-mem", _AS_RESOURCES),
+    _labelled("gpushare.dev/foo", _OURS),
+    _annotated("gpushare.dev/note", _OURS),
+    _annotated(names.ANN_DEVICES + "-old", _OURS),
     _labelled("gpushare.dev/max-pods-per-node", "it belongs on nodes"),
     _labelled(ANNOTATION, "it is an annotation: write it under annotations"),
     _labelled(MEM, _IN_LIMITS),
@@ -199,7 +264,12 @@ SLIPS: tuple[PodCase, ...] = (
     _labelled("ack.gpu-share.placement", "write label ack.gpushare.placement"),
     _labelled("aliyun.com/gpu_count", "write label aliyun.com/gpu-count"),
     _labelled("aliyun.com/gpu-num", "write label aliyun.com/gpu-count"),
-    _annotated("gpushare.dev/defragmentaton", _OURS),
+    _labelled("aliyun.com/gpu-cuont", "write label aliyun.com/gpu-count"),
+    _labelled("aliyun.com/gup-count", "write label aliyun.com/gpu-count"),
+    _labelled("alyun.com/gpu-count", "write label aliyun.com/gpu-count"),
+    _labelled("ack.gpuhsare.placement", "write label ack.gpushare.placement"),
+    _labelled("akc.gpushare.placement", "write label ack.gpushare.placement"),
+    _annotated("gpushare.dev/defragmentaton", f"write annotation {ANNOTATION}"),
     _annotated("gpushare.dev/cordoned-gpus", "it belongs on nodes"),
     _annotated(LABEL, _IS_LABEL),
     _annotated(COUNT, _IS_LABEL),
@@ -223,7 +293,6 @@ SLIPS: tuple[PodCase, ...] = (
             "aliyun.accelerator/nvidia_name": "x",
             "gpushare": "true",
             "gpushare.com/team": "x",
-            "gpushare.dev/owner": "x",
             "gputopology.alibabacloud.com/group": "x",
             "ack.aliyun.com": "x",
             "pod-group.scheduling.sigs.k8s.io/name": "x",
@@ -250,7 +319,17 @@ SLIPS: tuple[PodCase, ...] = (
         warns=(WISH_WORDS,),
     ),
     # --- nodes and schedulers
-    _selecting(names.LABEL_MODE, "core-mem", f"ack.node.gpu.schedule=core-mem ({_MODES})"),
+    _selecting(names.LABEL_MODE, "core-mem", "ack.node.gpu.schedule=core-mem (write core_mem)"),
+    *(
+        _selecting(names.LABEL_MODE, value, f"ack.node.gpu.schedule={value} (write {meant})")
+        for value, meant in (
+            ("cGPU", "cgpu"),
+            ("CoreMem", "core_mem"),
+            ("Topology", "topology"),
+            ("cgpuu", _MODES.removeprefix("write ")),
+        )
+    ),
+    _selecting(names.LABEL_PLACEMENT, "bin-pack", "ack.node.gpu.placement=bin-pack (write binpack)"),
     _selecting(names.LABEL_MODE, "core_mem"),
     _selecting(names.LABEL_MODE, "default"),
     _selecting(
@@ -265,6 +344,55 @@ SLIPS: tuple[PodCase, ...] = (
         "ack.node.gpu.shedule (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)",
     ),
     _selecting("kubernetes.io/arch", "core-mem"),
+    _wanting(
+        "mode",
+        _required([_one(names.LABEL_MODE, "In", "core-mem")]),
+        "ack.node.gpu.schedule=core-mem (write core_mem)",
+    ),
+    _wanting(
+        "one-of-many",
+        _required([_one("zone", "In", "a"), _one(names.LABEL_MODE, "In", "share", "cgpus", "mpss")]),
+        f"ack.node.gpu.schedule=cgpus ({_MODES})",
+        f"ack.node.gpu.schedule=mpss ({_MODES})",
+    ),
+    _wanting(
+        "not-mode",
+        _required([_one(names.LABEL_MODE, "NotIn", "core-mem")]),
+        "ack.node.gpu.schedule=core-mem (write core_mem)",
+    ),
+    _wanting(
+        "key",
+        _required([_one("zone", "Exists")], [_one("ack.node.gpu.shedule", "Exists")]),
+        f"ack.node.gpu.shedule ({_KEYS})",
+    ),
+    _wanting(
+        "preference",
+        _preferred([_one(names.LABEL_PLACEMENT, "In", "spred")]),
+        f"ack.node.gpu.placement=spred ({_PLACEMENTS})",
+    ),
+    _wanting(
+        "everywhere",
+        _required([_one("ack.node.gpu.x", "In", "y")])
+        | _preferred([_one("zone", "In", "b")], [_one(names.LABEL_MODE, "In", "x")]),
+        f"ack.node.gpu.x ({_KEYS})",
+        f"ack.node.gpu.schedule=x ({_MODES})",
+    ),
+    _wanting(
+        "what-there-is",
+        _required([_one(names.LABEL_MODE, "In", "cgpu"), _one(names.LABEL_MAX_PODS, "Gt", "3")]),
+    ),
+    _wanting(
+        "preferably-what-there-is",
+        _preferred([_one(names.LABEL_MODE, "Exists"), _one("zone", "In", "core-mem")]),
+    ),
+    _wanting(
+        "by-name",
+        {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchFields": [_one("metadata.name", "In", "n1")]}]
+            }
+        },
+    ),
     *(
         _scheduled(name)
         for name in (
@@ -307,7 +435,6 @@ SLIPS: tuple[PodCase, ...] = (
 SMALL: tuple[PodCase, ...] = (
     PodCase("small-3", (box(mem="3"),), scheduler=OURS, warns=(context_words(("c", f"{MEM}: 3")),)),
     PodCase("small-enough", (box(mem="4"),), scheduler=OURS),
-    PodCase("small-nothing", (box(mem="0"),)),
     PodCase(
         "small-of-four",
         (box("a", mem="12"), box("b", mem="16")),

@@ -1,7 +1,10 @@
 """What holds for every test."""
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Tests are about what is done, not how fast: a machine may be busy. What takes long is told by --durations.
@@ -14,3 +17,14 @@ settings.load_profile("soak" if os.environ.get("GPUSHARE_SOAK") else "the same e
 # A make that a test starts is a reader's own, not a part of the one that started the tests: that one's flags are not its.
 for _name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
     os.environ.pop(_name, None)
+
+
+@pytest.fixture(autouse=True)
+def logging_stays() -> Iterator[None]:
+    """What a command sets up for its process holds until the test that tried it ends."""
+    root, own = logging.getLogger(), logging.getLogger("gpushare")
+    handlers, levels = root.handlers[:], (root.level, own.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])

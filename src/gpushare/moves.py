@@ -6,7 +6,7 @@ cheapest way is looked for: one or two pods that leave one GPU for others that t
 selectors) is not known here, but for the nodes that pods want, where the caller names them.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -122,7 +122,7 @@ def roomiest(hosts: Iterable[Host]) -> list[type_of_place]:
     return sorted(places, key=lambda place: -place[1].free_units)[:MOST_ELSEWHERE]
 
 
-def outlook(hosts: Sequence[Host], request: Request, wanted: Collection[str] | None = None) -> Outlook:
+def outlook(hosts: Sequence[Host], request: Request, wanted: Container[str] | None = None) -> Outlook:
     """What would let a pod with ``request`` in, of all nodes the cheapest; only for a share of one GPU.
 
     ``wanted`` names the nodes that it may go to; ``None``: to any.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +61,6 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             tls, metrics = ServerTls(), Metrics()
             store = ApiStore(session, settings.namespace, settings.secret, settings.configuration)
             keeper = Keeper(store, tls, settings.policy, settings.pace, clock)
-            _export(metrics, keeper)
             reviewer = Reviewer(
                 settings.writers,
                 TokenPlaces(Client(session)),
@@ -72,9 +71,14 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             reviews = bounded_server(ReviewApp(reviewer, metrics), tls.context)
             stop = told_to_end()
 
-            def missing() -> str:
-                return "it is ending" if stop.is_set() else keeper.missing()
+            def closed() -> str:
+                """Why an API server that is sent here by a Service would get no answer."""
+                return keeper.missing() or ("" if reviews.started else "it does not listen yet")
 
+            def missing() -> str:
+                return "it is ending" if stop.is_set() else closed()
+
+            _export(metrics, keeper, closed)
             servers = [reviews, bounded_server(Probes(missing, metrics))]
             logger.info("serving at %s:%d, API server %s", *settings.listen, access.server)
             await _until(
@@ -122,7 +126,7 @@ async def _until(
         await asyncio.gather(told, *running, return_exceptions=True)
 
 
-def _export(metrics: Metrics, keeper: Keeper) -> None:
+def _export(metrics: Metrics, keeper: Keeper, closed: Callable[[], str]) -> None:
     figures = keeper.figures
     metrics.watch(
         "gpushare_admission_certificate_expiry_timestamp_seconds",
@@ -140,5 +144,5 @@ def _export(metrics: Metrics, keeper: Keeper) -> None:
         lambda: figures.rounds_failed,
     )
     metrics.watch(
-        "gpushare_admission_ready", "Whether API servers can call this process.", lambda: not keeper.missing()
+        "gpushare_admission_ready", "Whether API servers can call this process.", lambda: not closed()
     )

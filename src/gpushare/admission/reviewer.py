@@ -22,7 +22,7 @@ from gpushare.admission.writes import Writers, called
 from gpushare.logs import about
 from gpushare.model.objects import Pod
 from gpushare.model.requested import Counting
-from gpushare.model.slips import slips_of
+from gpushare.model.slips import slips_of, slips_of_change
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +106,9 @@ class Reviewer:
             return Verdict()
         try:
             pod = pod_of(request.resource, request.object)
+            if pod is not None and request.operation == "UPDATE" and is_pod(request.resource):
+                before = pod_of(request.resource, request.old_object)
+                return Verdict(warnings=slips_of_change(pod, before) if before else ())
         except UNREADABLE:
             # A slip is no reason to refuse, nor is what cannot be read: others say that.
             return Verdict()

@@ -6,7 +6,7 @@ of the cluster. Figures that nobody knows are ``UNKNOWN``, never 0; so is the co
 """
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,8 @@ UNKNOWN: Final = -1
 _ALIGNED: Final = 8
 _MOST_SMALL: Final = 32767
 _FIRST_SLOTS: Final = 16
+#: Of a delta that are sent together: a page takes them in a millisecond or two, and does something else before the next.
+MOST_ROWS: Final = 128
 
 #: Column → element type: what a page finds behind the header, in this order.
 COLUMNS: Final[Mapping[str, str]] = {
@@ -47,7 +49,7 @@ class State(IntEnum):
     UNHEALTHY = 2
     CORDONED = 3
     CLOSED = 4
-    """The node takes nothing new at present."""
+    """The node takes nothing new at present, or the GPU waits for pods from before a change of mode."""
 
 
 class Real(NamedTuple):
@@ -123,12 +125,12 @@ class Board:
         for row in rows:
             row[:] = 0
         for at, (gpu, device) in enumerate(zip(usage.gpus, devices.devices, strict=True)):
-            if not device.healthy:
+            if device.ails:
                 state = State.UNHEALTHY
             elif device.cordoned:
                 state = State.CORDONED
             else:
-                state = State.CLOSED if closed else State.IN_SERVICE
+                state = State.CLOSED if closed or device.kept_back else State.IN_SERVICE
             # Where compute is not counted, 0 would say that all of it is free.
             core = gpu.used_core if devices.mode.gives_core else UNKNOWN
             figures = (gpu.total_mib, gpu.used_mib, gpu.foreign_mib, core, len(gpu.pods), state)
@@ -203,7 +205,7 @@ class Board:
             parts += [raw, _padding(len(raw))]
         return b"".join(parts)
 
-    def delta(self) -> dict[str, object]:
+    def delta(self) -> dict[str, list[Any]]:
         """What has changed since the last one, and forget it; empty when nothing has.
 
         ``nodes``: slot, node, and its figures column by column; ``gone``: slots; ``real``: slot, MiB, percent.
@@ -211,7 +213,7 @@ class Board:
         changed, self._changed = self._changed, set()
         real = self._real_changed - changed
         self._real_changed = set()
-        found: dict[str, object] = {}
+        found: dict[str, list[Any]] = {}
         nodes = [self._row(slot, node, COLUMNS) for slot in sorted(changed) if (node := self.nodes[slot])]
         if nodes:
             found["nodes"] = nodes
@@ -229,6 +231,17 @@ class Board:
 
     def _figures(self, slot: int, node: BoardNode, columns: Iterable[str]) -> list[list[int]]:
         return [self._planes[name][slot, : node.gpus].tolist() for name in columns]
+
+
+def in_parts(delta: Mapping[str, list[Any]]) -> Iterator[dict[str, object]]:
+    """A delta in parts of at most ``MOST_ROWS`` rows; all but the last say that there is ``more``. One that says nothing is one part."""
+    # What is gone first: its name may be that of a node that has come.
+    rows = [(kind, row) for kind in ("gone", "nodes", "real") for row in delta.get(kind, ())]
+    for at in range(0, max(len(rows), 1), MOST_ROWS):
+        part: dict[str, list[Any]] = {}
+        for kind, row in rows[at : at + MOST_ROWS]:
+            part.setdefault(kind, []).append(row)
+        yield {**part, "more": True} if at + MOST_ROWS < len(rows) else {**part}
 
 
 def _empty(column: str) -> int:

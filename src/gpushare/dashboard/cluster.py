@@ -45,6 +45,8 @@ class Cluster:
         """UIDs of pods that wait or hold something, by ``NAMESPACE/NAME``."""
         self.nodes: set[str] = set()
         """Names of the nodes that have GPUs, or pods with a share."""
+        self.labels: dict[str, dict[str, str]] = {}
+        """Those of nodes that have GPUs."""
         self.pods = _Pods(self)
         self.seen_nodes = _Nodes(self)
         self._changed: set[str] = set()
@@ -145,6 +147,10 @@ class _Nodes:
         name = item.devices.name
         # Heartbeats change nothing for us.
         known = self._cluster.ledger.node(name) == item.devices
+        if item.devices.devices:
+            self._cluster.labels[name] = item.labels or {}
+        else:
+            self._cluster.labels.pop(name, None)
         self._cluster.view.upsert_node(item)
         if not known:
             self._cluster.touch(name)
@@ -152,4 +158,5 @@ class _Nodes:
     def remove(self, key: str, last: NodeRecord) -> None:
         """A node is gone."""
         self._cluster.view.remove_node(key)
+        self._cluster.labels.pop(key, None)
         self._cluster.touch(key)

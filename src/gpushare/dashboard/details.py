@@ -86,7 +86,7 @@ class PodDetail(msgspec.Struct, frozen=True):
     """A pod that holds something or waits (then ``node`` is empty).
 
     One that waits has the scheduler's ``reason`` and ``remedy``, or ``unexplained`` says why nobody can tell; all three are empty where
-    the scheduler has no word on it yet. ``not_held`` says why its containers are not held to their share; empty where they are, or
+    the scheduler has no word on it yet. ``not_held`` says why its node does not hold containers to what it gives now; empty where it does, or
     nobody says.
     """
 
@@ -134,7 +134,7 @@ def node_detail(cluster: Cluster, name: str, figures: Figures | None, untold: st
                 model=device.model,
                 pci=device.pci_bus_id,
                 numa=device.numa_node,
-                healthy=device.healthy,
+                healthy=not device.ails,
                 cordoned=device.cordoned,
                 reason=device.reason,
                 total_mib=gpu.total_mib,
@@ -145,7 +145,7 @@ def node_detail(cluster: Cluster, name: str, figures: Figures | None, untold: st
                 given_core=gpu.used_core,
                 used_mib=UNKNOWN if real is None else real.used_mib,
                 busy_percent=UNKNOWN if real is None else real.busy_percent,
-                pods=tuple(_shares(held, figures, gpu.uuid)),
+                pods=tuple(_told_health(cluster, name, _shares(held, figures, gpu.uuid))),
             )
         )
     return NodeDetail(
@@ -196,7 +196,7 @@ def _told_health(cluster: Cluster, name: str, shares: Iterable[ShareDetail]) -> 
     node = cluster.ledger.node(name)
     for share in shares:
         device = None if node is None else node.device_of(share.uuid, share.index)
-        if device is None or device.healthy:
+        if device is None or not device.ails:
             yield share
         else:
             yield msgspec.structs.replace(share, healthy=False, reason=device.reason)

@@ -10,6 +10,7 @@ import numpy as np
 from gpushare.dashboard.board import State
 from gpushare.dashboard.cluster import Cluster
 from gpushare.dashboard.details import asks_of
+from gpushare.intree.wanted import WantedNodes, Wishes
 from gpushare.model.request import Request
 from gpushare.moves import Host, Outlook, cheaper_way, room_now, roomiest
 from gpushare.scheduler.records import PodRecord
@@ -17,6 +18,8 @@ from gpushare.scheduler.records import PodRecord
 #: Requests that wait and are looked at; each may take some ten milliseconds, in turns.
 MOST_LOOKED_AT: Final = 20
 _TURN: Final = 16
+#: Nodes whose labels are looked at before others get their turn: some milliseconds.
+_LABELS_TURN: Final = 512
 _GIB: Final = 1024
 
 
@@ -71,7 +74,8 @@ async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
         (one for one in cluster.waiting() if one.request is not None and not one.request.by_gpu),
         key=lambda one: (one.created, one.pod),
     )
-    ways = [await _way(cluster, one, kept.get(one.pod, "")) for one in waiting[:MOST_LOOKED_AT]]
+    wishes = Wishes(cluster.labels)
+    ways = [await _way(cluster, wishes, one, kept.get(one.pod, "")) for one in waiting[:MOST_LOOKED_AT]]
     return Report(
         free_mib=int(free.sum()),
         free_gpus=int((free > 0).sum()),
@@ -89,13 +93,13 @@ def _free(cluster: Cluster) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     return np.where(board.plane("state") == State.IN_SERVICE, np.maximum(free, 0), 0)
 
 
-async def _way(cluster: Cluster, record: PodRecord, kept: str) -> Way:
+async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, kept: str) -> Way:
     request = record.request
     assert request is not None
     asks = asks_of(cluster, record)
     if not request.is_ordinary:
         return Way(record.pod, asks, "", (), "not looked at: not a share of one GPU")
-    found = await _outlook(cluster, request)
+    found = await _outlook(cluster, wishes, record, request)
     if found.spot is None:
         return Way(record.pod, asks, "", (), "no move of one or two pods would let it in")
     moves = tuple(
@@ -112,25 +116,42 @@ async def _way(cluster: Cluster, record: PodRecord, kept: str) -> Way:
     return Way(record.pod, asks, str(found.spot), moves, "")
 
 
-async def _outlook(cluster: Cluster, request: Request) -> Outlook:
-    ledger, names = cluster.ledger, sorted(cluster.nodes)
+async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request: Request) -> Outlook:
+    ledger, bound = cluster.ledger, cluster.view.bound
+
+    def host_of(name: str) -> Host | None:
+        return ledger.host(name, _anybody, goes_to)
+
+    def goes_to(uid: str) -> WantedNodes | None:
+        return wishes.of(bound[uid].wish) if uid in bound else None
+
+    names = await _wanted(sorted(cluster.nodes), wishes.of(record.wish))
     if fits := ledger.filter(request, names).fits:
-        host = ledger.host(fits[0], _anybody)
+        host = host_of(fits[0])
         now = None if host is None else room_now(host, request)
         if now is not None:
             return Outlook(now)
-    roomy: list[Host] = [
-        host for name in ledger.roomiest() if (host := ledger.host(name, _anybody)) is not None
-    ]
+    roomy: list[Host] = [host for name in ledger.roomiest() if (host := host_of(name)) is not None]
     elsewhere = roomiest(roomy)
     best = Outlook(None)
     for turn, name in enumerate(ledger.scattered(request, names)):
-        host = ledger.host(name, _anybody)
+        host = host_of(name)
         if host is not None:
             best = cheaper_way(host, elsewhere, request, best)
         if turn % _TURN == 0:
             await asyncio.sleep(0)
     return best
+
+
+async def _wanted(names: list[str], wanted: WantedNodes | None) -> list[str]:
+    """Those of the nodes that the pod wants."""
+    if wanted is None:
+        return names
+    found: list[str] = []
+    for at in range(0, len(names), _LABELS_TURN):
+        found += [name for name in names[at : at + _LABELS_TURN] if name in wanted]
+        await asyncio.sleep(0)
+    return found
 
 
 def _anybody(uid: str) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from gpushare.dashboard import details, fragmentation
 from gpushare.dashboard.agents import Agents
 from gpushare.dashboard.app import Asked, as_binary, as_json
-from gpushare.dashboard.board import UNKNOWN, State
+from gpushare.dashboard.board import UNKNOWN, State, in_parts
 from gpushare.dashboard.cluster import Cluster
 from gpushare.dashboard.exposition import Figures
 from gpushare.dashboard.history import History, Sample
@@ -64,11 +64,12 @@ class Live:
         totals = self._sample()
         news = self._cluster.board.delta()
         before = self._totals
-        if before is None or msgspec.structs.replace(totals, at_s=before.at_s) != before:
+        new_totals = before is None or msgspec.structs.replace(totals, at_s=before.at_s) != before
+        if news or new_totals:
             self._totals = totals
-            news["totals"] = totals
-        if news:
-            self._stream.send("delta", msgspec.json.encode(news))
+            for part in in_parts(news):
+                told = {**part, "totals": totals} if new_totals and "more" not in part else part
+                self._stream.send("delta", msgspec.json.encode(told))
         if self._history.due(now_s):
             self._history.add(totals, now_s)
             self._stream.send("sample", msgspec.json.encode(totals))

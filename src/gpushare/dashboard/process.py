@@ -18,6 +18,7 @@ from gpushare.dashboard.cluster import Cluster
 from gpushare.dashboard.history import History
 from gpushare.dashboard.live import Live
 from gpushare.dashboard.places import SELECTOR, AgentsFile, Places, decode_place
+from gpushare.dashboard.seen import decode_seen, seen_node_decoder
 from gpushare.dashboard.stream import Stream
 from gpushare.dashboard.waiting import Source, type_of_leader
 from gpushare.kube.access import Access
@@ -27,7 +28,6 @@ from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
 from gpushare.model.device import Placement
 from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.process import decode_record, node_decoder
 from gpushare.scheduler.view import NodeReader
 from gpushare.serving.bounded import bounded_server
 from gpushare.serving.probes import Exposition, Probes
@@ -104,8 +104,8 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
         reader = NodeReader(
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
-        nodes = Informer(session, "/api/v1/nodes", node_decoder(reader), cluster.seen_nodes)
-        pods = Informer(session, "/api/v1/pods", decode_record, cluster.pods)
+        nodes = Informer(session, "/api/v1/nodes", seen_node_decoder(reader), cluster.seen_nodes)
+        pods = Informer(session, "/api/v1/pods", decode_seen, cluster.pods)
         ours = [
             Informer(
                 session,

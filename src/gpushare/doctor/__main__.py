@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Final
 
 from gpushare import logs
 from gpushare.doctor.findings import CODES, Finding, examine, exit_code
@@ -19,15 +20,24 @@ from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
 from gpushare.settings.variables import tell_slips
 
+#: Kubelets tell of what an agent said within 10 s.
+_PATIENCE_S: Final = 12.0
+_AGAIN_S: Final = 2.0
+
 
 async def of_cluster(access: Access, timeout_s: float, namespace: str | None = None) -> list[Finding]:
-    """What is to be said of a cluster; never raises ``KubeError``: that the API server is away is a finding, too."""
+    """What is to be said of a cluster; never raises ``KubeError``: that the API server is away is a finding, too.
+
+    Where a kubelet is behind its agent, which it is for seconds after most changes, nodes are read again for a while.
+    """
     from gpushare.doctor.cluster_checks import CHECKS
     from gpushare.doctor.cluster_reading import Reader
+    from gpushare.doctor.looking_again import settled
 
     try:
         async with Session(access) as session:
-            facts = await Reader(session, timeout_s, namespace).read()
+            reader = Reader(session, timeout_s, namespace)
+            facts = await settled(await reader.read(), reader.nodes, _PATIENCE_S, _AGAIN_S)
     except KubeError as error:
         remedy = "does `kubectl get nodes` work? then name its kubeconfig and context here, too"
         return [Finding("api-server", "fault", access.server, str(error), remedy)]
@@ -69,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.output == "json":
         print(json.dumps(as_json(findings, target), indent=2, ensure_ascii=False))
     else:
-        print(as_table(findings, target, everything=options.all))
+        print(as_table(findings, target, everything=options.all, wrapped=sys.stdout.isatty()))
     return max(exit_code(findings), CODES["ok"])
 
 

@@ -29,6 +29,8 @@ POINTING: Final = "gpushare-scheduler-name"
 WARNING: Final = "gpushare-slips"
 #: Writes into the API server's audit log, and refuses nothing.
 AUDITING: Final = "gpushare-audit"
+_SYSTEM: Final = "kube-system"
+_EVERYBODYS: Final = "default"
 _SOON_DAYS: Final = 3
 
 
@@ -70,6 +72,27 @@ def rules(facts: ClusterFacts) -> Iterator[Said]:
                 yield from _bound(facts, name)
     elif not mutates:
         yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
+    if named or _has_policies(facts):
+        yield from _left_alone(facts)
+
+
+def _has_policies(facts: ClusterFacts) -> bool:
+    listed = facts.validating_policies
+    return not isinstance(listed, Unread) and any(name_of(one).startswith("gpushare-") for one in listed)
+
+
+def _left_alone(facts: ClusterFacts) -> Iterator[Said]:
+    """Pods in the charts' own namespace, where they are not meant: one made for the charts alone has none, and all's own is full of them."""
+    namespace = namespace_of(facts, INSTALLER)
+    pods = () if isinstance(facts.pods, Unread) else facts.pods
+    if namespace == _EVERYBODYS or (
+        namespace != _SYSTEM and any(one.metadata.namespace == namespace for one in pods)
+    ):
+        yield warning(
+            f"namespace {namespace}",
+            "admission leaves pods in it alone, as it is the charts' own: wrong requests are not refused there, and none is pointed to our scheduler",
+            f"let no pod with a GPU be made in it; or install both charts in {_SYSTEM}",
+        )
 
 
 def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, name_of, ready_endpoints, why_of
-from gpushare.doctor.commands import SCHEDULER, log, upgrade
+from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, name_of, ready_endpoints
+from gpushare.doctor.commands import SCHEDULER, look, upgrade
+from gpushare.doctor.container_states import why_of
 from gpushare.doctor.findings import Said, Unread, fine, warning
 
 #: The names that the chart gives.
@@ -16,6 +17,8 @@ _VOLUME: Final = "dashboard-token"
 def dashboard(facts: ClusterFacts) -> Iterator[Said]:
     """Whether the page can be opened, and what keeps it from that; Secrets are not read."""
     if isinstance(facts.deployments, Unread):
+        return
+    if not facts.deployments and facts.playground is None:
         return
     shown = [one for one in facts.deployments if any(map(_is_it, _containers(one)))]
     if not shown:
@@ -38,7 +41,7 @@ def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Said]:
         yield warning(
             f"pod {name_of(pod)}",
             f"its dashboard does not run, or is not ready{why_of(status)}",
-            f"{log(pod, _CONTAINER)} says why; where no token is there "
+            f"{look(pod, _CONTAINER)} says why; where no token is there "
             f'`kubectl -n {namespace} create secret generic {secret} --from-literal=token="$(openssl rand -hex 32)"`',
         )
     # Who is down is behind no Service, which is no second fault.

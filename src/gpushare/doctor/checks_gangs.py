@@ -1,10 +1,11 @@
-"""Gangs that wait: whether the whole cluster could ever take so many pods together."""
+"""Gangs that wait: whether there will ever be so many pods, and whether the whole cluster could ever take them together."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Final, NamedTuple
 
-from gpushare.doctor.cluster_facts import ClusterFacts, devices_of
+from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, devices_of, name_of
 from gpushare.doctor.findings import Said, Unread, warning
 from gpushare.model import names
 from gpushare.model.device import NodeDevices, NodeMode
@@ -12,6 +13,10 @@ from gpushare.model.errors import InvalidRequest
 from gpushare.model.gang import gang_of
 from gpushare.model.objects import Pod
 from gpushare.model.request import Request, request_of
+from gpushare.model.resource_policy import seconds_of
+
+#: A gang that has waited for pods so long is told of: controllers make theirs within seconds.
+_LONG_S: Final = 180.0
 
 
 class _Least(NamedTuple):
@@ -25,18 +30,25 @@ class _Least(NamedTuple):
     unit_mib: int
 
 
-def gangs_that_fit(facts: ClusterFacts) -> Iterator[Said]:
-    """Whether so many pods as must run together would fit if every node were empty and every GPU well.
+def gangs(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether each gang that waits gets as many pods as must run together, and whether these would fit if every node were empty and every GPU well.
 
     A gang of pods of which not one would fit is told of by its pods.
     """
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return
     known = list(devices_of(facts.nodes).values())
+    succeeded = _succeeded(facts.pods)
     for key, (members, least) in sorted(_gangs(facts.pods).items()):
         held = sum(bool(pod.spec.node_name) for pod, _ in members)
+        # Those that have succeeded count as if they ran on.
+        if held == len(members) or held + succeeded[key] >= least:
+            continue
+        lacking = _lacking(facts, key, [pod for pod, _ in members], least - succeeded[key])
+        if lacking is not None:
+            yield lacking
         asked = _least([request for _, request in members])
-        if held == len(members) or held >= least or asked is None or not known:
+        if asked is None or not known:
             continue
         places = sum(_places(asked, node) for node in known)
         if 0 < places < least:
@@ -45,6 +57,65 @@ def gangs_that_fit(facts: ClusterFacts) -> Iterator[Said]:
                 f"the cluster could not take it if it were empty: {least} of its pods must run together, and there is room for {places}",
                 f"add nodes, ask for less, or lower {names.LABEL_GANG_LEAST} on all of its pods",
             )
+
+
+def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> Said | None:
+    """What is to be said of a gang that lacks pods: that they never come, or that they have not come for long."""
+    owners = (
+        {}
+        if isinstance(facts.owners, Unread)
+        else {str(at(one, "metadata", "uid")): one for one in facts.owners}
+    )
+    makers = {one.uid for pod in pods for one in pod.metadata.owner_references or () if one.controller}
+    controlled = all(any(one.controller for one in pod.metadata.owner_references or ()) for pod in pods)
+    if controlled and makers <= owners.keys():
+        runs = any(pod.spec.node_name for pod in pods)
+        made = {uid: _at_once(owners[uid], runs=runs) for uid in makers}
+        if sum(made.values()) < least:
+            listed = ", ".join(
+                f"{at(owners[uid], 'kind')} {name_of(owners[uid])} makes {made[uid]} at once"
+                for uid in sorted(made)
+            )
+            return warning(
+                f"gang {key}",
+                f"it never has its pods: {least} must run together, and {listed}",
+                f"let it make as many (parallelism of a Job, replicas of others, podManagementPolicy: Parallel of a StatefulSet), or lower {names.LABEL_GANG_LEAST} on all of its pods",
+            )
+    if len(pods) >= least or isinstance(facts.server_time_s, Unread):
+        return None
+    # Since the youngest came nothing has been added.
+    youngest_s = max(seconds_of(pod.metadata.creation_timestamp) for pod in pods)
+    waited_s = facts.server_time_s - youngest_s
+    if not youngest_s or waited_s < _LONG_S:
+        return None
+    return warning(
+        f"gang {key}",
+        f"{least} of its pods must run together, and there are {len(pods)}; the last came {waited_s / 60:.0f} min ago",
+        f"make the others, or lower {names.LABEL_GANG_LEAST} on all of its pods",
+    )
+
+
+def _at_once(owner: Json, *, runs: bool) -> int:
+    """How many pods a Job, ReplicaSet or StatefulSet has at the same time, at the most; ``runs``: some of them do already."""
+    if at(owner, "kind") == "Job":
+        parallelism, completions = at(owner, "spec", "parallelism"), at(owner, "spec", "completions")
+        at_once = 1 if parallelism is None else int(parallelism)
+        return at_once if completions is None else min(at_once, int(completions))
+    replicas = int(at(owner, "spec", "replicas") or 0)
+    one_by_one = at(owner, "kind") == "StatefulSet" and at(owner, "spec", "podManagementPolicy") != "Parallel"
+    # The next is made when the one before is ready, which it is not before the gang runs.
+    return min(1, replicas) if one_by_one and not runs else replicas
+
+
+def _succeeded(pods: Sequence[Pod]) -> Counter[str]:
+    """Of each gang how many pods have."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        if pod.status.phase == "Succeeded":
+            with suppress(InvalidRequest):
+                gang = gang_of(pod)
+                found.update(() if gang is None else (gang.key,))
+    return found
 
 
 def _gangs(pods: Sequence[Pod]) -> dict[str, tuple[list[tuple[Pod, Request]], int]]:

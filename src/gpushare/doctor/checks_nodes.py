@@ -1,17 +1,27 @@
 """Nodes: labels, what the agents say of the GPUs, and what the kubelets offer of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from gpushare.doctor.cluster_facts import ClusterFacts, SeenNode, gpu_nodes
-from gpushare.doctor.commands import agent_log, doctor_of_node
-from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
+from gpushare.doctor.cluster_facts import ClusterFacts, Condition, SeenNode, gpu_nodes
+from gpushare.doctor.commands import INSTALLER, agent_log, doctor_of_node, upgrade
+from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 from gpushare.model import names
-from gpushare.model.device import NodeMode, description_of, idle_cordons, mode_of, node_devices
+from gpushare.model.device import Device, NodeMode, description_of, idle_cordons, mode_of, node_devices
 from gpushare.model.errors import ModelError
-from gpushare.model.faults import REASON_STOPPED, REASON_UNHEALTHY, REASON_UNKNOWN_MODE
+from gpushare.model.faults import (
+    REASON_DRIVER_FAILED,
+    REASON_NO_DRIVER,
+    REASON_NO_GPU,
+    REASON_STOPPED,
+    REASON_UNHEALTHY,
+    REASON_UNKNOWN_MODE,
+)
+from gpushare.model.holding import not_given
 from gpushare.model.objects import Node, ObjectMeta
+from gpushare.model.taints import OF_CORDONS
+from gpushare.nodeagent.health import XID_REASON
 
 _LABELS: Final = (
     names.LABEL_MODE,
@@ -22,7 +32,7 @@ _LABELS: Final = (
 )
 #: How alike a label must be to one of ours to be taken for a slip.
 _ALIKE: Final = 0.85
-_CONDITION: Final = "GPUShareReady"
+_OF_DRIVER: Final = (REASON_NO_DRIVER, REASON_DRIVER_FAILED)
 
 
 def node_labels(facts: ClusterFacts) -> Iterator[Said]:
@@ -95,7 +105,7 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
             )
             continue
         if described is None:
-            if node.is_ready and mode is not NodeMode.DEFAULT:
+            if node.is_ready and mode is not NodeMode.DEFAULT and not _says_why_it_has_none(node):
                 yield fault(
                     node.subject,
                     f"it is labelled {names.LABEL_MODE}={mode.value}, and no agent has described its GPUs",
@@ -108,8 +118,24 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
                 f"its label says {mode.value}, and its agent still {described.mode.value}: it takes no new pods",
                 f"the agent follows within seconds; where it does not, {agent_log(facts, node.name)} says why",
             )
-        elif not described.devices:
-            yield fault(node.subject, "its agent finds no GPU", doctor_of_node(facts, node.name))
+        elif not described.devices and not _says_why_it_has_none(node):
+            yield fault(
+                node.subject,
+                "its agent finds no GPU",
+                doctor_of_node(facts, node.name) or "`nvidia-smi` on the node: what does it list?",
+            )
+
+
+def _ready(node: SeenNode) -> Condition | None:
+    """What the node's agent says of sharing."""
+    conditions = node.details.status.conditions or ()
+    return next((one for one in conditions if one.type == names.CONDITION_READY), None)
+
+
+def _says_why_it_has_none(node: SeenNode) -> bool:
+    """Whether the agent says that there is no driver or no GPU: that is told as the node's health."""
+    said = _ready(node)
+    return said is not None and said.status == "False" and said.reason in (*_OF_DRIVER, REASON_NO_GPU)
 
 
 def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
@@ -138,8 +164,26 @@ def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
             yield fault(
                 node.subject,
                 f"its kubelet offers {', '.join(off)}",
-                f"the node agent does not run, or is not registered with the kubelet: {agent_log(facts, node.name)}",
+                "kubelets tell of what an agent says within seconds: look again where something was changed just now; "
+                f"else the agent does not run, or is not registered with the kubelet: {agent_log(facts, node.name)}",
             )
+
+
+def _not_isolated(node: SeenNode) -> Iterator[Said]:
+    try:
+        devices = node_devices(node.node)
+    except ModelError:
+        return
+    why = "" if devices is None else not_given(devices)
+    if devices is None or not why:
+        return
+    way = NodeMode.CGPU if devices.mode is NodeMode.MPS else NodeMode.SHARE
+    yield warning(
+        node.subject,
+        f"its containers are told their share, and not held to it: {why}",
+        f"repair that; or `kubectl label node {node.name} {names.LABEL_MODE}={way.value} --overwrite` "
+        + ("for our own libraries" if way is NodeMode.CGPU else "where containers are trusted"),
+    )
 
 
 def node_health(facts: ClusterFacts) -> Iterator[Said]:
@@ -148,33 +192,68 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
         if not node.is_ready:
             yield fault(node.subject, "its kubelet is not ready", f"`kubectl describe node {node.name}`")
             continue
+        if any(taint.key == OF_CORDONS for taint in node.taints):
+            yield fine(
+                "",
+                f"{node.subject} is cordoned: no new pod comes there before `kubectl uncordon {node.name}`",
+            )
         try:
             described = description_of(node.node)
         except ModelError:
             continue
-        lost = [device for device in described.devices if not device.healthy] if described else []
-        for device in lost:
-            says = f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}"
-            if described is not None and len(lost) == len(described.devices):
-                yield fault(
-                    node.subject,
-                    says,
-                    f"`kubectl drain {node.name} --ignore-daemonsets`; `dmesg | grep -i xid` there; reset the GPUs (`nvidia-smi -r`), or reboot",
-                )
-            else:
-                yield warning(
-                    node.subject,
-                    says,
-                    f"`dmesg | grep -i xid` on the node; delete what runs on the GPU, reset it (`nvidia-smi -r -i {device.index}`), or reboot",
-                )
-        for condition in node.details.status.conditions or ():
-            if condition.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
-                continue  # the label, and what the kubelet offers without an agent, have checks of their own
-            if lost and condition.reason == REASON_UNHEALTHY:
-                continue  # which GPUs these are is told above
-            if condition.type == _CONDITION and condition.status != "True":
-                yield fault(
-                    node.subject,
-                    f"{_CONDITION} is {condition.status}: {condition.message}",
-                    f"`kubectl describe node {node.name}`: its events say what to do; so does {doctor_of_node(facts, node.name)}",
-                )
+        yield from _not_isolated(node)
+        said = _ready(node)
+        lost = [device for device in described.devices if device.ails] if described else []
+        if said is not None and said.reason in _OF_DRIVER:
+            lost = []  # they are well, as far as anyone knows: no reset would help
+        yield from _lost(
+            node, lost, all_of_them=described is not None and len(lost) == len(described.devices)
+        )
+        for device in described.devices if described else ():
+            if device.kept_back:
+                yield fine("", f"{node.subject}: GPU {device.index} ({device.uuid}) is {device.reason}")
+        if said is None or said.status == "True" or said.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
+            continue  # the label, and what the kubelet offers without an agent, have checks of their own
+        if lost and said.reason == REASON_UNHEALTHY:
+            continue  # which GPUs these are is told above
+        yield fault(
+            node.subject,
+            f"{names.CONDITION_READY} is {said.status}: {said.message}",
+            _remedy(facts, node, said),
+        )
+
+
+def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Iterator[Said]:
+    for device in lost:
+        wait = (
+            "after an XID it comes back by itself when it stays quiet for minutes; else "
+            if XID_REASON in device.reason
+            else ""
+        )
+        says = f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}"
+        if all_of_them:
+            yield fault(
+                node.subject,
+                says,
+                f"{wait}`kubectl drain {node.name} --ignore-daemonsets`; `dmesg | grep -i xid` there; "
+                f"reset the GPUs (`nvidia-smi -r`), or reboot; then `kubectl uncordon {node.name}`",
+            )
+        else:
+            yield warning(
+                node.subject,
+                says,
+                f"{wait}`dmesg | grep -i xid` on the node; delete what runs on the GPU, reset it (`nvidia-smi -r -i {device.index}`), or reboot",
+            )
+
+
+def _remedy(facts: ClusterFacts, node: SeenNode, said: Condition) -> str:
+    look = doctor_of_node(facts, node.name)
+    if said.reason == REASON_DRIVER_FAILED:
+        told = "`nvidia-smi` as root on the node loads the driver's module, or says what is wrong with it; `dmesg | grep -i nvrm` there; after an upgrade of the driver reboot the node"
+    elif said.reason == REASON_NO_DRIVER:
+        told = f"install the driver on the node, or name the folder where it is: {upgrade(facts, INSTALLER, 'nodeAgent.driverRoot=FOLDER')}"
+        if facts.playground is not None:
+            told = "install the driver on the node"
+    else:
+        told = f"`kubectl describe node {node.name}`: its events say what to do"
+    return f"{told}; {look} looks it over" if look else told

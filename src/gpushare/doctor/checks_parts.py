@@ -8,8 +8,10 @@ import yaml
 from gpushare.doctor.checks_services import asked_scheduler
 from gpushare.doctor.cluster_facts import (
     ClusterFacts,
+    Json,
     agent_pods,
     at,
+    first_unready,
     first_why,
     gpu_nodes,
     is_ready,
@@ -18,34 +20,28 @@ from gpushare.doctor.cluster_facts import (
     why_unready,
 )
 from gpushare.doctor.cluster_reading import renewed_s
-from gpushare.doctor.commands import SCHEDULER, describe_agents, install, log, namespace_of, upgrade
+from gpushare.doctor.commands import (
+    INSTALLER,
+    SCHEDULER,
+    describe_agents,
+    look,
+    namespace_of,
+    pull,
+    upgrade,
+)
+from gpushare.doctor.container_states import status_of, why_of
 from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
 from gpushare.model import names
 
 _LED_S: Final = 30.0
+#: kube-scheduler asks the extender beside it alone.
+_LEADS: Final = "; it leads, so that nothing is placed"
 _EXTENDER: Final = {
     "filterVerb": "filter",
     "prioritizeVerb": "prioritize",
     "bindVerb": "bind",
     "preemptVerb": "preempt",
 }
-
-
-def installed(facts: ClusterFacts) -> Iterator[Said]:
-    """Whether both charts are there, once each."""
-    if facts.playground is not None:
-        yield fine("", "a playground: its parts are processes, and no chart is needed")
-        return
-    for what, found, chart in (
-        ("DaemonSet gpushare-device-plugin-ds", facts.daemon_sets, "ack-ai-installer"),
-        ("Deployment ack-co-scheduler", facts.deployments, "ack-co-scheduler"),
-        ("ConfigMap ack-co-scheduler", facts.config_maps, "ack-co-scheduler"),
-        ("Lease ack-co-scheduler", facts.leases, "ack-co-scheduler"),
-    ):
-        if isinstance(found, Unread):
-            yield unknown(what, found.why)
-        elif not found:
-            yield fault(what, "it is not there", install(facts, chart))
 
 
 def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
@@ -94,7 +90,7 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
             yield fault(
                 node.subject,
                 f"its agent, pod {name_of(pod)}, is not ready{why_unready(pod)}",
-                log(pod),
+                "; ".join(filter(None, (look(pod), pull(facts, INSTALLER, pod)))),
             )
 
 
@@ -131,27 +127,56 @@ def scheduler(facts: ClusterFacts) -> Iterator[Said]:
             )
             if ready < wanted:
                 worse = fault if ready == 0 else warning
+                describe = f"`kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler`"
+                image = pull(facts, SCHEDULER, first_unready(facts, names.SCHEDULER_NAME))
                 yield worse(
                     f"deployment {name_of(deployment)}",
                     f"{ready} of {wanted} pods are ready{first_why(facts, names.SCHEDULER_NAME)}",
-                    f"`kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler`",
+                    f"{describe}; {image}" if image else describe,
                 )
             if ready:
                 yield from asked_scheduler(facts, name_of(deployment).partition("/")[0])
-    for pod, said in facts.answers.items():
-        if said.startswith("?"):
-            yield unknown(
-                pod, f"its extender cannot be asked: {said[1:]}", "ask for the right get pods/proxy"
-            )
-        elif said:
-            yield fault(pod, f"its extender does not say that it is ready: {said}", _extender_log(facts, pod))
+    for name, said in facts.answers.items():
+        yield from _extender(facts, name, said)
     yield from _leading(facts)
 
 
-def _extender_log(facts: ClusterFacts, name: str) -> str:
+def _extender(facts: ClusterFacts, name: str, said: str) -> Iterator[Said]:
+    """What is to be said of the extender of pod ``name``, which said this of itself (``?`` before it: it was not asked)."""
     pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
-    pod = next((one for one in pods if name_of(one) == name), None)
-    return "look at its log" if pod is None else f"{log(pod, 'extender')} says why"
+    pod = next((one for one in pods if name_of(one) == name), {})
+    status = status_of(pod, "extender")
+    if said.startswith("?"):
+        if status.get("ready", True):
+            remedy = "ask for the right get pods/proxy"
+            yield unknown(name, f"its extender cannot be asked: {said[1:]}", remedy)
+            return
+        said = why_of(status).removeprefix(": ") or "its container is not ready"
+    if not said:
+        return
+    leads = name in _leaders(facts)
+    others = any(name_of(one) != name and is_ready(one) and _is_scheduler(one) for one in pods)
+    todo = f"{look(pod, 'extender')} says why" if pod else "look at its log"
+    if leads and others:
+        namespace, _, own = name.partition("/")
+        todo = f"`kubectl -n {namespace} delete pod {own}`: one that is ready leads then; before that {todo}"
+    yield fault(
+        name,
+        f"its extender does not say that it is ready: {said}{_LEADS if leads else ''}",
+        todo,
+    )
+
+
+def _is_scheduler(pod: Json) -> bool:
+    return bool(at(pod, "metadata", "labels", "app.kubernetes.io/name") == names.SCHEDULER_NAME)
+
+
+def _leaders(facts: ClusterFacts) -> set[str]:
+    """The pods that the Leases name, as ``NAMESPACE/NAME``: a holder is a pod's name, and behind ``_`` what makes it unique."""
+    return {
+        f"{at(lease, 'metadata', 'namespace')}/{str(at(lease, 'spec', 'holderIdentity') or '').rpartition('_')[0]}"
+        for lease in (() if isinstance(facts.leases, Unread) else facts.leases)
+    }
 
 
 def _leading(facts: ClusterFacts) -> Iterator[Said]:

@@ -1,28 +1,33 @@
 """Pods: records that can be read and are true, nothing given twice, nobody who waits for a scheduler that is not there."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from gpushare.doctor.cluster_facts import ClusterFacts, devices_of
+from gpushare.doctor.cluster_facts import ClusterFacts, SeenNode, devices_of
 from gpushare.doctor.findings import Said, Unread, fault, warning
 from gpushare.model import names
-from gpushare.model.asked import slip_of
+from gpushare.model.asked import instead_of_slip, slip_of
 from gpushare.model.counted import counted
 from gpushare.model.device import NodeDevices, NodeMode
 from gpushare.model.errors import InvalidRequest, ModelError
 from gpushare.model.gang import gang_of
+from gpushare.model.lookalikes import is_of_others, is_unknown, meant
 from gpushare.model.objects import Pod
+from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request, request_of
+from gpushare.model.resource_policy import seconds_of
 from gpushare.model.selecting import mistyped
-from gpushare.model.slips import meant, unheeded
+from gpushare.model.slips import slip_of_scheduler, slips_of_waiting
 from gpushare.model.wire import read_allocation
 
 #: What containers may ask for, whether a node offers it now or not.
 _KNOWN: Final = frozenset(
     {names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_MEMORY, names.GPU_MEMORY_PERCENT}
 )
-_LIKE_OURS: Final = ("aliyun.com/gpu", "gpushare.dev/")
+
+#: By then every scheduler that runs has written on a pod why it waits.
+_TIME_TO_LOOK_S: Final = 10.0
 
 
 def pod_records(facts: ClusterFacts) -> Iterator[Said]:
@@ -73,13 +78,9 @@ def _overfull(known: dict[str, NodeDevices], held: dict[tuple[str, str], int]) -
 
 def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
     """Whether every pod that asks for a GPU has been given to our scheduler, in a way that can be served."""
-    offered = _KNOWN.union(
-        *(
-            one.node.status.allocatable or ()
-            for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
-        )
-    )
+    offered = None if isinstance(facts.nodes, Unread) else _offered(facts.nodes)
     known = [] if isinstance(facts.nodes, Unread) else list(devices_of(facts.nodes).values())
+    unit = known[0].unit if known else MemoryUnit.GIB
     there = {
         label
         for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
@@ -99,16 +100,39 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
             )
             continue
         yield from _nobodys(pod, offered)
-        for text in (*unheeded(pod), *mistyped(pod, there)):
+        for text in (*slips_of_waiting(pod, unit), *mistyped(pod, there)):
             yield warning(f"pod {pod.key}", text, "correct the manifest, and make the pod anew")
         if request is not None and known:
             yield from _too_large(pod, request, known)
         if request is not None and pod.spec.scheduler_name != names.SCHEDULER_NAME:
             yield warning(
                 f"pod {pod.key}",
-                f"it waits for scheduler {pod.spec.scheduler_name or 'default-scheduler'}, which knows nothing of GPUs' shares",
+                _waits_for(pod, facts),
                 f"let it name schedulerName: {names.SCHEDULER_NAME}, or leave the name out where admission points pods",
             )
+
+
+def _waits_for(pod: Pod, facts: ClusterFacts) -> str:
+    """Of a pod that asks for GPUs of ours and names another scheduler: whether that one has looked at it is written on the pod."""
+    named = pod.spec.scheduler_name or "default-scheduler"
+    if slip := slip_of_scheduler(pod):
+        return slip
+    made_s = seconds_of(pod.metadata.creation_timestamp)
+    had_time = isinstance(facts.server_time_s, Unread) or facts.server_time_s - made_s > _TIME_TO_LOOK_S
+    if had_time and not any(one.type == "PodScheduled" for one in pod.status.conditions or ()):
+        return f"no scheduler has looked at it: none seems to run for schedulerName {named}"
+    return f"it waits for scheduler {named}, which knows nothing of GPUs' shares"
+
+
+def _offered(nodes: Iterable[SeenNode]) -> frozenset[str]:
+    """Resources of which a node has some, also while their device plugin is away."""
+    return _KNOWN.union(
+        name
+        for one in nodes
+        for amounts in (one.node.status.capacity, one.node.status.allocatable)
+        for name, amount in (amounts or {}).items()
+        if str(amount) != "0"
+    )
 
 
 def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> Iterator[Said]:
@@ -136,14 +160,14 @@ def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> It
     )
     if most and request.gpu_count > 1:
         best += f", and no node has more than {max(map(len, sizes))} of them"
-    slip = next(filter(None, (slip_of(request, node.unit) for node in giving)), "")
-    if slip:
-        yield warning(
-            f"pod {pod.key}",
-            f"no node could take it if it were empty: it asks for {asked}; {best}; {slip}",
-            f"write {names.GPU_MEM} as a number of units, or {names.GPU_MEMORY} such as 6Gi, and make the pod anew",
-        )
-        return
+    for node in giving:
+        if slip := slip_of(request, node.unit):
+            yield warning(
+                f"pod {pod.key}",
+                f"no node could take it if it were empty: it asks for {asked}; {best}; {slip}",
+                f"{instead_of_slip(request, node.unit)}, and make the pod anew",
+            )
+            return
     unmade = request.by_gpu and not giving
     if unmade:
         best = f"nodes of mode {NodeMode.TOPOLOGY.value} alone give whole GPUs, and there is none"
@@ -156,15 +180,21 @@ def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> It
     )
 
 
-def _nobodys(pod: Pod, offered: Collection[str]) -> Iterator[Said]:
-    """Resources by names that look like ours, and that nobody offers: no rule of admission sees them."""
+def _nobodys(pod: Pod, offered: Collection[str] | None) -> Iterator[Said]:
+    """Resources by names that look like ours, or are other device plugins', and that nobody offers; ``None``: nodes were not read."""
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         for resource in (container.resources and container.resources.limits) or ():
-            if resource.startswith(_LIKE_OURS) and resource not in offered:
+            if is_unknown(resource) and resource not in (offered or _KNOWN):
                 yield warning(
                     f"pod {pod.key}",
                     f"no node offers {resource}, for which its container {container.name} asks",
                     f"correct the name: write {meant(resource)}",
+                )
+            elif is_of_others(resource) and offered is not None and resource not in offered:
+                yield warning(
+                    f"pod {pod.key}",
+                    f"no node offers {resource}, for which its container {container.name} asks",
+                    f"write {meant(resource)}, or add a node whose device plugin offers it",
                 )
 
 

@@ -1,14 +1,23 @@
-"""ResourcePolicies: units that have nodes."""
+"""ResourcePolicies: units that have nodes, and pods that go by them."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
 import msgspec
 
-from gpushare.doctor.cluster_facts import ClusterFacts, SeenNode
+from gpushare.doctor.cluster_facts import ClusterFacts, Json, SeenNode
 from gpushare.doctor.findings import Said, Unread, warning
-from gpushare.model.resource_policy import Unit, decode_policy
+from gpushare.model import names
+from gpushare.model.objects import Pod
+from gpushare.model.resource_policy import (
+    ResourcePolicy,
+    Unit,
+    decode_policy,
+    others_text,
+    strays_from_policies,
+)
 
 #: How alike a word must be to one that nodes have to be taken for a slip.
 _ALIKE: Final = 0.7
@@ -18,11 +27,7 @@ def unit_nodes(facts: ClusterFacts) -> Iterator[Said]:
     """Whether each unit has a node, but for those whose pods wait for nodes to come."""
     if isinstance(facts.policies, Unread) or isinstance(facts.nodes, Unread):
         return
-    for raw in facts.policies:
-        try:
-            policy = decode_policy(msgspec.json.encode(raw))
-        except ValueError:
-            continue  # the schema lets none such through
+    for policy in _readable(facts.policies):
         for number, unit in enumerate(policy.units, 1):
             if unit.waits or any(unit.has_node(node.labels) for node in facts.nodes):
                 continue
@@ -31,6 +36,44 @@ def unit_nodes(facts: ClusterFacts) -> Iterator[Said]:
                 f"unit {number} has no node: {_lacking(unit, facts.nodes)}",
                 "correct its nodeSelector, or label nodes so; where they come later, all is well",
             )
+
+
+def pods_of_others(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the pods that a policy selects name our scheduler: others place theirs where they like."""
+    if isinstance(facts.policies, Unread) or isinstance(facts.policy_pods, Unread):
+        return
+    policies = sorted(_readable(facts.policies), key=lambda one: one.rank)
+    strays = _strays(policies, facts.policy_pods)
+    for policy in policies:
+        pods = strays[policy.key]
+        if pods:
+            yield warning(
+                f"resourcepolicy {policy.key}",
+                others_text(len(pods), capped=any(unit.is_capped for unit in policy.units))
+                + f", as pod {min(pod.key for pod in pods)}",
+                f"write schedulerName: {names.SCHEDULER_NAME} in their template; admission does that for pods that ask for GPUs alone",
+            )
+
+
+def _strays(policies: Sequence[ResourcePolicy], pods: Sequence[Pod]) -> dict[str, list[Pod]]:
+    """Of each policy the pods that it decides for, being the oldest that selects them, and that another scheduler places."""
+    found: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if pod.finished or not strays_from_policies(pod):
+            continue
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
+        decides = (one for one in policies if one.namespace == namespace and one.selects(labels))
+        if (policy := next(decides, None)) is not None:
+            found[policy.key].append(pod)
+    return found
+
+
+def _readable(policies: Sequence[Json]) -> Iterator[ResourcePolicy]:
+    for raw in policies:
+        try:
+            yield decode_policy(msgspec.json.encode(raw))
+        except ValueError:
+            continue  # the schema lets none such through
 
 
 def _lacking(unit: Unit, nodes: Sequence[SeenNode]) -> str:

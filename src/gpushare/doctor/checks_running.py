@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, name_of
+from gpushare.doctor.cluster_facts import ClusterFacts, Json, at, first_why, name_of
 from gpushare.doctor.findings import Said, Unread, warning
 from gpushare.model import names
 
@@ -16,6 +16,9 @@ def up_to_date(facts: ClusterFacts) -> Iterator[Said]:
     """Whether every agent is of the DaemonSet's present version, and every scheduler has read its present configuration."""
     for daemon_set in () if isinstance(facts.daemon_sets, Unread) else facts.daemon_sets:
         yield from _rolled_out(daemon_set)
+    for found in (facts.deployments, facts.webhook_deployments):
+        for deployment in () if isinstance(found, Unread) else found:
+            yield from _deployed(facts, deployment)
     if isinstance(facts.config_maps, Unread) or isinstance(facts.part_pods, Unread):
         return
     for config_map in facts.config_maps:
@@ -36,24 +39,47 @@ def up_to_date(facts: ClusterFacts) -> Iterator[Said]:
 def _rolled_out(daemon_set: Json) -> Iterator[Said]:
     subject = f"daemonset {name_of(daemon_set)}"
     namespace = at(daemon_set, "metadata", "namespace")
-    generation, seen = (
-        at(daemon_set, "metadata", "generation"),
-        at(daemon_set, "status", "observedGeneration"),
-    )
     wanted = at(daemon_set, "status", "desiredNumberScheduled") or 0
     updated = at(daemon_set, "status", "updatedNumberScheduled") or 0
-    if isinstance(generation, int) and isinstance(seen, int) and seen < generation:
-        yield warning(
-            subject,
-            "it was changed, and no controller has taken that up yet",
-            "kube-controller-manager does it within seconds; where it does not, look at its log",
-        )
+    if _is_unseen(daemon_set):
+        yield _untaken(subject)
     elif updated < wanted:
         yield warning(
             subject,
             f"its present version is on {updated} of {wanted} nodes: the others still have agents from before",
             f"`kubectl -n {namespace} rollout status ds/{names.DAEMON_SET_NAME}`: it goes node by node, and stands where an agent does not become ready",
         )
+
+
+def _deployed(facts: ClusterFacts, deployment: Json) -> Iterator[Said]:
+    subject = f"deployment {name_of(deployment)}"
+    namespace, _, name = name_of(deployment).partition("/")
+    wanted = at(deployment, "spec", "replicas") or 0
+    updated = at(deployment, "status", "updatedReplicas") or 0
+    running = at(deployment, "status", "replicas") or 0
+    if _is_unseen(deployment):
+        yield _untaken(subject)
+    # Pods that are missing are told of elsewhere.
+    elif updated < running:
+        yield warning(
+            subject,
+            f"its present version is in {updated} of {wanted} pods, and {running - updated} from before still run{first_why(facts, name)}",
+            f"`kubectl -n {namespace} rollout status deployment/{name}`: it stands where a new pod does not become ready, and `kubectl -n {namespace} describe pods -l app.kubernetes.io/name={name}` says why",
+        )
+
+
+def _is_unseen(workload: Json) -> bool:
+    """Whether no controller has looked at it since it was changed."""
+    changed, seen = at(workload, "metadata", "generation"), at(workload, "status", "observedGeneration")
+    return isinstance(changed, int) and isinstance(seen, int) and seen < changed
+
+
+def _untaken(subject: str) -> Said:
+    return warning(
+        subject,
+        "it was changed, and no controller has taken that up yet",
+        "kube-controller-manager does it within seconds; where it does not, look at its log",
+    )
 
 
 def _is_from_before(pod: Json, config_map: Json) -> bool:

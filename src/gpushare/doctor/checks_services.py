@@ -7,12 +7,13 @@ from gpushare.doctor.cluster_facts import (
     ClusterFacts,
     Json,
     at,
+    first_unready,
     first_why,
     name_of,
     ready_endpoints,
     webhook_places,
 )
-from gpushare.doctor.commands import INSTALLER, SCHEDULER, install, upgrade
+from gpushare.doctor.commands import INSTALLER, SCHEDULER, install, pull, upgrade
 from gpushare.doctor.findings import Said, Unread, fault, warning
 from gpushare.model import names
 
@@ -83,6 +84,7 @@ def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Ite
             return
         wanted = at(deployment, "spec", "replicas") or 0
         ready = at(deployment, "status", "readyReplicas") or 0
+        describe = "; ".join(filter(None, (describe, pull(facts, INSTALLER, first_unready(facts, _APP)))))
         said = f"{ready} of {wanted} pods of the webhook are ready{first_why(facts, _APP)}"
         if wanted and not ready:
             yield fault(f"deployment {place}", f"{said}; until one is: {effect}", describe)

@@ -4,12 +4,13 @@ from typing import Any
 
 import msgspec
 
+from gpushare.doctor.container_states import statuses, why_of
 from gpushare.doctor.findings import Unread
 from gpushare.model import names
 from gpushare.model.device import NodeDevices, node_devices
 from gpushare.model.errors import ModelError
-from gpushare.model.hosting import Taint, Toleration
 from gpushare.model.objects import Node, Pod
+from gpushare.model.taints import Taint, Toleration
 
 Json = dict[str, Any]
 #: Of an EndpointSlice: whose endpoints it has.
@@ -111,6 +112,14 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     definitions: list[Json] | Unread
     policies: list[Json] | Unread
     """ResourcePolicies."""
+    policy_pods: list[Pod] | Unread
+    """All pods of the namespaces of these, those without a GPU, too."""
+    quota_trees: list[Json] | Unread
+    """ElasticQuotaTrees of all namespaces."""
+    namespaces: frozenset[str] | Unread
+    """The names of all."""
+    owners: list[Json] | Unread
+    """The Jobs, ReplicaSets and StatefulSets that make the pods of gangs that wait."""
     validating_policies: list[Json] | Unread
     mutating_policies: list[Json] | Unread
     policy_bindings: list[Json] | Unread
@@ -125,6 +134,14 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Node → when its kubelet renewed its Lease last, unix seconds."""
     answers: dict[str, str]
     """Pod of the scheduler → what its extender says to ``/readyz``: empty where it is ready."""
+    namespace: str = ""
+    """The one in which the charts were to be looked for; empty: in all."""
+    namespace_is_there: bool = True
+    """Whether that one exists; true, too, where that may not be read."""
+    elsewhere: dict[str, list[str]] = {}
+    """Where the charts were to be looked for in one: field of these facts → the other namespaces that have such an object, as far as these may be read."""
+    removals: list[Json] | Unread = []
+    """The Deployments that clean up after a removal of the charts, of all namespaces."""
     playground: Json | None = None
     """What a playground says of itself: its parts are processes, not pods, and no chart is installed."""
 
@@ -153,23 +170,20 @@ def is_ready(pod: Json) -> bool:
 
 def why_unready(pod: Json) -> str:
     """What a container of the pod waits for, or how it ended, with a colon before it; empty where nothing says it."""
-    return next(filter(None, map(why_of, at(pod, "status", "containerStatuses") or ())), "")
+    return next(filter(None, map(why_of, statuses(pod))), "")
 
 
-def why_of(status: Json) -> str:
-    """The same of one container's status."""
-    for state in (at(status, "state", "waiting"), at(status, "lastState", "terminated")):
-        if state:
-            words = state.get("message") or state.get("reason") or f"exit code {state.get('exitCode')}"
-            return f": {' '.join(str(words).split())[:200]}"
-    return ""
+def first_unready(facts: ClusterFacts, app: str) -> Json | None:
+    """The first pod of ``app`` (``app.kubernetes.io/name``) that is not ready and says why."""
+    pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
+    ours = (pod for pod in pods if at(pod, "metadata", "labels", "app.kubernetes.io/name") == app)
+    return next((pod for pod in ours if not is_ready(pod) and why_unready(pod)), None)
 
 
 def first_why(facts: ClusterFacts, app: str) -> str:
-    """The same of the first pod of ``app`` (``app.kubernetes.io/name``) that is not ready and has a reason."""
-    pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
-    ours = (pod for pod in pods if at(pod, "metadata", "labels", "app.kubernetes.io/name") == app)
-    return next((why for pod in ours if not is_ready(pod) and (why := why_unready(pod))), "")
+    """What that one says, with a colon before it."""
+    pod = first_unready(facts, app)
+    return "" if pod is None else why_unready(pod)
 
 
 def webhook_places(configurations: list[Json]) -> dict[tuple[str, str], list[Json]]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -33,15 +34,20 @@ T = TypeVar("T")
 
 #: The names that the charts give.
 CONFIGURATION: Final = "gpushare-admission"
+REMOVAL: Final = "gpushare-uninstall"
 PLAYGROUND: Final = "gpushare-playground"
 #: What this program reads beyond what it needs at all: VERB, group, resource, subresource.
 READS: Final = (
     ("list", "", "nodes", ""),
+    ("list", "", "namespaces", ""),
     ("list", "", "pods", ""),
     ("list", "", "configmaps", ""),
     ("get", "", "pods", "proxy"),
     ("list", "apps", "daemonsets", ""),
     ("list", "apps", "deployments", ""),
+    ("get", "apps", "replicasets", ""),
+    ("get", "apps", "statefulsets", ""),
+    ("get", "batch", "jobs", ""),
     ("list", "coordination.k8s.io", "leases", ""),
     ("list", "discovery.k8s.io", "endpointslices", ""),
     ("list", "rbac.authorization.k8s.io", "clusterroles", ""),
@@ -51,16 +57,45 @@ READS: Final = (
     ("list", "networking.k8s.io", "networkpolicies", ""),
     ("list", "apiextensions.k8s.io", "customresourcedefinitions", ""),
     ("list", names.POLICY_GROUP, names.POLICY_PLURAL, ""),
+    ("list", names.QUOTA_GROUP.partition("/")[0], names.QUOTA_PLURAL, ""),
     ("list", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""),
     ("list", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
 )
 #: Elastic quotas count there, and kube-scheduler is told there how clients authenticate.
 _QUOTAS_IN: Final = "kube-system"
+#: One of these is in each pod that asks for a GPU of ours, or has a name like ours.
+_OF_GPUS: Final = (b"gpu", b"GPU", b"Gpu", b"gup", b"pgu")
+#: Kind of a controller → where it is read.
+_MAKERS: Final = {
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+}
+#: Each is a question of its own.
+_MOST_MAKERS: Final = 100
+#: Field of the facts → where what a chart makes is read, and its name.
+_CHARTS: Final = {
+    "daemon_sets": ("/apis/apps/v1/daemonsets", names.DAEMON_SET_NAME),
+    "deployments": ("/apis/apps/v1/deployments", names.SCHEDULER_NAME),
+    "config_maps": ("/api/v1/configmaps", names.SCHEDULER_NAME),
+    "leases": ("/apis/coordination.k8s.io/v1/leases", names.SCHEDULER_NAME),
+}
 _PARTS: Final = "app.kubernetes.io/part-of=gpushare"
 _DETAILS: Final = msgspec.json.Decoder(NodeDetails)
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io"
 _AT_ONCE: Final = 8
 _LONGEST_ANSWER: Final = 300
+
+
+class _Meta(msgspec.Struct):
+    namespace: str = ""
+
+
+class _Head(msgspec.Struct):
+    metadata: _Meta
+
+
+_HEAD: Final = msgspec.json.Decoder(_Head)
 
 
 class Reader:
@@ -71,6 +106,7 @@ class Reader:
         self._timeout_s = timeout_s
         self._namespace = namespace
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._all_pods: list[bytes] = []
 
     async def read(self) -> ClusterFacts:
         """All of it; raises ``KubeError`` where the API server does not answer at all, or knows nobody by the credential."""
@@ -78,37 +114,43 @@ class Reader:
         our_time_s = time.time()
         found = await self._together(
             rights=self._rights(),
-            nodes=self._nodes(),
+            nodes=self.nodes(),
             pods=self._tried(self._pods),
-            daemon_sets=self._named("/apis/apps/v1/daemonsets", names.DAEMON_SET_NAME),
-            deployments=self._named("/apis/apps/v1/deployments", names.SCHEDULER_NAME),
-            config_maps=self._named("/api/v1/configmaps", names.SCHEDULER_NAME),
-            leases=self._named("/apis/coordination.k8s.io/v1/leases", names.SCHEDULER_NAME),
+            **{field: self._named(*where) for field, where in _CHARTS.items()},
+            elsewhere=self._elsewhere(),
+            removals=self._removals(),
             part_pods=self._listed("/api/v1/pods", {"labelSelector": _PARTS}),
             roles=self._listed("/apis/rbac.authorization.k8s.io/v1/clusterroles"),
             bindings=self._listed("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
             definitions=self._listed("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
             policies=self._listed(f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/{names.POLICY_PLURAL}"),
+            quota_trees=self._listed(f"/apis/{names.QUOTA_GROUP}/{names.QUOTA_PLURAL}"),
+            namespaces=self._namespaces(),
             validating_policies=self._listed(f"{_ADMISSION}/v1/validatingadmissionpolicies"),
             mutating_policies=self._listed(f"{_ADMISSION}/v1/mutatingadmissionpolicies"),
             policy_bindings=self._policy_bindings(),
             webhooks=self._webhooks(),
             node_leases=self._node_leases(),
             playground=self._playground(),
+            namespace_is_there=self._is_namespace(self._namespace),
         )
         webhook_deployments, endpoint_slices = await self._behind(found["webhooks"], found["deployments"])
         roles, bindings, policies = await self._own(webhook_deployments, found["deployments"])
+        policy_pods = await self._governed(found["pods"], found["policies"])
         return ClusterFacts(
             server=self._session.access.server,
             version=version,
             server_time_s=_date(self._session.server_date),
             our_time_s=our_time_s,
+            namespace=self._namespace or "",
             answers=await self._answers(found["part_pods"], found["playground"]),
             webhook_deployments=webhook_deployments,
             endpoint_slices=endpoint_slices,
             own_roles=roles,
             own_bindings=bindings,
             network_policies=policies,
+            policy_pods=policy_pods,
+            owners=await self._owners(found["pods"]),
             **found,
         )
 
@@ -146,7 +188,30 @@ class Reader:
             path = _within(path, self._namespace)
         return await self._listed(path, _by_name(name))
 
-    async def _nodes(self) -> list[SeenNode] | Unread:
+    async def _elsewhere(self) -> dict[str, list[str]]:
+        """What the charts make in other namespaces than the one that was named; what may not be read is left out."""
+        found: dict[str, list[str]] = {}
+        for field, (path, name) in (_CHARTS if self._namespace is not None else {}).items():
+            listed = await self._listed(path, _by_name(name))
+            places = (
+                set()
+                if isinstance(listed, Unread)
+                else {str(at(one, "metadata", "namespace")) for one in listed}
+            )
+            if places - {self._namespace}:
+                found[field] = sorted(places - {self._namespace})
+        return found
+
+    async def _removals(self) -> list[Json] | Unread:
+        path = "/apis/apps/v1/deployments"
+        listed = await self._listed(path, _by_name(REMOVAL))
+        if isinstance(listed, Unread) and self._namespace is not None:
+            return await self._named(path, REMOVAL)
+        return listed
+
+    async def nodes(self) -> list[SeenNode] | Unread:
+        """All nodes, as they are now."""
+
         async def read() -> list[SeenNode]:
             raws = map(bytes, await self._raw("/api/v1/nodes"))
             return [SeenNode(decode_node(raw), _DETAILS.decode(raw)) for raw in raws]
@@ -154,12 +219,49 @@ class Reader:
         return await self._tried(read)
 
     async def _pods(self) -> list[Pod]:
-        """Those that have to do with GPUs of ours: there may be many others."""
-        found = []
-        for raw in await self._raw("/api/v1/pods"):
-            text = bytes(raw)
-            if b"aliyun.com/gpu" in text or b"gpushare" in text or b"GPU_MEM_IDX" in text:
-                found.append(decode_pod(text))
+        """Those that may have to do with GPUs of ours, also by a name that is misspelt: there may be many others."""
+        self._all_pods = [bytes(raw) for raw in await self._raw("/api/v1/pods")]
+        return [decode_pod(text) for text in self._all_pods if any(word in text for word in _OF_GPUS)]
+
+    async def _governed(self, pods: list[Pod] | Unread, policies: list[Json] | Unread) -> list[Pod] | Unread:
+        """All pods of namespaces with a ResourcePolicy."""
+        if isinstance(pods, Unread):
+            return pods
+        spaces = (
+            {} if isinstance(policies, Unread) else {at(one, "metadata", "namespace") for one in policies}
+        )
+
+        async def read() -> list[Pod]:
+            if not spaces:
+                return []
+            return [
+                decode_pod(text) for text in self._all_pods if _HEAD.decode(text).metadata.namespace in spaces
+            ]
+
+        return await self._tried(read)
+
+    async def _namespaces(self) -> frozenset[str] | Unread:
+        listed = await self._listed("/api/v1/namespaces")
+        return listed if isinstance(listed, Unread) else frozenset(map(name_of, listed))
+
+    async def _owners(self, pods: list[Pod] | Unread) -> list[Json] | Unread:
+        """Who makes the pods of gangs that wait; those that are gone are left out."""
+        if isinstance(pods, Unread):
+            return pods
+        wanted = dict.fromkeys(
+            f"{_MAKERS[one.kind].format(segment(pod.metadata.namespace))}/{segment(one.name)}"
+            for pod in pods
+            if not pod.spec.node_name and names.LABEL_GANG_NAME in (pod.metadata.labels or {})
+            for one in pod.metadata.owner_references or ()
+            if one.controller and one.kind in _MAKERS
+        )
+        found: list[Json] = []
+        for path in list(wanted)[:_MOST_MAKERS]:
+            got = await self._tried(partial(self._got, path))
+            if not isinstance(got, Unread):
+                found.append(got)
+            elif not got.absent:
+                return got
         return found
 
     async def _rights(self) -> dict[str, bool] | Unread:
@@ -269,6 +371,13 @@ class Reader:
             lambda: self._got(f"/api/v1/namespaces/kube-system/configmaps/{PLAYGROUND}")
         )
         return None if isinstance(found, Unread) else found
+
+    async def _is_namespace(self, name: str | None) -> bool:
+        """False only where the API server says that there is none."""
+        if name is None:
+            return True
+        found = await self._tried(lambda: self._got(f"/api/v1/namespaces/{segment(name)}"))
+        return not (isinstance(found, Unread) and found.absent)
 
     async def _answers(self, pods: list[Json] | Unread, playground: Json | None) -> dict[str, str]:
         if playground is not None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from gpushare.doctor.cluster_facts import ClusterFacts, Json, agent_pods, at, name_of
+from gpushare.doctor.container_states import has_log, unpulled
 from gpushare.doctor.findings import Unread
 from gpushare.model import names
 
@@ -14,6 +15,7 @@ _NAMESPACE: Final = "kube-system"
 #: What helm writes on all that it makes.
 _RELEASE: Final = "meta.helm.sh/release-name"
 _AGENTS: Final = "gpushare-device-plugin"
+_KUBE_SCHEDULER: Final = "kube-scheduler"
 
 
 def upgrade(facts: ClusterFacts, chart: str, setting: str = "") -> str:
@@ -30,9 +32,9 @@ def install(facts: ClusterFacts, chart: str) -> str:
 
 
 def namespace_of(facts: ClusterFacts, chart: str) -> str:
-    """Where ``chart`` is installed; where that is not seen, where it is by default."""
+    """Where ``chart`` is installed; where that is not seen, where it was to be looked for, or is by default."""
     made = _first(facts, chart)
-    return str(at(made, "metadata", "namespace") or _NAMESPACE)
+    return str(at(made, "metadata", "namespace") or facts.namespace or _NAMESPACE)
 
 
 def agent_log(facts: ClusterFacts, node: str) -> str:
@@ -52,11 +54,35 @@ def log(pod: Json, container: str = "") -> str:
     return f"`kubectl -n {namespace} logs {name}`"
 
 
+def look(pod: Json, container: str = "") -> str:
+    """The command that shows why a pod, or a container of it, is not ready: its log, or what the kubelet says while there is none."""
+    if has_log(pod, container):
+        return log(pod, container)
+    namespace, _, name = name_of(pod).partition("/")
+    return f"`kubectl -n {namespace} describe pod {name}`"
+
+
+def pull(facts: ClusterFacts, chart: str, pod: Json | None) -> str:
+    """How the image comes that a container of the pod waits for; empty where none does."""
+    missing = None if pod is None else unpulled(pod)
+    if missing is None:
+        return ""
+    image = missing.image or f"of container {missing.container}"
+    where = f"node {missing.node}" if missing.node else "its node"
+    setting = (
+        "kubeScheduler.image.repository=REGISTRY/kube-scheduler"
+        if missing.container == _KUBE_SCHEDULER
+        else "image.repository=REGISTRY/gpushare"
+    )
+    return f"import the image {image} on {where}, or name a registry that has it: {upgrade(facts, chart, setting)}"
+
+
 def doctor_of_node(facts: ClusterFacts, node: str) -> str:
-    """The command that looks ``node`` over from its agent's pod."""
+    """The command that looks ``node`` over from its agent's pod; empty where no such pod is seen."""
     pod = agent_pods(facts).get(node)
-    where = "NAMESPACE/POD" if pod is None else name_of(pod)
-    namespace, _, name = where.partition("/")
+    if pod is None:
+        return ""
+    namespace, _, name = name_of(pod).partition("/")
     return f"`kubectl -n {namespace} exec {name} -- gpushare doctor node --host-root /host`"
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pynvml
 
-from gpushare.nodeagent.errors import NodeAgentError
+from gpushare.nodeagent.driver_faults import remedy_of
+from gpushare.nodeagent.errors import NodeAgentError, NvmlFailed
 from gpushare.nodeagent.nvml import DriverNvml
 
 
@@ -34,6 +35,8 @@ def main(root: str) -> int:
             ],
         }
         driver.close()
+    except NvmlFailed as error:
+        told = {"trouble": str(error), "remedy": remedy_of(error)}
     except (NodeAgentError, pynvml.NVMLError) as error:
         told = {"trouble": str(error)}
     print(json.dumps(told))

@@ -59,6 +59,10 @@ class Unread(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
+def _nothing(facts: Any) -> str:
+    return ""
+
+
 class Check(msgspec.Struct, frozen=True):
     """One check: pure, over what was read. ``about`` says what is well when nothing is found."""
 
@@ -69,15 +73,19 @@ class Check(msgspec.Struct, frozen=True):
     look: Callable[[Any], Iterable[Said]]
     needs: tuple[tuple[str, str], ...] = ()
     """(field of the facts, right that reading it takes): without one of them it must not say that all is well."""
+    lacks: Callable[[Any], str] = _nothing
+    """Says what it is about and is not there, so that it was not looked at; empty: all of it is."""
 
 
 def examine(facts: object, checks: Sequence[Check]) -> list[Finding]:
-    """What all ``checks`` say of ``facts``; one that finds nothing says that all is well."""
+    """What all ``checks`` say of ``facts``; one that finds nothing, and lacks nothing of what it is about, says that all is well."""
     found = []
     for check in checks:
         said = list(check.look(facts))
         said += _unseen(facts, check, said)
-        said = said or [fine("", check.about)]
+        if not said:
+            lacks = check.lacks(facts)
+            said = [unknown("", lacks) if lacks else fine("", check.about)]
         found += [Finding(check.name, one.state, one.subject, one.says, one.remedy) for one in said]
     return found
 

@@ -25,7 +25,8 @@ def driver(facts: NodeFacts) -> Iterator[Said]:
         yield fault(
             "driver",
             found.trouble,
-            "install NVIDIA's driver on the node, or name where it is with `--driver-root` (chart: `nodeAgent.driverRoot`)",
+            found.remedy
+            or "install NVIDIA's driver on the node, or name where it is with `--driver-root` (chart: `nodeAgent.driverRoot`)",
         )
     else:
         yield fine("", f"driver {found.driver}, NVML {found.nvml}, {counted(len(found.gpus), 'GPU')}")

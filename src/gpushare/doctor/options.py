@@ -37,6 +37,7 @@ ROLE: Final = Role(
             TEXT,
             "where the charts are installed",
             absent="where their objects are found",
+            short="-n",
         ),
         Option(
             "driver-root",

@@ -17,8 +17,13 @@ _HELD: Final = "\x00"
 _COMMAND: Final = re.compile(r"`[^`]+`")
 
 
-def as_table(findings: Sequence[Finding], target: str, *, everything: bool = False) -> str:
-    """A line a finding and what to do below it; what is well comes first, a line a check."""
+def as_table(
+    findings: Sequence[Finding], target: str, *, everything: bool = False, wrapped: bool = True
+) -> str:
+    """What is well comes first, a line a check; below a finding stands what to do.
+
+    Not ``wrapped``, each finding is one line with what to do at its end: so that programs can look for lines.
+    """
     lines = [f"{target}\n"]
     width = max((len(one.check) for one in findings), default=0)
     indent = " " * (9 + width + 2)
@@ -27,22 +32,30 @@ def as_table(findings: Sequence[Finding], target: str, *, everything: bool = Fal
             continue
         words = f"{finding.subject}: {finding.says}" if finding.subject else finding.says
         head = f"{finding.state:<9}{finding.check:<{width}}  "
-        lines += textwrap.wrap(
-            words, _WIDTH, initial_indent=head, subsequent_indent=indent, break_long_words=False
-        )
-        if finding.remedy:
-            lines += textwrap.wrap(
-                _COMMAND.sub(lambda found: found[0].replace(" ", _HELD), finding.remedy),
-                _WIDTH,
-                initial_indent=f"{indent}→ ",
-                subsequent_indent=f"{indent}  ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-    lines = [line.replace(_HELD, " ") for line in lines]
+        todo = f"→ {finding.remedy}" if finding.remedy else ""
+        if not wrapped:
+            lines.append(" ".join(filter(None, (f"{head}{words}", todo))))
+            continue
+        lines += _wrapped(words, head, indent)
+        if todo:
+            lines += _wrapped(todo, indent, f"{indent}  ")
     counted = Counter(one.state for one in findings)
     said = ", ".join(f"{counted[state]} {state}" for state in STATES if counted[state])
     return "\n".join([*lines, f"\n{said}"])
+
+
+def _wrapped(words: str, first: str, then: str) -> list[str]:
+    """Lines that break at blanks alone: names have hyphens, and are copied."""
+    held = _COMMAND.sub(lambda found: found[0].replace(" ", _HELD), words)
+    lines = textwrap.wrap(
+        held,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=then,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_HELD, " ") for line in lines]
 
 
 def as_json(findings: Sequence[Finding], target: str) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from gpushare.inspect.kubectl import Kubectl, Round
 from gpushare.inspect.listing import begin, nodes_path, pods_path
 from gpushare.inspect.owners import workload_of
 from gpushare.inspect.prometheus import figures_of_prometheus
-from gpushare.inspect.selecting import SelectingPod, wanted_by
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.usage import usage_of
 from gpushare.inspect.used import Figures
 from gpushare.inspect.written import written
+from gpushare.intree.wanted import wanted_by
 from gpushare.model.errors import ModelError
-from gpushare.model.objects import ListMeta, Node
+from gpushare.model.objects import ListMeta, Node, Pod
 from gpushare.model.request import request_of
 
 #: docs/guide/right-sizing.md has the schema.
@@ -39,7 +39,7 @@ class _Nodes(msgspec.Struct, gc=False):
 
 class _Pods(msgspec.Struct, gc=False):
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[SelectingPod] | None = None
+    items: list[Pod] | None = None
 
 
 _NODES: Final = msgspec.json.Decoder(_Nodes)
@@ -99,10 +99,10 @@ def _seconds(text: str) -> float | None:
     return int(text[:-1]) * _LENGTHS_S[text[-1]]
 
 
-def _read(kubectl: Kubectl, begun: Round | None) -> tuple[list[Node], list[SelectingPod]]:
+def _read(kubectl: Kubectl, begun: Round | None) -> tuple[list[Node], list[Pod]]:
     nodes_answer, answer = (begun or begin(kubectl, None)).finish()
     nodes = _decoded(_NODES, nodes_answer, nodes_path(None)).items or []
-    pods: list[SelectingPod] = []
+    pods: list[Pod] = []
     while True:
         page = _decoded(_PODS, answer, pods_path(None))
         pods += [pod for pod in page.items or () if not pod.finished]
@@ -121,7 +121,7 @@ def _decoded(decoder: Any, answer: bytearray, path: str) -> Any:
         ) from None
 
 
-def _asks_for_whole(pod: SelectingPod) -> bool:
+def _asks_for_whole(pod: Pod) -> bool:
     """Whether it asks for GPUs that nobody else uses, by their number or by its label."""
     try:
         request = request_of(pod)
@@ -136,7 +136,7 @@ def _kept(kubectl: Kubectl, options: Options) -> Collection[str]:
     return {str(one["uid"]) for one in waiting if one["category"] in NOT_ROOM}
 
 
-def _waiting(nodes: list[Node], pods: list[SelectingPod], kept: Collection[str]) -> list[Waits]:
+def _waiting(nodes: list[Node], pods: list[Pod], kept: Collection[str]) -> list[Waits]:
     """The pods that wait for a share of one GPU, the smallest first. Of what keeps them from nodes selectors and node affinity are looked at.
 
     Those that are ``kept`` are left out: room is of no use to them yet.

@@ -43,10 +43,10 @@ Flags:
       --least-history=TIME  that a pod must have been seen for: 90s, 30m, 1h (default), 1d
       --prometheus=URL      ask it for what was used, not the node agents; a path is asked through the API server
       --window=TIME         how far back: 1h, 7d (default: all that agents remember; of a Prometheus 7d)
-      --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME); with -d every node's answer
+      --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME or pod/NAME); with -d every node's answer
       --waiting             the pods that wait, with reason and remedy
       --pods                the pods on GPUs, with real use beside what they were given
-      --top                 the same, live; keys: m by memory, c by compute, q to leave
+      --top                 the same, live; keys: m by memory, c by compute, q to leave; with -o json one document
       --scheduler=NAMESPACE/NAME  the Service of the scheduler (default kube-system/ack-co-scheduler)
       --config=FILE         what is said for good, JSON or YAML, in the section inspect: docs/guide/configuration.md
   -n, --namespace=NAME      name only the pods of this namespace; sums stay those of all pods
@@ -229,11 +229,12 @@ def _view(
         raise UsageError("", f"{view} is about pods: without NODE ({nodes[0]})")
     if output == "wide" or (switches.get("--details") and view != "--why"):
         raise UsageError("", f"{view} has no wider form: without {'-o wide' if output == 'wide' else '-d'}")
-    if view == "--top" and (output or switches.get("--watch")):
-        raise UsageError("", "--top is live as it is: without -o and -w; --pods is what programs read")
+    if view == "--top" and switches.get("--watch") and not output:
+        raise UsageError("", "--top is live as it is: without -w, which goes with -o json and -o yaml")
     if view != "--why":
         return view.removeprefix("--"), ""
-    namespace, slash, name = values["--why"].rpartition("/")
+    # As kubectl takes it, too.
+    namespace, slash, name = re.sub(r"\Apods?/", "", values["--why"]).rpartition("/")
     namespace = namespace if slash else values.get("--namespace") or "default"
     for part in (namespace, name):
         if not _POD_NAME.fullmatch(part):

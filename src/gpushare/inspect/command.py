@@ -61,7 +61,7 @@ def _run(arguments: Sequence[str]) -> None:
         sys.stdout.flush()
         return
     kubectl = Kubectl(options.kubectl_flags)
-    if options.view == "top":
+    if options.view == "top" and not options.output and _is_terminal():
         with held_back():
             from gpushare.inspect.top import top
         top(kubectl, options, sys.stdin, sys.stdout)
@@ -111,6 +111,10 @@ def _watch(kubectl: Kubectl, options: Options) -> None:
         interval_s=options.interval_s,
         separator=separator,
     )
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()
 
 
 def _say(text: str) -> None:

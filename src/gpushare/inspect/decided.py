@@ -1,7 +1,7 @@
 """The scheduler's own record of its decisions, read through the API server's proxy of its Service.
 
-Of several replicas one leads, and it alone was asked by kube-scheduler; the proxy takes any. So a few are asked at once, and the
-one that was asked last counts.
+Of several replicas one leads, and it alone is asked by kube-scheduler; the proxy takes any. So a few are asked at once, and the
+one that says that it leads counts, else the one that was asked last.
 """
 
 import json
@@ -42,10 +42,10 @@ def ask(kubectl: Kubectl, scheduler: str, path: str, *others: str) -> Decided:
         answers = outcomes[:_AT_ONCE]
         rest = rest or outcomes[_AT_ONCE:]
         found += [one for one in map(_read, answers) if one is not None]
-        if not found or any(_asked_s(one) for one in found):
+        if not found or any(map(_leads, found)):
             break
     if found:
-        return Decided(max(found, key=_asked_s), "", rest)
+        return Decided(max(found, key=_rank), "", rest)
     return Decided(None, _why_not(answers[0], scheduler), rest)
 
 
@@ -72,8 +72,17 @@ def _read(answer: "bytes | KubectlFailed") -> "dict[str, Any] | None":
     return told if isinstance(told, dict) and isinstance(told.get("scheduler"), dict) else None
 
 
-def _asked_s(told: "dict[str, Any]") -> float:
-    return float(told["scheduler"].get("lastAsked") or 0.0)
+def _leads(told: "dict[str, Any]") -> bool:
+    """Whether it leads; of one that cannot tell, whether it was asked. One that led before knows that another leads now."""
+    scheduler = told["scheduler"]
+    leads = scheduler.get("leads")
+    return bool(scheduler.get("lastAsked")) if leads is None else bool(leads)
+
+
+def _rank(told: "dict[str, Any]") -> "tuple[bool, float]":
+    """Whether it leads, as far as it knows and its version tells, and when it was asked last."""
+    scheduler = told["scheduler"]
+    return scheduler.get("leads") is True, float(scheduler.get("lastAsked") or 0.0)
 
 
 def _why_not(answer: "bytes | KubectlFailed", scheduler: str) -> str:

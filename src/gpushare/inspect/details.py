@@ -61,6 +61,8 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
     if core:
         heading += [f"GPU{gpu.device.index} Core(%)" for gpu in node.gpus]
         heading += ["Pending Core(%)"] if node.has_pending else []
+    divided = any(_who_has(pod) for pod in pods)
+    heading += ["CONTAINERS"] if divided else []
     used, total = node.used_units, node.total_units
     sums = [["Allocated :", f"{used} ({percent(used, total)}%)", ""], ["Total :", str(total), ""]]
     if core:
@@ -69,7 +71,8 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
             ["Allocated Core :", f"{used} ({percent(used, total)}%)", ""],
             ["Total Core :", str(total), ""],
         ]
-    return [[*heading, ""], *([*_pod_line(pod, node, core=core), ""] for pod in pods), *sums]
+    lines = [[*_pod_line(pod, node, core=core), *([_who_has(pod)] if divided else []), ""] for pod in pods]
+    return [[*heading, ""], *lines, *sums]
 
 
 def _pod_line(pod: PodUsage, node: NodeUsage, *, core: bool) -> list[str]:
@@ -82,8 +85,19 @@ def _pod_line(pod: PodUsage, node: NodeUsage, *, core: bool) -> list[str]:
     return line
 
 
+def _who_has(pod: PodUsage) -> str:
+    """``GPU0 actor; GPU1 learner``, of a pod whose containers have different GPUs; empty of all others."""
+    return "; ".join(
+        f"GPU{share.device.index} {', '.join(share.containers) or '-'}"
+        for share in pod.shares
+        if share.containers is not None
+    )
+
+
 def _health(device: Device) -> str:
-    health = "healthy" if device.healthy else f"unhealthy: {device.reason or 'no reason given'}"
+    health = f"unhealthy: {device.reason or 'no reason given'}" if device.ails else "healthy"
+    if device.kept_back:
+        health += f", {device.reason}"
     return f"{health}, cordoned" if device.cordoned else health
 
 

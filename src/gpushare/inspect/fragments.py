@@ -1,14 +1,14 @@
 """``kubectl inspect cgpu --fragmentation``: who waits although there is room in all, and what would have to move."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from gpushare.inspect.columns import aligned, printable
 from gpushare.inspect.decided import NOT_ROOM
 from gpushare.inspect.hosts import hosts_of
-from gpushare.inspect.selecting import SelectingPod, wanted_by, wanted_by_each
 from gpushare.inspect.usage import ClusterUsage
+from gpushare.intree.wanted import Wishes, labels_of_each, wanted_by_each, wish_of
 from gpushare.model.counted import counted
 from gpushare.model.errors import ModelError
 from gpushare.model.objects import Node, Pod
@@ -45,8 +45,8 @@ class Way(NamedTuple):
 def fragments(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
-    held: Iterable[SelectingPod],
-    waiting: Iterable[SelectingPod],
+    held: Iterable[Pod],
+    waiting: Iterable[Pod],
     scheduler: type_of_waiting = tuple,
     *,
     namespace: "str | None" = None,
@@ -65,22 +65,27 @@ def fragments(
             for one in ways
         ),
     ]
+    room = (
+        f"{sum(free_mib) / 1024:.0f} GiB are free on {counted(len(free_mib), 'GPU')}, "
+        f"{max(free_mib, default=0) / 1024:.0f} GiB of them together."
+    )
+    if not ways:
+        where = "" if namespace is None else f" in namespace {namespace}"
+        return "\n".join([f"No pod that asks for GPU memory waits{where}.", "", room, ""])
     fit = Counter("kept" if one.spot is not None and one.note else one.fits for one in ways)
     summary = [
-        f"{sum(free_mib) / 1024:.0f} GiB are free on {counted(len(free_mib), 'GPU')}, "
-        f"{max(free_mib, default=0) / 1024:.0f} GiB of them together.",
+        room,
         f"Of the pods that wait {fit['once moved']} would fit if others moved, something else than room "
         f"keeps {fit['kept']}, {fit['not']} {_fit(fit['not'])} in no way that moves {MOST_MOVES} pods at most.",
     ]
-    table = aligned(lines) if len(lines) > 1 else ["No pod that asks for GPU memory waits."]
-    return "\n".join([*table, "", *summary]) + "\n"
+    return "\n".join([*aligned(lines), "", *summary]) + "\n"
 
 
 def fragments_document(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
-    held: Iterable[SelectingPod],
-    waiting: Iterable[SelectingPod],
+    held: Iterable[Pod],
+    waiting: Iterable[Pod],
     scheduler: type_of_waiting = tuple,
     *,
     namespace: "str | None" = None,
@@ -104,11 +109,12 @@ def fragments_document(
 def _ways(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
-    held: Iterable[SelectingPod],
-    waiting: Iterable[SelectingPod],
+    held: Iterable[Pod],
+    waiting: Iterable[Pod],
     namespace: "str | None",
 ) -> Iterator[Way]:
-    hosts = list(hosts_of(cluster, wanted_by_each(held, nodes)))
+    wishes = Wishes(labels_of_each(nodes))
+    hosts = list(hosts_of(cluster, wanted_by_each(held, wishes)))
     for pod in sorted(waiting, key=lambda one: one.key):
         if namespace is not None and pod.metadata.namespace != namespace:
             continue
@@ -118,10 +124,10 @@ def _ways(
             yield Way(pod, None, "not looked at", note=error.problem)
             continue
         if request is not None and not request.by_gpu:
-            yield _way(hosts, wanted_by(pod, nodes), pod, request)
+            yield _way(hosts, wishes.of(wish_of(pod)), pod, request)
 
 
-def _way(hosts: Sequence[Host], wanted: Collection[str], pod: Pod, request: Request) -> Way:
+def _way(hosts: Sequence[Host], wanted: "Container[str] | None", pod: Pod, request: Request) -> Way:
     if not request.is_ordinary:
         return Way(pod, request, "not looked at", note="not looked at: not a share of one GPU")
     found = outlook(hosts, request, wanted)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ROUND_TIMEOUT_S: Final = 60.0
 _REQUEST_TIMEOUT_S: Final = 30
 _CHUNK: Final = 1 << 20
+#: Whom kubectl asks where it was told of no cluster.
+_FALLEN_BACK: Final = "localhost:8080"
 _MOST_COMPLAINT: Final = 1 << 16
 
 
@@ -197,10 +199,18 @@ def _left_s(deadline: float | None) -> float | None:
 def _complaint(call: _Call) -> str:
     said = call.complaint.decode(errors="replace").strip()
     if said:
-        return said
+        return said + _without_kubeconfig(said)
     status = call.process.returncode
     ending = f"signal {-status}" if status < 0 else f"exit status {status}"
     return f"it ended with {ending} and no message"
+
+
+def _without_kubeconfig(said: str) -> str:
+    """Why kubectl asked the address that it falls back to, where a file that is gone is why."""
+    named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    if _FALLEN_BACK not in said or not named or any(map(os.path.exists, named)):
+        return ""
+    return f"; $KUBECONFIG names no file that is there ({', '.join(named)}): a playground takes its own away when it ends, and the next one prints another"
 
 
 def _close(stream: IO[bytes] | None) -> None:

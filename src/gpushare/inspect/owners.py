@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gpushare.inspect.selecting import SelectingPod
+from gpushare.model.objects import Pod
 
 
 class Workload(NamedTuple):
@@ -13,7 +13,7 @@ class Workload(NamedTuple):
     name: str
 
 
-def workload_of(pod: SelectingPod) -> Workload:
+def workload_of(pod: Pod) -> Workload:
     """The pod's controller, for a Deployment's ReplicaSet the Deployment; the pod itself where nothing made it."""
     meta = pod.metadata
     owner = next((one for one in meta.owner_references or () if one.controller), None)

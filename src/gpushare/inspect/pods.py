@@ -1,13 +1,14 @@
 """``kubectl inspect cgpu --pods``: who uses what, with what is really used beside what was given."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.colour import Paint
-from gpushare.inspect.columns import Line, aligned, printable
+from gpushare.inspect.columns import printable
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl
+from gpushare.inspect.pod_table import Row, by_memory, table
 from gpushare.inspect.real_use import NOT_LOOKED, RealUse, ports_of, read
 from gpushare.inspect.shown import Shown
 from gpushare.inspect.source import read as read_cluster
@@ -15,31 +16,7 @@ from gpushare.inspect.usage import ClusterUsage, NodeUsage, usage_of
 from gpushare.model.counted import counted
 
 VERSION: Final = 1
-#: What stands where nobody knows.
-MISSING: Final = "-"
 _MOST_TOLD: Final = 3
-_NAMES: Final = ("namespace", "name", "node")
-#: No name is made shorter: so long is the longest of their headings.
-_LEAST_NAME: Final = 9
-
-
-class Row(NamedTuple):
-    """A pod on a GPU. What is used is ``None`` where it is not known.
-
-    ``containers``: those that have a part of the GPU, where not all containers of the pod have the same GPUs.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
-    gpu: int
-    uuid: str
-    given_mib: int
-    used_mib: "float | None"
-    given_core_percent: int
-    used_core_percent: "float | None"
-    containers: "tuple[str, ...] | None" = None
 
 
 class Rows(NamedTuple):
@@ -68,8 +45,10 @@ def rows(kubectl: Kubectl, namespace: "str | None") -> Rows:
 
 
 def pods(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
-    """Read once, and set it."""
+    """Read once, and set it; of ``--top`` those that use most memory come first."""
     found = rows(kubectl, options.namespace)
+    if options.view == "top":
+        found = found._replace(rows=sorted(found.rows, key=by_memory, reverse=True))
     if options.output:
         from gpushare.inspect.written import written
 
@@ -81,71 +60,10 @@ def pods(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         }
         return Shown(written(document, options.output), found.remarks)
     if not found.rows:
-        return Shown("No pod holds GPU memory.\n", found.remarks)
-    # A column more where it says something, and not beside what --top has to fit on a screen.
-    divided = any(one.containers is not None for one in found.rows)
-    return Shown("\n".join(table(found.rows, paint, containers=divided)) + "\n", found.remarks)
+        from gpushare.inspect.missing import within
 
-
-def table(some: Sequence[Row], paint: Paint, *, containers: bool = False) -> list[str]:
-    """The rows in columns; whoever uses more than it was given is red. ``containers``: with who of the pod has the GPU."""
-    heading = ("NAMESPACE", "NAME", "NODE", "GPU", "GIVEN(MiB)", "USED(MiB)", "GIVEN(%)", "USED(%)")
-    lines: list[Line] = [(*heading, "CONTAINERS") if containers else heading]
-    lines += [
-        (
-            one.namespace,
-            one.name,
-            one.node,
-            str(one.gpu),
-            str(one.given_mib),
-            MISSING if one.used_mib is None else f"{one.used_mib:.0f}",
-            str(one.given_core_percent) if one.given_core_percent else MISSING,
-            MISSING if one.used_core_percent is None else f"{one.used_core_percent:.0f}",
-            *([", ".join(one.containers or ())] if containers else ()),
-        )
-        for one in some
-    ]
-    head, *rest = aligned(lines)
-    return [
-        paint("bold", head),
-        *(paint("red", line) if _is_over(one) else line for one, line in zip(some, rest)),  # noqa: B905 (as many)
-    ]
-
-
-def narrowed(some: "Sequence[Row]", width: int) -> "list[Row]":
-    """The rows with the longest names shortened in their middle, so that their table is ``width`` wide if it can be."""
-    over = max(map(len, table(some, Paint()))) - width
-    if over <= 0 or not some:
-        return list(some)
-    longest = [max(len(getattr(one, name)) for one in some) for name in _NAMES]
-    most = max(longest)
-    while most > _LEAST_NAME and sum(max(one - most, 0) for one in longest) < over:
-        most -= 1
-    return [
-        one._replace(
-            namespace=shortened(one.namespace, most),
-            name=shortened(one.name, most),
-            node=shortened(one.node, most),
-        )
-        for one in some
-    ]
-
-
-def shortened(name: str, most: int) -> str:
-    """``name`` in ``most`` characters: its middle goes, as what tells pods of one owner apart is at the end."""
-    if len(name) <= most:
-        return name
-    end = (most - 1) // 2
-    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
-
-
-def _is_over(one: Row) -> bool:
-    over = one.used_mib is not None and one.used_mib > one.given_mib
-    return over or bool(
-        one.given_core_percent
-        and one.used_core_percent is not None
-        and one.used_core_percent > one.given_core_percent
-    )
+        return Shown(f"No pod holds GPU memory{within(kubectl, options.namespace)}.\n", found.remarks)
+    return Shown("\n".join(table(found.rows, paint)) + "\n", found.remarks)
 
 
 def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[Row]:
@@ -157,7 +75,7 @@ def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[
             for share in pod.shares:
                 real = use.of.get((f"{pod.namespace}/{pod.name}", share.device.uuid))
                 # An agent that looks and does not name a pod knows that it uses nothing, of a GPU that it can ask.
-                nothing = 0.0 if node.name in use.looked and share.device.healthy else None
+                nothing = 0.0 if node.name in use.looked and not share.device.ails else None
                 found.append(
                     Row(
                         pod.namespace,
@@ -199,20 +117,20 @@ def _lost(node: NodeUsage, use: RealUse) -> "dict[str, str]":
         share.device.index: share.device.reason or "no reason given"
         for pod in node.pods
         for share in pod.shares
-        if not share.device.healthy and (f"{pod.namespace}/{pod.name}", share.device.uuid) not in use.of
+        if share.device.ails and (f"{pod.namespace}/{pod.name}", share.device.uuid) not in use.of
     }
     if node.name not in use.silent:
         return {
             f"GPU {index} of node {node.name}": f"it is out of service: {why}"
             for index, why in untold.items()
         }
-    if use.silent[node.name] != NOT_LOOKED or any(gpu.device.healthy for gpu in node.gpus):
+    if use.silent[node.name] != NOT_LOOKED or any(not gpu.device.ails for gpu in node.gpus):
         return {}
     whys = "; ".join(f"GPU {index} is out of service: {why}" for index, why in sorted(untold.items()))
     return {node.name: whys} if whys else {}
 
 
-def _silent(silent: "Mapping[str, str]") -> list[str]:
+def _silent(silent: Mapping[str, str]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for node, reason in sorted(silent.items()):
         by_reason.setdefault(reason, []).append(node)

@@ -1,9 +1,10 @@
-"""What ``--why`` tells of preemption: whose end would make room for a pod, who has to end still, and for whom this one has to."""
+"""What ``--why`` tells of preemption and defragmentation: whose end, or move, made room for a pod or would, and for whom this one has to go."""
 
 from typing import Any, Final
 
 from gpushare.inspect.columns import Line, aligned, printable
 from gpushare.inspect.moments import clock
+from gpushare.model import names
 
 _MOST_NAMED: Final = 8
 
@@ -31,6 +32,17 @@ def of_preemption(record: Json, nominated: str) -> list[str]:
         )
         lines += ["", printable(f"It {sure} for pod {one['pod']}, on node {one['node']}.")]
     return lines
+
+
+def of_defragmentation(pod: Json, events: "list[str]") -> "list[str]":
+    """Lines on who moved for the pod; ``events`` are those that say so, the newest last, as long as the API server keeps them."""
+    stamp = (pod["metadata"].get("annotations") or {}).get(names.ANN_ROOM_MADE, "")
+    if events:
+        return ["", printable(f"Defragmentation: room was made for it {events[-1].partition(': ')[2]}.")]
+    if not stamp.isdecimal():
+        return []
+    at = clock(int(stamp) / 1e9)
+    return ["", f"Defragmentation: at {at} others were moved for it; who they were no event says any more."]
 
 
 def _asked(found: Json) -> bool:

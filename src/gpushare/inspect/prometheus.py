@@ -18,6 +18,7 @@ _ANSWER_S: Final = 60.0
 _MIB: Final = 1 << 20
 _MEMORY: Final = "gpushare_container_memory_used_bytes"
 _COMPUTE: Final = "gpushare_container_compute_used_ratio"
+_GPU: Final = "gpushare_gpu_memory_total_bytes"
 _THROTTLED: Final = "gpushare_container_compute_throttled_seconds_total"
 _MOST_BYTES: Final = 256 * _MIB
 
@@ -52,14 +53,15 @@ def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
     """What is known over ``window``. ``where`` is a URL, or a path of the API server's proxy. Raises ``InspectError``."""
     told = {name: _vector(kubectl, where, query) for name, query in queries(window).items()}
     used = tuple(_used(series, told) for series in sorted(told["peak"].keys() | told["busy"].keys()))
-    missing = (
-        ()
-        if used
-        else (
-            f"{where} has no {_MEMORY} of the last {window}: see whether it scrapes port health of the node agents' pods",
-        )
-    )
+    missing = () if used else (_nothing(kubectl, where, window),)
     return Figures(f"Prometheus at {where}, {window}", used, missing)
+
+
+def _nothing(kubectl: Kubectl, where: str, window: str) -> str:
+    """Why it has no figures of pods: agents tell of GPUs at all times, and of pods while there are some."""
+    if _vector(kubectl, where, f"count(last_over_time({_GPU}[{window}]))"):
+        return f"no GPU pod ran in the last {window}, or no node agent saw what it used: {where} has figures of GPUs alone"
+    return f"{where} has no {_MEMORY} of the last {window}: see whether it scrapes port health of the node agents' pods"
 
 
 def _used(series: type_of_series, told: "Mapping[str, Mapping[type_of_series, float]]") -> Used:

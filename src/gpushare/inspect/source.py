@@ -7,9 +7,8 @@ import msgspec
 from gpushare.inspect.errors import KubectlFailed, UnreadableAnswer
 from gpushare.inspect.kubectl import Kubectl, Round
 from gpushare.inspect.listing import begin, nodes_path, pods_path, unknown_node
-from gpushare.inspect.selecting import SelectingPod
 from gpushare.model import names
-from gpushare.model.objects import ListMeta, Node
+from gpushare.model.objects import ListMeta, Node, Pod
 
 _TRIES: Final = 3
 _T = TypeVar("_T")
@@ -19,8 +18,8 @@ class Snapshot(NamedTuple):
     """Nodes, and the pods that are not finished, each in the API server's order (by name)."""
 
     nodes: list[Node]
-    pods: list[SelectingPod]
-    waiting: list[SelectingPod]
+    pods: list[Pod]
+    waiting: list[Pod]
 
 
 class _Nodes(msgspec.Struct, gc=False):
@@ -29,7 +28,7 @@ class _Nodes(msgspec.Struct, gc=False):
 
 class _Pods(msgspec.Struct, gc=False):
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[SelectingPod] | None = None
+    items: list[Pod] | None = None
 
 
 def read(kubectl: Kubectl, node: str | None, begun: Round | None = None) -> Snapshot:
@@ -56,8 +55,8 @@ def _read_once(kubectl: Kubectl, node: str | None, begun: Round) -> Snapshot:
         nodes = _decoded(_NODES, nodes_answer, nodes_path(None)).items or []
     else:
         nodes = [_decoded(_NODE, nodes_answer, nodes_path(node))]
-    pods: list[SelectingPod] = []
-    waiting: list[SelectingPod] = []
+    pods: list[Pod] = []
+    waiting: list[Pod] = []
     while True:
         page = _decoded(_PODS, pods_answer, pods_path(node))
         for pod in page.items or ():

@@ -109,7 +109,7 @@ def document(cluster: ClusterUsage, *, namespace: str | None = None) -> Document
         version=SCHEMA_VERSION,
         nodes=tuple(_node(node, namespace) for node in cluster.nodes),
         cluster=_cluster(cluster),
-        warnings=(*cluster.warnings, *cluster.cordoned),
+        warnings=cluster.remarks,
     )
 
 
@@ -150,7 +150,7 @@ def _gpu(gpu: GpuUsage, *, has_core: bool) -> _Gpu:
         index=device.index,
         uuid=device.uuid,
         model=device.model,
-        healthy=device.healthy,
+        healthy=not device.ails,
         reason=device.reason,
         memory=_Memory(gpu.used_units, gpu.total_units, gpu.used_mib, device.total_mib),
         core=_Core(gpu.used_core_percent, 100) if has_core else None,

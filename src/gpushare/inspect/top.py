@@ -9,14 +9,15 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, TextIO
 
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.colour import Paint
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.pods import Row, Rows, narrowed, rows, table
+from gpushare.inspect.pod_table import ORDERS, table
+from gpushare.inspect.pods import Rows, rows
 from gpushare.model.counted import counted
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
@@ -26,32 +27,10 @@ _REST: Final = "\x1b[K"
 _BELOW: Final = "\x1b[J"
 _ORDERS: Final = {"m": "memory", "c": "compute"}
 
-type_of_order = Callable[[Row], "tuple[float, ...]"]
-
-
-def by_memory(one: Row) -> "tuple[float, ...]":
-    """Who really uses most memory first; who is not known by what was given, below all that are."""
-    return (-1.0 if one.used_mib is None else one.used_mib, one.given_mib)
-
-
-def by_compute(one: Row) -> "tuple[float, ...]":
-    """The same by compute."""
-    return (-1.0 if one.used_core_percent is None else one.used_core_percent, one.given_core_percent)
-
-
-ORDERS: Final = {"memory": by_memory, "compute": by_compute}
-
 
 def top(kubectl: Kubectl, options: Options, keys: TextIO, out: TextIO) -> None:
-    """Show until ``q`` or Ctrl-C. Where ``out`` is no terminal the first look is printed, and that is all."""
+    """Show until ``q`` or Ctrl-C; ``keys`` and ``out`` are a terminal."""
     paint = Paint(out)
-    if not out.isatty() or not keys.isatty():
-        found = rows(kubectl, options.namespace)
-        for remark in found.remarks:
-            print(remark, file=sys.stderr)
-        out.write("\n".join(table(sorted(found.rows, key=by_memory, reverse=True), paint)) + "\n")
-        out.flush()
-        return
     order = "memory"
     with _screen(keys, out) as resized:
         found, problem = Rows([], ()), "reading the cluster"
@@ -91,16 +70,8 @@ def _frame(found: Rows, problem: str, order: str, options: Options, paint: Paint
     head = f"{counted(len(some), 'share')} of GPUs, by {order}; every {options.interval_s:g} s; m memory, c compute, q leaves"
     told = [head, problem or (found.remarks[0] if found.remarks else "")]
     room = max(height - len(told) - 2, 0)
-    plain = Paint()
-    some = narrowed(some, width)
-    shown = table(some, plain)
-    lines = [*told, *shown[: room + 1]]
-    coloured = table(some, paint)
-    colour_of = dict(zip(shown, coloured))  # noqa: B905 (as many)
-    # Cut before it is coloured: what is cut off must not be the end of a colour.
-    return [
-        (colour_of.get(line, line) if len(line) <= width else line[:width]) + _REST for line in lines[:height]
-    ]
+    lines = [*(line[:width] for line in told), *table(some[:room], paint, width)]
+    return [line + _REST for line in lines[:height]]
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import Device, NodeDevices, NodeMode, idle_cordons, mode_of, node_devices
 from gpushare.model.errors import InvalidQuantity, ModelError
+from gpushare.model.holding import not_given
 from gpushare.model.objects import Node, Pod
 from gpushare.model.quantity import MemoryUnit, parse_amount
 from gpushare.model.request import request_of
@@ -101,9 +102,17 @@ class NodeUsage(NamedTuple):
     def out_of_service(self) -> tuple[str, ...]:
         """What people should know of GPUs that nobody is given, a text each."""
         return tuple(
-            f"GPU {gpu.device.index} of node {self.name} is out of service: {_why(gpu.device)}"
+            f"GPU {gpu.device.index} of node {self.name} is {_why(gpu.device)}"
             for gpu in self.gpus
             if not gpu.device.in_service
+        )
+
+    @property
+    def not_isolated(self) -> str:
+        """That isolation is asked for there and not given, and why; empty where it is not so."""
+        why = not_given(self.devices)
+        return (
+            f"containers on node {self.name} are told their share, and not held to it: {why}" if why else ""
         )
 
     @property
@@ -132,6 +141,20 @@ class ClusterUsage(NamedTuple):
     def units(self) -> tuple[MemoryUnit, ...]:
         """The units that the nodes count in, each once, in order of appearance."""
         return tuple(dict.fromkeys(node.unit for node in self.nodes))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What people should know beside the figures, a text each."""
+        return (*self.warnings, *self.cordoned, *self.closed)
+
+    @property
+    def closed(self) -> tuple[str, ...]:
+        """Of nodes that count in the sums and give nothing at present, a text each; what is wrong with their labels is warned of besides."""
+        return tuple(
+            f"node {node.name} counts here, and takes nothing new: {node.closed}"
+            for node in self.nodes
+            if node.closed and not node.devices.problem
+        )
 
     @property
     def cordoned(self) -> tuple[str, ...]:
@@ -169,8 +192,8 @@ def usage_of(nodes: Iterable[Node], pods: Iterable[Pod], *, whole: bool = False)
 
 def _why(device: Device) -> str:
     if device.healthy:
-        return f"cordoned (annotation {names.ANN_CORDONED}); what runs there stays"
-    return device.reason or "no reason given"
+        return f"out of service: cordoned (annotation {names.ANN_CORDONED}); what runs there stays"
+    return f"out of service: {device.reason or 'no reason given'}" if device.ails else device.reason
 
 
 def percent(used: int, total: int) -> int:

@@ -18,6 +18,8 @@ from gpushare.model.objects import decode_pod
 from gpushare.model.request import request_of
 
 VERSION: Final = 1
+#: Pods without a node of which it is looked whether they ask for GPUs under another name.
+_MOST_LOOKED_AT: Final = 500
 _PENDING: Final = "/api/v1/pods?fieldSelector=status.phase%3DPending%2Cspec.nodeName%3D"
 
 Json = dict[str, Any]
@@ -25,13 +27,19 @@ Json = dict[str, Any]
 
 def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     """Ask the scheduler; where it does not answer, read pods and what kube-scheduler wrote on them."""
-    decided = ask(kubectl, options.scheduler, "")
+    decided = ask(kubectl, options.scheduler, "", f"{_PENDING}&limit={_MOST_LOOKED_AT}")
     remarks: list[str] = []
     if decided.told is not None:
-        found: list[Json] = decided.told["waiting"]
-        if decided.told["scheduler"]["firstAsked"] is None:
+        # A scheduler of an earlier version tells nothing of pods without a GPU.
+        found: list[Json] = decided.told["waiting"] + decided.told.get("besides", [])
+        found.sort(key=lambda one: (one["since"], one["key"]))
+        scheduler = decided.told["scheduler"]
+        # One of an earlier version does not tell whether it leads.
+        leads = scheduler.get("leads")
+        if scheduler["firstAsked"] is None and not leads:
+            told = "warning: no kube-scheduler has asked the scheduler that answers"
             remarks.append(
-                "warning: no kube-scheduler has asked the scheduler that answers: another one leads"
+                f"{told}: another one leads" if leads is False else f"{told}; another one may lead"
             )
     else:
         remarks.append(
@@ -43,6 +51,7 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
             raise answer
         found = [one for pod in json.loads(answer).get("items") or () if (one := _of_pod(pod)) is not None]
         found.sort(key=lambda one: (one["since"], one["key"]))
+    remarks += _not_offered(kubectl, decided.others[0], options.namespace)
     if options.namespace is not None:
         found = [one for one in found if one["key"].partition("/")[0] == options.namespace]
     if options.output:
@@ -57,8 +66,24 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         }
         return Shown(written(document, options.output), tuple(remarks))
     if not found:
-        return Shown("No pod that asks for GPU memory waits.\n", tuple(remarks))
+        from gpushare.inspect.missing import within
+
+        where = within(kubectl, options.namespace)
+        return Shown(f"No pod that asks for GPU memory waits{where}.\n", tuple(remarks))
     return Shown("\n".join(_table(found, paint)) + "\n", tuple(remarks))
+
+
+def _not_offered(kubectl: Kubectl, pending: "bytes | KubectlFailed", namespace: "str | None") -> "list[str]":
+    if isinstance(pending, KubectlFailed):
+        return []
+    from gpushare.inspect.others import not_offered
+
+    pods = [
+        pod
+        for pod in json.loads(pending).get("items") or ()
+        if namespace in (None, pod["metadata"]["namespace"])
+    ]
+    return [f"warning: {printable(one)}" for one in not_offered(kubectl, pods)]
 
 
 def _table(found: "list[Json]", paint: Paint) -> list[str]:

@@ -15,21 +15,12 @@ from gpushare.inspect.decided import ask
 from gpushare.inspect.errors import InspectError, KubectlFailed
 from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.moments import ago, clock, seconds_of
-from gpushare.inspect.preempting import of_preemption
+from gpushare.inspect.preempting import of_defragmentation, of_preemption
 from gpushare.inspect.shown import Shown
 from gpushare.model import names
 
 VERSION: Final = 1
 _RECORDS: Final = (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX)
-_RESOURCES: Final = (
-    names.GPU_MEM,
-    names.GPU_CORE,
-    names.GPU_WHOLE,
-    names.GPU_MEMORY,
-    names.GPU_MEMORY_PERCENT,
-)
-#: What begins so is meant for us; ``aliyun.com/gpu-count`` too, which is a label.
-_LIKE_OURS: Final = ("aliyun.com/gpu", "gpushare.dev/")
 _MOST_EVENTS: Final = 5
 #: Events that say why a pod is gone.
 _ENDED: Final = ("Preempted: ", "Defragmented: ")
@@ -50,11 +41,18 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
             last = [printable(one) for one in _events(events_answer, {})]
             if last:
                 raise InspectError("", f'pod "{name}" of namespace {namespace} is gone{_ended(last)}')
-            raise InspectError("", f'pod "{name}" not found in namespace {namespace}; -n names another')
+            from gpushare.inspect.missing import no_pod
+
+            raise no_pod(kubectl, namespace, name)
         raise pod_answer
     pod: Json = json.loads(pod_answer)
     record = decided.told
-    remarks = _misspelt(pod)
+    remarks = _misspelt(pod) + _nothing(pod)
+    if not pod["spec"].get("nodeName") and not _has_ended(pod):
+        from gpushare.inspect.others import not_offered
+
+        found = not_offered(kubectl, [pod], misspelt=False)
+        remarks += [f"warning: {printable(one)}" for one in found]
     if _has_ended(pod):
         # The scheduler forgets a pod that has ended; what was given to it is written on it.
         record = None
@@ -65,15 +63,18 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     elif record.get("uid") not in ("", pod["metadata"].get("uid")):
         remarks.append("warning: the scheduler knows another pod of that name; this one is newer, or older")
         record = None
+    loose = "" if record is not None else _not_held(kubectl, pod)
     events = [] if record is not None and record["said"] == "" else _events(events_answer, pod)
     if options.output in ("json", "yaml"):
-        return Shown(_document(options, pod, record, events, remarks), tuple(remarks))
+        return Shown(_document(options, pod, record, loose, events, remarks), tuple(remarks))
     lines = _of_pod(pod, record, paint)
+    lines += of_defragmentation(pod, _events(events_answer, pod, reason="RoomMade"))
     if record is not None:
         lines += _of_record(record, details=options.details)
         lines += of_preemption(record, (pod.get("status") or {}).get("nominatedNodeName") or "")
     else:
         lines += _of_annotations(pod)
+        lines += ["", _loose_text(pod["spec"]["nodeName"], loose)] if loose else []
     if events:
         lines += ["", "Events:", *(f"  {printable(one)}" for one in events)]
     return Shown("\n".join(lines) + "\n", tuple(remarks))
@@ -88,18 +89,37 @@ def _ended(events: Sequence[str]) -> str:
 
 def _misspelt(pod: Json) -> list[str]:
     """Resources that look like ours and are none: of such a pod the scheduler knows nothing."""
+    from gpushare.model.lookalikes import is_unknown, meant  # few pods have any
+
     spec = pod["spec"]
     return [
         f"warning: container {printable(one['name'])} asks for {printable(resource)}, which is no resource of gpushare's; "
-        f"there are {', '.join(_RESOURCES)}"
+        f"write {meant(resource)}"
         for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
         for resource in (one.get("resources") or {}).get("limits") or {}
-        if resource.startswith(_LIKE_OURS) and resource not in _RESOURCES
+        if is_unknown(resource) or resource == names.GPU_COUNT
     ]
 
 
+def _nothing(pod: Json) -> list[str]:
+    """That no units are asked for, so that the scheduler knows nothing of the pod."""
+    containers = (*(pod["spec"].get("containers") or ()), *(pod["spec"].get("initContainers") or ()))
+    if not any(names.GPU_MEM in ((one.get("resources") or {}).get("limits") or {}) for one in containers):
+        return []
+    from gpushare.model.objects import decode_pod
+    from gpushare.model.slips import asks_for_nothing
+
+    said = asks_for_nothing(decode_pod(pod))
+    return [f"warning: {printable(said)}"] if said else []
+
+
 def _document(
-    options: Options, pod: Json, record: "Json | None", events: Sequence[str], remarks: Sequence[str]
+    options: Options,
+    pod: Json,
+    record: "Json | None",
+    loose: str,
+    events: Sequence[str],
+    remarks: Sequence[str],
 ) -> str:
     from gpushare.inspect.written import written
 
@@ -118,6 +138,7 @@ def _document(
                 "phase": (pod.get("status") or {}).get("phase", ""),
                 "annotations": {key: annotations[key] for key in _RECORDS if key in annotations},
                 "condition": _condition(pod),
+                **({"notHeld": loose} if loose else {}),
             },
             "record": record,
             "events": list(events),
@@ -178,13 +199,30 @@ def _of_record(record: Json, *, details: bool) -> list[str]:
                 )
             )
         if loose := holds.get("notHeld", ""):
-            lines.append(printable(f"It is not held to its share on node {holds['node']}: {loose}."))
+            lines.append(_loose_text(holds["node"], loose))
     if record["kept"]:
         lines += [
             "",
             printable(f"Room is kept for it on node {record['kept']} until others have ended there."),
         ]
     return lines if len(lines) > 1 else []
+
+
+def _not_held(kubectl: Kubectl, pod: Json) -> str:
+    """Why the node of a pod that runs does not hold what it gives now, where no scheduler tells it; empty where it does, or nobody knows."""
+    node = pod["spec"].get("nodeName", "")
+    annotations = pod["metadata"].get("annotations") or {}
+    if not node or _has_ended(pod) or not any(one in annotations for one in _RECORDS):
+        return ""
+    from gpushare.inspect.held_to_share import why_not_held
+
+    return why_not_held(kubectl, node, annotations)
+
+
+def _loose_text(node: str, why_loose: str) -> str:
+    from gpushare.model.holding import not_held_text
+
+    return printable(not_held_text(node, why_loose))
 
 
 def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
@@ -284,14 +322,15 @@ def _condition(pod: Json) -> str:
     return ""
 
 
-def _events(answer: "bytes | KubectlFailed", pod: Json) -> list[str]:
+def _events(answer: "bytes | KubectlFailed", pod: Json, *, reason: str = "") -> list[str]:
+    """The last events about the pod, the newest last; ``reason``: those alone."""
     if isinstance(answer, KubectlFailed):
         return []
     uid = pod.get("metadata", {}).get("uid")
     found = [
         one
         for one in json.loads(answer).get("items") or ()
-        if _is_about(one.get("involvedObject") or {}, uid)
+        if _is_about(one.get("involvedObject") or {}, uid) and reason in ("", one.get("reason"))
     ]
     found.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
     return [f"{one.get('reason', '')}: {one.get('message', '')}" for one in found[-_MOST_EVENTS:]]

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpushare.model.json_objects import Json, labels_of, name_of, spec_of
+from gpushare.model.taints import OF_CORDONS, read_taints, read_tolerations
 
-UNSCHEDULABLE_TAINT: Final[Json] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+UNSCHEDULABLE_TAINT: Final[Json] = {"key": OF_CORDONS, "effect": "NoSchedule"}
 
 
 def wants_node(pod: Json, node: Json) -> bool:
@@ -62,17 +63,8 @@ def _compares(operator: str, value: str | None, values: list[str]) -> bool:
 
 def tolerates(pod: Json, taint: Json) -> bool:
     """Whether one of the pod's tolerations covers ``taint``."""
-    return any(_covers(one, taint) for one in spec_of(pod).get("tolerations") or ())
-
-
-def _covers(toleration: Json, taint: Json) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
-        return False
-    if toleration.get("key") and toleration["key"] != taint.get("key"):
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+    (read,) = read_taints([taint])
+    return any(one.covers(read) for one in read_tolerations(spec_of(pod).get("tolerations")))
 
 
 def untolerated(pod: Json, node: Json, effects: Iterable[str]) -> list[Json]:

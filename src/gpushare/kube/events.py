@@ -92,7 +92,7 @@ class _Known(msgspec.Struct):
     def rename(self) -> None:
         """Another name: of the next coming, or one that nobody else has."""
         self.number += 1
-        self.name = _name(self.news, self.telling, self.number)
+        self.name = _name(self.news, self.telling, self.number, self.first_ns)
 
 
 class Recorder(Protocol):
@@ -182,7 +182,7 @@ class EventRecorder:
             if before is not None:
                 known.number = before.number + 1
                 known.comings = before.comings + 1 if now_s - before.last_s < SERIES_END_S else 1
-            known.name = _name(news, telling, known.number)
+            known.name = _name(news, telling, known.number, now_ns)
         self._known[news] = known
         if len(self._known) > self._known_limit:
             self._known.popitem(last=False)
@@ -228,8 +228,8 @@ class EventRecorder:
             if error.not_found and known.written:
                 # The Event has outlived its time in the server; it is told again as a new one.
                 known.written = 0
-                known.rename()
                 known.first_ns, known.count = known.last_ns, 1
+                known.rename()
                 return 0.0
             if not error.passing and error.status != 401:
                 self._give_up(known, error)
@@ -353,11 +353,14 @@ def _goes_on(before: _Known, telling: type_of_telling, now_s: float) -> bool:
     return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.comings >= COMINGS)
 
 
-def _name(news: type_of_news, telling: type_of_telling, number: int) -> str:
-    """The Event's name: of what lasts the same from whoever tells it, and as often as the process starts."""
+def _name(news: type_of_news, telling: type_of_telling, number: int, at_ns: int) -> str:
+    """The Event's name: of what lasts the same from whoever tells it, and as often as the process starts.
+
+    Of what has happened it begins with when, so that lists by name (``kubectl get events``) are lists by time.
+    """
     regarding, _, reason, _, cause = news
     if telling == "each":
-        ending = os.urandom(8).hex()
+        ending = f"{at_ns:016x}{os.urandom(4).hex()}"
     else:
         said = (
             regarding.kind,
@@ -369,7 +372,7 @@ def _name(news: type_of_news, telling: type_of_telling, number: int) -> str:
             str(number),
         )
         ending = hashlib.sha256("\0".join(said).encode(errors="backslashreplace")).hexdigest()[:16]
-    return f"{regarding.name[: _NAME_LIMIT - 17]}.{ending}"
+    return f"{regarding.name[: _NAME_LIMIT - 1 - len(ending)]}.{ending}"
 
 
 def _epoch_s(moment: str) -> float:

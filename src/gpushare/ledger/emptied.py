@@ -10,7 +10,9 @@ from gpushare.model.request import Request
 def would_hold(node: NodeDevices, request: Request) -> bool:
     """Decided by a ledger of this node alone."""
     devices = tuple(
-        msgspec.structs.replace(device, healthy=True, reason="", foreign_mib=0, cordoned=False)
+        msgspec.structs.replace(
+            device, healthy=True, reason="", foreign_mib=0, cordoned=False, kept_back=False
+        )
         for device in node.devices
     )
     ledger = Ledger()

@@ -28,7 +28,14 @@ from gpushare.ledger.records import Held, NodeUsage, Totals, Verdict
 from gpushare.ledger.refusals import Refusals
 from gpushare.ledger.scoring import Scoring
 from gpushare.ledger.usage import usage_of
-from gpushare.ledger.vacating import host_of, roomiest, scattered, type_of_may_move
+from gpushare.ledger.vacating import (
+    everywhere,
+    host_of,
+    roomiest,
+    scattered,
+    type_of_may_move,
+    type_of_wanted,
+)
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
@@ -287,10 +294,10 @@ class Ledger:
         names = list(self._column_of)
         return [names[place] for place in roomiest(self._columns, self._places(names)).tolist()]
 
-    def host(self, node: str, may_move: type_of_may_move) -> Host | None:
+    def host(self, node: str, may_move: type_of_may_move, wanted: type_of_wanted = everywhere) -> Host | None:
         """The node as the planner of moves takes it; ``None`` where it is not known or takes nothing new."""
         book = self._nodes.get(node)
-        return None if book is None else host_of(book, self._held.__getitem__, may_move)
+        return None if book is None else host_of(book, self._held.__getitem__, may_move, wanted)
 
     # --- decisions ------------------------------------------------------------------------------
 
@@ -309,6 +316,10 @@ class Ledger:
             request, list(compress(nodes, others.tolist())), at[others]
         )
         return Verdict(names, refused, hopeless)
+
+    def fitting(self, request: Request, nodes: Sequence[str]) -> list[str]:
+        """Those of ``nodes`` that take ``request`` now."""
+        return list(compress(nodes, self._fits(request, self._places(nodes)).tolist()))
 
     def best(self, request: Request, nodes: Sequence[str]) -> str | None:
         """The first of ``nodes`` with the highest score of those that take ``request`` now."""

@@ -12,8 +12,8 @@ from gpushare.model.request import Request
 
 UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
 _MOST_KEPT: Final = 20_000
-#: How a refusal ends for a request that was written in another unit.
-WITHOUT_SUFFIX: Final = f"{asked.WITHOUT_SUFFIX})"
+#: How a refusal ends, in one of these ways, for a request that was written in another unit.
+WITHOUT_SUFFIX: Final = (f"{asked.WITHOUT_SUFFIX})", f"{asked.NOT_OF_MIB})")
 
 
 def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:
@@ -55,13 +55,15 @@ def _gives_no_whole(mode: NodeMode) -> str:
 
 
 def unhealthy_text(devices: tuple[Device, ...]) -> str:
-    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are, or are cordoned."""
+    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are, are cordoned or kept back."""
     return "; ".join(_out_of_service(device) for device in devices if not device.in_service)
 
 
 def _out_of_service(device: Device) -> str:
     if device.healthy:
         return f"GPU {device.index} is cordoned"
+    if not device.ails:
+        return f"GPU {device.index} is {device.reason}"
     return f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
 
 

@@ -3,7 +3,7 @@
 Nodes are picked over the arrays; only those that are looked at are read pod by pod.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import numpy as np
 
@@ -16,9 +16,20 @@ from gpushare.moves import MOST_ELSEWHERE, MOST_HOSTS, NO_CAP, Gpu, Host, Occupa
 
 type_of_may_move = Callable[[str], bool]
 """Whether the pod of that UID may be moved."""
+type_of_wanted = Callable[[str], Container[str] | None]
+"""The nodes (names) that the pod of that UID may go to; ``None``: to any, as far as is known."""
 
 
-def host_of(book: NodeBook, held: Callable[[str], Held], may_move: type_of_may_move) -> Host | None:
+def everywhere(uid: str) -> None:
+    """Nothing is known of where pods may go."""
+
+
+def host_of(
+    book: NodeBook,
+    held: Callable[[str], Held],
+    may_move: type_of_may_move,
+    wanted: type_of_wanted = everywhere,
+) -> Host | None:
     """The node with the pods on its GPUs, by UID; ``None`` where it takes nothing new."""
     devices = book.devices
     if devices is None or book.standing[0]:
@@ -28,7 +39,7 @@ def host_of(book: NodeBook, held: Callable[[str], Held], may_move: type_of_may_m
         name=book.name,
         unit_mib=devices.unit.mib,
         gpus=tuple(
-            _gpu_of(book, gpu, held, may_move, devices.max_pods)
+            _gpu_of(book, gpu, held, may_move, wanted, devices.max_pods)
             for gpu in book.present
             if gpu.device is not None and gpu.device.in_service
         ),
@@ -40,7 +51,12 @@ def host_of(book: NodeBook, held: Callable[[str], Held], may_move: type_of_may_m
 
 
 def _gpu_of(
-    book: NodeBook, gpu: GpuBook, held: Callable[[str], Held], may_move: type_of_may_move, cap: int | None
+    book: NodeBook,
+    gpu: GpuBook,
+    held: Callable[[str], Held],
+    may_move: type_of_may_move,
+    wanted: type_of_wanted,
+    cap: int | None,
 ) -> Gpu:
     device = gpu.device
     assert device is not None
@@ -50,7 +66,9 @@ def _gpu_of(
         share = next(one for one in map(book.counted, gpus) if one.uuid == device.uuid)
         # What was given in another unit is asked for in other units again: nobody knows how many.
         as_asked = len(gpus) == 1 and share.device_units == gpu.units
-        pods.append(Occupant(uid, share.units, share.mib, share.core_percent, as_asked and may_move(uid)))
+        moves = as_asked and may_move(uid)
+        goes_to = wanted(uid) if moves else None
+        pods.append(Occupant(uid, share.units, share.mib, share.core_percent, moves, goes_to))
     free_mib = device.total_mib - gpu.taken_mib
     # Below 0 where more is held than there is: the units that would have to come free first, at the least.
     free_units = ((free_mib + 1) * gpu.units - 1) // device.total_mib

@@ -8,15 +8,35 @@ from gpushare.model.request import Request
 
 #: 1 TiB. Nobody means that much of one GPU, the largest have about a third of it: it was written in another unit.
 MOST_GPU_MIB: Final = 1 << 20
-#: How the words end that say so.
+#: How the words end that say so: of a suffix that was written, and of MiB.
 WITHOUT_SUFFIX: Final = ", without Mi or Gi"
+NOT_OF_MIB: Final = ", and not of MiB"
 
 
 def slip_of(request: Request, unit: MemoryUnit) -> str:
     """That units are meant, to whoever wrote bytes or MiB where nodes count in ``unit``; empty for all others."""
     if request.by_gpu or request.unit_mib or request.memory_units * unit.mib < MOST_GPU_MIB:
         return ""
-    return f"{names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{WITHOUT_SUFFIX}"
+    end = NOT_OF_MIB if _written_mib(request) else WITHOUT_SUFFIX
+    return f"{names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{end}"
+
+
+def instead_of_slip(request: Request, unit: MemoryUnit) -> str:
+    """What to write in place of a request of which ``slip_of`` says something."""
+    mib = _written_mib(request)
+    if not mib:
+        return f"write {names.GPU_MEM} as a number of units, without Mi or Gi"
+    return (
+        f"{mib} looks like MiB: write {names.GPU_MEM}: {-(-mib // unit.mib)}, or {names.GPU_MEMORY}: {mib}Mi"
+    )
+
+
+def _written_mib(request: Request) -> int:
+    """What one container wrote where MiB were meant; 0 where it may have been bytes, or several wrote, or for several GPUs."""
+    if len(request.containers) != 1 or request.gpu_count != 1:
+        return 0
+    written = request.containers[0].memory_units
+    return written if written <= MOST_GPU_MIB else 0
 
 
 def asks_text(request: Request | None, unit_mib: int = 0) -> str:

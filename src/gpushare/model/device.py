@@ -79,6 +79,14 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     """Memory that processes hold to which no scheduler of ours gave it: kept out of what is given away."""
     cordoned: bool = False
     """Whether people want nothing new on it; never described by an agent, but read from ``gpushare.dev/cordoned-gpus``."""
+    kept_back: bool = msgspec.field(name="kept", default=False)
+    """Whether it is well all the same, and given to nobody until pods end that hold it from before the node's mode changed
+    (``reason`` names one). ``healthy`` is false beside it, as readers of before know only that."""
+
+    @property
+    def ails(self) -> bool:
+        """Whether something is wrong with it."""
+        return not self.healthy and not self.kept_back
 
     @property
     def in_service(self) -> bool:

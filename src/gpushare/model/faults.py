@@ -7,6 +7,9 @@ from gpushare.model import names
 REASON_UNKNOWN_MODE: Final = "UnknownGPUMode"
 REASON_STOPPED: Final = "AgentStopped"
 REASON_UNHEALTHY: Final = "GPUUnhealthy"
+REASON_NO_DRIVER: Final = "DriverNotFound"
+REASON_DRIVER_FAILED: Final = "DriverFailed"
+REASON_NO_GPU: Final = "NoGPU"
 REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
 
 _OF_MODE: Final = f"label {names.LABEL_MODE}="

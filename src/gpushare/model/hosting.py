@@ -16,37 +16,12 @@ from gpushare.model.errors import InvalidQuantity
 from gpushare.model.objects import Container, Node, NodeSpec, Pod, PodSpec, ResourceRequirements
 from gpushare.model.quantity import parse_quantity
 from gpushare.model.request import ContainerKind
+from gpushare.model.taints import SHUTTING, Taint, Toleration
 
-_SHUTTING: Final = ("NoSchedule", "NoExecute")
 #: The resource that counts pods.
 _PODS: Final = "pods"
 #: Volumes that are on every node.
 _ANYWHERE: Final = frozenset({"name", "configMap", "secret", "emptyDir", "downwardAPI", "projected"})
-
-
-class Toleration(msgspec.Struct, gc=False):
-    """One of ``tolerations``."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-    def covers(self, taint: "Taint") -> bool:
-        """Whether a pod with it may be put beside ``taint``; an operator that is not known covers nothing."""
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        if self.operator in ("", "Equal"):
-            return bool(self.key) and self.value == taint.value
-        return self.operator == "Exists"
-
-
-class Taint(msgspec.Struct, gc=False):
-    """One of a node's ``taints``."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
 
 
 class GuestContainer(Container, rename="camel"):
@@ -121,7 +96,7 @@ def objection(guest: Guest, node: HostingNode, there: Iterable[Guest], *, new: b
     if node.spec.unschedulable:
         return f"node {name} is cordoned"
     for taint in node.spec.taints or ():
-        if taint.effect in _SHUTTING and not any(one.covers(taint) for one in guest.spec.tolerations or ()):
+        if taint.effect in SHUTTING and not any(one.covers(taint) for one in guest.spec.tolerations or ()):
             return f"node {name} has the taint {taint.key}"
     if not new:
         return ""

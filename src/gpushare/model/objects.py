@@ -59,7 +59,7 @@ class Container(msgspec.Struct, rename="camel", gc=False):
 
 
 class NodeRequirement(msgspec.Struct, gc=False):
-    """One of ``matchExpressions``: what a node's label must be."""
+    """One of ``matchExpressions`` or ``matchFields``: what a node's label, or its name, must be."""
 
     key: str = ""
     operator: str = ""
@@ -70,6 +70,7 @@ class NodeSelectorTerm(msgspec.Struct, rename="camel", gc=False):
     """What must hold of one node, all of it."""
 
     match_expressions: list[NodeRequirement] | None = None
+    match_fields: list[NodeRequirement] | None = None
 
 
 class NodeSelector(msgspec.Struct, rename="camel", gc=False):
@@ -78,10 +79,17 @@ class NodeSelector(msgspec.Struct, rename="camel", gc=False):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
+class PreferredTerm(msgspec.Struct, gc=False):
+    """A term that had better hold."""
+
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
 class NodeAffinity(msgspec.Struct, rename="camel", gc=False):
-    """``nodeAffinity``, as far as it keeps a pod off nodes."""
+    """``nodeAffinity`` of a pod."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredTerm] | None = None
 
 
 class Affinity(msgspec.Struct, rename="camel", gc=False):
@@ -90,11 +98,22 @@ class Affinity(msgspec.Struct, rename="camel", gc=False):
     node_affinity: NodeAffinity | None = None
 
     @property
+    def required(self) -> NodeSelector | None:
+        """What must hold of a node; ``None`` where it may be any node."""
+        node = self.node_affinity
+        return None if node is None else node.required_during_scheduling_ignored_during_execution
+
+    @property
     def terms(self) -> list[NodeSelectorTerm]:
         """Of which a node must fulfil one; none where it may be any node."""
+        return [] if self.required is None else self.required.node_selector_terms or []
+
+    @property
+    def preferences(self) -> list[NodeSelectorTerm]:
+        """Of which a node had better fulfil many."""
         node = self.node_affinity
-        required = None if node is None else node.required_during_scheduling_ignored_during_execution
-        return [] if required is None else required.node_selector_terms or []
+        preferred = None if node is None else node.preferred_during_scheduling_ignored_during_execution
+        return [one.preference for one in preferred or ()]
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
@@ -112,6 +131,8 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     overhead: type_of_resources | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
+    tolerations: list[Any] | None = None
+    """As ``taints.read_tolerations`` takes them."""
 
 
 class PodCondition(msgspec.Struct, rename="camel", gc=False):
@@ -169,6 +190,8 @@ class NodeSpec(msgspec.Struct, gc=False):
     """``spec`` of a node."""
 
     unschedulable: bool = False
+    taints: list[Any] | None = None
+    """As ``taints.read_taints`` takes them."""
 
 
 class Node(msgspec.Struct, gc=False):

@@ -6,7 +6,7 @@ documentation of capacity scheduling.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,8 @@ _QUALIFIED: Final = re.compile(
 #: What the product gives out itself: of these alone is anything taken back.
 GIVEN: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 _GUESSED: Final = ("requests.", "limits.")
+#: Of amounts in bytes, mostly; each makes more of a number.
+_SUFFIXES: Final = (*"kMGTPE", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -153,6 +155,11 @@ def _as_dict(raw: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def counting(records: Iterable[QuotaTreeRecord]) -> QuotaTreeRecord | None:
+    """The tree that counts of those in the one namespace where any does: the oldest, of equals the first by name."""
+    return min(records, key=lambda one: (one.created, one.name), default=None)
+
+
 def quota_tree_of(root: bytes) -> QuotaTree:
     """The tree of a ``spec.root`` in JSON. Raises ``InvalidQuotaTree`` with all that is wrong (the first few)."""
     try:
@@ -232,6 +239,12 @@ class _Reading:
                 continue
             if problem := _resource_problem(resource):
                 self._wrong(f"{subject}: {which} names {resource}: {problem}")
+                continue
+            if resource == names.GPU_MEM and str(amount).endswith(_SUFFIXES):
+                self._wrong(
+                    f"{subject}: {which} of {resource} is {amount}, and it is a number of units, as pods ask for them, "
+                    "without Mi or Gi; for 6 units write 6"
+                )
                 continue
             try:
                 read = thousandths_of(amount)

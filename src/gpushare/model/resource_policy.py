@@ -13,6 +13,7 @@ import msgspec
 
 from gpushare.model import names
 from gpushare.model.amounts import NOTHING, amounts_of, thousandths_of, type_of_amounts
+from gpushare.model.counted import counted
 from gpushare.model.errors import InvalidQuantity, ModelError
 from gpushare.model.objects import ObjectMeta, ObjectReference, Pod
 from gpushare.model.quantity import type_of_quantity
@@ -147,11 +148,28 @@ class PolicyPod(msgspec.Struct, frozen=True, gc=False):
     untimed: bool = False
     refused_since: float = 0.0
     """As it is noted on it; 0 where nothing is."""
+    strays: bool = False
+    """As ``strays_from_policies``."""
 
     @property
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+
+def strays_from_policies(pod: Pod) -> bool:
+    """Whether another scheduler places the pod, which knows no policies; pods that are made for one node each are not meant."""
+    if pod.spec.scheduler_name in ("", names.SCHEDULER_NAME):
+        return False
+    return not any(
+        one.controller and one.kind in ("DaemonSet", "Node") for one in pod.metadata.owner_references or ()
+    )
+
+
+def others_text(pods: int, *, capped: bool) -> str:
+    """What is to be said of a policy that selects so many pods of other schedulers."""
+    unknown = "neither its order nor its max is known" if capped else "its order is not known"
+    return f"{counted(pods, 'pod')} that it selects {'names' if pods == 1 else 'name'} another scheduler, to which {unknown}"
 
 
 class _Meta(ObjectMeta, rename="camel", gc=False):
@@ -282,6 +300,7 @@ def policy_pod_of(pod: Pod) -> PolicyPod:
         nominated=pod.status.nominated_node_name,
         untimed=condition is not None and not scheduled and not spec.node_name,
         refused_since=seconds_of(known.get(names.ANN_REFUSED_SINCE)),
+        strays=strays_from_policies(pod),
     )
 
 

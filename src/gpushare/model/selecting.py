@@ -8,7 +8,7 @@ from typing import Final
 
 from gpushare.model import names
 from gpushare.model.device import NodeMode, Placement
-from gpushare.model.objects import Pod
+from gpushare.model.objects import NodeRequirement, Pod
 
 #: Labels of nodes whose values are a few words.
 _VALUES: Final = {
@@ -32,18 +32,54 @@ def mistyped(pod: Pod, there: Collection[tuple[str, str]] = ()) -> list[str]:
     return list(dict.fromkeys(text for text in found if text))
 
 
-def unmet(pod: Pod) -> str:
-    """As ``mistyped`` of the ``nodeSelector`` alone, in the one sentence that policies can say, too; empty where all is well."""
+def unmet(pod: Pod) -> list[str]:
+    """What no node can have of labels of ours in the ``nodeSelector``, and in node affinity, required or preferred.
+
+    A sentence each, such as policies can say, too: they know a word in another case, or with - for _, and else list all that there are.
+    """
     selector = pod.spec.node_selector or {}
     strange = [
-        *(f"{key} (write {_all(_KEYS)})" for key in selector if key.startswith(_OURS) and key not in _KEYS),
-        *(
-            f"{key}={selector[key]} (write {_all(known)})"
-            for key, known in _VALUES.items()
-            if key in selector and selector[key] not in known
-        ),
+        *(_no_key(key) for key in selector if _is_strange(key)),
+        *(_no_value(key, selector[key]) for key in _VALUES if key in selector),
     ]
-    return f"nodeSelector names what no node can have: {', '.join(strange)}" if strange else ""
+    terms = () if pod.spec.affinity is None else (*pod.spec.affinity.terms, *pod.spec.affinity.preferences)
+    wanted = [text for term in terms for one in term.match_expressions or () for text in _strange(one)]
+    places = (("nodeSelector", strange), ("node affinity", wanted))
+    return [
+        f"{place} names what no node can have: {', '.join(filter(None, found))}"
+        for place, found in places
+        if any(found)
+    ]
+
+
+def _strange(wanted: NodeRequirement) -> list[str]:
+    """Of what node affinity wants, or does not want."""
+    if _is_strange(wanted.key):
+        return [_no_key(wanted.key)]
+    if wanted.operator not in ("In", "NotIn"):
+        return []
+    return [text for value in wanted.values or () if (text := _no_value(wanted.key, value))]
+
+
+def _is_strange(key: str) -> bool:
+    return key.startswith(_OURS) and key not in _KEYS
+
+
+def _no_key(key: str) -> str:
+    return f"{key} (write {_all(_KEYS)})"
+
+
+def _no_value(key: str, value: str) -> str:
+    """Empty where a node can have it."""
+    known = _VALUES.get(key, (value,))
+    if value in known:
+        return ""
+    alike = next((one for one in known if _plain(one) == _plain(value)), "")
+    return f"{key}={value} (write {alike or _all(known)})"
+
+
+def _plain(value: str) -> str:
+    return value.lower().replace("-", "").replace("_", "")
 
 
 def _wanted(pod: Pod) -> Iterator[tuple[str, str, str]]:

@@ -2,58 +2,32 @@
 
 Whoever admits tells them as warnings, at once and with nothing held up (docs/decisions/0035); the doctor tells them of pods that
 wait. The chart says the same in CEL (``templates/admission/_slips.tpl``), word for word; ``tests/admission_cases.py`` holds all
-to one table. So nearness is told by patterns that both know, RE2's and Python's alike, not by a distance of letters.
+to one table. Which names are nearly ours ``lookalikes`` knows.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from gpushare.model import names
 from gpushare.model.asked import MOST_GPU_MIB
 from gpushare.model.errors import InvalidQuantity, InvalidRequest
 from gpushare.model.gang import gang_of
+from gpushare.model.lookalikes import instead, is_no_annotation, is_no_label, is_unknown, meant
 from gpushare.model.objects import Container, Pod
 from gpushare.model.quantity import MemoryUnit, parse_quantity
 from gpushare.model.requested import PEOPLES
 from gpushare.model.selecting import unmet
 
-#: What containers may ask for; of ``aliyun.com/gpu-count`` a rule of its own speaks.
-_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *PEOPLES)
-_LIKE_RESOURCES: Final = re.compile(
-    r"(?i)^(gpushare\.dev/|(al[iy][a-z]*n(\.[a-z]+)*|gpu-?share[a-z.-]*)/[cv]?(gpu|gup|pgu))"
-)
-#: What a pod may carry, people's first; components write the rest.
-_LABELS: Final = (
-    names.LABEL_ADMISSION,
-    names.LABEL_POD_GPU_COUNT,
-    names.LABEL_POD_PLACEMENT,
-    names.LABEL_POD_APART,
-    names.LABEL_STANDS_FOR,
-)
-_ANNOTATIONS: Final = (
-    names.ANN_DEFRAGMENTATION,
-    names.ANN_SHARE,
-    names.ANN_ALSO,
-    names.ANN_RETRY,
-    names.ANN_REQUESTED,
-    names.ANN_ROOM_MADE,
-    names.ANN_STANDS_FOR,
-    names.ANN_COST_WRITTEN,
-    names.ANN_UNIT_LABELS,
-    "gpushare.dev/config-checksum",  # the chart's own, on the scheduler's pods
-)
-_LIKE_KEYS: Final = re.compile(
-    r"(?i)^(gpu-?sh?are?s?\.(dev|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched)|ack\.(node\.gpu|gpu[-.]?share)\.|aliyun\.com/gpu(-mem|-core\.percentage|s?[-_.]?(counts?|num|number))$)"
-)
 _LIKE_SCHEDULER: Final = re.compile(
     r"(?i)^(ac?k[-_.]?(gpu[-_.]?)?(co|gpu-?share)?[-_.]?s(ch?|h)ed[a-z]*|(ack[-_.]?)?co[-_.]?s(ch?|h)ed[a-z]*|gpu-?share(-?s(ch?|h)ed[a-z]*)?)$"
 )
-_ON_NODES: Final = (names.LABEL_MAX_NODE_PODS, names.ANN_CORDONED)
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: What the limit takes a context to cost where the driver does not tell (``isolation/hook_contexts.c``, UNMEASURED_BYTES).
 CONTEXT_MIB: Final = 512
 _ASKS: Final = ("aliyun.com/gpu", "gpushare.dev/gpu-memory")
+#: Labels of pods that say how many GPUs, and which.
+_PLACED_BY: Final = (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT, names.LABEL_POD_APART)
 #: Of ``gpushare.dev/admission``: the one that says something, and its contrary, which says what is so anyway.
 _ADMISSIONS: Final = ("disabled", "enabled")
 _WISHES: Final = ("true", "false")
@@ -64,7 +38,7 @@ def slips_of(pod: Pod, unit: MemoryUnit) -> list[str]:
 
     ``unit`` is the one in which the cluster counts memory.
     """
-    return slips_besides_nodes(pod, unit) + ([text] if (text := unmet(pod)) else [])
+    return slips_besides_nodes(pod, unit) + unmet(pod)
 
 
 def slips_besides_nodes(pod: Pod, unit: MemoryUnit) -> list[str]:
@@ -72,15 +46,33 @@ def slips_besides_nodes(pod: Pod, unit: MemoryUnit) -> list[str]:
     told = (
         _unknown_resources(pod),
         _too_large(pod, unit),
+        asks_for_nothing(pod),
         _too_small(pod, unit),
         _gang(pod),
-        _scheduler(pod),
+        slip_of_scheduler(pod),
     )
-    return [text for text in told if text] + unheeded(pod)
+    return [text for text in told if text] + _in_keys(pod)
 
 
-def unheeded(pod: Pod) -> list[str]:
-    """Of ``slips_of`` those in labels and annotations."""
+def slips_of_change(pod: Pod, before: Pod) -> list[str]:
+    """What in a change of a pod that is there can only be a slip: labels that are read when it is placed, after it was."""
+    now, then = pod.metadata.labels or {}, before.metadata.labels or {}
+    changed = [f"label {key}" for key in _PLACED_BY if now.get(key) != then.get(key)]
+    if not pod.spec.node_name or not changed or not _asks_for_gpu(pod):
+        return []
+    return [
+        f"read only when a pod is placed, and this one has its node: {', '.join(changed)}; what it holds stays as it is: "
+        "change its template, and make it anew"
+    ]
+
+
+def slips_of_waiting(pod: Pod, unit: MemoryUnit) -> list[str]:
+    """Those of ``slips_of`` that nothing else says of a pod that waits: it is known which resources, sizes and schedulers there are."""
+    return [text for text in (_too_small(pod, unit), _gang(pod)) if text] + _in_keys(pod)
+
+
+def _in_keys(pod: Pod) -> list[str]:
+    """Those in labels and annotations."""
     return [text for text in (_unread(pod), _admission(pod), _defragmentation(pod)) if text]
 
 
@@ -93,24 +85,6 @@ def _unknown_resources(pod: Pod) -> str:
     if not strange:
         return ""
     return f"gpushare knows no such resource, and a pod waits for ever for what no node offers: {', '.join(strange)}"
-
-
-def is_unknown(resource: str) -> bool:
-    """Whether ``resource`` looks like one of ours, and is none."""
-    return resource not in _RESOURCES and _LIKE_RESOURCES.search(resource) is not None
-
-
-def meant(resource: str) -> str:
-    """What to write for a resource that looks like ours."""
-    if re.search("(?i)mem.*(percent|ratio)", resource):
-        return names.GPU_MEMORY_PERCENT
-    if re.search("(?i)mem", resource):
-        return f"{names.GPU_MEM} in units, or {names.GPU_MEMORY} such as 6Gi"
-    if re.search("(?i)core|percent|comput", resource):
-        return names.GPU_CORE
-    if re.search("(?i)count|num", resource):
-        return f"{names.GPU_WHOLE}, or the pod's label {names.LABEL_POD_GPU_COUNT}"
-    return f"{names.GPU_MEM} for a share, or {names.GPU_WHOLE} for a whole one"
 
 
 def _too_large(pod: Pod, unit: MemoryUnit) -> str:
@@ -129,6 +103,23 @@ def _too_large(pod: Pod, unit: MemoryUnit) -> str:
     return (
         f"{names.GPU_MEM} is a number of units of {unit.setting}, without Mi or Gi, and no GPU has as many: {', '.join(large)}; "
         f"write the number of units, or {names.GPU_MEMORY} such as 6144Mi or 6Gi"
+    )
+
+
+def asks_for_nothing(pod: Pod) -> str:
+    """No units: the container is given no share, and held to none; empty where that is not so. Whole GPUs may be meant, and what else stands beside it is refused."""
+    nothing = [
+        f"container {container.name}"
+        for container, limits in _limited(pod)
+        if _is_none(limits.get(names.GPU_MEM, "1"))
+        and not _is_more(limits.get(names.GPU_WHOLE, "0"), 0)
+        and limits.keys().isdisjoint((names.GPU_CORE, *PEOPLES))
+    ]
+    if not nothing:
+        return ""
+    return (
+        f"{names.GPU_MEM}: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: "
+        f"{', '.join(nothing)}; write the number of units, or leave it out"
     )
 
 
@@ -159,7 +150,7 @@ def _too_small(pod: Pod, unit: MemoryUnit) -> str:
 def _gang(pod: Pod) -> str:
     """Labels of a gang that make none. They are a standard's, so of pods that ask for nothing of ours they are not our business."""
     labels = pod.metadata.labels or {}
-    asks = any(one.startswith(_ASKS) for _, limits in _limited(pod) for one in limits)
+    asks = _asks_for_gpu(pod)
     try:
         alone = asks and gang_of(pod) is None and names.LABEL_GANG_LEAST in labels
     except InvalidRequest as error:
@@ -172,16 +163,19 @@ def _gang(pod: Pod) -> str:
     )
 
 
-def _scheduler(pod: Pod) -> str:
-    """A name that is nearly our scheduler's: nobody looks at the pod, and admission points it nowhere else."""
+def slip_of_scheduler(pod: Pod) -> str:
+    """A name that is nearly our scheduler's: nobody looks at the pod, and admission points it nowhere else; empty for all others."""
     named = pod.spec.scheduler_name
-    asks = any(one.startswith(_ASKS) for _, limits in _limited(pod) for one in limits)
-    if not asks or named == names.SCHEDULER_NAME or not _LIKE_SCHEDULER.search(named):
+    if not _asks_for_gpu(pod) or named == names.SCHEDULER_NAME or not _LIKE_SCHEDULER.search(named):
         return ""
     return (
         f"schedulerName {named} is nearly {names.SCHEDULER_NAME}, and gpushare does not answer to it: write {names.SCHEDULER_NAME}, "
         "or leave it out"
     )
+
+
+def _asks_for_gpu(pod: Pod) -> bool:
+    return any(one.startswith(_ASKS) for _, limits in _limited(pod) for one in limits)
 
 
 def _is_more(text: str, most: int) -> bool:
@@ -191,43 +185,24 @@ def _is_more(text: str, most: int) -> bool:
         return False
 
 
+def _is_none(text: str) -> bool:
+    try:
+        return parse_quantity(text) == 0
+    except InvalidQuantity:
+        return False
+
+
 def _unread(pod: Pod) -> str:
     """Labels and annotations that nobody reads, though they look as if we did."""
     strange = [
-        *(f"label {one} ({_instead(one)})" for one in _like_ours(pod.metadata.labels, _LABELS)),
+        *(f"label {one} ({instead(one)})" for one in pod.metadata.labels or () if is_no_label(one)),
         *(
-            f"annotation {one} ({_instead(one)})"
-            for one in _like_ours(pod.metadata.annotations, _ANNOTATIONS)
+            f"annotation {one} ({instead(one)})"
+            for one in pod.metadata.annotations or ()
+            if is_no_annotation(one)
         ),
     ]
     return f"nobody reads these of a pod: {', '.join(strange)}" if strange else ""
-
-
-def _like_ours(found: Mapping[str, str] | None, known: tuple[str, ...]) -> list[str]:
-    return [one for one in found or () if one not in known and _LIKE_KEYS.search(one)]
-
-
-def _instead(key: str) -> str:
-    if key in (
-        names.LABEL_ADMISSION,
-        names.LABEL_POD_GPU_COUNT,
-        names.LABEL_POD_PLACEMENT,
-        names.LABEL_POD_APART,
-    ):
-        return "it is a label: write it under labels"
-    if key == names.ANN_DEFRAGMENTATION:
-        return "it is an annotation: write it under annotations"
-    if key in (names.GPU_MEM, names.GPU_CORE, *PEOPLES):
-        return "it is a resource: write it in the limits of a container"
-    if key.startswith("ack.node.gpu."):
-        return "labels of nodes begin so: to choose nodes by one, write it under nodeSelector"
-    if key in _ON_NODES:
-        return "it belongs on nodes"
-    if re.search("(?i)^ack", key):
-        return f"write label {names.LABEL_POD_PLACEMENT}"
-    if re.search("(?i)^aliyun", key):
-        return f"write label {names.LABEL_POD_GPU_COUNT}"
-    return f"there are label {names.LABEL_ADMISSION} and annotation {names.ANN_DEFRAGMENTATION}"
 
 
 def _admission(pod: Pod) -> str:

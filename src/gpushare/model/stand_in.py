@@ -11,8 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.model import names
-from gpushare.model.hosting import Guest, GuestContainer, Toleration
+from gpushare.model.hosting import Guest, GuestContainer
 from gpushare.model.objects import Affinity, NodeRequirement
+from gpushare.model.taints import Toleration
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 #: Nodes that a stand-in may name: with names as long as clouds make them that is some 60 KB.

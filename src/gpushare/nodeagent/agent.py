@@ -363,16 +363,17 @@ class Agent:
         return self._inventory.devices if self._inventory is not None else ()
 
     def _present(self) -> NodeDevices:
-        blocked = (
-            self._isolation.lacking() | self._access.lacking() | dict(self._reconciler.blocked(self._mode))
-        )
+        lacking = self._isolation.lacking() | self._access.lacking()
+        kept = self._reconciler.blocked(self._mode)
         found = []
         for device in self._found:
             foreign_mib = self._watchdog.foreign_mib(device.uuid)
             if foreign_mib:
                 device = msgspec.structs.replace(device, foreign_mib=min(foreign_mib, device.total_mib))
-            if device.healthy and device.uuid in blocked:
-                device = msgspec.structs.replace(device, healthy=False, reason=blocked[device.uuid])
+            why = lacking.get(device.uuid) or kept.get(device.uuid)
+            if device.healthy and why:
+                well = device.uuid not in lacking
+                device = msgspec.structs.replace(device, healthy=False, reason=why, kept_back=well)
             found.append(device)
         near = self._inventory.near if self._inventory is not None else ()
         return NodeDevices(self._settings.node, self._mode, self._settings.unit, tuple(found), near=near)

@@ -50,7 +50,7 @@ class Before:
         """GPUs (UUIDs) that were out of service, and why; none where the driver was at fault, and not they."""
         if self.condition.reason in TROUBLES and self.condition.reason != "NoGPU":
             return {}
-        return {uuid: device.reason for uuid, device in self.devices.items() if not device.healthy}
+        return {uuid: device.reason for uuid, device in self.devices.items() if device.ails}
 
     def complete(self, inventory: Inventory) -> Inventory:
         """``inventory`` with the GPUs that the node described and that answered before, and that NVML only counts now.
@@ -61,7 +61,12 @@ class Before:
         found = {device.uuid for device in inventory.devices} | {device.index for device in inventory.devices}
         lost = {
             device.uuid: msgspec.structs.replace(
-                device, healthy=False, reason=dead[device.index].why, foreign_mib=0, cordoned=False
+                device,
+                healthy=False,
+                reason=dead[device.index].why,
+                foreign_mib=0,
+                cordoned=False,
+                kept_back=False,
             )
             for device in self.devices.values()
             if device.index in dead and device.uuid not in found and device.index not in found

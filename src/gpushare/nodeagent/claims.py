@@ -26,12 +26,14 @@ from gpushare.model.allocation import GpuShare
 from gpushare.model.counted import counted
 from gpushare.model.device import Device, NodeDevices
 from gpushare.model.request import ContainerKind, ContainerRequest
-from gpushare.nodeagent.amounts import amount_of, is_complete, worded
+from gpushare.nodeagent.amounts import amount_of, is_complete
 from gpushare.nodeagent.answers import Answers, Preference
 from gpushare.nodeagent.bound_pods import Claim
 from gpushare.nodeagent.device_ids import CORE_PER_GPU, DeviceIds
 from gpushare.nodeagent.errors import ClaimRefused, UnknownDeviceId
-from gpushare.nodeagent.twins import Standing, exchanges, left_to
+from gpushare.nodeagent.refusals import gpus_named, refusal
+from gpushare.nodeagent.twins import Standing, exchanges, goes_by, heirs, left_to
+from gpushare.nodeagent.writeback import allocation_at
 
 
 class Waiting(NamedTuple):
@@ -97,7 +99,7 @@ class ClaimBook:
         device = self._devices.get(gpu)
         if whole is None or asking is None or device is None or not asking.memory_units:
             return whole
-        if not claim.is_together and gpu not in claim.place(asking):
+        if not claim.is_together and gpu not in self._place_now(claim, asking):
             return None  # its neighbour's
         return claim.share_on(device, asking, self.node.unit)
 
@@ -224,7 +226,7 @@ class ClaimBook:
         for waiting, place, stranger in exchanges(self._standings()):
             devices = self._devices_of(place)
             there = len(devices) == len(place) and all(device.healthy for device in devices)
-            if there and self._is_free_to_go(waiting):
+            if there and self._has_nothing(waiting):
                 return Move(waiting, devices, stranger)
         held = self._held()
         for device in self.node.devices:
@@ -245,9 +247,9 @@ class ClaimBook:
         if move.stranger in self._claims:
             self._exchanged.add(move.stranger)
 
-    def _standings(self) -> list[Standing]:
+    def _standings(self, claims: Iterable[Claim] | None = None) -> list[Standing]:
         told, found = self.answers.preference, []
-        for claim in self._claims.values():
+        for claim in self._claims.values() if claims is None else claims:
             decided, actual = _uuids(claim.allocation.gpus), _uuids(self._shares(claim))
             if self.given(claim) or self._is_served(claim) or (told is not None and told.uid == claim.uid):
                 found.append(Standing(claim, actual if claim.uid in self._exchanged else decided, actual))
@@ -288,7 +290,7 @@ class ClaimBook:
         likes = {one.claim.likeness for one in waiting}
         left = {like: left_to(one for one in standings if one.claim.likeness == like) for like in likes}
         for one in waiting:
-            # One with a GPU per container is never moved; and what is left is counted by the places of whole pods.
+            # One with a GPU per container goes to its twin's places alone; and what is left is counted by those of whole pods.
             own = not one.claim.is_together or bool(self.given(one.claim))
             own = own or left[one.claim.likeness][one.expected] > 0
             if own and has_ids(one.expected):
@@ -352,10 +354,34 @@ class ClaimBook:
     def _expected(
         self, claim: Claim, container: ContainerRequest, given: Mapping[tuple[str, str], frozenset[str]]
     ) -> frozenset[str]:
-        own = [ids for (name, _), ids in given.items() if name == container.name]
-        others = list(given.values()) if claim.is_together else []
-        found = (self._place_of(claim, ids) for ids in (*own, *others))
-        return next((place for place in found if place), None) or claim.place(container)
+        place = self._served_at(claim, container)
+        if claim.is_together:
+            others = (self._place_of(claim, ids) for ids in given.values())
+            return place or next((one for one in others if one), None) or claim.place(container)
+        if place is not None:
+            return place
+        twin = self._followed(claim)
+        return twin.place(twin.request.containers[claim.request.containers.index(container)])
+
+    def _followed(self, claim: Claim) -> Claim:
+        """Whose decision the containers of a pod with a GPU for each go by.
+
+        Once one of them has its own: of whom that was decided for. Before: the pod's, or where a twin has its places, that twin's.
+        """
+        twins = [one for one in self._claims.values() if one.likeness == claim.likeness]
+        served = {name: self._place_of(claim, ids) for (name, _), ids in self.given(claim).items()}
+        if served:
+            return next((one for one in [claim, *twins] if goes_by(claim, one, served)), claim)
+        return self._claims.get(heirs(self._standings(twins)).get(claim.uid, ""), claim)
+
+    def _place_now(self, claim: Claim, container: ContainerRequest) -> frozenset[str]:
+        """The GPUs on which one container of a pod is, or was decided."""
+        return self._served_at(claim, container) or claim.place(container)
+
+    def _served_at(self, claim: Claim, container: ContainerRequest) -> frozenset[str] | None:
+        """The GPUs on which one container of a pod is, if it has IDs that say."""
+        own = (ids for (name, _), ids in self.given(claim).items() if name == container.name)
+        return next((place for ids in own if (place := self._place_of(claim, ids))), None)
 
     def _likelihood(self, one: Waiting) -> tuple[bool, bool, bool, int, str, str]:
         pod = one.claim.pod
@@ -377,9 +403,12 @@ class ClaimBook:
         )
 
     def _is_free_to_go(self, claim: Claim) -> bool:
+        return self._has_nothing(claim) and claim.is_together
+
+    def _has_nothing(self, claim: Claim) -> bool:
         told = self.answers.preference
         meant = told is not None and told.uid == claim.uid
-        return not meant and not self.given(claim) and not claim.pod.terminating and claim.is_together
+        return not meant and not self.given(claim) and not claim.pod.terminating
 
     def _may_lie_on(self, claim: Claim, device: Device) -> bool:
         """Whether ``device`` has room for the pod's part of one GPU, all other decisions honoured."""
@@ -408,7 +437,11 @@ class ClaimBook:
         """What a pod holds, on the GPU where it really is."""
         shares = claim.allocation.gpus
         if not claim.is_together:
-            return shares
+            places = {one.name: self._place_now(claim, one) for one in claim.request.containers}
+            if all(places[one.name] == claim.place(one) for one in claim.request.containers):
+                return shares
+            there = allocation_at(claim, places, self.node)
+            return shares if there is None else there.gpus
         told = self.answers.preference
         own = [told.ids] if told is not None and told.uid == claim.uid else []
         found = (self._place_of(claim, ids) for ids in (*self.given(claim).values(), *own))
@@ -450,28 +483,13 @@ class ClaimBook:
         return tuple(device for device in self.node.devices if device.uuid in place)
 
     def _named(self, place: Collection[str]) -> str:
-        """``GPU 0`` or ``GPU 0 and GPU 1``."""
-        unknown = sorted(uuid for uuid in place if uuid not in self._devices)
-        return " and ".join(
-            [
-                *(f"GPU {device.index}" for device in self._devices_of(place)),
-                *(f"GPU {uuid}" for uuid in unknown),
-            ]
-        )
+        return gpus_named(place, self.node)
 
     def _refusal(
         self, resource: str, amount: int, counted: Mapping[str, int], waiting: Sequence[Waiting]
     ) -> ClaimRefused:
-        of = f" of {self._named(counted)}" if counted else ""
-        if len(counted) > 1:
-            on = ", ".join(f"{count} on {self._named([uuid])}" for uuid, count in counted.items())
-            of = f" with devices on several GPUs ({on})"
-        text = f"no pod bound to node {self.node.name} waits for {worded(resource, amount)}{of}"
-        if waiting:
-            where = ", ".join(f"{one.claim.pod.key} on {self._named(one.expected)}" for one in waiting[:3])
-            more = f" and {len(waiting) - 3} more" if len(waiting) > 3 else ""
-            text += f"; as much is decided for {where}{more}, and it can be given nowhere else"
-        return ClaimRefused("", text, tuple(one.claim.uid for one in waiting))
+        decided = [(one.claim, one.expected) for one in waiting]
+        return refusal(self.node, resource, amount, counted, decided)
 
 
 def _alike(waiting: Sequence[Waiting]) -> bool:

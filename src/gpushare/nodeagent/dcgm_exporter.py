@@ -49,6 +49,20 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "DCGM_FI_DEV_FB_FREE": ("gauge", "Memory not in use in MiB.", _DCGM),
     "DCGM_FI_DEV_GPU_TEMP": ("gauge", "Temperature in degrees Celsius.", _DCGM),
     "DCGM_FI_DEV_POWER_USAGE": ("gauge", "Power draw in watts.", _DCGM),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": (
+        "counter",
+        "Energy drawn since the driver was loaded in millijoules.",
+        _DCGM,
+    ),
+    "DCGM_FI_DEV_SM_CLOCK": ("gauge", "Clock of the multiprocessors in MHz.", _DCGM),
+    "DCGM_FI_DEV_MEM_CLOCK": ("gauge", "Clock of the memory in MHz.", _DCGM),
+    "DCGM_FI_DEV_ENC_UTIL": ("gauge", "Utilization of the GPU's encoder in percent.", _DCGM),
+    "DCGM_FI_DEV_DEC_UTIL": ("gauge", "Utilization of the GPU's decoder in percent.", _DCGM),
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": (
+        "counter",
+        "Transfers over PCIe that were sent again since the driver was loaded.",
+        _DCGM,
+    ),
     "DCGM_FI_DEV_XID_ERRORS": (
         "gauge",
         "The last XID that the driver reported since this agent began; 0 for none.",
@@ -178,6 +192,12 @@ class _Theirs:
                 ("FB_FREE", reading.free_mib),
                 ("GPU_TEMP", reading.celsius),
                 ("POWER_USAGE", watts),
+                ("TOTAL_ENERGY_CONSUMPTION", reading.millijoules),
+                ("SM_CLOCK", reading.sm_mhz),
+                ("MEM_CLOCK", reading.memory_mhz),
+                ("ENC_UTIL", reading.encoder_percent),
+                ("DEC_UTIL", reading.decoder_percent),
+                ("PCIE_REPLAY_COUNTER", reading.pcie_replays),
             ):
                 if value is not None:
                     self._page.set(f"DCGM_FI_DEV_{name}", labels, value)

@@ -15,7 +15,9 @@ from typing import Final, Literal
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.model.device import Device
+from gpushare.model.faults import REASON_DRIVER_FAILED, REASON_NO_DRIVER, REASON_NO_GPU
 from gpushare.model.nearness import UNKNOWN, matrix, type_of_near
+from gpushare.nodeagent.driver_faults import remedy_of
 from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 from gpushare.nodeagent.health import HealthBook
 from gpushare.nodeagent.nearness import pair_of
@@ -25,7 +27,7 @@ from gpushare.nodeagent.settings import Pace
 logger = logging.getLogger(__name__)
 
 type_of_trouble = Literal["DriverNotFound", "DriverFailed", "NoGPU"]
-TROUBLES: Final[tuple[type_of_trouble, ...]] = ("DriverNotFound", "DriverFailed", "NoGPU")
+TROUBLES: Final[tuple[type_of_trouble, ...]] = (REASON_NO_DRIVER, REASON_DRIVER_FAILED, REASON_NO_GPU)
 
 _JOIN_S: Final = 3.0
 
@@ -55,7 +57,7 @@ class Inventory:
     @property
     def is_gpus_own(self) -> bool:
         """Whether what is wrong is told of each of ``devices``, and is not the driver's."""
-        return self.trouble is None or (self.trouble.reason == "NoGPU" and bool(self.devices))
+        return self.trouble is None or (self.trouble.reason == REASON_NO_GPU and bool(self.devices))
 
 
 class GpuWatch:
@@ -126,11 +128,13 @@ class GpuWatch:
         while not self._stop.is_set():
             trouble = self._open()
             if trouble is None:
-                look.reset()
-                said = ""
-                self._follow()
+                trouble = self._follow()
                 self._nvml.close()
-            else:
+                if self._told is not None and self._told.trouble is None:
+                    # It worked in between.
+                    look.reset()
+                    said = ""
+            if trouble is not None:
                 self._tell(trouble)
                 wait_s = look.next_s()
                 # Once for each trouble: a node without a driver may stay so for good.
@@ -188,29 +192,24 @@ class GpuWatch:
 
     def _without_driver(self, error: NodeAgentError) -> Trouble:
         self._missing = dict.fromkeys(self._known, error.problem)
-        if isinstance(error, NvmlFailed):
-            # The library is there: to install a driver would help nobody.
-            return Trouble(
-                "DriverFailed",
-                f"{error}. The driver is there but does not work; its own words are in the node agent's log and "
-                "in the kernel's (dmesg)",
-            )
-        return Trouble(
-            "DriverNotFound",
-            f"{error}. Install the NVIDIA driver on the node and let the node agent see libnvidia-ml.so.1",
-        )
+        note = f"{error}. {remedy_of(error)}"
+        return Trouble(REASON_DRIVER_FAILED if isinstance(error, NvmlFailed) else REASON_NO_DRIVER, note)
 
-    def _follow(self) -> None:
-        """Watch the GPUs that NVML has, until stopped or until NVML should be opened anew."""
+    def _follow(self) -> Trouble | None:
+        """Watch the GPUs that NVML has, until stopped or until NVML should be opened anew; what is wrong when the driver fails."""
         opened_s = probe_at_s = watch_at_s = self._clock.monotonic()
         while not self._stop.is_set():
             now_s = self._clock.monotonic()
             if now_s >= probe_at_s:
                 if self._nvml.replaced():
                     logger.warning("the NVIDIA driver was removed or exchanged; NVML is opened anew")
-                    return
-                for uuid in self._known.keys() - self._missing.keys():
-                    self._health.take_probe(uuid, self._nvml.probe(uuid), now_s)
+                    return None
+                try:
+                    for uuid in self._known.keys() - self._missing.keys():
+                        self._health.take_probe(uuid, self._nvml.probe(uuid), now_s)
+                except NvmlFailed as error:
+                    # Of the driver, and not GPU by GPU until NVML is opened anew and fails.
+                    return self._without_driver(error)
                 probe_at_s = now_s + self._pace.probe_s
             if self._look is not None and now_s >= watch_at_s:
                 self._look(self._nvml)
@@ -220,7 +219,7 @@ class GpuWatch:
             self._tell(None)
             wanting = bool(self._missing or self._unreadable) or self._health.failing
             if wanting and now_s - opened_s >= self._pace.reopen_s:
-                return
+                return None
             wait_s = min(self._pace.wait_s, max(0.0, probe_at_s - self._clock.monotonic()))
             events = self._nvml.wait_xids(wait_s)
             if events is None:
@@ -232,6 +231,7 @@ class GpuWatch:
                 logger.log(
                     level, "GPU %s: XID %d%s", event.uuid, event.xid, "" if counts else " (passed over)"
                 )
+        return None
 
     def _tell(self, trouble: Trouble | None) -> None:
         # A GPU that is gone gives way to the one that has its index now.

@@ -12,7 +12,7 @@ class InvalidSetting(NodeAgentError):
 
 
 class DriverMissing(NodeAgentError):
-    """NVML cannot be loaded, or the driver under it does not run."""
+    """There is no NVML that could be loaded."""
 
 
 class NvmlFailed(NodeAgentError):

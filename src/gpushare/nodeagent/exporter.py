@@ -11,6 +11,7 @@ from gpushare.nodeagent.isolation.region import read_usage
 from gpushare.nodeagent.scraped import Page, Scrape, Sources
 
 _MIB: Final = 1 << 20
+_MHZ: Final = 1_000_000
 _NS: Final = 1e9
 
 _GPU: Final = ("node", "gpu", "UUID")
@@ -38,6 +39,28 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_gpu_temperature_celsius": ("gauge", "Temperature of the GPU.", _GPU),
     "gpushare_gpu_power_watts": ("gauge", "Power that the GPU draws.", _GPU),
+    "gpushare_gpu_energy_joules_total": (
+        "counter",
+        "Energy that the GPU drew since the driver was loaded.",
+        _GPU,
+    ),
+    "gpushare_gpu_sm_clock_hertz": ("gauge", "Clock of the GPU's multiprocessors.", _GPU),
+    "gpushare_gpu_memory_clock_hertz": ("gauge", "Clock of the GPU's memory.", _GPU),
+    "gpushare_gpu_encoder_utilization_ratio": (
+        "gauge",
+        "Part of the time in which the GPU's encoder worked, 0 to 1.",
+        _GPU,
+    ),
+    "gpushare_gpu_decoder_utilization_ratio": (
+        "gauge",
+        "Part of the time in which the GPU's decoder worked, 0 to 1.",
+        _GPU,
+    ),
+    "gpushare_gpu_pcie_replays_total": (
+        "counter",
+        "Transfers over PCIe that were sent again since the driver was loaded.",
+        _GPU,
+    ),
     "gpushare_gpu_last_xid": (
         "gauge",
         "The last XID that the driver reported since this agent began; 0 for none.",
@@ -45,7 +68,7 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_gpu_healthy": (
         "gauge",
-        "1 while the GPU may be given to pods, 0 while it is out of service.",
+        "1 while the GPU is well, 0 while it is out of service.",
         _GPU,
     ),
     "gpushare_gpu_memory_total_bytes": ("gauge", "Memory of the GPU.", _GPU),
@@ -155,7 +178,7 @@ class _Ours:
             self._page.set("gpushare_gpu_info", (*labels, *told), 1)
             for name, value in (
                 ("last_xid", seen.asked.readings.last_xid.get(uuid, 0)),
-                ("healthy", float(device.healthy)),
+                ("healthy", float(not device.ails)),
                 ("memory_total_bytes", device.total_mib * _MIB),
                 ("memory_given_bytes", sum(mib for mib, _ in held) * _MIB),
                 ("compute_given_ratio", sum(core for _, core in held) / 100),
@@ -180,6 +203,12 @@ class _Ours:
                 ("memory_free_bytes", reading.free_mib, _MIB, 1),
                 ("temperature_celsius", reading.celsius, 1, 1),
                 ("power_watts", reading.milliwatts, 1, 1000),
+                ("energy_joules_total", reading.millijoules, 1, 1000),
+                ("sm_clock_hertz", reading.sm_mhz, _MHZ, 1),
+                ("memory_clock_hertz", reading.memory_mhz, _MHZ, 1),
+                ("encoder_utilization_ratio", reading.encoder_percent, 1, 100),
+                ("decoder_utilization_ratio", reading.decoder_percent, 1, 100),
+                ("pcie_replays_total", reading.pcie_replays, 1, 1),
             ):
                 if value is not None:
                     self._page.set(f"gpushare_gpu_{name}", labels, value * times / per)

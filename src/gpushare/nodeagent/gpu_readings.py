@@ -1,4 +1,4 @@
-"""What each GPU tells of itself: load, memory, temperature, power; and which errors the driver reported for it."""
+"""What each GPU tells of itself: load, memory, temperature, power, clocks; and which errors the driver reported for it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -22,6 +22,14 @@ class GpuReading(NamedTuple):
     milliwatts: int | None = None
     driver: str = ""
     """The driver's version."""
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    encoder_percent: int | None = None
+    decoder_percent: int | None = None
+    pcie_replays: int | None = None
+    """Since the driver was loaded."""
+    millijoules: int | None = None
+    """Since the driver was loaded."""
 
 
 class AsksReadings(Protocol):
@@ -72,6 +80,13 @@ def reading_of(gpu: str, handle: Any) -> GpuReading:
         _told(lambda: int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
         _told(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle))),
         _told(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or "",
+        _told(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))),
+        _told(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM))),
+        # With the period of the sample in microseconds.
+        _told(lambda: int(pynvml.nvmlDeviceGetEncoderUtilization(handle)[0])),
+        _told(lambda: int(pynvml.nvmlDeviceGetDecoderUtilization(handle)[0])),
+        _told(lambda: int(pynvml.nvmlDeviceGetPcieReplayCounter(handle))),
+        _told(lambda: int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))),
     )
 
 

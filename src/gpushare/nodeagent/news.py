@@ -180,12 +180,12 @@ class NodeNews:
         ``isolation``: no container is started for it; ``fallen``: containers are started without.
         """
         trouble = inventory.trouble
+        told = None if trouble is None or inventory.is_gpus_own else trouble
         for reason in TROUBLES:
-            self._metrics.trouble.set(reason, value=float(trouble is not None and trouble.reason == reason))
-        if trouble is not None:
-            if not inventory.is_gpus_own:
-                self.tell(trouble.reason, trouble.note, once="trouble", cause=trouble.reason)
-        elif self.forget("trouble") and inventory.devices:
+            self._metrics.trouble.set(reason, value=float(told is not None and told.reason == reason))
+        if told is not None:
+            self.tell(told.reason, told.note, once="trouble", cause=told.reason)
+        elif trouble is None and self.forget("trouble") and inventory.devices:
             self.tell(REASON_DRIVER_WORKS, "the NVIDIA driver works, its GPUs are shared", "Normal")
         self._metrics.trouble.set(REASON_NO_CDI, value=float(bool(access)))
         if access:
@@ -217,7 +217,7 @@ class NodeNews:
             note = f"{fault}. The whole file is passed over"
             self.tell(REASON_BAD_CDI_FILE, note, once=fault, telling="standing" if first else "come")
         # Where no GPU is left that was said of each.
-        new = () if trouble is not None and not inventory.is_gpus_own else inventory.left_out
+        new = () if told is not None else inventory.left_out
         for note in new:
             if note not in (self._left_out or ()):
                 self.tell(REASON_LEFT_OUT, note, telling="standing" if first else "come")

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
+from gpushare.nodeagent.driver_faults import is_drivers
 from gpushare.nodeagent.driver_loading import Driver
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 from gpushare.nodeagent.gpu_readings import GpuReading, reading_of
@@ -87,7 +88,10 @@ class Nvml(Protocol):
         """The GPUs of this node; raises ``NvmlFailed``. Also begins to listen for XIDs on them."""
 
     def probe(self, uuid: str) -> str:
-        """Ask the GPU something: empty when it answers, else what is wrong, for people."""
+        """Ask the GPU something: empty when it answers, else what is wrong, for people.
+
+        Raises ``NvmlFailed`` where it is not the GPU that fails, but the driver.
+        """
 
     def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
         """The XIDs that come within the time; ``None`` at once when this driver reports none."""
@@ -130,7 +134,7 @@ class DriverNvml:
         self._driver.load()
         try:
             pynvml.nvmlInit()
-        except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
+        except pynvml.NVMLError_LibraryNotFound as error:
             raise DriverMissing("NVIDIA driver", _text(error)) from None
         except pynvml.NVMLError as error:
             raise _failed("NVML", error) from None
@@ -160,6 +164,8 @@ class DriverNvml:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 gpu = self._read(index, handle)
             except pynvml.NVMLError as error:
+                if is_drivers(error.value):
+                    raise _failed("NVML", error) from None
                 unreadable.append(Unreadable(index, _text(error)))
                 continue
             self._handles[gpu.uuid] = handle
@@ -207,13 +213,18 @@ class DriverNvml:
         return self._handles[uuid]
 
     def probe(self, uuid: str) -> str:
-        """Ask the GPU for its memory and, where the driver tells it, for the recovery that it needs."""
+        """Ask the GPU for its memory and, where the driver tells it, for the recovery that it needs.
+
+        Raises ``NvmlFailed`` where it is not the GPU that fails, but the driver.
+        """
         handle = self._handles.get(uuid)
         if handle is None:
             return NOT_FOUND
         try:
             _total_mib(handle)
         except pynvml.NVMLError as error:
+            if is_drivers(error.value):
+                raise _failed("NVML", error) from None
             return _text(error)
         action = _optional(lambda: _recovery_action(handle), 0)
         return _RECOVERY.get(action, "")
@@ -333,7 +344,8 @@ def _str(value: Any) -> str:
 
 
 def _text(error: pynvml.NVMLError) -> str:
-    return str(error)
+    # Some of NVML's own texts are sentences, and all become a part of one.
+    return str(error).rstrip(". ")
 
 
 def _failed(subject: str, error: pynvml.NVMLError) -> NvmlFailed:

@@ -11,6 +11,7 @@ from gpushare.nodeagent.news import REASON_NO_CDI, REASON_NO_ISOLATION
 
 REASON_SHARING: Final = "Sharing"
 REASON_PARTLY: Final = "SomeGPUsOutOfService"
+REASON_KEPT_BACK: Final = "WaitsForPods"
 REASON_NOT_HELD: Final = "NotIsolated"
 #: As long as the API server takes any text of a condition, and longer than anyone reads.
 _MOST_CHARACTERS: Final = 2048
@@ -28,29 +29,35 @@ def condition_of(
     node: NodeDevices, inventory: Inventory, *, access: str, isolation: str, active: str, fallen: str
 ) -> Condition:
     """Of a node that is to share, with its cordons; the arguments are those of ``NodeNews.troubles``, ``active`` says what holds containers."""
-    well = [device for device in node.devices if device.healthy]
+    well = [device for device in node.devices if not device.ails]
     taking = sum(device.in_service for device in node.devices)
-    mode = (
+    held = (
         f"mode {node.mode.value}, unit {node.unit.setting}, {taking} of {len(node.devices)} GPUs in service"
     )
-    held = f"{mode}, isolation {active}" if active else mode
-    faults = "".join(f"; GPU {one.index}: {one.reason}" for one in node.devices if not one.healthy)
-    cordons = "".join(f"; GPU {one.index}: cordoned" for one in well if one.cordoned)
+    if active:
+        held += f", isolation {active}"
+    faults = [f"GPU {one.index}: {one.reason}" for one in node.devices if one.ails]
+    kept = [f"GPU {one.index}: {one.reason}" for one in well if one.kept_back]
+    cordons = [f"GPU {one.index}: cordoned" for one in well if one.cordoned]
+
+    def says(status: str, reason: str, *wrong: str) -> Condition:
+        # What is wrong comes first, before what holds besides.
+        return _condition(status, reason, "; ".join((*(one.rstrip(".") for one in wrong), held)))
+
     # Where no GPU is found any more of those that were there, it is they that are out of service.
     if inventory.trouble is not None and not inventory.is_gpus_own:
-        return _condition("False", inventory.trouble.reason, f"{held}: {inventory.trouble.note}")
+        return says("False", inventory.trouble.reason, inventory.trouble.note)
     if access:
-        return _condition("False", REASON_NO_CDI, f"{held}: {access}")
+        return says("False", REASON_NO_CDI, access)
     if isolation:
-        return _condition("False", REASON_NO_ISOLATION, f"{held}: {isolation}")
-    whole = f"{held}{faults}{cordons}"
+        return says("False", REASON_NO_ISOLATION, isolation)
     if not well:
-        # What is wrong comes first, before what would hold if it were not.
-        causes = faults.removeprefix("; ")
-        return _condition("False", REASON_UNHEALTHY, f"{causes}; {mode}, isolation {active}")
+        return says("False", REASON_UNHEALTHY, *faults)
     if faults:
-        return _condition("True", REASON_PARTLY, whole)
-    return _condition("True", REASON_NOT_HELD if fallen else REASON_SHARING, whole)
+        return says("True", REASON_PARTLY, *faults, *kept, *cordons)
+    if fallen:
+        return says("True", REASON_NOT_HELD, *kept, *cordons)
+    return says("True", REASON_KEPT_BACK if kept else REASON_SHARING, *kept, *cordons)
 
 
 def mislabelled(note: str) -> Condition | None:

@@ -233,7 +233,7 @@ class Reconciler:
             if self._book.displaced() != found:
                 continue
             claim = found.claim
-            change = relocation(claim, found.devices, self._book.node)
+            change = relocation(claim, found.devices, self._book.node, self._book.claim(found.stranger))
             if not await self._write(claim, change):
                 return False
             moved = claim_of(claim.pod.annotated(change.annotations), self._book.node)
@@ -309,7 +309,9 @@ class Reconciler:
         for key, given in listing.items():
             for (_, resource), ids in given.items():
                 if resource == names.GPU_WHOLE:
-                    held |= dict.fromkeys(self._book.ids.by_gpu(ids), f"held whole by pod {key}")
+                    held |= dict.fromkeys(
+                        self._book.ids.by_gpu(ids), f"held whole by pod {key} until it ends"
+                    )
         return held
 
     def blocked(self, mode: NodeMode) -> Mapping[str, str]:
@@ -320,7 +322,7 @@ class Reconciler:
     def _blocking(self, mode: NodeMode) -> Mapping[str, str]:
         if mode is NodeMode.TOPOLOGY:
             return {
-                share.uuid: f"shared by pod {claim.pod.key} since before the node's mode changed"
+                share.uuid: f"shared by pod {claim.pod.key} since before the node's mode changed, until it ends"
                 for claim in self._book.claims
                 for share in claim.allocation.gpus
             }

@@ -8,7 +8,7 @@ A *place* is the set of GPUs (UUIDs) of a pod.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from gpushare.nodeagent.bound_pods import Claim
@@ -52,3 +52,18 @@ def exchanges(standings: Iterable[Standing]) -> Iterator[Exchange]:
             for one in alike:
                 if one.actual is None and one.decided == stranger.actual:
                     yield Exchange(one.claim, stranger.decided, stranger.claim.uid)
+
+
+def heirs(standings: Iterable[Standing]) -> dict[str, str]:
+    """For pods that wait, whose twin is where they were decided: by whose decision they go instead, each by another's (UIDs)."""
+    found: dict[str, str] = {}
+    for waiting, _, stranger in exchanges(standings):
+        if waiting.uid not in found and stranger not in found.values():
+            found[waiting.uid] = stranger
+    return found
+
+
+def goes_by(claim: Claim, twin: Claim, served: Mapping[str, frozenset[str]]) -> bool:
+    """Whether the places of those containers of ``claim`` that are ``served`` (by name) are what was decided for the twin's."""
+    pairs = zip(claim.request.containers, twin.request.containers, strict=True)
+    return all(served[one.name] == twin.place(their) for one, their in pairs if one.name in served)

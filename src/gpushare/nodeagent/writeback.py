@@ -96,14 +96,22 @@ def announcement(claim: Claim, change: Correction) -> Correction | None:
     return Correction({names.ANN_ALSO: change.annotations[names.ANN_SHARE]})
 
 
-def relocation(claim: Claim, devices: Sequence[Device], node: NodeDevices) -> Correction:
-    """What to write on a waiting pod that is to go to ``devices``: one of its own has gone to one that asked alike."""
-    request = claim.request
-    gpus = {one.name: {device.uuid: request.part_of(one) for device in devices} for one in request.containers}
-    actual = _actual(claim, gpus, node)
+def relocation(
+    claim: Claim, devices: Sequence[Device], node: NodeDevices, twin: Claim | None = None
+) -> Correction:
+    """What to write on a waiting pod that is to go to ``devices``: one of its own has gone to one that asked alike.
+
+    With a GPU for each container these are what was decided for that ``twin``, container by container.
+    """
+    there = frozenset(device.uuid for device in devices)
+    places = {one.name: there for one in claim.request.containers}
+    if twin is not None and not claim.is_together:
+        pairs = zip(claim.request.containers, twin.request.containers, strict=True)
+        places = {one.name: twin.place(their) for one, their in pairs}
+    actual = allocation_at(claim, places, node)
     if actual is None:
         raise AssertionError(f"{[one.uuid for one in devices]} are not all GPUs of {node.name}")
-    fresh = allocation_annotations(actual, request, Stamp(claim.assume_time_ns, assigned=False))
+    fresh = allocation_annotations(actual, claim.request, Stamp(claim.assume_time_ns, assigned=False))
     before, after = _places(claim.allocation), _places(actual)
     return Correction(
         fresh,
@@ -111,6 +119,12 @@ def relocation(claim: Claim, devices: Sequence[Device], node: NodeDevices) -> Co
         f"{after} {'is' if len(devices) == 1 else 'are'} decided instead",
         decides=True,
     )
+
+
+def allocation_at(claim: Claim, places: Mapping[str, frozenset[str]], node: NodeDevices) -> Allocation | None:
+    """What a pod holds whose containers (by name) lie on these GPUs (UUIDs); ``None`` where ``node`` has not all of them."""
+    parts = {one.name: claim.request.part_of(one) for one in claim.request.containers}
+    return _actual(claim, {name: dict.fromkeys(place, parts[name]) for name, place in places.items()}, node)
 
 
 def _gpus(claim: Claim, given: type_of_given, ids: DeviceIds) -> dict[str, dict[str, int]]:

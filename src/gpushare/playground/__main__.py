@@ -57,12 +57,19 @@ async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
     main_task = asyncio.current_task()
     assert main_task is not None
 
+    staying, asked = False, 0
+
     def told_to_stop() -> None:
-        if stop.is_set() or not staying:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            print("Ending: every process and container of the playground goes …", flush=True)
+        elif asked == 2:
+            print("It is ending; Ctrl-C once more gives that up, and leaves its folder.", flush=True)
+        if asked > 2 or (asked == 1 and not staying):
             main_task.cancel()
         stop.set()
 
-    staying = False
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
     control = _control(options)
@@ -93,7 +100,6 @@ async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
         print(_how_to_go_on(cluster, Path(sys.executable).parent), flush=True)
         if not await _unless_lost(cluster, asyncio.create_task(_until(stop))):
             return 1
-        print("Ending: every process and container of the playground goes …", flush=True)
         return code
 
 
@@ -133,6 +139,7 @@ def _how_to_go_on(cluster: Cluster, programs: Path) -> str:
     return f"""
 The cluster stays up until Ctrl-C. In another terminal:
 
+  cd {Path.cwd()}
   export KUBECONFIG={cluster.kubeconfig}
   export PATH={programs}:$PATH
   export PLAYGROUND={cluster.state}     # for what docs/ says of log/ and gpus/

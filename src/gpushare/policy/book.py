@@ -62,6 +62,8 @@ class PolicyBook:
         self.counted: dict[str, Counted] = {}
         """Bound pods in a unit."""
         self.booked: dict[str, Booking] = {}
+        self.strays: set[str] = set()
+        """UIDs of pods that it selects and that another scheduler places."""
         self._nodes = nodes
         self._rows = [nodes.add_row(unit) for unit in policy.units]
         self._tallies: dict[tuple[type_of_group, int], _Tally] = {}

@@ -129,6 +129,7 @@ class Census:
         if book is not None:
             book.drop(uid)
             book.unbook(uid)
+            book.strays.discard(uid)
         self.costly.discard(uid)
 
     def pod(self, uid: str) -> PolicyPod | None:
@@ -176,9 +177,12 @@ class Census:
         if before is not None and before is not book:
             before.drop(pod.uid)
             before.unbook(pod.uid)
+            before.strays.discard(pod.uid)
             del space.governed[pod.uid]
         if book is not None:
             space.governed[pod.uid] = book
+            if pod.strays:
+                book.strays.add(pod.uid)
             if pod.node:
                 book.unbook(pod.uid)
                 book.put(pod)

@@ -7,6 +7,7 @@ begin in ways of their own, and keeping a kind beside each of thousands of texts
 import re
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 
@@ -76,6 +77,7 @@ _BEGINNINGS: Final = (
 _PATTERN: Final = re.compile("|".join(f"({beginning})" for beginning, _ in _BEGINNINGS))
 
 
+@lru_cache(maxsize=8192)
 def category_of(reason: str) -> Category:
     """The kind of a reason for which a node does not take a pod."""
     found = _PATTERN.match(reason)

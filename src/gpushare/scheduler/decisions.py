@@ -26,6 +26,7 @@ from gpushare.scheduler.view import ClusterView
 
 if TYPE_CHECKING:
     from gpushare.scheduler.preempted import Preemption
+    from gpushare.scheduler.records import PodRecord
     from gpushare.scheduler.verdicts import Each, Summary
 
 MOST_PODS: Final = 4096
@@ -158,10 +159,14 @@ class Decisions:
         self.last_asked_s: float | None = None
         self.asked_by: set[str] = set()
         """Names of the schedulers (``schedulerName``) whose pods this one was asked about."""
+        self.leads: Callable[[], bool | None] = lambda: None
+        """Whether this scheduler leads (``LeadWatch.known``)."""
         self.by_ledger: dict[Request, tuple[float, Summary]] = {}
         """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
         self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
         """Those of some nodes that the policy of a pod (UID) lets it have now (``Policies.by_unit``)."""
+        self.without_gpu: Callable[[str], PodRecord | None] = view.waiting_besides.get
+        """The pod (UID) that waits and asks for no GPU of ours, where a policy or a quota counts such pods; ``None`` for all others."""
         view.ledger.on_chosen = self._chosen
 
     def __len__(self) -> int:
@@ -342,6 +347,25 @@ class Decisions:
         from gpushare.scheduler.waiting import all_waiting
 
         return all_waiting(self)
+
+    def waiting_besides(self) -> list[Waiting]:
+        """Every pod without a GPU of ours that a ResourcePolicy or an elastic quota has kept back and that waits, the longest first."""
+        from gpushare.scheduler.waiting import all_besides
+
+        return all_besides(self)
+
+    def besides(self, uid: str) -> "PodRecord | None":
+        """The pod where it is one of ``waiting_besides``."""
+        one = self._of.get(uid)
+        if one is None or one.request is not None or uid in self._view.waiting:
+            return None
+        if one.bind is not None and not one.bind.error:
+            return None  # the watch may be behind, and tells of it no more where its policy is gone
+        return self.without_gpu(uid)
+
+    def uids(self) -> list[str]:
+        """Those of the pods of which something is kept."""
+        return list(self._of)
 
     def get(self, uid: str) -> Decision | None:
         """What is kept of the pod with that UID, as it is."""

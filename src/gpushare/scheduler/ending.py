@@ -4,6 +4,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
+import msgspec
+
 from gpushare.kube.errors import ApiError
 from gpushare.kube.events import Recorder
 from gpushare.ledger.preemption import Plan
@@ -90,6 +92,9 @@ class Ending:
             raise
         about_it = about(pod=victim.pod, uid=victim.uid, node=victim.node)
         logger.info("pod %s: its end is asked for, room for pod %s", victim.pod, record.pod, extra=about_it)
+        if self._view.with_node(victim.uid) is victim:
+            # The informer will say so; until then nobody else has it ended once more.
+            self._view.upsert_pod(msgspec.structs.replace(victim, leaving=True))
         self._view.quotas.ended(victim.uid)
         self._events.record(
             victim.reference(),

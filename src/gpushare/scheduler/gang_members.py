@@ -1,7 +1,8 @@
 """One gang as it is known: its pods, who of them counts, and in which order they get room."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpushare.model.gang import Gang
 from gpushare.model.request import Request
@@ -11,6 +12,26 @@ if TYPE_CHECKING:
 
 type_of_candidate = tuple[str, str, Request]
 """UID and key of a pod, and what it asks for."""
+
+
+class Standing(NamedTuple):
+    """How the gang of a pod that waits stands for that pod.
+
+    Of ``there`` pods (UIDs: ``members``) that stay, or have ended well, so many run; ``need`` have to find room at once, itself among
+    them: none or less where enough run. ``candidates`` could, itself first, on the nodes of ``offered`` where they were asked about. ``wrong`` can
+    never, as it is; ``planned`` says where its gang's plan has it; ``resting`` that its gang gives way to others for some seconds.
+    """
+
+    there: int
+    running: int
+    need: int
+    candidates: list[type_of_candidate]
+    members: Collection[str]
+    offered: Mapping[str, list[str]]
+    wrong: "PodRecord | None"
+    planned: str
+    is_planned: bool
+    resting: bool
 
 
 class Group:
@@ -92,3 +113,23 @@ def remember(group: Group, uid: str, nodes: list[str]) -> None:
             group.offered[uid] = known
             return
     group.offered[uid] = nodes
+
+
+def standing_of(group: Group, record: "PodRecord", running: set[str], *, resting: bool) -> Standing | None:
+    """How the gang stands for one of its pods; ``None`` for one that asks for no GPU, or is in no gang."""
+    gang, request = record.gang, record.request
+    if gang is None or request is None:
+        return None
+    wrong = next((one for one in group.pods.values() if one.problem), None)
+    return Standing(
+        there_of(group, gang),
+        len(running),
+        gang.least - len(running),
+        candidates_of(group, (record.uid, record.pod, request), running),
+        group.pods.keys(),
+        group.offered,
+        wrong,
+        group.planned.get(record.uid, ""),
+        bool(group.planned),
+        resting,
+    )

@@ -25,11 +25,13 @@ from gpushare.model.request import Request
 from gpushare.scheduler.counted import are, have, pods
 from gpushare.scheduler.gang_members import (
     Group,
+    Standing,
     candidates_of,
     done_of,
     largest_first,
     remember,
     size_of,
+    standing_of,
     there_of,
     type_of_candidate,
     waiting_of,
@@ -331,19 +333,14 @@ class Gangs:
         if group is not None and uid in group.pods and not group.pods[uid].leaving:
             remember(group, uid, nodes)
 
-    def there(self, uid: str) -> int:
-        """How many pods of a pod's gang there are that stay, or have ended well."""
+    def standing(self, uid: str) -> Standing | None:
+        """How its gang stands for a pod that waits; ``None`` for one without a gang, or that asks for no GPU."""
         group = self._groups.get(self._group_of.get(uid, ""))
-        gang = None if group is None or uid not in group.pods else group.pods[uid].gang
-        return 0 if group is None or gang is None else there_of(group, gang)
-
-    def needed(self, uid: str) -> int:
-        """For how many pods of its gang a pod that waits needs room at once, itself among them: fewer where others run."""
-        group = self._groups.get(self._group_of.get(uid, ""))
-        gang = None if group is None or uid not in group.pods else group.pods[uid].gang
-        return (
-            1 if group is None or gang is None else max(gang.least - len(self._running(group, uid, gang)), 1)
-        )
+        record = None if group is None else group.pods.get(uid)
+        if group is None or record is None or record.gang is None:
+            return None
+        resting = self.monotonic() < group.rests_until_s
+        return standing_of(group, record, self._running(group, uid, record.gang), resting=resting)
 
     def together_with(self, uid: str) -> list[str]:
         """UIDs of all pods of a pod's gang; of one without a gang its own."""

@@ -87,6 +87,13 @@ class LeadWatch:
         """Whether the lease was another's, or nobody's, when it was seen last."""
         return self.holder is not None and not self._leading.is_ours(self.holder)
 
+    @property
+    def known(self) -> bool | None:
+        """Whether it leads, as it was seen last; ``None`` where nobody does, or that is not known."""
+        if self.leads:
+            return True
+        return False if self.holder and self.another_leads else None
+
     async def look(self) -> None:
         """Ask now; raises ``KubeError``."""
         holder = await self._leading.holder()

@@ -32,11 +32,15 @@ _OURS: Final = (
     "annotation gpushare.dev/",
 )
 
-_OTHER_LABELS: Final = (
+_LABELS: Final = re.compile(
+    r"0/(?P<all>\d+) nodes are available: (?P<nodes>\d+) node\(s\) didn't match Pod's node affinity/selector"
+)
+#: Of a pod whose ``nodeSelector`` alone speaks of labels more is said (``label_remedies``).
+OTHER_LABELS: Final = (
     "a node with the labels that its nodeSelector or node affinity wants, or another selector"
 )
 _HELP: Final = (
-    (r"didn't match Pod's node affinity", _OTHER_LABELS),
+    (r"didn't match Pod's node affinity", OTHER_LABELS),
     (r"didn't match the requested node name", "the node that its spec names"),
     (
         r"had (?:untolerated )?taint(?:\(s\))?(?: \{(?P<taint>[^}]*)\})?",
@@ -123,13 +127,19 @@ def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
     told = _helps(_own(unplaced.says))
     if unplaced.mistyped:
         # Where it waits for a label that no node can have, no such node is worth naming.
-        told = "; ".join((unplaced.mistyped, *(one for one in told.split("; ") if one != _OTHER_LABELS)))
+        told = "; ".join((unplaced.mistyped, *(one for one in told.split("; ") if one != OTHER_LABELS)))
     if asked_by and unplaced.scheduler not in asked_by:
         known = ", ".join(sorted(asked_by))
         told += (
             f"; {unplaced.scheduler} has not asked about GPUs here, {known} has: see the pod's schedulerName"
         )
     return told
+
+
+def of_labels_alone(unplaced: Unplaced) -> bool:
+    """Whether nothing but its labels keeps the pod off each node that there is, as its scheduler wrote last."""
+    found = _LABELS.fullmatch(_own(unplaced.says))
+    return found is not None and found["nodes"] == found["all"]
 
 
 @lru_cache(maxsize=1024)
@@ -149,7 +159,7 @@ def _another_name(resource: str) -> str:
     if not resource:
         return ""
     # Hardly a pod waits so, and the scheduler starts without it.
-    from gpushare.model.slips import is_unknown, meant
+    from gpushare.model.lookalikes import is_unknown, meant
 
     return (
         f"another name, as no node offers {resource}: write {meant(resource)}" if is_unknown(resource) else ""

@@ -9,6 +9,7 @@ unit holds by its pods.
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import compress
 from typing import Final
 
@@ -196,9 +197,18 @@ class Policies:
             return False
         if self.census.book_for(pod.namespace, pod.labels) is None:
             return False
-        self.waiting[pod.uid] = PodRecord(pod.uid, pod.key, "", finished=False)
+        if pod.uid not in self.waiting:
+            created = datetime.fromtimestamp(pod.created, UTC).isoformat() if pod.created else ""
+            self.waiting[pod.uid] = PodRecord(pod.uid, pod.key, "", finished=False, created=created)
         self.since.seen(pod, self._now)
         return True
+
+    def kept(self, uid: str) -> PodRecord | None:
+        """The pod that waits for a unit of a policy that is there; ``None`` where there is no such."""
+        pod = self.census.pod(uid)
+        if pod is None or self.census.book_for(pod.namespace, pod.labels) is None:
+            return None
+        return self.waiting.get(uid)
 
     # --- filter -----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from gpushare.kube.errors import ApiError, KubeError
 from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.objects import Pod
-from gpushare.model.resource_policy import ResourcePolicy, policy_pod_of
+from gpushare.model.resource_policy import ResourcePolicy, others_text, policy_pod_of
 from gpushare.policy.book import PolicyBook
 from gpushare.policy.census import cost_annotations
 from gpushare.scheduler.leading import Leading
@@ -198,13 +198,17 @@ class PolicyWriter:
 
 
 def status_of(book: PolicyBook) -> dict[str, Any]:
-    """What a policy's ``status`` says: how many pods each unit holds, and which have no node though none is waited for."""
+    """What a policy's ``status`` says: how many pods each unit holds, which have no node though none is waited for, and who does not go by it."""
     policy, pods = book.policy, book.pods_in()
     ends = [
         f"{'' if unit.most_pods is None else f'/{unit.most_pods}'}{' (no node)' if nodeless and not unit.waits else ''}"
         for unit, nodeless in zip(policy.units, book.without_nodes(), strict=True)
     ]
-    return {
+    strays = len(book.strays)
+    message = others_text(strays, capped=any(unit.is_capped for unit in policy.units)) if strays else ""
+    # Where there is none it is not named: a definition that is older than the field drops it, for ever anew.
+    told = {"message": message} if message or "message" in (policy.status or {}) else {}
+    return told | {
         "observedGeneration": policy.generation,
         "pods": sum(pods),
         "units": [

@@ -183,6 +183,7 @@ async def serve(access: Access, settings: Settings) -> None:
         view = ClusterView(ledger, events, observing.confirmed)
         view.isolated_cap = settings.isolated_cap
         decisions = Decisions(view, SYSTEM_CLOCK)
+        decisions.leads = lambda: leading.known
         news = WaitingNews(FromDecisions(decisions), events, SYSTEM_CLOCK, leading)
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
@@ -191,6 +192,7 @@ async def serve(access: Access, settings: Settings) -> None:
         preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
         preemptor.told = decisions.preempted
         preemptor.in_turn = decisions.in_turn = policies.policies.by_unit
+        decisions.without_gpu = lambda uid: view.waiting_besides.get(uid) or policies.policies.kept(uid)
 
         async def must_lead() -> None:
             await takeover.must_lead()

@@ -7,6 +7,7 @@ that contradicts itself the one before stays, also for the next leader, to whom 
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
@@ -17,7 +18,7 @@ from gpushare.ledger.quota_claim import Claim
 from gpushare.model import names
 from gpushare.model.amounts import amounts_of, type_of_amounts
 from gpushare.model.objects import ObjectReference, Pod
-from gpushare.model.quota_tree import QuotaTree, QuotaTreeRecord
+from gpushare.model.quota_tree import QuotaTree, QuotaTreeRecord, counting
 from gpushare.model.request import Request
 from gpushare.scheduler.records import PodRecord
 
@@ -96,8 +97,8 @@ class Quotas:
         self._choose()
 
     def chosen(self) -> QuotaTreeRecord | None:
-        """The tree that counts: the oldest, of equals the first by name."""
-        return min(self.trees.values(), key=lambda one: (one.created, one.name), default=None)
+        """The tree that counts."""
+        return counting(self.trees.values())
 
     @property
     def root_in_force(self) -> str:
@@ -286,12 +287,45 @@ class Quotas:
             return f"elastic quota {self.books.name_of(leaf)}: its pods are not read yet"
         return self.books.refusal(uid, asked.namespace, asked.amounts)
 
-    def over(self, uid: str) -> list[Over]:
-        """Every quota whose max a pod that waits would pass, its own first; none where it may have what it asks for."""
+    def over(self, uid: str, whole_units: int = 0) -> list[Over]:
+        """Every quota whose max a pod that waits would pass, its own first; none where it may have what it asks for.
+
+        ``whole_units``: what the GPUs count that it would be given whole, where it is asked about these.
+        """
         asked = self._asked(uid)
-        if asked is None or not self.refusal(uid):
+        if asked is None or not (whole_units or self.refusal(uid)):
             return []
-        return self.books.over(uid, asked.namespace, asked.amounts)
+        amounts = asked.amounts
+        if whole_units:
+            amounts = {**amounts, names.GPU_MEM: 1000 * whole_units}
+        return self.books.over(uid, asked.namespace, amounts)
+
+    def least_asking(self, uids: Iterable[str]) -> list[str]:
+        """These pods that wait, those that ask for the least GPU memory first."""
+        return sorted(uids, key=lambda uid: self._waiting[uid].amounts.get(names.GPU_MEM, 0))
+
+    def over_together(
+        self, asking: Iterable[tuple[str, int]], among: Collection[str]
+    ) -> tuple[list[Over], bool]:
+        """Every quota whose max pods that wait would pass together; and whether what they ask for is more than one of these by itself.
+
+        Of each the UID, and how many units it would be given, where these may be more than it asks for. What those of ``among`` hold
+        counts beside it.
+        """
+        waiting = [
+            (record, units)
+            for uid, units in asking
+            if (record := self._waiting.get(uid)) is not None and self._ledger.held(uid) is None
+        ]
+        if not waiting:
+            return [], False
+        there = [one.amounts for uid in among if (one := self.books.charged(uid)) is not None]
+        asked = _summed(_or_given(one.amounts, units) for one, units in waiting)
+        namespace = _namespace(waiting[0][0].pod)
+        over = self.books.over("", namespace, asked)
+        of_all = self.books.over("", namespace, _summed([asked, *there]))
+        named = {one.quota for one in over}
+        return over, any(one.alone for one in of_all if one.quota in named)
 
     def _asked(self, uid: str) -> Charge | None:
         """What a pod would be charged that waits, or was heard of."""
@@ -361,11 +395,19 @@ class Quotas:
 
 def _at_least(amounts: type_of_amounts, held: Held | None) -> type_of_amounts:
     """What is asked for, or what is held where that is more GPU memory: a whole GPU counts with all of its units."""
+    return amounts if held is None else _or_given(amounts, sum(share.units for share in held.allocation.gpus))
+
+
+def _or_given(amounts: type_of_amounts, units: int) -> type_of_amounts:
     asked = amounts.get(names.GPU_MEM)
-    if held is None or not asked:
-        return amounts
-    units = 1000 * sum(share.units for share in held.allocation.gpus)
-    return amounts if units <= asked else {**amounts, names.GPU_MEM: units}
+    return amounts if not asked or 1000 * units <= asked else {**amounts, names.GPU_MEM: 1000 * units}
+
+
+def _summed(amounts: Iterable[type_of_amounts]) -> type_of_amounts:
+    found: Counter[str] = Counter()
+    for one in amounts:
+        found.update(one)
+    return found
 
 
 def _namespace(pod: str) -> str:

@@ -67,6 +67,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """Where it has no node: what it says itself of that."""
     ours: bool = False
     """Of a bystander: whether it names this scheduler, which is asked about it then."""
+    wish: bytes = b""
+    """Which nodes it wants (``intree.wanted``), where that is followed; empty: all of them."""
 
     def reference(self) -> ObjectReference:
         """This pod, for an event about it."""

@@ -3,26 +3,32 @@
 What other rules say of a node (taints, selectors, processors) is kube-scheduler's, and not known here.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
+from functools import partial
 from typing import Final, NamedTuple
 
 from gpushare.ledger import reasons
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
-from gpushare.scheduler import mode_remedies, own_rules, quota_remedies, room_remedies, size_remedies
+from gpushare.scheduler import (
+    kind_remedies,
+    mode_remedies,
+    own_rules,
+    quota_remedies,
+    room_remedies,
+    size_remedies,
+)
 from gpushare.scheduler.categories import Category, category_of, nearest
-from gpushare.scheduler.counted import are, for_others, of_each, on_nodes, pods
+from gpushare.scheduler.counted import for_others, of_each, on_nodes
 from gpushare.scheduler.counted import nodes as counted_nodes
+from gpushare.scheduler.gang_members import Standing
+from gpushare.scheduler.gang_remedies import BY_ITSELF, GangRemedies
+from gpushare.scheduler.label_remedies import LabelRemedies
 from gpushare.scheduler.records import PodRecord
 from gpushare.scheduler.verdicts import Summary
 from gpushare.scheduler.view import ClusterView
 
-#: How a quota's refusal ends that counts more than is asked for.
-_WHOLE: Final = " that are given whole"
-_QUOTA: Final = re.compile(r"elastic quota (?P<name>[^:]+):")
 #: What the ledger says of nodes, and a policy of nodes that the ledger lets a pod have: of these it is looked what is so now.
 _OF_NODES: Final = frozenset(
     {
@@ -35,23 +41,35 @@ _OF_NODES: Final = frozenset(
         Category.NODE,
     }
 )
+#: A node that refuses so would take the pod at some time, if its quotas let it have GPUs there.
+_SOME_TIME: Final = frozenset(
+    {Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS, Category.HEALTH}
+)
+_NO_ROOM: Final = "; and room, which none of these nodes has now"
 _NOT_ASKED: Final = (
     "the pod's node selector, affinity or tolerations keep it off: kube-scheduler does not ask about it"
 )
-#: Nodes that are looked at for one pod, those with the most free first.
-_MOST_LOOKED_AT: Final = 128
+#: Nodes of which it is looked why they do not take a pod, of all that ask for different things together, while one list is made; and for each of
+#: those for which that is not enough: those with the most free.
+_MOST_REASONS: Final = 20_000
+_FEW_REASONS: Final = 128
 
 
 class Look(NamedTuple):
     """What is so now of the nodes that a pod may have, by its own rules (``asked``; ``None``: all) and by its ResourcePolicy.
 
     ``fits`` is one with room, empty for none; ``texts`` say why each of the others has none. ``elsewhere`` has room, but is not asked about.
+    ``roomy`` are those with room on their GPUs, whatever quotas say of these. Of so many as ``left_out`` it was not looked why they have none.
     """
 
     asked: frozenset[str] | None
     fits: str
     texts: Mapping[str, str]
     elsewhere: str
+    roomy: frozenset[str]
+    left_out: int
+    kinds: frozenset[Category]
+    """Of ``texts``."""
 
 
 class Remedies:
@@ -69,16 +87,21 @@ class Remedies:
         self._view = view
         self._asked_by = asked_by
         self._in_turn = in_turn
+        self._gangs = GangRemedies(view)
+        self._labels = LabelRemedies(view, lambda: self._nodes_of(None)[0], self._let, self._fits)
+        self._reasons_left = _MOST_REASONS
         self._all: list[str] | None = None
         self._nodes: dict[frozenset[str] | None, tuple[list[str], list[str]]] = {}
-        self._looks: dict[tuple[Request, frozenset[str] | None, frozenset[str] | None], Look] = {}
+        self._looks: dict[tuple[Request, frozenset[str] | None, frozenset[str] | None, str], Look] = {}
         self._told: dict[tuple[int, Request, Category, bool], str] = {}
         """By the identity of a look, all of which are kept."""
+        self._cordoned: dict[str, list[str]] = {}
+        """Nodes that are cordoned, by the selectors that they meet."""
+        self._uncordon: dict[tuple[object, ...], str] = {}
+        """One of them that has room, by what is asked and by whom, and by those that it may have."""
         self._sets: dict[int, tuple[Sequence[str], frozenset[str] | None]] = {}
         """By the identity of a list that many pods share: that list, which is kept so that no other has its identity, and its nodes."""
-        self._special: Mapping[Category, Callable[[PodRecord, Summary | None, str], str]] = {
-            Category.GANG: self._for_gang,
-            Category.QUOTA: self._for_quota_passed,
+        self._special: Mapping[Category, Callable[[PodRecord], str]] = {
             Category.RULES: self._for_rules,
             Category.GATES: self._for_gates,
             Category.UNSERVED: self._for_unserved,
@@ -88,29 +111,31 @@ class Remedies:
         self,
         record: PodRecord,
         category: Category,
-        summary: Summary | None,
-        reason: str,
         asked: Sequence[str] | None = None,
     ) -> str:
-        """For the pod of ``record``, which waits for a ``reason`` of that category.
+        """For the pod of ``record``, which waits for a reason of that category.
 
         ``asked`` are the nodes that kube-scheduler last asked about for it: all that its own rules leave. ``None``: not known.
         """
         node = self._view.ledger.kept_on(record.uid)
         if node:
             return f"room is being made for it on node {node}: it waits for pods that end there"
-        if category in _OF_NODES or category in (Category.POLICY, Category.QUOTA):
+        if category in _OF_NODES or category in (Category.POLICY, Category.QUOTA, Category.GANG):
+            standing = self._view.gangs.standing(record.uid)
+            if standing is not None and standing.need > 0:
+                return self._for_gang(record, standing, asked)
+            if category is Category.GANG:
+                # Enough of it run by now: what it needs itself, if anything, is looked up.
+                category = Category.MEMORY if record.request is not None else Category.SCHEDULER
             refusal = self._view.quotas.refusal(record.uid)
             if refusal:
                 return self._for_quota(record, refusal, asked)
-        if category is Category.QUOTA and _WHOLE not in reason and record.request is not None:
-            category = Category.MEMORY  # whatever is short now
-        if category in _OF_NODES:
+        if record.request is not None and (category in _OF_NODES or category is Category.QUOTA):
             return self._for_nodes(record, category, asked)
         if category is Category.POLICY:
             return self._for_policy(record, asked)
         special = self._special.get(category)
-        return _GENERAL[category] if special is None else special(record, summary, reason)
+        return _GENERAL[category] if special is None else special(record)
 
     # --- what the ledger says ---------------------------------------------------------------------
 
@@ -118,18 +143,68 @@ class Remedies:
         request = record.request
         assert request is not None
         look = self._look(record.uid, request, asked)
+        if look.fits in self._view.cordoned:
+            return f"`kubectl uncordon {look.fits}`: it has room, and is cordoned"
         if look.fits:
             return f"there is room by now, on node {look.fits}: kube-scheduler asks again by itself"
-        now = {category_of(text) for text in look.texts.values()}
+        return self._with_room_alone(record, category, asked, look) + self._uncordoned(record)
+
+    def _uncordoned(self, record: PodRecord) -> str:
+        """A node that would take it were it not cordoned: kube-scheduler does not ask about it. Empty for none."""
+        cordoned, request = self._view.cordoned, record.request
+        assert request is not None
+        if not cordoned:
+            return ""
+        selector = record.unplaced.selector
+        nodes = [node for node in self._selected(selector, cordoned) if self._tolerates(record, node)]
+        nodes = self._let(record.uid, nodes)
+        its_own = record.uid if request.whole_device and self._view.quotas.in_use else ""
+        key = (request, its_own, *nodes)
+        if key not in self._uncordon:
+            self._uncordon[key] = self._fits(record.uid, request, nodes)[0] if nodes else ""
+        node = self._uncordon[key]
+        if not node:
+            return ""
+        if_so = ", if the pod's node affinity lets it go there" if record.unplaced.affine else ""
+        return f"; or `kubectl uncordon {node}`: it has room, and is cordoned{if_so}"
+
+    def _tolerates(self, record: PodRecord, node: str) -> bool:
+        """Whether no taint of a node that is cordoned, other than that of its cordon, keeps the pod off."""
+        return all(
+            any(one.covers(taint) for one in record.unplaced.tolerations)
+            for taint in self._view.tainted.get(node, ())
+        )
+
+    def _selected(self, selector: str, cordoned: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """The nodes that are cordoned and have the labels that ``selector`` wants; the same list each time."""
+        found = self._cordoned.get(selector)
+        if found is None:
+            wanted = [one.partition("=")[::2] for one in selector.split()]
+            found = self._cordoned[selector] = [
+                node
+                for node in sorted(cordoned)
+                if all(cordoned[node].get(key) == value for key, value in wanted)
+            ]
+        return found
+
+    def _with_room_alone(
+        self, record: PodRecord, category: Category, asked: Sequence[str] | None, look: Look
+    ) -> str:
+        """Of the nodes that it may have now, none of which has room."""
+        request = record.request
+        assert request is not None
+        now = look.kinds
         if not now:
             return self._for_policy(record, asked)  # it leaves no node
         if category not in now:
             category = nearest(now)
+        if category is Category.QUOTA:
+            return self._for_whole(record, look)
         key = (id(look), request, category, asked is not None)
         found = self._told.get(key)
         if found is None:
-            found = self._for_look(request, category, look, known=asked is not None)
-            found = self._told[key] = found + self._kept_for(request, look)
+            found = self._for_look(record.uid, request, category, look, known=asked is not None)
+            found = self._told[key] = found + self._kept_for(request, look) + _left_out(look)
         return found
 
     def _kept_for(self, request: Request, look: Look) -> str:
@@ -141,24 +216,33 @@ class Remedies:
         record = self._view.waiting.get(uid)
         return f"; node {node} has room, but keeps it for {'another pod' if record is None else f'pod {record.pod}'}"
 
-    def _for_look(self, request: Request, category: Category, look: Look, *, known: bool) -> str:
+    def _for_look(self, uid: str, request: Request, category: Category, look: Look, *, known: bool) -> str:
         ledger = self._view.ledger
+
+        def lets(request: Request, node: str) -> bool:
+            return not self._whole(uid, request, [node])
+
         if category is Category.NODE:
             if not known:
                 return _GENERAL[category]
+            if mode_remedies.other_unit(ledger, request, look.texts):
+                return _GENERAL[Category.UNIT]
             of = None if look.asked is None else len(look.asked)
             found = mode_remedies.would_help(
-                ledger, request, list(look.texts), of=of, elsewhere=look.elsewhere
+                ledger, request, list(look.texts), of=of, elsewhere=look.elsewhere, lets=lets
             )
             return found or _GENERAL[category]
         if category is Category.SIZE:
-            if any(text.endswith(reasons.WITHOUT_SUFFIX) for text in look.texts.values()):
-                return _SLIP
-            return size_remedies.large_enough(ledger, request, look.texts)
-        if category is Category.HEALTH:
-            return room_remedies.of_service(ledger, request, look.texts if known else {})
-        if category in (Category.MEMORY, Category.COMPUTE):
-            told = room_remedies.of_room(ledger, request, category, look.texts)
+            if slip := size_remedies.of_slip(request, map(ledger.node, look.texts)):
+                return slip
+            return size_remedies.large_enough(ledger, request, look.texts, lets)
+        if category is Category.KINDS:
+            return kind_remedies.without_others(ledger, request, look.texts if known else {}, lets)
+        if category in (Category.MEMORY, Category.COMPUTE, Category.HEALTH):
+            if category is Category.HEALTH:
+                told = room_remedies.of_service(ledger, request, look.texts if known else {})
+            else:
+                told = room_remedies.of_room(ledger, request, category, look.texts)
             if look.elsewhere:
                 told += f"; node {look.elsewhere} has room, but {_NOT_ASKED}"
             return told
@@ -170,24 +254,54 @@ class Remedies:
         within = None if asked is None else self._set_of(asked)
         nodes, others = self._nodes_of(within)
         left = self._let(uid, nodes)
-        key = (request, within, None if left is nodes else frozenset(left))
+        # Quotas are of namespaces, and count for a pod what it asks for besides.
+        its_own = uid if request.whole_device and self._view.quotas.in_use else ""
+        key = (request, within, None if left is nodes else frozenset(left), its_own)
         found = self._looks.get(key)
         if found is None:
-            fits, texts = self._now(request, left)
+            fits, roomy = self._fits(uid, request, left)
+            texts, left_out = self._texts(uid, request, left, roomy)
             elsewhere = ""
             if not fits and others:
-                elsewhere, _ = self._now(request, self._let(uid, others))
-            found = self._looks[key] = Look(within, fits, texts, elsewhere)
+                elsewhere, _ = self._fits(uid, request, self._let(uid, others))
+            kinds = frozenset(map(category_of, set(texts.values())))
+            found = Look(within, fits, texts, elsewhere, frozenset(roomy), left_out, kinds)
+            self._looks[key] = found
         return found
 
-    def _now(self, request: Request, nodes: list[str]) -> tuple[str, Mapping[str, str]]:
-        """The first of ``nodes`` with room, and why each of the others has none."""
-        verdict = self._view.ledger.filter(request, nodes)
-        short: Mapping[str, str] = {}
+    def _fits(self, uid: str, request: Request, nodes: list[str]) -> tuple[str, list[str]]:
+        """The first of ``nodes`` that takes the pod, and those that have room on their GPUs."""
+        roomy = self._view.ledger.fitting(request, nodes)
+        if roomy and self._view.offers.any_short:
+            short = self._view.offers.refusals(request, roomy)
+            roomy = [node for node in roomy if node not in short]
+        whole = self._whole(uid, request, roomy)
+        # One that is cordoned is of use once it is not.
+        fitting = sorted((node for node in roomy if node not in whole), key=self._view.cordoned.__contains__)
+        return next(iter(fitting), ""), roomy
+
+    def _texts(
+        self, uid: str, request: Request, nodes: list[str], roomy: list[str]
+    ) -> tuple[Mapping[str, str], int]:
+        """Why ``nodes`` do not take the pod, each of those that do not, or some; and how many are left out."""
+        some = nodes
+        if len(nodes) > max(self._reasons_left, _FEW_REASONS):
+            some = list(dict.fromkeys((*roomy[:_FEW_REASONS], *nodes[:_FEW_REASONS])))
+        self._reasons_left -= len(some)
+        verdict = self._view.ledger.filter(request, some)
+        texts = {**verdict.refused, **verdict.hopeless}
         if self._view.offers.any_short:
-            short = self._view.offers.refusals(request, [*verdict.fits, *verdict.refused])
-        fits = next((node for node in verdict.fits if node not in short), "")
-        return fits, {**verdict.refused, **verdict.hopeless, **short}
+            texts |= self._view.offers.refusals(request, [*verdict.fits, *verdict.refused])
+        for node, text in self._whole(uid, request, some).items():
+            if node not in texts or category_of(texts[node]) in _SOME_TIME:
+                texts[node] = text
+        return texts, len(nodes) - len(some)
+
+    def _whole(self, uid: str, request: Request, nodes: list[str]) -> Mapping[str, str]:
+        """Those of ``nodes`` of which the pod's quotas do not let it have GPUs, for the units that these count with when given whole, and why."""
+        if not request.whole_device or not self._view.quotas.in_use:
+            return {}
+        return self._view.quotas.whole_refusals(uid, request, nodes)
 
     def _let(self, uid: str, nodes: list[str]) -> list[str]:
         """Those of ``nodes`` that the pod's policy lets it have; the same list where it has none."""
@@ -198,7 +312,7 @@ class Remedies:
         return [node for node in nodes if node in let]
 
     def _nodes_of(self, within: frozenset[str] | None) -> tuple[list[str], list[str]]:
-        """Nodes that are looked at: of ``within``, and others; those with the most free first."""
+        """Those of ``within``, and others that are not cordoned; those with the most free first."""
         found = self._nodes.get(within)
         if found is None:
             ledger = self._view.ledger
@@ -206,14 +320,12 @@ class Remedies:
                 # Nodes that give GPUs by number are not among the roomiest.
                 self._all = list(dict.fromkeys((*ledger.roomiest(), *ledger.node_names())))
             if within is None:
-                found = self._all[:_MOST_LOOKED_AT], []
+                found = self._all, []
             else:
-                there = (node for node in self._all if node in within)
-                others = (node for node in self._all if node not in within)
-                found = (
-                    list(islice(there, _MOST_LOOKED_AT)) or sorted(within)[:_MOST_LOOKED_AT],
-                    list(islice(others, _MOST_LOOKED_AT)),
-                )
+                there = [node for node in self._all if node in within]
+                cordoned = self._view.cordoned
+                others = [node for node in self._all if node not in within and node not in cordoned]
+                found = there or sorted(within), others
             self._nodes[within] = found
         return found
 
@@ -233,58 +345,74 @@ class Remedies:
         if record.request is None:
             return told
         nodes, _ = self._nodes_of(None if asked is None else self._set_of(asked))
-        fits, texts = self._now(record.request, nodes)
-        return told if fits or not texts else f"{told}; and room, which none of these nodes has now"
+        fits, _ = self._fits(record.uid, record.request, nodes)
+        return told if fits or not nodes else told + _NO_ROOM
 
-    def _for_gang(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
-        gang = record.gang
-        if gang is None:
-            return _GENERAL[Category.SCHEDULER]
-        there = self._view.gangs.there(record.uid)
-        if there < gang.least:
-            lack = gang.least - there
-            return f"{lack} more {'pod' if lack == 1 else 'pods'} of gang {gang.key}: {there} of {gang.least} {are(there)} there"
-        needed = self._view.gangs.needed(record.uid)
-        return f"room for {pods(needed)} of gang {gang.key} at once, or a smaller {names.LABEL_GANG_LEAST}"
+    def _for_gang(self, record: PodRecord, standing: Standing, asked: Sequence[str] | None) -> str:
+        """For a pod of a gang of which too few run."""
+        gang, request = record.gang, record.request
+        assert gang is not None
+        assert request is not None
+
+        def nodes() -> list[str]:
+            found = self._view.ledger.node_names() if asked is None else asked
+            found = [node for node in found if node not in self._view.cordoned]
+            if self._view.offers.any_short:
+                short = self._view.offers.refusals(request, found)
+                found = [node for node in found if node not in short]
+            return self._let(record.uid, found)
+
+        # Of which kind its own reasons are is looked up.
+        alone = partial(self._for_nodes, record, Category.GANG, asked)
+        return self._gangs.of(record, gang, standing, nodes, alone)
 
     def _for_quota(self, record: PodRecord, refusal: str, asked: Sequence[str] | None) -> str:
         over = self._view.quotas.over(record.uid)
         if not over:  # its pods are not read yet
             return _GENERAL[Category.BINDING]
         told = quota_remedies.would_help(over)
-        if record.request is None or self._look(record.uid, record.request, asked).fits:
+        if record.request is None:
             return told
-        return f"{told}; and room, which none of these nodes has now"
+        look = self._look(record.uid, record.request, asked)
+        if Category.QUOTA in look.kinds:
+            return self._for_whole(record, look)
+        return told if look.roomy else told + _NO_ROOM
 
-    def _for_quota_passed(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
-        """By what the GPUs come to that it would be given whole; or it is not so any more."""
-        found = _QUOTA.search(reason)
-        if found is None or _WHOLE not in reason:
-            return _GENERAL[Category.BINDING]
-        return f"pods of elastic quota {found['name']} that end, or a larger max of it"
+    def _for_whole(self, record: PodRecord, look: Look) -> str:
+        """By what the GPUs count that it would be given whole: of the nodes with room, or of all, those that count least."""
+        quotas, request = self._view.quotas, record.request
+        assert request is not None
+        refusing = [node for node, text in look.texts.items() if category_of(text) is Category.QUOTA]
+        nodes = [node for node in refusing if node in look.roomy] or refusing
+        units, node = min(zip(self._view.ledger.largest_units(nodes), nodes, strict=True))
+        whole = quota_remedies.Whole(node, units * request.gpu_count)
+        told = quota_remedies.would_help(
+            quotas.over(record.uid, whole.units),
+            alone=any(one.alone for one in quotas.over(record.uid)),
+            whole=whole,
+        )
+        return told if node in look.roomy else told + _NO_ROOM
 
-    def _for_rules(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
-        return own_rules.would_help(record.unplaced, self._asked_by)
+    def _for_rules(self, record: PodRecord) -> str:
+        told = own_rules.would_help(record.unplaced, self._asked_by)
+        if own_rules.OTHER_LABELS not in told:
+            return told
+        return told.replace(own_rules.OTHER_LABELS, self._labels.of(record))
 
-    def _for_gates(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+    def _for_gates(self, record: PodRecord) -> str:
         return own_rules.GATES_HELP
 
-    def _for_unserved(self, record: PodRecord, summary: Summary | None, reason: str) -> str:
+    def _for_unserved(self, record: PodRecord) -> str:
         return own_rules.unserved_help(record.unplaced, self._asked_by)
-
-
-#: No larger GPU is meant, where bytes or MiB were written.
-_SLIP: Final = f"write {names.GPU_MEM} as a number of units, without Mi or Gi"
 
 
 _TOLD_BY_SCHEDULER: Final = (
     "`kubectl describe pod` tells what kube-scheduler found: taints, selectors, processors, volumes"
 )
 _GENERAL: Final[Mapping[Category, str]] = {
-    Category.KINDS: "a node without pods of the other kind: those with GPU memory alone and those with compute too are "
-    "never together on one",
     Category.POLICY: "a place in one of the units of its ResourcePolicy, or another ResourcePolicy",
-    Category.BINDING: "nothing: it is tried again by itself",
+    Category.BINDING: BY_ITSELF,
+    Category.QUOTA: BY_ITSELF,
     Category.UNIT: "delete the pod, so that it is made anew in the unit of the nodes",
     Category.NODE: f"a node with the label {names.LABEL_MODE}={NodeMode.SHARE.value} ({NodeMode.CORE_MEM.value} for compute, "
     f"{NodeMode.TOPOLOGY.value} for {names.GPU_WHOLE})",
@@ -292,6 +420,13 @@ _GENERAL: Final[Mapping[Category, str]] = {
     Category.SCHEDULER: _TOLD_BY_SCHEDULER,
     Category.UNASKED: f"kube-scheduler's turn, or its own rules refuse every node: {_TOLD_BY_SCHEDULER}",
 }
+
+
+def _left_out(look: Look) -> str:
+    if not look.left_out:
+        return ""
+    there = len(look.texts) + look.left_out
+    return f"; of {there} nodes those {len(look.texts)} with the most free were looked at"
 
 
 def reason_text(summary: Summary) -> str:

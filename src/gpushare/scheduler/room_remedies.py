@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from msgspec import structs
@@ -11,9 +12,10 @@ from gpushare.model import names
 from gpushare.model.asked import memory_text
 from gpushare.model.device import NodeDevices
 from gpushare.model.request import Request
+from gpushare.scheduler import ends
 from gpushare.scheduler.categories import Category, category_of
-from gpushare.scheduler.counted import pods
-from gpushare.scheduler.trials import MOST_TRIED, refusal
+from gpushare.scheduler.counted import are, pods
+from gpushare.scheduler.trials import fewest_first, refusal, to_try
 
 #: What room that is kept for others can be short of.
 _OF_ROOM: Final = frozenset({Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS})
@@ -26,15 +28,12 @@ _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|a
 _MOVES: Final = "`kubectl inspect cgpu --fragmentation` says whether a move would help"
 
 
-def wanted(request: Request) -> str:
-    """What has to be free, in words."""
+def wanted(request: Request, unit_mib: int) -> str:
+    """What has to be free, in words; ``unit_mib``: what a unit is on the nodes, where no other is known. 0: nobody knows."""
     if request.by_gpu:
         return "a whole GPU" if request.gpu_count == 1 else f"{request.gpu_count} whole GPUs of one node"
-    units = (
-        memory_text(request.memory_units * request.unit_mib)
-        if request.unit_mib
-        else f"{request.memory_units} of {names.GPU_MEM}"
-    )
+    mib = request.memory_units * (request.unit_mib or unit_mib)
+    units = memory_text(mib) if mib else f"{request.memory_units} of {names.GPU_MEM}"
     compute = f" and {request.core_percent}% compute" if request.core_percent else ""
     state = "that nobody uses" if request.whole_device else "free"
     if request.gpu_count > 1:
@@ -46,9 +45,12 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     """For a pod for which memory, or compute, is short on the nodes of ``texts`` (why each does not take it)."""
     of_kind = {node: text for node, text in texts.items() if category_of(text) is category}
     node = max(of_kind, key=lambda one: _nearness(of_kind[one]), default="")
+    known = ledger.node(node or next(iter(texts), ""))
+    asked_for = wanted(request, 0 if known is None else known.unit.mib)
     if not node or (request.is_ordinary and not _nearness(of_kind[node])):
-        return f"{wanted(request)}: all GPUs of the kind are full; pods that end, or one node more"
-    told = f"{wanted(request)}: {_nearest(node, of_kind[node])}{_compute_of(ledger, request, node, of_kind[node])}"
+        return f"{asked_for}: all GPUs of the kind are full; pods that end, or one node more"
+    text = of_kind[node]
+    told = f"{asked_for}: {_nearest(node, text)}{_compute_of(ledger, request, node, text)}{_ended(ledger, request, node, text)}"
     if category is Category.MEMORY and request.is_ordinary:
         scattered = ledger.scattered(request, list(of_kind))
         if scattered:
@@ -56,6 +58,7 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     return told
 
 
+@lru_cache(maxsize=1024)
 def _nearness(text: str) -> int:
     """The larger the nearer, among reasons of one kind: MiB, percent of compute, or the number of GPUs that would do."""
     if found := _LARGEST.search(text):
@@ -71,6 +74,15 @@ def _nearest(node: str, text: str) -> str:
     if found is None:
         return f"the nearest is node {node}: {text}"
     return f"the nearest has {found['free']} free, GPU {found['gpu']} of node {node}"
+
+
+def _ended(ledger: Ledger, request: Request, node: str, text: str) -> str:
+    """Whose end would let it in on the GPU that comes nearest, where they are few."""
+    found, known = _LARGEST.search(text) or _NEAREST.search(text), ledger.node(node)
+    if found is None or known is None:
+        return ""
+    told = ends.enough_of(ledger, request, known, int(found["gpu"]))
+    return f"; the end of {told} there would be enough" if told else ""
 
 
 def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
@@ -139,8 +151,10 @@ def _caps_of(ledger: Ledger, request: Request, node: NodeDevices, most: int | No
 def kept_for(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> tuple[str, str] | None:
     """A node that would have room if it kept none for others, and the UID of one of them."""
     for name, text in texts.items():
-        kept = ledger.kept_there(name) if category_of(text) in _OF_ROOM else {}
-        node = ledger.node(name) if kept else None
+        kept = ledger.kept_there(name)
+        if not kept or category_of(text) not in _OF_ROOM:
+            continue
+        node = ledger.node(name)
         if node is not None and not refusal(ledger, request, node, kept=False):
             return name, next(iter(kept))
     return None
@@ -150,23 +164,56 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
     """For a pod that GPUs would hold which are out of service, or which their kubelet does not offer."""
     told = ""
     for node in _known(ledger, texts, Category.HEALTH):
-        text = texts[node.name]
-        devices = tuple(structs.replace(one, healthy=True, cordoned=False) for one in node.devices)
+        what = f"node {node.name}: {texts[node.name]}"
+        kept_back = {one.uuid for one in node.devices if one.kept_back}
+        ended: set[str] = set()
+        devices = tuple(
+            structs.replace(one, healthy=True, cordoned=False, kept_back=False) for one in node.devices
+        )
         changed, head = structs.replace(node, devices=devices), "GPUs that are back in service"
-        if text.startswith("the kubelet offers "):
+        if texts[node.name].startswith("the kubelet offers "):
             changed, head = node, "GPUs that their kubelet offers again"
-        elif text.startswith("the kubelet has "):
+        elif texts[node.name].startswith("the kubelet has "):
             changed, head = node, "the end of pods that hold GPUs without a record"
-        if not refusal(ledger, request, changed):
-            return f"{head}: node {node.name}: {text}"
+        elif kept_back and all(one.uuid in kept_back for one in node.devices if not one.in_service):
+            head = "the end of pods that hold GPUs from before the node's mode changed"
+            ended = {uid for gpu in ledger.usage(node.name).gpus if gpu.uuid in kept_back for uid in gpu.pods}
+        else:
+            what = _mended(node)
+        if not refusal(ledger, request, changed, ended=ended):
+            return f"{head}: {what}"
         besides = "the end of what runs there"
-        if not refusal(ledger, request, changed, kept=False):
+        if not refusal(ledger, request, changed, kept=False, ended=ended):
             besides = "room there that is kept for others"
-        told = told or f"{head}, and {besides}: node {node.name}: {text}"
+        told = told or f"{head}, and {besides}: {what}"
     return told or "GPUs that are back in service"
+
+
+def _mended(node: NodeDevices) -> str:
+    """How the node's GPUs that are out of service come back."""
+    sick = [str(one.index) for one in node.devices if not one.healthy and not one.kept_back]
+    ways = []
+    if sick:
+        ways.append(
+            f"{_gpus(sick)} of node {node.name}: once {'its' if len(sick) == 1 else 'their'} pods have ended, "
+            f"`nvidia-smi -r -i {','.join(sick)}` there, or a reboot (`gpushare doctor` and the node's condition "
+            "GPUShareReady say more)"
+        )
+    cordoned = [str(one.index) for one in node.devices if one.healthy and one.cordoned]
+    if cordoned:
+        back = f"`kubectl annotate node {node.name} {names.ANN_CORDONED}-`"
+        ways.append(f"{_gpus(cordoned)} of node {node.name} {are(len(cordoned))} cordoned: {back}")
+    return "; ".join(ways)
+
+
+def _gpus(indices: Sequence[str]) -> str:
+    return f"GPU {indices[0]}" if len(indices) == 1 else f"GPUs {', '.join(indices[:-1])} and {indices[-1]}"
 
 
 def _known(ledger: Ledger, texts: Mapping[str, str], category: Category) -> Sequence[NodeDevices]:
     """Some of the nodes that refuse for that kind of reason."""
-    found = [node for node, text in texts.items() if category_of(text) is category][:MOST_TRIED]
-    return [node for node in map(ledger.node, found) if node is not None]
+    names_of = [node for node, text in texts.items() if category_of(text) is category]
+    found = [node for node in map(ledger.node, names_of) if node is not None]
+    if category is Category.HEALTH:
+        found = fewest_first(ledger, found)  # so that GPUs that are back are of use at once
+    return to_try(found, texts.get)

@@ -29,19 +29,21 @@ DECISIONS: Final = "/gpushare/decisions"
 
 
 class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
-    """Who answers. ``first_asked``: since when it leads, as far as it can know; ``None``: it was never asked, another leads."""
+    """Who answers. ``first_asked``: since when kube-scheduler asks it; ``None``: it never did. ``leads``: ``None`` where it is not known."""
 
     name: str
     started: float
     first_asked: float | None
     last_asked: float | None
+    leads: bool | None = None
 
 
 class Line(msgspec.Struct, frozen=True, rename="camel"):
-    """All pods that wait."""
+    """All pods that wait. ``besides``: those that ask for no GPU of ours, and that a ResourcePolicy or an elastic quota keeps."""
 
     scheduler: Scheduler
     waiting: list[Waiting]
+    besides: list[Waiting]
 
 
 class Gpu(msgspec.Struct, frozen=True, rename="camel"):
@@ -86,7 +88,7 @@ class Share(msgspec.Struct, frozen=True, rename="camel"):
 class Holding(msgspec.Struct, frozen=True, rename="camel"):
     """What the ledger holds for the pod; ``confirmed``: the API server has said so.
 
-    ``not_held`` says why its containers are not held to it; empty where they are, or nobody says.
+    ``not_held`` says why the node does not hold containers to what it gives now; empty where it does, or nobody says.
     """
 
     node: str
@@ -160,7 +162,8 @@ class Teller:
 
     def line(self) -> Line:
         """All that wait."""
-        return Line(self._scheduler(), self._decisions.waiting())
+        decisions = self._decisions
+        return Line(self._scheduler(), decisions.waiting(), decisions.waiting_besides())
 
     def record(self, key: str, *, each: bool = False) -> Record:
         """All that is known of the pod ``namespace/name``; ``each``: node by node too."""
@@ -170,6 +173,8 @@ class Teller:
         waits = waiting(decisions, uid)
         held = view.ledger.held(uid)
         state = "waiting" if waits is not None else "bound" if uid in view.bound or held else "unknown"
+        if state == "unknown" and one is not None and one.request is None:
+            one = None  # without a GPU, and bound since, or gone
         nodes = None
         if each and one is not None and one.each is not None:
             nodes = list(one.each.answers(one.left_out))
@@ -232,21 +237,28 @@ class Teller:
         """What ails the GPU on which a pod holds a share; nothing is said of one that the node no longer describes."""
         node = self._decisions.view.ledger.node(name)
         device = None if node is None else node.device_of(share.uuid, share.index)
-        return "" if device is None else unhealthy_text((device,))
+        # One that waits for the pods that hold it is no news to them.
+        return "" if device is None or device.kept_back else unhealthy_text((device,))
 
     def _scheduler(self) -> Scheduler:
         one = self._decisions
-        return Scheduler(self._name, one.started_s, one.first_asked_s, one.last_asked_s)
+        return Scheduler(self._name, one.started_s, one.first_asked_s, one.last_asked_s, one.leads())
 
     def _said(self, state: str, one: Decision | None) -> str:
         if state == "unknown":
             return "no pod of that name asks for a GPU here or holds a part of one"
-        if self._decisions.first_asked_s is None:
-            return "no kube-scheduler has asked this scheduler anything since it started: another one leads"
+        leads = self._decisions.leads()
+        if self._decisions.first_asked_s is None and not leads:
+            told = "no kube-scheduler has asked this scheduler anything since it started"
+            return (
+                f"{told}: another one leads" if leads is False else f"{told}; whether it leads is not known"
+            )
         if one is not None:
             return ""
         if state == "bound":
             return "the pod was bound before this scheduler led: of that decision there is the pod's own record alone"
+        if self._decisions.first_asked_s is None:
+            return "this scheduler leads, and kube-scheduler has asked it about no pod yet"
         return "kube-scheduler has not asked about the pod since this scheduler leads"
 
     def _awaited(self, one: Decision | None) -> list[Victim]:

@@ -12,8 +12,10 @@ from gpushare.model.errors import InvalidRequest
 from gpushare.model.objects import Pod
 from gpushare.model.requested import read_requested
 from gpushare.model.selecting import mistyped
+from gpushare.model.taints import Toleration, read_tolerations
 
 _CONDITION: Final = "PodScheduled"
+_OF_EVERY_POD: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 #: Characters of a condition's message that are kept: with thousands of nodes it may have as many reasons.
 LONGEST_SAID: Final = 600
 
@@ -32,6 +34,12 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
     nominated: str = ""
     mistyped: str = ""
     requested: str = ""
+    selector: str = ""
+    """The labels that its node must have, ``key=value`` and a space between two; empty where required affinity says more of them."""
+    affine: bool = False
+    """Whether required node affinity says more of its node."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Of taints that keep new pods off, without those that every pod is given for nodes that are not ready."""
 
 
 def unplaced_of(pod: Pod) -> Unplaced:
@@ -49,7 +57,19 @@ def unplaced_of(pod: Pod) -> Unplaced:
         pod.status.nominated_node_name,
         "; ".join(mistyped(pod)),
         _requested(pod),
+        _selector(pod),
+        affine=pod.spec.affinity is not None and bool(pod.spec.affinity.terms),
+        tolerations=tuple(
+            one for one in read_tolerations(pod.spec.tolerations) if one.key not in _OF_EVERY_POD
+        ),
     )
+
+
+def _selector(pod: Pod) -> str:
+    spec = pod.spec
+    if spec.affinity is not None and spec.affinity.terms:
+        return ""
+    return " ".join(f"{key}={value}" for key, value in (spec.node_selector or {}).items())
 
 
 def _requested(pod: Pod) -> str:

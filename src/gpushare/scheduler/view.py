@@ -39,6 +39,7 @@ from gpushare.model.faults import (
 from gpushare.model.objects import Node, node_reference
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request, milli_of
+from gpushare.model.taints import OF_CORDONS, SHUTTING, Taint, read_taints
 from gpushare.model.wire import read_allocation
 from gpushare.scheduler.gangs import Gangs
 from gpushare.scheduler.offered import Offers, Sums, offered_by
@@ -50,6 +51,9 @@ logger = logging.getLogger(__name__)
 
 REASON_INVALID_REQUEST: Final = "InvalidGPURequest"
 REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
+#: What people write on nodes.
+REASON_INVALID_LABEL: Final = "InvalidGPULabel"
+REASON_INVALID_CORDON: Final = "InvalidGPUCordon"
 #: Pods that are looked at one by one to know on which nodes a quota may take something back: some ten milliseconds.
 _MOST_REACHED: Final = 8192
 
@@ -66,6 +70,12 @@ class NodeRecord(msgspec.Struct, frozen=True):
     offered: Sums | None = None
     problems: tuple[str, ...] = ()
     """What ``problem`` is made of, one by one."""
+    labels: dict[str, str] | None = None
+    """Where pods are followed with what they want of nodes."""
+    cordoned: dict[str, str] | None = None
+    """Its labels where Kubernetes itself places nothing new there (``kubectl cordon``); ``None`` where it does."""
+    taints: tuple[Taint, ...] = ()
+    """Those that would keep pods off one that is cordoned, were it not."""
 
 
 class _Foreign(NamedTuple):
@@ -91,6 +101,10 @@ class NodeReader:
     def read(self, node: Node) -> NodeRecord:
         """The node for the ledger. One without GPUs, or that cannot be understood, has no devices."""
         name = node.metadata.name
+        cordoned: dict[str, str] | None = None
+        taints: tuple[Taint, ...] = ()
+        if node.spec.unschedulable:
+            cordoned, taints = dict(node.metadata.labels or {}), _other_taints(node)
         try:
             devices = node_devices(
                 node,
@@ -100,14 +114,25 @@ class NodeReader:
             )
         except MalformedDevices as error:
             bare = NodeDevices(name, NodeMode.DEFAULT, self._unit, (), refusal=error.problem)
-            return NodeRecord(bare, error.problem, problems=(error.problem,))
+            return NodeRecord(
+                bare, error.problem, problems=(error.problem,), cordoned=cordoned, taints=taints
+            )
         offered = offered_by(node)
         if devices is None:
             devices = NodeDevices(name, NodeMode.DEFAULT, self._unit, ())
         by_fragments = self._node_policy is Placement.FRAGMENTATION
         cpu = (node.status.allocatable or {}).get("cpu") if by_fragments else None
         problems = label_problems(node) if devices.problem else ()
-        return NodeRecord(devices, devices.problem, None if cpu is None else milli_of(cpu), offered, problems)
+        milli = None if cpu is None else milli_of(cpu)
+        return NodeRecord(
+            devices, devices.problem, milli, offered, problems, cordoned=cordoned, taints=taints
+        )
+
+
+def _other_taints(node: Node) -> tuple[Taint, ...]:
+    return tuple(
+        one for one in read_taints(node.spec.taints) if one.effect in SHUTTING and one.key != OF_CORDONS
+    )
 
 
 class ClusterView:
@@ -144,6 +169,10 @@ class ClusterView:
         self._problems: dict[str, tuple[str, ...]] = {}
         self._foreign: dict[str, dict[str, _Foreign]] = {}
         self._processors = Processors(ledger.set_free_cpu)
+        self.cordoned: dict[str, dict[str, str]] = {}
+        """Nodes about which kube-scheduler does not ask until somebody uncordons them, and their labels."""
+        self.tainted: dict[str, tuple[Taint, ...]] = {}
+        """Those of them that have other taints, which keep pods off even then."""
 
     # --- pods ---------------------------------------------------------------------------------
 
@@ -359,6 +388,14 @@ class ClusterView:
         """A node was added or changed."""
         devices, problem = record.devices, record.problem
         subject = f"node {devices.name}"
+        if record.cordoned is None:
+            self.cordoned.pop(devices.name, None)
+        else:
+            self.cordoned[devices.name] = record.cordoned
+        if record.taints:
+            self.tainted[devices.name] = record.taints
+        else:
+            self.tainted.pop(devices.name, None)
         if not problem:
             self._forget_problems(devices.name)
         elif self.malformed.get(subject) != problem:
@@ -382,6 +419,8 @@ class ClusterView:
     def remove_node(self, name: str) -> None:
         """A node is gone. Its pods' holdings stay known until they are gone too."""
         self._forget_problems(name)
+        self.cordoned.pop(name, None)
+        self.tainted.pop(name, None)
         self._processors.remove_node(name)
         self.offers.remove_node(name)
         self.ledger.remove_node(name)
@@ -397,7 +436,7 @@ class ClusterView:
             self._events.record(
                 node_reference(name),
                 kind="Warning",
-                reason=REASON_UNKNOWN_MODE if of_mode else REASON_MALFORMED_DEVICES,
+                reason=_reason_of(problem),
                 action="Reading",
                 note=unknown_mode_note(problem) if of_mode else problem,
                 # The node's agent sees it too, and so does every replica: one of us tells.
@@ -412,6 +451,17 @@ class ClusterView:
     def _count_processors(self, record: NodeRecord) -> None:
         if record.cpu_milli is not None:
             self._processors.set_node(record.devices.name, record.cpu_milli)
+
+
+def _reason_of(problem: str) -> str:
+    """The event that tells of a node's problem: by what is written wrong, and so by whom."""
+    if is_of_mode(problem):
+        return REASON_UNKNOWN_MODE
+    if problem.startswith("label "):
+        return REASON_INVALID_LABEL
+    if problem.startswith(f"annotation {names.ANN_CORDONED} "):
+        return REASON_INVALID_CORDON
+    return REASON_MALFORMED_DEVICES
 
 
 @lru_cache(maxsize=16384)

@@ -40,9 +40,20 @@ def all_waiting(decisions: Decisions) -> list[Waiting]:
     return sorted(found, key=lambda one: (one.since, one.key))
 
 
+def all_besides(decisions: Decisions) -> list[Waiting]:
+    """Every pod without a GPU of ours that was refused a node and waits, the longest first."""
+    remedies = _remedies(decisions)
+    found = [
+        _waiting(decisions, record, remedies)
+        for uid in decisions.uids()
+        if (record := decisions.besides(uid)) is not None
+    ]
+    return sorted(found, key=lambda one: (one.since, one.key))
+
+
 def waiting(decisions: Decisions, uid: str) -> Waiting | None:
-    """The pod as it waits; ``None`` where it does not."""
-    record = decisions.view.waiting.get(uid)
+    """The pod as it waits; ``None`` where it does not, or nothing of ours keeps it."""
+    record = decisions.view.waiting.get(uid) or decisions.besides(uid)
     return None if record is None else _waiting(decisions, record, _remedies(decisions))
 
 
@@ -69,8 +80,6 @@ def _waiting(decisions: Decisions, record: PodRecord, remedies: Remedies) -> Wai
         remedy=remedies.of(
             record,
             category,
-            None if one is None else one.summary,
-            reason,
             None if one is None else _asked(one),
         ),
     )
@@ -130,13 +139,12 @@ def _unasked(decisions: Decisions, record: PodRecord) -> tuple[Category, str]:
     if refusal:
         return Category.QUOTA, refusal
     request = record.request
-    assert request is not None
     unplaced = record.unplaced
     age_s = decisions.now_s - epoch_s(record.created)
     if own_rules.nobody(unplaced, decisions.asked_by) and age_s >= _NOBODY_S:
         return Category.UNSERVED, own_rules.unserved_text(unplaced)
     own = own_rules.says(unplaced)
-    summary = _by_ledger(decisions, request)
+    summary = None if request is None else _by_ledger(decisions, request)
     if summary is not None and summary.nodes and not summary.fits:
         if own and not own_rules.of_gpus(unplaced):
             return Category.RULES, f"{own}; and of their GPUs {reason_text(summary)}"

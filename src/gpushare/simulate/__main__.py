@@ -24,7 +24,7 @@ from gpushare.settings.refusing import refuse
 from gpushare.settings.variables import tell_slips
 from gpushare.simulate import curves, report
 from gpushare.simulate.arguments import PROGRAM, parse
-from gpushare.simulate.documents import read_documents
+from gpushare.simulate.documents import files_of, read_documents
 from gpushare.simulate.drawing import write_picture
 from gpushare.simulate.enough import Enough, enough
 from gpushare.simulate.errors import SimulateError
@@ -122,7 +122,12 @@ def _state(options: SimpleNamespace) -> ClusterState:
 
 
 def _documents(files: Sequence[Path]) -> list[tuple[str, Json]]:
-    return [(str(file), document) for file in files for document in read_documents(_read(file), str(file))]
+    return [
+        (str(file), document)
+        for named in files
+        for file in files_of(named)
+        for document in read_documents(_read(file), str(file))
+    ]
 
 
 def _read(file: Path) -> bytes:

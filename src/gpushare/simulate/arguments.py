@@ -5,16 +5,21 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Final
 
+from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.options import ROLE
 
 PROGRAM: Final = ROLE.program
+_UNKNOWN: Final = "unrecognized arguments: "
 
 
 def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
     """The options; raises ``InvalidSettings``, and ``SimulateError`` where they do not go together."""
-    options = read(ROLE, arguments, os.environ)
+    try:
+        options = read(ROLE, arguments, os.environ)
+    except InvalidSettings as error:
+        raise InvalidSettings([_with_flag(one) for one in error.problems]) from None
     if options.trace is not None:
         given = {
             "-f": options.filename,
@@ -36,3 +41,12 @@ def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
     if options.plot is not None and options.plot.suffix not in (".svg", ".png"):
         raise SimulateError(f"--plot {options.plot}", "write to a file that ends with .svg or .png")
     return options
+
+
+def _with_flag(problem: str) -> str:
+    """Of files that were named without their flag, how they are named."""
+    words = problem.removeprefix(_UNKNOWN).partition(";")[0].split()
+    if not problem.startswith(_UNKNOWN) or any(one.startswith("-") for one in words):
+        return problem
+    head, end = f"{_UNKNOWN}{' '.join(words)}", problem.partition(";")[2]
+    return f"{head} (did you mean {' '.join(f'-f {one}' for one in words)}?);{end}"

@@ -1,9 +1,23 @@
-"""Manifests as they stand in a file, as parsed JSON."""
+"""Manifests as they stand in files, as parsed JSON."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from gpushare.model.json_objects import Json
 from gpushare.simulate.errors import SimulateError
+
+#: As kubectl knows manifests in a folder.
+_ENDINGS: Final = (".json", ".yaml", ".yml")
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file itself, or of a folder the manifests in it, by name and not those of folders in it; raises ``SimulateError``."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(one for one in path.iterdir() if one.suffix in _ENDINGS and one.is_file())
+    if not found:
+        raise SimulateError(str(path), f"the folder has no file that ends with {', '.join(_ENDINGS)}")
+    return found
 
 
 def read_documents(raw: bytes, subject: str) -> list[Json]:

@@ -135,6 +135,7 @@ class _PodSpec(_Read):
 
 class _Condition(_Read):
     type: str | None = None
+    status: str | None = None
 
 
 class _PodStatus(_Read):
@@ -193,7 +194,17 @@ class _PriorityClass(_Read):
     preemption_policy: str | None = None
 
 
+class _JobStatus(_Read):
+    conditions: list[_Condition] | None = None
+
+
+class _Job(_Read):
+    metadata: _Meta
+    status: _JobStatus | None = None
+
+
 _KINDS: Final[Mapping[str, type[_Read]]] = {
+    "Job": _Job,
     "Node": _Node,
     "Pod": _Pod,
     "PriorityClass": _PriorityClass,

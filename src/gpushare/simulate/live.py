@@ -32,6 +32,7 @@ _LISTS: Final[tuple[tuple[str, str, dict[str, str], bool], ...]] = (
     ("/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass", {}, True),
     ("/api/v1/namespaces", "Namespace", {}, True),
     ("/apis/policy/v1/poddisruptionbudgets", "PodDisruptionBudget", {}, True),
+    ("/apis/batch/v1/jobs", "Job", {}, True),
 )
 _EXPIRED_TRIES: Final = 3
 

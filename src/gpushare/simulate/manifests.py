@@ -28,7 +28,7 @@ from gpushare.simulate.replicas import (
     missing,
     pods_by_workload,
 )
-from gpushare.simulate.state import ClusterState, namespace_labels, state_of
+from gpushare.simulate.state import ClusterState, end_of_job, namespace_labels, state_of
 from gpushare.simulate.unknown_fields import unknown_fields
 
 #: The most pods that one set of manifests may make.
@@ -107,6 +107,7 @@ def manifests_of(
             for one in making.of(_in_namespace(document, namespace)):
                 if len(pods) == MOST_PODS:
                     raise SimulateError(subject, f"more than {MOST_PODS} pods; simulate them in parts")
+                making.once(one, subject)
                 pods.append(one)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise unreadable(document, subject, error) from None
@@ -183,6 +184,8 @@ class _Making:
         self._counting = counting
         self._pods = pods_by_workload(cluster.pods)
         self._taken = set(map(key_of, cluster.pods))
+        self._ended = {key_of(job): end_of_job(job) for job in cluster.jobs}
+        self._made: dict[str, tuple[str, str]] = {}
         self.there: list[There] = []
         self.warnings: list[str] = []
 
@@ -206,10 +209,26 @@ class _Making:
         for number in missing(document, asked, there, self._taken):
             coming += 1
             yield self._admitted(_pod_of(document, number), workload)
-        if there:
+        ended = self._ended.get(key_of(document), "") if kind == "Job" else ""
+        if there or ended:
             leaving = sum(map(is_leaving, there))
             differs = differences(self._admitted(first, workload).pod, there)
-            self.there.append(There(workload, asked, len(there), coming, leaving, differs))
+            self.there.append(There(workload, asked, len(there), coming, leaving, differs, ended))
+
+    def once(self, one: Wished, subject: str) -> None:
+        """Note that a pod comes from ``subject`` (a file); raises ``SimulateError`` where one of its name comes already."""
+        key = key_of(one.pod)
+        if key not in self._made:
+            self._made[key] = one.workload, subject
+            return
+        workload, first = self._made[key]
+        if workload != one.workload:
+            raise SimulateError(
+                f"pod {key}",
+                f"comes of {workload} in {first} and of {one.workload} in {subject}; give one of these another name",
+            )
+        where = f"twice in {first}" if first == subject else f"in {first} and in {subject}"
+        raise SimulateError(workload, f"is {where}; leave one out, or give it another name")
 
     def _admitted(self, pod: Json, workload: str) -> Wished:
         return _admitted(pod, workload, self._known, self._counting)

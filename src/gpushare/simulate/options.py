@@ -57,7 +57,12 @@ ROLE: Final = Role(
     "Says where pods would land, what would wait and why, who would be evicted, and how many more nodes would be enough. Writes nothing to a cluster.",
     (
         Option(
-            "filename", FILES, "manifests, YAML or JSON; - reads standard input", [], short="-f", group=_COMES
+            "filename",
+            FILES,
+            "manifests, YAML or JSON, or a folder of such; - reads standard input",
+            [],
+            short="-f",
+            group=_COMES,
         ),
         Option("namespace", TEXT, "of manifests that name none", "default", short="-n", group=_COMES),
         Option(

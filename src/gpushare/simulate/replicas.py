@@ -27,7 +27,8 @@ LABEL_POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 class There(msgspec.Struct, frozen=True):
     """Of ``workload`` (``NAMESPACE/Kind NAME``), which wants ``asked`` pods, ``pods`` are there already and ``coming`` come.
 
-    ``leaving`` of them are being deleted; ``differs`` says in what any is not as the template has it.
+    ``leaving`` of them are being deleted; ``differs`` says in what any is not as the template has it. ``ended``: the condition of a Job that
+    has ended there (``Complete``, ``Failed``), for which no controller makes what comes here.
     """
 
     workload: str
@@ -36,6 +37,7 @@ class There(msgspec.Struct, frozen=True):
     coming: int
     leaving: int = 0
     differs: tuple[str, ...] = ()
+    ended: str = ""
 
 
 def pods_by_workload(pods: Iterable[Json]) -> Mapping[str, Sequence[Json]]:

@@ -109,6 +109,8 @@ def _granted(one: There) -> Iterator[str]:
         yield f"{spare} more than it asks for {are(spare)} taken to stay"
     if one.leaving:
         yield f"{one.leaving} being deleted {are(one.leaving)} not made again"
+    if one.ended:
+        yield f"it has ended on the cluster ({one.ended}), and applying it again starts none: they are counted as to come all the same"
     if one.differs:
         yield f"its template differs from them in {', '.join(one.differs)}: they are taken as they are, no rollout is simulated"
 
@@ -242,6 +244,7 @@ def structured(
                 "coming": one.coming,
                 "leaving": one.leaving,
                 "differs": list(one.differs),
+                "ended": one.ended or None,
             }
             for one in there
         ],

@@ -95,7 +95,9 @@ def _like(node: Json) -> Shape:
             f"node {name}", f"no node agent has described its GPUs (annotation {names.ANN_DEVICES})"
         )
     devices = tuple(
-        msgspec.structs.replace(one, healthy=True, reason="", foreign_mib=0, cordoned=False, pci_bus_id="")
+        msgspec.structs.replace(
+            one, healthy=True, reason="", foreign_mib=0, cordoned=False, kept_back=False, pci_bus_id=""
+        )
         for one in described.devices
     )
     labels = {key: text for key, text in labels_of(node).items() if key != HOSTNAME}

@@ -1,8 +1,8 @@
 """A cluster as it was read once: the objects that decide where pods go, and nothing else of them.
 
 A snapshot is a ``List`` as ``kubectl get nodes,pods --all-namespaces -o json`` writes it, which can be read too. The one that
-``--save`` writes has ResourcePolicies, ElasticQuotaTrees, PriorityClasses, PodDisruptionBudgets and the labels of namespaces besides, and of pods neither commands
-nor environment, and no annotations but those by which something is decided: it may be handed to others.
+``--save`` writes has ResourcePolicies, ElasticQuotaTrees, PriorityClasses, PodDisruptionBudgets, names of Jobs that have ended and the labels of namespaces besides, and of pods neither
+commands nor environment, and no annotations but those by which something is decided: it may be handed to others.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -46,6 +46,7 @@ _POD_SPEC: Final = (
 )
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _PORT: Final = ("hostIP", "hostPort", "protocol")
+_ENDS: Final = ("Complete", "Failed")
 _FINISHED: Final = ("Succeeded", "Failed")
 #: Annotations by which something is decided begin so; whatever else there is may be of interest to nobody but its owner.
 _ANNOTATIONS: Final = (
@@ -58,7 +59,7 @@ _ANNOTATIONS: Final = (
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """Objects as parsed JSON, in the order read. Pods are those that have not ended."""
+    """Objects as parsed JSON, in the order read. Pods are those that have not ended, and Jobs those that have."""
 
     nodes: tuple[Json, ...]
     pods: tuple[Json, ...] = ()
@@ -67,6 +68,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     priority_classes: tuple[Json, ...] = ()
     namespaces: tuple[Json, ...] = ()
     budgets: tuple[Json, ...] = ()
+    jobs: tuple[Json, ...] = ()
 
     @property
     def waiting(self) -> list[Json]:
@@ -87,6 +89,7 @@ KINDS: Final[Mapping[str, str]] = {
     "PriorityClass": "priority_classes",
     "Namespace": "namespaces",
     "PodDisruptionBudget": "budgets",
+    "Job": "jobs",
 }
 
 
@@ -107,6 +110,8 @@ def state_of(items: Iterable[Any], subject: str) -> ClusterState:
             raise SimulateError(subject, f"item {number} ({kind}) has no metadata.name")
         check(item, subject)
         if field == "pods" and status_of(item).get("phase") in _FINISHED:
+            continue
+        if field == "jobs" and not end_of_job(item):
             continue
         found[field].append(item)
     return ClusterState(**{field: tuple(listed) for field, listed in found.items()})
@@ -179,6 +184,15 @@ def snapshot_of(state: ClusterState) -> bytes:
                 "status": _some(status_of(one), ("disruptionsAllowed",)),
             }
             for one in state.budgets
+        ),
+        *(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": _some(one["metadata"], ("name", "namespace")),
+                "status": {"conditions": [{"type": end_of_job(one), "status": "True"}]},
+            }
+            for one in state.jobs
         ),
     ]
     told = {"apiVersion": "v1", "kind": "List", "items": items}
@@ -272,6 +286,14 @@ def workload_of(pod: Json) -> str:
                 kind, name = "Deployment", name.removesuffix(f"-{made}")
             return f"{namespace}/{kind} {name}"
     return f"{namespace}/Pod {name_of(pod)}"
+
+
+def end_of_job(job: Json) -> str:
+    """The condition by which a Job says that it has ended (``Complete``, ``Failed``); empty where it has not."""
+    conditions = status_of(job).get("conditions") or ()
+    return next(
+        (one["type"] for one in conditions if one.get("type") in _ENDS and one.get("status") == "True"), ""
+    )
 
 
 def counting_of(state: ClusterState) -> Counting:

@@ -32,8 +32,8 @@ _MOST_NAMED = 5
 class Cluster(NodeWriter, Protocol):
     """What is asked of the API server; every method raises ``KubeError``."""
 
-    async def is_installed(self) -> bool:
-        """Whether the agents' DaemonSet exists and is not being deleted."""
+    async def installed_in(self) -> str | None:
+        """The namespace, of all of them, in which the agents' DaemonSet is and is not being deleted."""
 
     async def count_agents(self) -> int:
         """Pods of agents that have not ended."""
@@ -63,7 +63,7 @@ class Outcome(Enum):
 
 
 class _InstalledAgain(Exception):
-    """The DaemonSet is there."""
+    """The DaemonSet is there, in the namespace that is the text."""
 
 
 class _OutOfPatience(Exception):
@@ -82,7 +82,7 @@ class Cleaner:
         """Nodes that are not done with, and when each was last seen with something on it."""
 
     async def run(self) -> Outcome:
-        """Clean until nothing comes back."""
+        """Clean until nothing comes back, or the agents' DaemonSet is there."""
         try:
             await self._agents_gone()
             ended_s = self._clock.monotonic()
@@ -95,7 +95,8 @@ class Cleaner:
                     self._clock.monotonic() + (self._pace.look_s if forgotten else self._pace.quiet_s / 2)
                 )
                 await self._insist(partial(self._sweep, clean=forgotten))
-        except _InstalledAgain:
+        except _InstalledAgain as found:
+            logger.info("the agents' DaemonSet is in namespace %s", found)
             return Outcome.INSTALLED_AGAIN
         except _OutOfPatience:
             left = sorted(self._dirty_s)
@@ -197,25 +198,28 @@ class Cleaner:
             raise error
 
     async def _insist(self, do: Callable[[], Awaitable[T]]) -> T:
-        """What ``do`` gives, however often it must be tried."""
+        """What ``do`` gives, however often it must be tried; raises ``_InstalledAgain`` instead of trying."""
         backoff = Backoff()
         while True:
             try:
+                await self._not_installed()
                 return await do()
             except KubeError as error:
                 wait_s = backoff.next_s()
                 logger.warning("%s; again in %.1f s", error, wait_s)
                 await self._rest(wait_s)
 
+    async def _not_installed(self) -> None:
+        # Of any namespace: the nodes are not of a release, and who forgot -n installs again with it.
+        namespace = await self._cluster.installed_in()
+        if namespace is not None:
+            raise _InstalledAgain(namespace)
+
     async def _pause(self, until_s: float) -> None:
         """Wait, and look now and then whether somebody has installed the agents again."""
-        while True:
-            if await self._insist(self._cluster.is_installed):
-                raise _InstalledAgain
-            left_s = until_s - self._clock.monotonic()
-            if left_s <= 0:
-                return
+        while (left_s := until_s - self._clock.monotonic()) > 0:
             await self._rest(min(left_s, self._pace.look_s))
+            await self._insist(self._not_installed)
 
     async def _rest(self, seconds: float) -> None:
         if self._clock.monotonic() + seconds > self._deadline_s:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -11,12 +11,15 @@ from gpushare.kube.errors import ApiError, MalformedAnswer
 from gpushare.kube.session import MERGE_PATCH, Session, segment
 from gpushare.model.objects import Node
 
+T = TypeVar("T")
+
 _TIMEOUT_S: Final = 10.0
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
     uid: str = ""
+    namespace: str = ""
     deletion_timestamp: str | None = None
 
 
@@ -24,9 +27,13 @@ class _Object(msgspec.Struct):
     metadata: _Metadata
 
 
+class _List(msgspec.Struct):
+    items: list[_Object]
+
+
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """Where the agents were: the DaemonSet, and the labels of its pods (``key=value``)."""
+    """Where the agents were, the name of their DaemonSet wherever it is, and the labels of its pods (``key=value``)."""
 
     namespace: str
     daemon_set: str
@@ -41,16 +48,12 @@ class ApiCluster:
         self._agents = agents
         self._client = Client(session, timeout_s=_TIMEOUT_S)
 
-    async def is_installed(self) -> bool:
-        """Whether the DaemonSet exists and is not being deleted."""
-        namespace, name = segment(self._agents.namespace), segment(self._agents.daemon_set)
-        try:
-            found = await _get(self._session, f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")
-        except ApiError as error:
-            if error.not_found:
-                return False
-            raise
-        return found.deletion_timestamp is None
+    async def installed_in(self) -> str | None:
+        """The namespace, of all of them, in which the DaemonSet is and is not being deleted."""
+        # Of all that are there, the one name that its rights are for.
+        chosen = {"fieldSelector": f"metadata.name={self._agents.daemon_set}"}
+        found = (await _get(self._session, "/apis/apps/v1/daemonsets", _List, chosen)).items
+        return next((one.metadata.namespace for one in found if not one.metadata.deletion_timestamp), None)
 
     async def count_agents(self) -> int:
         """Pods of agents that have not ended."""
@@ -104,7 +107,7 @@ class OwnObjects:
 
     async def tie(self) -> None:
         """Make the ClusterRole the owner of all others; raises ``KubeError``. May be repeated."""
-        owner = await _get(self._session, self._owner)
+        owner = (await _get(self._session, self._owner, _Object)).metadata
         reference = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
@@ -126,9 +129,9 @@ class OwnObjects:
                 raise
 
 
-async def _get(session: Session, path: str) -> _Metadata:
-    answer = await session.request("GET", path, timeout_s=_TIMEOUT_S)
+async def _get(session: Session, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> T:
+    answer = await session.request("GET", path, params=params, timeout_s=_TIMEOUT_S)
     try:
-        return msgspec.json.decode(answer, type=_Object).metadata
+        return msgspec.json.decode(answer, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedAnswer(path, f"the answer is not an object ({error})") from error
+        raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error

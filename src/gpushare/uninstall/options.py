@@ -20,7 +20,12 @@ ROLE: Final = Role(
     (
         *ACCESS,
         Option("namespace", TEXT, "where the agents were", absent="the access's namespace"),
-        Option("daemonset", TEXT, "name of the agents' DaemonSet", names.DAEMON_SET_NAME),
+        Option(
+            "daemonset",
+            TEXT,
+            "name of the agents' DaemonSet; where one is there, in any namespace, nothing is taken away",
+            names.DAEMON_SET_NAME,
+        ),
         Option(
             "selector",
             TEXT,

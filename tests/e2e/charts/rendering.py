@@ -32,6 +32,14 @@ def rendered(helm: Commands, chart: str, version: str, *values: str, **where: st
     return [doc for doc in docs if doc]
 
 
+def notes(helm: Commands, chart: str, *values: str, namespace: str = NAMESPACE) -> str:
+    """What ``helm install`` prints to its user, without a cluster; each of ``values`` is one of ``--set``."""
+    argv = ["helm", "install", chart, str(CHARTS / chart), "-n", namespace, "--dry-run=client"]
+    for value in values:
+        argv += ["--set", value]
+    return helm.typed(*argv).partition("\nNOTES:\n")[2]
+
+
 def found(docs: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
     """The one object of that kind and name."""
     hits = [doc for doc in docs if (doc["kind"], doc["metadata"]["name"]) == (kind, name)]

@@ -75,18 +75,23 @@ def objects(commands: Commands) -> set[str]:
         groups = [one["preferredVersion"]["groupVersion"] for one in api.get("/apis")["groups"]]
         found = set()
         for version in ("v1", *groups):
-            for kind in api.get(prefix(version))["resources"]:
+            for kind in served(api, prefix(version))["resources"]:
                 if "list" not in kind["verbs"] or kind["kind"] in PASSING:
                     continue
-                path = f"{prefix(version)}/{kind['name']}"
-                # Of a kind that was defined a moment ago.
-                wait_for(
-                    "its storage is there", lambda path=path: api.ask("GET", path).status != 429, timeout=30
-                )
-                listed = api.get(path)["items"] or ()
+                listed = served(api, f"{prefix(version)}/{kind['name']}")["items"] or ()
                 metadata = [one["metadata"] for one in listed]
                 found |= {f"{kind['kind']}/{one.get('namespace', '')}/{one['name']}" for one in metadata}
         return found - KEPT
+
+
+def served(api: Api, path: str) -> Any:
+    """What is at ``path``, which may be of a kind that was defined a moment ago: its group is listed before it is served."""
+
+    def look() -> Any:
+        answer = api.ask("GET", path)
+        return answer.taken and answer.body
+
+    return wait_for(f"{path} is served", look)
 
 
 def collected(found: set[str]) -> set[str]:
@@ -228,19 +233,30 @@ def test_an_uninstall_leaves_what_users_made_and_nothing_else(clean: Commands, t
         assert node["status"]["allocatable"] == node["status"]["capacity"]
 
 
-def test_who_installs_again_at_once_is_not_cleaned_away(clean: Commands, tmp_path: Path) -> None:
-    install(clean, INSTALLER)
-    clean.typed("helm", "uninstall", INSTALLER, "-n", NAMESPACE)
-    kubeconfig = kubeconfig_of(clean, "gpushare-uninstall", NAMESPACE, tmp_path / "kubeconfig")
+@pytest.mark.parametrize("first", [NAMESPACE, "default"])
+def test_who_installs_again_at_once_is_not_cleaned_away(clean: Commands, tmp_path: Path, first: str) -> None:
+    clean.typed("helm", "install", INSTALLER, str(CHARTS / INSTALLER), "-n", first)
+    clean.typed("helm", "uninstall", INSTALLER, "-n", first)
+    kubeconfig = kubeconfig_of(clean, "gpushare-uninstall", first, tmp_path / "kubeconfig")
     install(clean, INSTALLER)
     argv = [sys.executable, "-m", "gpushare", "uninstall", "--kubeconfig", str(kubeconfig)]
-    argv += ["--namespace", NAMESPACE, "--own", "gpushare-uninstall"]
+    argv += ["--namespace", first, "--own", "gpushare-uninstall"]
     left = "ClusterRole//gpushare-uninstall"
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wait_for("it ended itself", lambda: left not in objects(clean), timeout=60, every=0.5)
+            wait_for("it ended itself", lambda: left not in objects(clean), timeout=120, every=0.5)
         finally:
             process.terminate()
             told = process.communicate(timeout=30)[1]
+    assert f"the agents' DaemonSet is in namespace {NAMESPACE}" in told
     assert "the agents are installed again" in told
+    assert "were described by agents" not in told
     assert f"DaemonSet/{NAMESPACE}/{names.DAEMON_SET_NAME}" in objects(clean)
+    wait_for(
+        "nothing of it is left",
+        lambda: (
+            not [one for one in objects(clean) if one.startswith(f"Deployment/{first}/gpushare-uninstall")]
+        ),
+        timeout=120,
+        every=0.5,
+    )

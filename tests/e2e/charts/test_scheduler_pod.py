@@ -4,13 +4,11 @@ extender beside it, and for both the chart's account and no other right."""
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from ssl import CERT_NONE, create_default_context
@@ -22,14 +20,16 @@ import yaml
 from gpushare.model import names
 from gpushare.model.device import Device, NodeMode, devices_annotation
 from gpushare.model.quantity import MemoryUnit
+from gpushare.playground.controlplane.ports import free_ports
 from tests.e2e.asking import Commands
 from tests.e2e.charts.accounts import kubeconfig_of
 from tests.e2e.charts.rendering import CHARTS, SCHEDULER
 from tests.e2e.cluster.waiting import wait_for
 
 NAMESPACE = "gpu"
-#: Quicker than the defaults, in the same order: a leader ends itself before it is replaced.
-LEASE = ("leaseDurationSeconds=6", "renewDeadlineSeconds=4", "retryPeriodSeconds=1")
+#: Others than the defaults, in the same order: a leader ends itself before it is replaced. Nobody starts it again here: it
+#: must be able to renew on a busy machine.
+LEASE = ("leaseDurationSeconds=12", "renewDeadlineSeconds=9", "retryPeriodSeconds=1")
 #: One of 15 GiB, in units of 1 GiB.
 GPU = Device(0, "GPU-00000000-0000-0000-0000-000000000001", 15360)
 TAKEN = {"cpu": "8", "memory": "32Gi", "pods": "110", names.GPU_MEM: "15", names.GPU_COUNT: "1"}
@@ -66,12 +66,6 @@ class Replica:
             return all(self.answers(container, path) == 200 for container, path in paths.items())
         except urllib.error.HTTPError:
             return False
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
 
 
 class Pods:
@@ -123,8 +117,9 @@ class Pods:
         return replica
 
     def leader(self) -> str:
-        done = self._commands.run("kubectl", "get", "lease", SCHEDULER, "-n", NAMESPACE, "-o", "json")
-        return str(json.loads(done.stdout)["spec"]["holderIdentity"]) if done.returncode == 0 else ""
+        """Who leads; empty where nobody does: the lease is there before it is held."""
+        lease = self._commands.json("get", "lease", SCHEDULER, "-n", NAMESPACE)
+        return str(lease["spec"].get("holderIdentity", ""))
 
 
 def _with(arguments: list[str], replaced: dict[str, str]) -> list[str]:

@@ -19,6 +19,7 @@ from tests.e2e.charts.rendering import (
     SCHEDULER,
     arguments,
     found,
+    notes,
     rendered,
 )
 
@@ -380,3 +381,79 @@ def test_another_namespace_is_taken_over_everywhere(helm: Commands) -> None:
         assert {subject["namespace"] for subject in subjects} == {"gpu"}
     config = found(rendered(helm, SCHEDULER, "1.36.3", namespace="gpu"), "ConfigMap", SCHEDULER)
     assert yaml.safe_load(config["data"]["config.yaml"])["leaderElection"]["resourceNamespace"] == "gpu"
+
+
+def test_the_uninstaller_may_look_for_the_agents_in_all_namespaces_by_their_name_alone(
+    helm: Commands,
+) -> None:
+    docs = rendered(helm, INSTALLER, "1.36.3", namespace="gpu")
+    rules = found(docs, "ClusterRole", "gpushare-uninstall")["rules"]
+    assert [rule for rule in rules if "daemonsets" in rule["resources"]] == [
+        {
+            "apiGroups": ["apps"],
+            "resources": ["daemonsets"],
+            "resourceNames": ["gpushare-device-plugin-ds"],
+            "verbs": ["list"],
+        }
+    ]
+    found(docs, "DaemonSet", "gpushare-device-plugin-ds")
+
+
+@pytest.mark.parametrize("namespace", ["default", "gpu"])
+def test_notes_say_that_pods_beside_the_release_are_not_checked(helm: Commands, namespace: str) -> None:
+    said = f"pods of {namespace} are not checked"
+    assert said in notes(helm, INSTALLER, namespace=namespace)
+    assert "are not checked" not in notes(helm, INSTALLER)
+    # Where nothing is checked anywhere, the namespace makes no difference.
+    assert said not in notes(helm, INSTALLER, "admission.enabled=false", namespace=namespace)
+
+
+@pytest.mark.parametrize(("unit", "amount"), [("1GiB", 3), ("GiB", 3), ("128MiB", 24), ("MiB", 24)])
+def test_notes_name_an_amount_that_is_no_slip_in_the_unit(helm: Commands, unit: str, amount: int) -> None:
+    assert f"aliyun.com/gpu-mem: {amount} (3 GiB)," in notes(helm, INSTALLER, f"gpuMemoryUnit={unit}")
+
+
+SCHEDULERS = [
+    ("kube-system", (), "kube-system"),
+    ("default", ("admission.enabled=false",), "kube-system"),
+    ("default", ("admission.schedulerNamespace=kube-system",), "kube-system"),
+    ("default", (), "default"),
+    ("kube-system", ("admission.schedulerNamespace=gpu",), "gpu"),
+]
+
+
+@pytest.mark.parametrize(("namespace", "values", "scheduler"), SCHEDULERS)
+def test_notes_send_the_scheduler_where_admission_lets_it_place_pods(
+    helm: Commands, namespace: str, values: tuple[str, ...], scheduler: str
+) -> None:
+    said = notes(helm, INSTALLER, *values, namespace=namespace)
+    assert f"helm install ack-co-scheduler charts/ack-co-scheduler -n {scheduler}\n" in said
+    # What decides it is named where somebody may have it elsewhere.
+    assert ("--set admission.schedulerNamespace=" in said) is (scheduler != "kube-system")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "values", "ends"),
+    [
+        ("kube-system", (), "-n kube-system"),
+        ("gpu", (), "-n gpu"),
+        ("default", (), "-n kube-system --set admission.schedulerNamespace=default"),
+        ("gpu", ("dashboard.agentNamespace=agents",), "-n agents --set admission.schedulerNamespace=gpu"),
+    ],
+)
+def test_notes_send_the_agents_where_they_and_the_scheduler_find_each_other(
+    helm: Commands, namespace: str, values: tuple[str, ...], ends: str
+) -> None:
+    said = notes(helm, SCHEDULER, *values, namespace=namespace)
+    assert f"helm install ack-ai-installer charts/ack-ai-installer {ends}\n" in said
+
+
+def test_notes_ask_for_the_schedulers_name_only_without_admission(helm: Commands) -> None:
+    assert "only without admission write it yourself" in notes(helm, SCHEDULER)
+
+
+def test_notes_lead_to_a_dashboard_that_is_on(helm: Commands) -> None:
+    said = notes(helm, SCHEDULER, "dashboard.enabled=true", "dashboard.tokenSecret=page", namespace="gpu")
+    assert "kubectl -n gpu port-forward service/gpushare-dashboard 9453:80" in said
+    assert "kubectl -n gpu get secret page" in said
+    assert "dashboard" not in notes(helm, SCHEDULER)

@@ -9,8 +9,8 @@ from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
-from tests.admission_slips import SMALL, SMALL_MIB, large_words
-from tests.admission_words import RECORDS, PodCase, box, counted
+from tests.admission_slips import PLACED_WORDS, SMALL, SMALL_MIB, large_words
+from tests.admission_words import COUNT, RECORDS, PodCase, box, counted
 from tests.admission_writes import WRITES, Write
 from tests.unit.admission.reviews import answered, patched, review, reviewer
 
@@ -156,6 +156,22 @@ async def test_less_than_a_context_takes_is_warned_about_where_a_unit_is_so_smal
     sent = review("deployments", workload("Deployment", case, "x"), group="apps")
     assert answered(await small.warn(sent)).get("warnings", []) == list(case.warns)
     assert "warnings" not in answered(await reviewer().warn(sent))
+
+
+async def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is() -> None:
+    bound = settled(pod(PodCase("bound", (box(mem="3"),), spec={"nodeName": "n1"}), "x"))
+    waits = settled(pod(PodCase("waits", (box(mem="3"),)), "x"))
+    other = settled(pod(PodCase("other", (box(),), spec={"nodeName": "n1"}), "x"))
+
+    async def warned(before: dict[str, Any], **labels: str) -> list[str]:
+        now = {**before, "metadata": {**before["metadata"], "labels": labels}}
+        response = answered(await reviewer().warn(review("pods", now, before, operation="UPDATE")))
+        assert response["allowed"]
+        return list(response.get("warnings", []))
+
+    assert await warned(bound, **{COUNT: "3"}) == [PLACED_WORDS]
+    assert await warned(bound, team="x") == await warned(waits, **{COUNT: "3"}) == []
+    assert await warned(other, **{COUNT: "3"}) == []
 
 
 async def test_nothing_is_warned_about_that_is_not_written() -> None:

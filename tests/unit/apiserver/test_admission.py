@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from gpushare.model import names
 from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.writing import Outcome
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_slips import PLACED_WORDS
 from tests.admission_words import PodCase, counted
 from tests.admission_writes import Write
 from tests.unit.apiserver.plane import HERE, Plane
@@ -66,6 +68,30 @@ def test_slips_of_a_template_are_told_again_when_it_changes_and_those_of_a_pod_o
     one = plane.create("pods", pod(case, "p")).record.obj
     labelled = {**one, "metadata": {**one["metadata"], "labels": {"a": "b"}}}
     assert plane.replace("pods", labelled).warnings == []
+
+
+def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(plane: Plane) -> None:
+    case = next(case for case in PODS if case.id == "memory")
+    one = plane.create("pods", pod(case, "p")).record.obj
+    bound = copy.deepcopy(one)
+    bound["metadata"] |= {"name": "q", "labels": {}}
+    bound["spec"]["nodeName"] = "n1"
+    for gone in ("resourceVersion", "uid", "creationTimestamp"):
+        bound["metadata"].pop(gone)
+    bound = plane.create("pods", bound).record.obj
+
+    def labelled(obj: dict[str, Any], key: str, value: str) -> list[str]:
+        labels = {**(obj["metadata"].get("labels") or {}), key: value}
+        changed = {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+        changed["metadata"].pop("resourceVersion")
+        return plane.replace("pods", changed).warnings
+
+    policy = "gpushare-slips-bound"
+    assert labelled(one, names.LABEL_POD_GPU_COUNT, "3") == []
+    assert labelled(bound, "team", "x") == []
+    assert labelled(bound, names.LABEL_POD_GPU_COUNT, "3") == [
+        f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': {PLACED_WORDS}"
+    ]
 
 
 @pytest.mark.parametrize("write", HERE, ids=lambda write: write.id)

@@ -8,6 +8,8 @@ import yaml
 from gpushare.model import names
 from gpushare.playground.apiserver.custom_resources import resources_of
 from gpushare.playground.apiserver.custom_validation import check_custom, settle_custom
+from gpushare.playground.apiserver.writing import WriteOptions
+from tests.unit.apiserver.plane import Plane
 
 FILE: Final = (
     Path(__file__).parents[3] / "charts" / "ack-co-scheduler" / "templates" / "crds" / "elasticquotatree.yaml"
@@ -45,6 +47,23 @@ def test_it_is_plain_and_structural() -> None:
     for path, schema in schemas(version["schema"]["openAPIV3Schema"]):
         assert "type" in schema or schema.get("x-kubernetes-int-or-string"), path
         assert not ("properties" in schema and "additionalProperties" in schema), path
+
+
+def test_a_tree_says_that_nobody_has_looked_until_the_scheduler_does() -> None:
+    (resource,) = resources_of(DEFINITION)
+    tree = {
+        "apiVersion": names.QUOTA_GROUP,
+        "kind": names.QUOTA_KIND,
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {"root": {"name": "root"}},
+        "status": {"state": "InForce"},
+    }
+    made = Plane().writer.create(resource, "default", tree, WriteOptions()).record.obj
+    assert made["status"] == {
+        "state": "NotLookedAt",
+        "message": f"the scheduler has not looked at it; trees count in namespace {names.QUOTA_NAMESPACE} alone",
+    }
+    assert check_custom(resource, made) == []
 
 
 def test_rules_in_cel_are_where_the_api_server_can_afford_them() -> None:

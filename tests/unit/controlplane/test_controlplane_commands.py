@@ -10,6 +10,7 @@ import yaml
 
 from gpushare.playground.authority import SERVER_NAMES, Authority
 from gpushare.playground.controlplane import COMPONENTS, ControlPlane, ControlPlaneError, commands
+from gpushare.playground.controlplane.__main__ import main
 from gpushare.playground.controlplane.binaries import find, version_of
 from gpushare.playground.controlplane.layout import Layout
 from gpushare.playground.controlplane.ports import free_ports
@@ -49,6 +50,15 @@ def test_every_component_has_a_port_of_its_own(layout: Layout):
 
 def test_further_flags_come_last_so_that_they_win(layout: Layout):
     assert every_command(layout)["kube-apiserver"][-1] == "--audit-log-path=-"
+
+
+def test_a_flag_of_no_component_is_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["--binaries", "a", "--state", "b", "--flag", "kubelet=--v=4"])
+    assert "no such component: kubelet; there are etcd, " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--binaries", "a", "--state", "b", "--flag", "etcd"])
+    assert "no flag for etcd: write etcd=--v=4" in capsys.readouterr().err
 
 
 def test_etcd_takes_only_who_shows_a_certificate(layout: Layout):

@@ -72,6 +72,7 @@ async def test_a_snapshot_shows_what_each_gpu_has_gives_and_is() -> None:
             gpu("a", 0),
             gpu("a", 1, healthy=False),
             gpu("a", 2, cordoned=True, foreign_mib=100),
+            gpu("a", 3, healthy=False, kept_back=True, reason="held whole by pod a/b until it ends"),
             mode=NodeMode.CORE_MEM,
         ),
         holder("one", "a", share("a", 0, 3, 30)),
@@ -81,17 +82,17 @@ async def test_a_snapshot_shows_what_each_gpu_has_gives_and_is() -> None:
     seen = Page(shown.cluster.board.snapshot({"id": "e-0"})).seen()
     assert seen == {
         "a": {
-            "total_mib": [16384] * 3,
-            "given_mib": [4096, 0, 0],
-            "used_mib": [UNKNOWN] * 3,
-            "foreign_mib": [0, 0, 100],
-            "given_core": [40, 0, 0],
-            "busy_percent": [UNKNOWN] * 3,
-            "pods": [2, 0, 0],
-            "state": [State.IN_SERVICE, State.UNHEALTHY, State.CORDONED],
+            "total_mib": [16384] * 4,
+            "given_mib": [4096, 0, 0, 0],
+            "used_mib": [UNKNOWN] * 4,
+            "foreign_mib": [0, 0, 100, 0],
+            "given_core": [40, 0, 0, 0],
+            "busy_percent": [UNKNOWN] * 4,
+            "pods": [2, 0, 0, 0],
+            "state": [State.IN_SERVICE, State.UNHEALTHY, State.CORDONED, State.CLOSED],
         }
     }
-    assert shown.cluster.board.gpus == 3
+    assert shown.cluster.board.gpus == 4
 
 
 async def test_a_node_that_takes_nothing_new_is_closed() -> None:

@@ -9,6 +9,7 @@ import pytest
 from gpushare.dashboard import details, fragmentation, waiting
 from gpushare.dashboard import history as histories
 from gpushare.dashboard.app import Asked
+from gpushare.dashboard.board import MOST_ROWS
 from gpushare.dashboard.history import History, Sample
 from gpushare.dashboard.waiting import Waiting
 from gpushare.inspect import decided
@@ -77,6 +78,29 @@ async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
             totals = Sample(*data["totals"])
     assert page.seen()["a"]["given_mib"] == [3072, 2048]
     assert (totals.pods, totals.waiting, totals.given_mib) == (2, 1, 5120)
+
+
+async def test_a_large_change_is_told_in_parts_with_the_sums_in_the_last() -> None:
+    shown = Shown()
+    names = [f"n{number}" for number in range(3 * MOST_ROWS - 2)]
+    shown.add(*(described(name, gpu(name, 0)) for name in names))
+    await shown.live.tick()
+    raw = (await shown.live.answer("snapshot", Asked({})))[1]
+    last, page = shown.stream.last_id, Page(raw)
+    shown.remove(described(names[0], gpu(names[0], 0)))
+    shown.add(
+        *(described(name, gpu(name, 0, cordoned=True)) for name in names[1:]), described("new", gpu("new", 0))
+    )
+    await shown.live.tick()
+    parts = [data for event, data in await told(shown, last) if event == "delta"]
+    rows = [sum(len(part.get(kind, ())) for kind in ("gone", "nodes", "real")) for part in parts]
+    # The new node may have the row of the one that is gone, of which nothing is to be told then.
+    assert rows in ([MOST_ROWS, MOST_ROWS, MOST_ROWS - 1], [MOST_ROWS, MOST_ROWS, MOST_ROWS - 2])
+    assert ["more" in part for part in parts] == [True, True, False]
+    assert ["totals" in part for part in parts] == [False, False, True]
+    for part in parts:
+        page.apply(part)
+    assert page.seen() == Page((await shown.live.answer("snapshot", Asked({})))[1]).seen()
 
 
 async def test_compute_is_a_part_of_those_gpus_that_count_it() -> None:
@@ -152,6 +176,19 @@ async def test_a_pod_on_a_broken_gpu_is_told_so_of_that_share() -> None:
     for key, wanted in (("default/hurt", (False, "XID 79")), ("default/one", (True, ""))):
         (its,) = (await ask(shown, "pod", key=key))["shares"]
         assert (its["healthy"], its["reason"]) == wanted
+        (its,) = (await ask(shown, "node", name=its["uuid"].split("-")[1]))["gpus"][0]["pods"]
+        assert (its["healthy"], its["reason"]) == wanted, "its node's page says the same"
+
+
+async def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_well() -> None:
+    shown = await shown_cluster()
+    why = "held whole by pod default/whole until it ends"
+    shown.add(described("k", gpu("k", 0, healthy=False, kept_back=True, reason=why)))
+    shown.add(holder("whole", "k", share("k", 0, 16)))
+    (its,) = (await ask(shown, "node", name="k"))["gpus"]
+    assert (its["healthy"], its["reason"], its["pods"][0]["healthy"]) == (True, why, True)
+    (share_of_it,) = (await ask(shown, "pod", key="default/whole"))["shares"]
+    assert (share_of_it["healthy"], share_of_it["reason"]) == (True, "")
 
 
 async def test_a_placed_pod_says_what_it_asks_for() -> None:

@@ -5,25 +5,38 @@ from typing import Any
 import pytest
 
 from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.cluster_facts import Json
 from gpushare.doctor.findings import examine
 from gpushare.model import names
 from gpushare.model.device import Device, NodeMode
 from gpushare.model.objects import Pod, decode_pod
-from tests.unit.doctor.sound import held, node_of, sound
+from tests.unit.doctor.sound import ago, held, node_of, sound
 
 TWO = (Device(0, "GPU-1", 16160), Device(1, "GPU-2", 16160, healthy=False, reason="XID 79"))
 
 
 def member(
-    number: int, least: int, node: str = "", labels: dict[str, str] | None = None, **limits: str
+    number: int,
+    least: int,
+    node: str = "",
+    labels: dict[str, str] | None = None,
+    *,
+    owner: str = "",
+    age_s: float = 0,
+    phase: str = "Pending",
+    **limits: str,
 ) -> Pod:
+    """``owner``: KIND/UID of its controller."""
+    kind, _, uid = owner.partition("/")
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: str(least)}
     return decode_pod(
         {
             "metadata": {
                 "name": f"g-{number}", "namespace": "default", "uid": f"u-{number}", "labels": gang | (labels or {}),
-                "annotations": held() if node else {},
+                "annotations": held() if node else {}, "creationTimestamp": ago(age_s),
+                "ownerReferences": [{"kind": kind, "name": uid, "uid": uid, "controller": True}] if owner else [],
             },
+            "status": {"phase": phase},
             "spec": {
                 "schedulerName": names.SCHEDULER_NAME,
                 "nodeName": node,
@@ -92,3 +105,63 @@ def test_a_gang_that_runs_and_one_of_which_no_pod_would_fit_are_told_of_elsewher
     assert said(member(0, 99, "n0"), **nodes(1)) == []
     assert said(member(0, 99, **{names.GPU_MEM: "16"}), **nodes(1)) == []
     assert said(member(0, 99), nodes=[]) == []
+
+
+def owner(kind: str, uid: str, **spec: Any) -> Json:
+    return {"kind": kind, "metadata": {"name": uid, "namespace": "default", "uid": uid}, "spec": spec}
+
+
+JOB = "Job/j"
+NEVER = "it never has its pods: 5 must run together, and "
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (owner("Job", "x", parallelism=3), "Job default/x makes 3 at once"),
+        (owner("Job", "x", parallelism=9, completions=4), "Job default/x makes 4 at once"),
+        (owner("Job", "x"), "Job default/x makes 1 at once"),
+        (owner("Job", "x", parallelism=5, completions=5), ""),
+        (owner("ReplicaSet", "x", replicas=4), "ReplicaSet default/x makes 4 at once"),
+        (owner("ReplicaSet", "x", replicas=5), ""),
+        (
+            owner("StatefulSet", "x", replicas=4, podManagementPolicy="Parallel"),
+            "StatefulSet default/x makes 4 at once",
+        ),
+        (owner("StatefulSet", "x", replicas=5, podManagementPolicy="Parallel"), ""),
+        (owner("StatefulSet", "x", replicas=5), "StatefulSet default/x makes 1 at once"),
+    ],
+)
+def test_a_gang_whose_owner_makes_too_few_pods_is_named_at_once(made: Json, told: str) -> None:
+    pod = member(0, 5, owner=f"{made['kind']}/x")
+    assert said(pod, owners=[made]) == ([NEVER + told] if told else [])
+
+
+def test_the_pods_of_all_owners_count_together() -> None:
+    pods = [member(at, 5, owner=f"Job/{at}") for at in range(2)]
+    made = [owner("Job", str(at), parallelism=2 + at) for at in range(2)]
+    assert said(*pods, owners=made) == []
+    few = [owner("Job", str(at), parallelism=2) for at in range(2)]
+    assert said(*pods, owners=few) == [NEVER + "Job default/0 makes 2 at once, Job default/1 makes 2 at once"]
+
+
+def test_where_nobody_knows_how_many_will_come_a_long_wait_is_told_of() -> None:
+    long = ["5 of its pods must run together, and there are 2; the last came 4 min ago"]
+    young, old = member(0, 5, age_s=240), member(1, 5, age_s=2400)
+    assert said(young, old) == long
+    assert said(member(0, 5, age_s=100), old) == []
+    assert said(*(member(at, 5, age_s=2400) for at in range(5)), **nodes(1)) == []
+    with_owner = [member(at, 5, owner=JOB, age_s=240) for at in range(2)]
+    assert said(*with_owner, owners=[owner("Job", "j", parallelism=5)]) == long
+    assert said(*with_owner) == long, "its owner is gone"
+
+
+def test_pods_that_have_succeeded_count_as_if_they_ran_on() -> None:
+    done = [member(at, 5, "n1", owner=JOB, age_s=2400, phase="Succeeded") for at in range(3)]
+    last = [member(at, 5, owner=JOB, age_s=2400) for at in range(3, 5)]
+    assert said(*done, *last, owners=[owner("Job", "j", parallelism=2)]) == []
+
+
+def test_an_ordered_statefulset_that_runs_already_makes_the_rest_one_by_one() -> None:
+    pods = [member(0, 5, "n1", owner="StatefulSet/s"), member(1, 5, owner="StatefulSet/s")]
+    assert said(*pods, owners=[owner("StatefulSet", "s", replicas=5)]) == []

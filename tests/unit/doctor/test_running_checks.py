@@ -9,6 +9,7 @@ from gpushare.doctor.cluster_facts import ClusterFacts, Json
 from gpushare.doctor.findings import examine
 from gpushare.model import names
 from tests.unit.doctor.sound import agent_pod, ago, objects, scheduler_pod, sound
+from tests.unit.doctor.test_cluster_checks import deployment_with
 
 
 def said(facts: ClusterFacts) -> list[tuple[str, str, str]]:
@@ -37,6 +38,38 @@ def test_a_daemon_set_that_no_controller_has_looked_at_since_it_was_changed_is_n
     says = "it was changed, and no controller has taken that up yet"
     late = daemon_set(3, updatedNumberScheduled=3)
     assert said(sound(daemon_sets=late)) == [("warning", SUBJECT, says)]
+
+
+def rolling(updated: int, running: int, generation: int = 1) -> list[Json]:
+    """The scheduler's Deployment, of two pods, in the middle of a roll-out."""
+    (made,) = deployment_with(2)
+    made["metadata"]["generation"] = generation
+    made["status"] |= {"observedGeneration": 1, "updatedReplicas": updated, "replicas": running}
+    return [made]
+
+
+DEPLOYMENT = "deployment kube-system/ack-co-scheduler"
+
+
+@pytest.mark.parametrize(("updated", "running"), [(0, 2), (1, 3), (1, 2), (2, 3)])
+def test_a_deployment_that_still_has_pods_from_before_is_named(updated: int, running: int) -> None:
+    says = f"its present version is in {updated} of 2 pods, and {running - updated} from before still run"
+    assert said(sound(deployments=rolling(updated, running))) == [("warning", DEPLOYMENT, says)]
+
+
+def test_the_new_pod_that_keeps_a_roll_out_from_going_on_says_why() -> None:
+    pod = scheduler_pod()
+    waiting = {"name": "extender", "state": {"waiting": {"reason": "ErrImagePull"}}}
+    pod["status"] = {"conditions": [], "containerStatuses": [waiting]}
+    ((_, _, says),) = said(sound(deployments=rolling(1, 3), part_pods=[agent_pod(), scheduler_pod(), pod]))
+    assert says.endswith(": ErrImagePull")
+
+
+def test_a_deployment_that_is_rolled_out_or_was_never_made_is_passed_over() -> None:
+    assert said(sound(deployments=rolling(2, 2))) == []
+    assert said(sound(deployments=rolling(0, 0))) == []
+    (found,) = said(sound(deployments=rolling(2, 2, generation=2)))
+    assert found[2] == "it was changed, and no controller has taken that up yet"
 
 
 def configured(text: str = "", changed_s: float | None = None) -> list[Json]:

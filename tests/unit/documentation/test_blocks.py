@@ -25,7 +25,7 @@ $ kubectl get \\
 …
 ```
 
-<!-- not run: needs a GPU -->
+<!-- needs: nvidia-smi -->
 ```console
 $ nvidia-smi
 ```
@@ -38,7 +38,7 @@ def test_blocks_have_their_commands_and_what_is_to_come_out() -> None:
     assert page.playground == ("nodes=a=t4:share", "unit=128MiB")
     assert (manifest.file, manifest.content, manifest.is_typed) == ("pod.yaml", ("kind: Pod",), False)
     assert typed.first == ("kubectl create namespace x",)
-    assert other.not_run == "needs a GPU"
+    assert other.needs == "nvidia-smi"
     first, second, third = page.commands(typed)
     assert (first.line, first.text, first.expected) == (12, "kubectl apply -f pod.yaml", ("pod/x created",))
     assert second.text == "kubectl run y --overrides='{\"spec\":\n    {}}'"
@@ -48,7 +48,7 @@ def test_blocks_have_their_commands_and_what_is_to_come_out() -> None:
 
 def test_marks_hold_for_the_next_block_alone_and_words_to_the_end_of_the_page() -> None:
     _, typed, other = read_page("p.md", PAGE).blocks
-    assert (typed.not_run, typed.file) == ("", "")
+    assert (typed.needs, typed.file) == ("", "")
     assert (other.first, other.words) == ((), (("NODE", "a"),))
 
 
@@ -93,15 +93,15 @@ def test_what_varies_stands_for_anything_and_what_shortens_is_typed_behind_each_
             "<!-- step of CI: x -->\n<!-- shortened by: y -->\n```console\n$ a\n```\n",
             "'shortened by' is for what is typed into a playground, not 'step of CI'",
         ),
-        ("<!-- not run: x -->\ntext\n", "stands before text"),
+        ("<!-- needs: x -->\ntext\n", "stands before text"),
         ("<!-- first: x -->\n", "stands before no block"),
-        ("<!-- not run: -->\n", "says nothing"),
+        ("<!-- needs: -->\n", "says nothing"),
         ("<!-- with: node=a -->\n", "not of the form WORD=value"),
         ("<!-- real cluster: soon -->\n```console\n$ a\n```\n", "'soon' is no stage of a cluster: install,"),
         ("<!-- ends with: two -->\n```console\n$ a\n```\n", "'two' is no exit code"),
         (
-            "<!-- not run: x -->\n<!-- real cluster: install -->\n```console\n$ a\n```\n",
-            "a block has one place, not not run and real cluster",
+            "<!-- step of CI: x -->\n<!-- real cluster: install -->\n```console\n$ a\n```\n",
+            "a block has one place, not real cluster and step of CI",
         ),
     ],
 )

@@ -25,7 +25,7 @@ def typed_by_pages() -> Iterator[str]:
     for name in PAGES:
         page = read_page(name, (PROJECT / name).read_text())
         for block in page.blocks:
-            if block.is_typed and not block.not_run:
+            if block.is_typed:
                 yield from block.first
                 yield from (command.text for command in page.commands(block))
 

@@ -30,7 +30,6 @@ plain:
 """
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", GENERATED)
 def test_a_generated_page_is_up_to_date(page: str) -> None:
     assert (DOCS / page).read_text() == GENERATED[page](), (

@@ -48,7 +48,7 @@ def test_the_site_does_not_show_the_marks(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "a.md").write_text(
-        "# A\n\n<!-- goes on until: up -->\n<!-- not run: why -->\n```console\n$ x\n```\n<!-- another remark -->\n"
+        "# A\n\n<!-- goes on until: up -->\n<!-- needs: fish -->\n```console\n$ x\n```\n<!-- another remark -->\n"
     )
     assert stage(docs, tmp_path / "staged") == 1
     assert (

@@ -55,10 +55,6 @@ $ d
 ```console
 $ e
 ```
-<!-- not run: needs the moon -->
-```console
-$ f
-```
 <!-- step of CI: make test -->
 ```console
 $ make test
@@ -82,7 +78,7 @@ def test_a_test_gets_the_blocks_that_name_it_and_no_others() -> None:
         ("tests/a.py", ""),
     ]
     assert [command.text for block in found for command in page.commands(block)] == ["a", "b", "d"]
-    assert [block.is_for_playground for block in page.blocks] == [False] * 3 + [True] + [False] * 3 + [True]
+    assert [block.is_for_playground for block in page.blocks] == [False] * 3 + [True] + [False] * 2 + [True]
 
 
 def test_who_asks_for_a_page_that_does_not_name_it_is_told() -> None:
@@ -102,14 +98,13 @@ def test_each_block_is_told_of_and_all_are_counted() -> None:
         "typed by tests/docs/b.py",
         "typed by tests/a.py",
         "",
-        "typed nowhere: needs the moon",
         "a step of CI: make test",
         "on a real cluster: tests/e2e/product/test_departure.py (make e2e)",
         "typed with ARGS=few behind it, as it takes minutes without",
     ]
     assert told[3][0] is Place.HERE
     assert counted((place, path) for place, path, _ in told) == (
-        "8 blocks: 3 typed here, 4 elsewhere (tests/a.py: 2, .ci/run: 1, "
-        "tests/e2e/product/test_departure.py: 1), 1 nowhere"
+        "7 blocks: 3 typed here, 4 elsewhere (tests/a.py: 2, .ci/run: 1, "
+        "tests/e2e/product/test_departure.py: 1), 0 nowhere"
     )
     assert counted([("here", "")]) == "1 blocks: 1 typed here, 0 elsewhere, 0 nowhere"

@@ -89,3 +89,70 @@ def test_without_a_driver_they_say_so(t4: dict[str, str], tmp_path: Path) -> Non
     training = ran("mnist", "--max_steps=1", env=nothing)
     assert training.returncode == 0
     assert "works without a GPU: this container has no CUDA driver" in training.stdout
+
+
+def pytorch(program: str, env: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """The program, where the module ``torch`` is the image's."""
+    source = Path(programs.__file__).with_name("torch.py")
+    (folder / "torch.py").symlink_to(source)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_what_stands_for_pytorch_takes_memory_until_the_driver_has_no_more(
+    t4: dict[str, str], tmp_path: Path
+) -> None:
+    taking = """
+import torch
+free, total = torch.cuda.mem_get_info()
+held = []
+try:
+    while True:
+        held.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
+except torch.cuda.OutOfMemoryError as refused:
+    print(free >> 30, len(held), len({one.data_ptr() for one in held}), held[0].numel(), total >> 20, refused)
+"""
+    ended = pytorch(taking, t4, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    free, held, places, size, total, *refused = ended.stdout.split()
+    assert free == held == places
+    assert int(size) == 1 << 30
+    words = " ".join(refused)
+    assert words.startswith(
+        f"CUDA out of memory. Tried to allocate 1024 MiB. GPU 0 has a total capacity of {total} MiB of which "
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("torch.nn", "torch.nn: this is a stand-in for PyTorch"),
+        (
+            "torch.empty(1, dtype=torch.uint8, device='cpu')",
+            "torch.uint8 on cpu: this stand-in for PyTorch has",
+        ),
+    ],
+)
+def test_what_it_does_not_stand_for_is_refused_by_name(
+    asked: str, says: str, t4: dict[str, str], tmp_path: Path
+) -> None:
+    ended = pytorch(f"import torch\n{asked}", t4, tmp_path)
+    assert ended.returncode == 1
+    assert says in ended.stderr
+
+
+def test_without_a_gpu_it_says_what_pytorch_says(tmp_path: Path) -> None:
+    ended = pytorch(
+        "import torch\ntorch.cuda.mem_get_info()",
+        {"PYTHONPATH": str(Path(programs.__file__).parents[4])},
+        tmp_path,
+    )
+    assert ended.returncode == 1
+    assert "RuntimeError: No CUDA GPUs are available: this container has no CUDA driver" in ended.stderr

@@ -3,18 +3,21 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from gpushare.inspect.selecting import SelectingPod, SelectingSpec
+import msgspec
+
 from gpushare.inspect.usage import ClusterUsage, usage_of
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, GpuShare, share_of
 from gpushare.model.device import Device, NodeMode, devices_annotation
 from gpushare.model.objects import (
+    Affinity,
     Container,
     Node,
     NodeAddress,
     NodeStatus,
     ObjectMeta,
     Pod,
+    PodSpec,
     PodStatus,
     ResourceRequirements,
 )
@@ -71,6 +74,12 @@ def node(
     )
 
 
+def required(*terms: dict[str, object]) -> Affinity:
+    """Node affinity with these terms, of which a node must fulfil one."""
+    asked = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return msgspec.convert({"nodeAffinity": asked}, Affinity)
+
+
 def pod(
     name: str,
     on: str,
@@ -82,13 +91,13 @@ def pod(
     phase: str = "Running",
     labels: Mapping[str, str] | None = None,
     node_selector: dict[str, str] | None = None,
-    affinity: object = None,
-) -> SelectingPod:
+    affinity: Affinity | None = None,
+) -> Pod:
     limits: dict[str, str | int | float] = {names.GPU_MEM: str(units)}
     if core_percent:
         limits[names.GPU_CORE] = str(core_percent)
     container = Container("main", ResourceRequirements(limits=limits))
-    return SelectingPod(
+    return Pod(
         ObjectMeta(
             name=name,
             namespace=namespace,
@@ -96,7 +105,7 @@ def pod(
             annotations=dict(annotations or {}),
             labels=dict(labels or {}),
         ),
-        SelectingSpec(containers=[container], node_name=on, node_selector=node_selector, affinity=affinity),
+        PodSpec(containers=[container], node_name=on, node_selector=node_selector, affinity=affinity),
         PodStatus(phase),
     )
 
@@ -124,7 +133,7 @@ def placed(
     unit: MemoryUnit = MemoryUnit.GIB,
     core_percent: int = 0,
     namespace: str = "default",
-) -> SelectingPod:
+) -> Pod:
     """A pod that our own scheduler gave ``units`` of ``gpu``, when the node counted in ``unit``."""
     share = share_of(gpu, unit.count_in(gpu.total_mib), units, core_percent)
     return with_allocation(
@@ -132,9 +141,7 @@ def placed(
     )
 
 
-def with_allocation(
-    waiting: SelectingPod, shares: Sequence[GpuShare], unit: MemoryUnit | None
-) -> SelectingPod:
+def with_allocation(waiting: Pod, shares: Sequence[GpuShare], unit: MemoryUnit | None) -> Pod:
     """``waiting`` with every annotation that a bound pod has."""
     request = request_of(waiting)
     assert request is not None

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from gpushare.inspect.advice import Advised, Rules, Waits, advise, told_s
 from gpushare.inspect.agent_figures import ANSWER, used_of
 from gpushare.inspect.owners import Workload, workload_of
-from gpushare.inspect.selecting import SelectingPod
 from gpushare.inspect.used import Used
 from gpushare.model import names
 from gpushare.model.allocation import share_of
@@ -258,8 +257,8 @@ def test_times_are_told_shortly() -> None:
 
 
 def test_what_made_a_pod_is_found() -> None:
-    def made(*owners: OwnerReference, **labels: str) -> SelectingPod:
-        return SelectingPod(ObjectMeta(name="p", namespace="x", labels=labels, owner_references=list(owners)))
+    def made(*owners: OwnerReference, **labels: str) -> Pod:
+        return Pod(ObjectMeta(name="p", namespace="x", labels=labels, owner_references=list(owners)))
 
     replica_set = OwnerReference("ReplicaSet", "web-abc", controller=True)
     assert workload_of(made()) == ("x", "Pod", "p")

@@ -413,6 +413,18 @@ def test_a_prometheus_that_knows_nothing_says_so() -> None:
     assert "has no gpushare_container_memory_used_bytes of the last 7d" in remarks[0]
 
 
+def test_a_prometheus_that_knows_gpus_and_no_pods_is_not_said_to_scrape_nothing() -> None:
+    from urllib.parse import urlencode
+
+    query = urlencode({"query": "count(last_over_time(gpushare_gpu_memory_total_bytes[7d]))"})
+    answers = {f"{SERVICE}/api/v1/query?{query}": vector(({}, "4")), SERVICE: vector()}
+    _, remarks = shown(f"--advise --prometheus {SERVICE}", **answers)
+    assert remarks == (
+        "warning: no GPU pod ran in the last 7d, or no node agent saw what it used: "
+        f"{SERVICE} has figures of GPUs alone",
+    )
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [

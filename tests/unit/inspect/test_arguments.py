@@ -37,6 +37,10 @@ from gpushare.settings.option import Option
         ("-h", Options(help=True)),
         ("-- -d", Options(node="-d")),
         ("--why pod", Options(view="why", pod="default/pod")),
+        ("--why pod/mine", Options(view="why", pod="default/mine")),
+        ("--why pods/mine -n team", Options(view="why", pod="team/mine", namespace="team")),
+        ("--why pod/team/mine", Options(view="why", pod="team/mine")),
+        ("--why team/pod", Options(view="why", pod="team/pod")),
         ("--why -d pod", Options(view="why", pod="default/pod", details=True)),
         ("--why -dn team pod", Options(view="why", pod="team/pod", details=True, namespace="team")),
         (

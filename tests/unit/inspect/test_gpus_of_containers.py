@@ -1,11 +1,13 @@
 """Of a pod whose containers have different GPUs it is told which has which; of all others nothing more than before."""
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
 
 from gpushare.inspect.colour import Paint
+from gpushare.inspect.details import details
 from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.pods import Rows, _rows, pods
 from gpushare.inspect.real_use import RealUse
@@ -15,11 +17,12 @@ from gpushare.inspect.why import why
 from gpushare.model import names
 from gpushare.model.allocation import Allocation, share_of
 from gpushare.model.device import Device, NodeMode
+from gpushare.model.holding import not_held_text
 from gpushare.model.objects import Pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import _record
-from tests.unit.inspect.clusters import device, node, pod, seen
-from tests.unit.inspect.test_views import both, cluster, options
+from tests.unit.inspect.clusters import device, node, placed, pod, seen
+from tests.unit.inspect.test_views import Answers, both, cluster, options
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import ask_again, bind
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -49,6 +52,13 @@ async def bound(labels: dict[str, str], *containers: tuple[str, dict[str, Any]])
 async def pair() -> World:
     limits = {names.GPU_MEM: 5}
     return await bound({names.LABEL_POD_APART: "true"}, ("actor", limits), ("learner", limits))
+
+
+def of_node(*pods_: Pod) -> list[list[str]]:
+    """The lines of ``-d`` from the heading of the pods on, in cells."""
+    there = node("n", "10.0.0.1", [device(0), device(1)])
+    lines = details(seen([there], pods_)).splitlines()
+    return [re.split(" {2,}", line) for line in lines[3 : 4 + len(pods_)]]
 
 
 def with_gpus(name: str, devices: dict[str, list[Device]]) -> Pod:
@@ -89,10 +99,46 @@ async def test_why_says_on_which_node_nothing_holds_containers_to_their_share() 
 
     trusts = "mode share trusts containers to keep to their share"
     assert told()[0] == trusts
-    assert f"It is not held to its share on node n1: {trusts}.\n" in told()[1]
+    # It may have its share from a time at which the node held containers to it: of that nothing is said.
+    assert (
+        f"Node n1 does not hold containers to shares that it gives now: {trusts}. One that was" in told()[1]
+    )
+    assert "It is not held" not in told()[1]
     held = msgspec.structs.replace(THERE, mode=NodeMode.CGPU, isolation="preload (by CDI): mode cgpu")
     world.add_node(held)
-    assert (told()[0], "not held" in told()[1]) == ("", False)
+    assert (told()[0], "not hold" in told()[1]) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("mode", "isolation", "told"),
+    [
+        (NodeMode.SHARE, "", "mode share trusts containers to keep to their share"),
+        (NodeMode.CGPU, "none: libraries are switched off", "libraries are switched off"),
+        (NodeMode.CGPU, "preload (by CDI): mode cgpu", ""),
+        (NodeMode.CGPU, "", ""),
+    ],
+)
+def test_without_the_scheduler_it_is_said_all_the_same_by_what_stands_on_pod_and_node(
+    mode: NodeMode, isolation: str, told: str
+) -> None:
+    there = node("n", "10.0.0.1", [device(0)], mode=mode)
+    assert there.metadata.annotations is not None
+    there.metadata.annotations[names.ANN_ISOLATION] = isolation
+    its = msgspec.to_builtins(placed("pod", "n", device(0), 2))
+    known: dict[str, Any] = {
+        "/api/v1/namespaces/default/pods/pod": its,
+        "/api/v1/nodes/n": msgspec.to_builtins(there),
+    }
+
+    def said(form: str | None = None) -> Shown:
+        return why(Answers(**known), options("--why", "pod", *(("-o", form) if form else ())), PLAIN)
+
+    assert both(said)["pod"].get("notHeld", "") == told
+    line = f"\n\n{not_held_text('n', told)}\n"
+    assert (line in said().text, "not hold" in said().text) == (bool(told), bool(told))
+    for answer in ({"metadata": "broken"}, "Error from server (Forbidden): no"):
+        known["/api/v1/nodes/n"] = answer
+        assert "not hold" not in said().text
 
 
 async def test_why_says_no_more_where_all_containers_have_the_same_gpus() -> None:
@@ -138,3 +184,19 @@ async def test_pods_and_nodes_say_which_container_has_which_gpu_where_one_of_the
     }
     table, rows, of_node = told(alike)
     assert table[0].endswith("USED(%)")
+
+
+def test_details_say_which_container_has_which_gpu_of_such_a_pod_alone() -> None:
+    gpus = [device(0), device(1)]
+    apart = with_gpus("apart", {"actor": gpus[:1], "learner": gpus[1:]})
+    some = with_gpus("some", {"main": gpus, "sidecar": gpus[1:]})
+    alike = with_gpus("alike", {"actor": gpus, "learner": gpus})
+    heading = ["NAME", "NAMESPACE", "GPU0(Allocated)", "GPU1(Allocated)"]
+
+    assert of_node(apart, some, alike) == [
+        [*heading, "CONTAINERS"],
+        ["apart", "default", "2", "2", "GPU0 actor; GPU1 learner"],
+        ["some", "default", "2", "2", "GPU0 main; GPU1 main, sidecar"],
+        ["alike", "default", "2", "2"],
+    ]
+    assert of_node(alike) == [heading, ["alike", "default", "2", "2"]]

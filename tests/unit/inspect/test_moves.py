@@ -6,17 +6,16 @@ from hypothesis import strategies as st
 
 from gpushare.inspect.fragments import fragments, fragments_document
 from gpushare.inspect.hosts import hosts_of
-from gpushare.inspect.selecting import SelectingPod
 from gpushare.inspect.usage import ClusterUsage
 from gpushare.model import names
 from gpushare.model.device import NodeMode
-from gpushare.model.objects import Node
+from gpushare.model.objects import Node, Pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.model.requested import Counting, requested_text
 from gpushare.moves import LOOKED_AT_ONCE, NO_CAP, Gpu, Host, Occupant, Outlook, cheaper_ways, roomiest
 from gpushare.moves import outlook as outlook_on
-from tests.unit.inspect.clusters import device, node, placed, pod, seen
+from tests.unit.inspect.clusters import device, node, placed, pod, required, seen
 from tests.unit.inspect.schema import faults
 
 
@@ -115,8 +114,11 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert "not a share of one GPU" in lines["pair"]
     assert "equal whole parts" in lines["odd"]
     assert "1 would fit if others moved, something else than room keeps 1, 1 fits in no way" in text
-    assert fragments(cluster, nodes, pods, [], namespace="x").startswith(
-        "No pod that asks for GPU memory waits."
+    # Of nobody nothing is summed up.
+    room = "\n\n8 GiB are free on 2 GPUs, 5 GiB of them together.\n"
+    assert fragments(cluster, nodes, pods, []) == f"No pod that asks for GPU memory waits.{room}"
+    assert fragments(cluster, nodes, pods, waiting, namespace="x") == (
+        f"No pod that asks for GPU memory waits in namespace x.{room}"
     )
     assert "six" not in fragments(cluster, nodes, pods, waiting, namespace="x")
     document = fragments_document(cluster, nodes, pods, waiting)
@@ -196,7 +198,7 @@ def test_what_is_asked_of_each_of_several_gpus_is_told_with_its_compute() -> Non
     assert "2 × 6, 30%" in report
 
 
-def ways(nodes: list[Node], pods: list[SelectingPod], waiting: SelectingPod) -> tuple[str, list[str]]:
+def ways(nodes: list[Node], pods: list[Pod], waiting: Pod) -> tuple[str, list[str]]:
     (told,) = fragments_document(seen(nodes, pods), nodes, pods, [waiting])["waiting"]
     return told["fits"], [move["pod"] for move in told["moves"]]
 
@@ -243,8 +245,7 @@ def test_nodes_that_a_pod_does_not_want_are_no_places_for_it() -> None:
     term = {
         "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n", "m"]}]
     }
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    assert ways(nodes, pods, pod("waits", "", 12, affinity={"nodeAffinity": required})) == ("not", [])
+    assert ways(nodes, pods, pod("waits", "", 12, affinity=required(term))) == ("not", [])
 
 
 def test_nobody_moves_to_a_node_that_he_does_not_want() -> None:
@@ -263,9 +264,7 @@ def test_nobody_moves_to_a_node_that_he_does_not_want() -> None:
     pods[0].spec.node_selector = {"kubernetes.io/hostname": "n"}
     assert ways(nodes, pods, waiting) == ("once moved", ["default/other"])
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["m"]}]}
-    pods[1].spec.affinity = {
-        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    }
+    pods[1].spec.affinity = required(term)
     assert ways(nodes, pods, waiting) == ("not", [])
     # On its own node everybody may move.
     pods[2] = placed("there", "m", device(1), 15)

@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import yaml
 
 from gpushare.inspect.details import details
@@ -141,6 +142,24 @@ def test_a_cordoned_gpu_is_told_beside_its_health_and_keeps_its_figures() -> Non
     assert "unhealthy: XID 79, cordoned" in table
 
 
+def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_healthy_and_says_so() -> None:
+    why = "held whole by pod default/whole until it ends"
+    cluster = seen(
+        [
+            node(
+                "n",
+                "10.0.0.1",
+                [msgspec.structs.replace(device(0, healthy=False, reason=why), kept_back=True)],
+            )
+        ],
+        [],
+    )
+    (one,) = json.loads(encoded(cluster, "json"))["nodes"]
+    assert [(gpu["healthy"], gpu["reason"]) for gpu in one["gpus"]] == [(True, why)]
+    assert cluster.nodes[0].out_of_service == (f"GPU 0 of node n is {why}",)
+    assert f"healthy, {why}" in details(cluster, wide=True)
+
+
 def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
     open_, shut = (node(name, "10.0.0.1", [device(0)]) for name in ("a", "b"))
     shut.spec.unschedulable = True
@@ -152,6 +171,16 @@ def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
     assert [one["memory"]["allocatedUnits"] for one in read["nodes"]] == [0, 2]
     assert read["warnings"] == [told]
     assert faults(read) == []
+
+
+def test_a_node_that_counts_and_gives_nothing_is_told() -> None:
+    gpu = device(0)
+    off = node("b", "10.0.0.1", [gpu], mode=NodeMode.DEFAULT, advertised=False)
+    cluster = seen([node("a", "10.0.0.1", [gpu]), off], [placed("here", "b", gpu, 2)])
+    read = json.loads(encoded(cluster, "json"))
+    assert [one["totalUnits"] for one in read["cluster"]["memory"]] == [30]
+    why = "node shares no GPU memory (it is in mode default, label ack.node.gpu.schedule)"
+    assert read["warnings"] == [f"node b counts here, and takes nothing new: {why}"]
 
 
 def test_a_cordon_of_a_gpu_that_is_not_there_is_told() -> None:

@@ -98,7 +98,11 @@ def test_a_file_that_is_none_is_refused(check: Path, tmp_path: Path) -> None:
         assert str(path) in refused.stderr
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     edits=st.lists(
         st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.binary(max_size=8)),

@@ -140,15 +140,18 @@ async def test_repeated_news_become_a_series_written_at_growing_distances() -> N
     assert talk.ears.heard[-1][2]["series"]["count"] == 103
 
 
-async def test_other_news_of_the_same_object_are_events_of_their_own() -> None:
+async def test_other_news_of_the_same_object_are_events_of_their_own_whose_names_are_in_their_order() -> None:
     talk = Talk()
-    talk.say("no GPU")
-    talk.say("no memory")
-    talk.say("no GPU", reason="FailedBind")
+    for told, more in enumerate(
+        ({}, {"note": "no memory"}, {"reason": "Failed"}, {"cause": "c"}, {"cause": "d"})
+    ):
+        talk.clock.now_s += told
+        talk.say(**more)
     talk.say("no GPU", regarding=ObjectReference("Pod", "a", "ml", "uid-of-another"))
     await talk.settle()
-    assert len(talk.ears.heard) == 4
-    assert len({body["metadata"]["name"] for _, _, body in talk.ears.heard}) == 4
+    named = [body["metadata"]["name"] for _, _, body in talk.ears.heard]
+    assert len(set(named)) == len(named) == 6
+    assert sorted(named[:5]) == named[:5]
 
 
 async def test_news_that_stayed_away_long_are_news_again() -> None:

@@ -114,13 +114,18 @@ async def test_the_terminal_is_found_out(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    script = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nopen({str(fifo)!r}).read()"
+    pid, new = tmp_path / "pid", tmp_path / "new"
+    # All at once: it may be ended anywhere.
+    script = (
+        f"open({str(new)!r}, 'w').write(str(os.getpid()))\nos.rename({str(new)!r}, {str(pid)!r})\n"
+        f"open({str(fifo)!r}).read()"
+    )
     plugin = ExecPlugin(program(tmp_path, script))
     with pytest.raises(CredentialError, match=r"gave no answer within 0.3 s; run it by hand"):
         await run_plugin(plugin, timeout_s=0.3, terminal=False)
-    if (tmp_path / "pid").exists():
+    if pid.exists():
         with pytest.raises(ProcessLookupError):
-            os.kill(int((tmp_path / "pid").read_text()), 0)
+            os.kill(int(pid.read_text()), 0)
 
 
 @pytest.mark.parametrize(

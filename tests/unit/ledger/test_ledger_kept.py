@@ -17,7 +17,7 @@ from tests.unit.ledger.ledger_samples import asks, node
 quick = settings(
     max_examples=100,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 NAMES = [f"n{number}" for number in range(40)]
 

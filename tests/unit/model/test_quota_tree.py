@@ -109,6 +109,14 @@ def test_min_and_max_may_be_left_out_and_attributes_are_passed_over() -> None:
             quota("root", quota("a", namespaces=["x"]), quota("b", namespaces=["x"])),
             ["quota b: namespace x belongs to quota a already; a namespace has one quota"],
         ),
+        (
+            quota("root", max={MEM: "6Gi"}),
+            [
+                f"quota root: max of {MEM} is 6Gi, and it is a number of units, as pods ask for them, "
+                "without Mi or Gi; for 6 units write 6"
+            ],
+        ),
+        (quota("root", min={MEM: "60G"}), [f"min of {MEM} is 60G, and it is a number of units"]),
         (quota("root", namespaces=["x", "x"]), ["namespace x is named twice there"]),
         (quota("root", namespaces=[""]), ["quota root: a namespace without a name"]),
         (

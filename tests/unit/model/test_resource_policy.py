@@ -172,6 +172,24 @@ def test_of_a_pod_is_kept_what_policies_ask_about() -> None:
     assert policy_pod_of(decode_pod({"metadata": {"name": "p"}})).scheduled == 0.0
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "owner", "strays"),
+    [
+        ("default-scheduler", "ReplicaSet", True),
+        ("default-scheduler", "DaemonSet", False),
+        ("default-scheduler", "Node", False),
+        ("ack-co-scheduler", "ReplicaSet", False),
+        ("", "ReplicaSet", False),
+    ],
+)
+def test_pods_of_other_schedulers_stray_but_for_those_that_are_made_for_a_node(
+    scheduler: str, owner: str, strays: bool
+) -> None:
+    owners = [{"kind": owner, "name": "o", "uid": "u", "controller": True}]
+    raw = {"metadata": {"name": "p", "ownerReferences": owners}, "spec": {"schedulerName": scheduler}}
+    assert policy_pod_of(decode_pod(raw)).strays is strays
+
+
 @pytest.mark.parametrize("definition", ["resourcepolicies.yaml", "elasticquotatree.yaml"])
 def test_the_package_has_the_definition_of_the_chart(definition: str) -> None:
     chart = CHECKOUT / "charts/ack-co-scheduler/templates/crds" / definition

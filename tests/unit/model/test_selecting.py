@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpushare.model.objects import decode_pod
-from gpushare.model.selecting import mistyped
+from gpushare.model.selecting import mistyped, unmet
 
 
 def affinity(*requirements: tuple[str, str, list[str] | None]) -> dict[str, Any]:
@@ -65,6 +65,16 @@ def test_what_a_node_can_have_and_what_is_somebody_elses_is_passed_over() -> Non
     assert (
         said() == said(affinity={"podAntiAffinity": {"x": []}}) == said(affinity={"nodeAffinity": {}}) == []
     )
+
+
+def test_a_preference_keeps_no_pod_off_a_node() -> None:
+    wish = {"preference": {"matchExpressions": [{"key": "ack.node.gpu.x", "operator": "Exists"}]}}
+    preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    assert said(affinity=preferred) == []
+    assert unmet(decode_pod({"spec": {"affinity": preferred}})) == [
+        "node affinity names what no node can have: "
+        "ack.node.gpu.x (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)"
+    ]
 
 
 def test_each_is_told_once_and_none_that_a_node_does_have() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from gpushare.model import names, slips
+from gpushare.model import lookalikes, names, slips
 from gpushare.model.objects import Pod
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.slips import slips_of
@@ -50,10 +50,43 @@ def test_containers_without_resources_are_none_either() -> None:
 
 
 def test_what_is_written_for_nodes_is_a_slip_on_a_pod() -> None:
-    for key in OF_NODES:
-        written = told(annotations={key: "x"})
-        looks = re.search("gpu", key.partition("/")[2]) is not None
-        assert bool(written) is looks, key
+    for key in (*OF_NODES, names.LABEL_DESCRIBED, names.LABEL_AGENT_PORT, names.LABEL_MAX_NODE_PODS):
+        for place in ("labels", "annotations"):
+            (text,) = told(**{place: {key: "x"}})
+            assert text.endswith(f"{key} (it belongs on nodes)")
+
+
+def slipped(word: str) -> set[str]:
+    """What comes of ``word`` by one letter too many, too few or wrong, or by two that are swapped."""
+    found = {word[:at] + word[at + 1 :] for at in range(len(word))}
+    found |= {word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1)}
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        found |= {word[:at] + letter + word[at:] for at in range(len(word) + 1)}
+        found |= {word[:at] + letter + word[at + 1 :] for at in range(len(word))}
+    return found - {word}
+
+
+def test_every_slip_of_one_letter_in_a_label_s_own_word_is_told_with_the_label_that_is_meant() -> None:
+    """A swap of two counts as one; only what is before the word may be another's name."""
+    for one in slipped("count"):
+        (text,) = told(labels={f"aliyun.com/gpu-{one}": "2"})
+        assert text.endswith(f"(write label {names.LABEL_POD_GPU_COUNT})"), one
+    for key in (names.LABEL_POD_APART, names.LABEL_ADMISSION):
+        domain, _, name = key.partition("/")
+        for one in slipped(name):
+            assert len(told(labels={f"{domain}/{one}": "x"})) == 1, one
+    for one in slipped("placement"):
+        (text,) = told(labels={f"ack.gpushare.{one}": "x"})
+        assert text.endswith(f"(write label {names.LABEL_POD_PLACEMENT})"), one
+
+
+def test_two_swapped_letters_of_the_domain_are_told_too() -> None:
+    word = "gpushare"
+    for at in range(len(word) - 1):
+        domain = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+        if domain != word:
+            assert told(labels={f"{domain}.dev/gpu-per-container": "true"}), domain
+            assert told(labels={f"ack.{domain}.placement": "x"}), domain
 
 
 def test_every_manifest_of_the_examples_is_without_slips() -> None:
@@ -71,7 +104,7 @@ def test_every_manifest_of_the_examples_is_without_slips() -> None:
 
 def test_the_chart_has_the_same_patterns() -> None:
     chart = (CHECKOUT / "charts/ack-ai-installer/templates/admission/_slips.tpl").read_text()
-    source = Path(slips.__file__).read_text()
+    source = Path(lookalikes.__file__).read_text() + Path(slips.__file__).read_text()
     written = re.findall(r'r"(\(\?i\).*)"', source)
     assert len(written) == 3
     assert re.findall(r"matches\(r'(.*)'\)", chart) == written

@@ -40,6 +40,14 @@ def test_gpus_that_were_out_of_service_are_known_with_the_reason() -> None:
     assert before.reasons == ["SomeGPUsOutOfService"]
 
 
+def test_a_gpu_that_waited_for_the_pod_that_holds_it_was_not_out_of_service() -> None:
+    kept = msgspec.structs.replace(sick(GPUS[1], "held whole by pod a/b until it ends"), kept_back=True)
+    before = Before.of(node(GPUS[0], kept, reason="WaitsForPods"))
+    assert before.out == {}
+    inventory = before.complete(Inventory((GPUS[0],), unreadable=(Unreadable(1, "GPU is lost"),)))
+    assert [one.ails for one in inventory.devices] == [False, True], "one that is lost meanwhile is"
+
+
 @pytest.mark.parametrize(("reason", "out"), [("DriverFailed", set()), ("NoGPU", {"GPU-0"})])
 def test_where_the_driver_was_at_fault_its_gpus_were_not(reason: str, out: set[str]) -> None:
     assert Before.of(node(sick(GPUS[0]), reason=reason)).out.keys() == out

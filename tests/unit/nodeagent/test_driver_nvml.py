@@ -9,6 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from gpushare.nodeagent.driver_faults import remedy_of
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 from gpushare.nodeagent.memory_limits import NO_LIMIT
 from gpushare.nodeagent.nvml import DriverNvml, FoundGpu, XidEvent
@@ -91,15 +92,56 @@ def opened(sysfs: Path = Path("/nowhere")) -> DriverNvml:
     return nvml
 
 
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
-def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Driver, code: int) -> None:
-    driver.says("nvmlInit", fails(code))
-    with pytest.raises(DriverMissing, match=r"^NVIDIA driver: "):
+def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Driver) -> None:
+    driver.says("nvmlInit", fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    with pytest.raises(DriverMissing, match=r"^NVIDIA driver: ") as missing:
         DriverNvml().open()
+    assert "Install the NVIDIA driver" in remedy_of(missing.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "`nvidia-smi` as root on the node loads it"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "reboot the node"),
+        (pynvml.NVML_ERROR_UNKNOWN, "its own words"),
+    ],
+)
+def test_a_driver_that_fails_is_there_and_what_helps_follows_from_how(
+    driver: Driver, code: int, remedy: str
+) -> None:
+    driver.says("nvmlInit", fails(code))
+    with pytest.raises(NvmlFailed) as failure:
+        DriverNvml().open()
+    assert failure.value.code == code
+    assert remedy in remedy_of(failure.value)
+    assert "Install" not in remedy_of(failure.value)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_UNINITIALIZED,
+    ],
+)
+def test_what_one_gpu_answers_of_the_driver_is_the_drivers_failure(driver: Driver, code: int) -> None:
+    nvml = opened()
+    driver.says("nvmlDeviceGetMemoryInfo", fails(code))
+    for asks in (lambda: nvml.probe("GPU-0"), nvml.enumerate):
+        with pytest.raises(NvmlFailed) as failure:
+            asks()
+        assert (failure.value.subject, failure.value.code) == ("NVML", code)
+    driver.says("nvmlDeviceGetMemoryInfo", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    assert nvml.enumerate().gpus == ()
+
+
+def test_a_text_of_nvmls_that_is_a_sentence_becomes_a_part_of_one(driver: Driver) -> None:
     driver.says("nvmlInit", fails(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH))
     with pytest.raises(NvmlFailed) as failure:
         DriverNvml().open()
-    assert failure.value.code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    assert str(failure.value) == "NVML: RM has detected an NVML/RM version mismatch"
 
 
 def test_gpus_are_read_with_what_the_driver_tells(driver: Driver, tmp_path: Path) -> None:

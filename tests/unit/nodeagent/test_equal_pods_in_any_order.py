@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from gpushare.model.objects import Pod
 from gpushare.model.wire import read_allocation
 from gpushare.nodeagent.allocator import Allocator
 from gpushare.nodeagent.answers import type_of_listing
-from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of
+from gpushare.nodeagent.bound_pods import BoundPod, Claim, bound_pod, claim_of
 from gpushare.nodeagent.cdi.access import Access
 from gpushare.nodeagent.claims import ClaimBook
 from gpushare.nodeagent.device_ids import CORE_PER_GPU
@@ -147,22 +148,27 @@ class Node:
     def decided_pod(self, name: str, wish: Wish, gpu: int) -> Pod:
         decided = claim(self.node, name, gpu, request((APP, *wish)))
         limits = {resource: str(amount) for resource, amount in wish.in_any_order(self.slow)}
+        return self.pod_of(decided, limits, CONTAINER)
+
+    def pod_of(self, decided: Claim, limits: Mapping[str, str], *containers: str) -> Pod:
         made = {
             "metadata": {
-                "name": name,
+                "name": decided.pod.name,
                 "namespace": "default",
                 "uid": decided.uid,
                 "annotations": decided.pod.annotations,
             },
             "spec": {
                 "nodeName": self.node.name,
-                "containers": [{"name": CONTAINER, "resources": {"limits": limits}}],
+                "containers": [{"name": one, "resources": {"limits": limits}} for one in containers],
             },
         }
         return msgspec.convert(made, Pod)
 
     def bind(self, name: str, wish: Wish, gpu: int) -> str:
-        pod = self.decided_pod(name, wish, gpu)
+        return self.bound(self.decided_pod(name, wish, gpu))
+
+    def bound(self, pod: Pod) -> str:
         self.api[pod.metadata.uid] = pod
         self.pods.upsert(self.record(pod))
         return pod.metadata.uid
@@ -236,18 +242,35 @@ class Node:
     async def admit(self, uid: str, wish: Wish) -> None:
         """As the kubelet does; raises ``ClaimRefused`` where it would fail the pod."""
         given = self.held.setdefault(f"default/{self.api[uid].metadata.name}", {})
+        await self.serve(CONTAINER, wish, given)
+        on = {gpu for ids in given.values() for gpu in self.book.ids.by_gpu(ids)}
+        assert len(on) == 1, f"{uid} has memory of one GPU and compute of another"
+        await self.run(uid)
+
+    async def serve(self, container: str, wish: Wish, given: dict[tuple[str, str], frozenset[str]]) -> None:
         for resource, amount in wish.in_any_order(self.slow):
             ids = await self.allocator.prefer(resource, amount, self.free(resource), [])
             await self.lag()
             await self.allocator.allocate(resource, [ids])
             await self.lag()
-            given[CONTAINER, resource] = frozenset(ids)
+            given[container, resource] = frozenset(ids)
             await self.lag()
-        on = {gpu for ids in given.values() for gpu in self.book.ids.by_gpu(ids)}
-        assert len(on) == 1, f"{uid} has memory of one GPU and compute of another"
+
+    async def run(self, uid: str) -> None:
         pod = self.api[uid]
         self.show(msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Running")))
         await self.lag()
+
+    @asynccontextmanager
+    async def looked_after(self, *beside: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Task[None]"]:
+        """Its watch and its reconciler, whose task is yielded, work, and what else there is ``beside`` them."""
+        reconciling, *others = (asyncio.create_task(one) for one in (self.reconcile(), self.watch(), *beside))
+        try:
+            async with asyncio.timeout(30):
+                yield reconciling
+        finally:
+            for task in (reconciling, *others):
+                task.cancel()
 
     async def settled(self) -> None:
         """The watch has shown all that was written, and nothing more is written for it."""
@@ -266,24 +289,19 @@ async def serves_who_comes_meanwhile(
     node = Node(slow, tells=tells)
     pending = [node.bind(f"early-{gpu}", early, gpu) for gpu in range(GPUS)]
     came: list[str] = []
-    others = [asyncio.create_task(one) for one in (node.watch(), node.reconcile(), node.schedule(late, came))]
-    try:
-        async with asyncio.timeout(30):
-            taken = 0
-            while pending or taken < len(came):
-                pending += came[taken:]
-                taken = len(came)
-                uid = pending.pop(slow.randrange(len(pending)))
-                name = node.api[uid].metadata.name
-                try:
-                    await node.admit(uid, early if name.startswith("early") else late)
-                except ClaimRefused as refusal:
-                    pytest.fail(f"{name}: {refusal}")
-                if not pending:
-                    await node.at_rest()
-    finally:
-        for other in others:
-            other.cancel()
+    async with node.looked_after(node.schedule(late, came)):
+        taken = 0
+        while pending or taken < len(came):
+            pending += came[taken:]
+            taken = len(came)
+            uid = pending.pop(slow.randrange(len(pending)))
+            name = node.api[uid].metadata.name
+            try:
+                await node.admit(uid, early if name.startswith("early") else late)
+            except ClaimRefused as refusal:
+                pytest.fail(f"{name}: {refusal}")
+            if not pending:
+                await node.at_rest()
 
 
 async def admits_all(slow: random.Random, *, equals: Wish, of_a_gpu: int, other: Wish) -> None:
@@ -291,21 +309,16 @@ async def admits_all(slow: random.Random, *, equals: Wish, of_a_gpu: int, other:
     first = node.bind("first", other, slow.randrange(GPUS))
     equal = [node.bind(f"equal-{number:02}", equals, number % GPUS) for number in range(of_a_gpu * GPUS)]
     slow.shuffle(equal)
-    others = [asyncio.create_task(node.watch()), asyncio.create_task(node.reconcile())]
-    try:
-        async with asyncio.timeout(30):
-            refused = []
-            for uid in (first, *equal):
-                try:
-                    await node.admit(uid, other if uid == first else equals)
-                except ClaimRefused as refusal:
-                    refused.append(f"{node.api[uid].metadata.name}: {refusal}")
-            assert not refused
-            others.pop().cancel()
-            await node.settled()
-    finally:
-        for other in others:
-            other.cancel()
+    async with node.looked_after() as reconciling:
+        refused = []
+        for uid in (first, *equal):
+            try:
+                await node.admit(uid, other if uid == first else equals)
+            except ClaimRefused as refusal:
+                refused.append(f"{node.api[uid].metadata.name}: {refusal}")
+        assert not refused
+        reconciling.cancel()
+        await node.settled()
     for pod in node.api.values():
         ids = node.held[f"default/{pod.metadata.name}"][CONTAINER, names.GPU_MEM]
         record = claim_of(node.record(pod), node.node)

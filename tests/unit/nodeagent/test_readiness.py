@@ -9,6 +9,7 @@ from gpushare.nodeagent.discovery import Inventory, Trouble
 from gpushare.nodeagent.readiness import Condition, condition_of, mislabelled, stopped
 
 WELL, LOST = Device(0, "GPU-a", 15360), Device(1, "GPU-b", 15360, healthy=False, reason="GPU is lost")
+HELD = Device(0, "GPU-a", 15360, healthy=False, reason="held whole by pod a/b until it ends", kept_back=True)
 PRELOAD = "preload (by CDI): mode cgpu"
 
 
@@ -40,7 +41,7 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
             Condition(
                 "True",
                 "SomeGPUsOutOfService",
-                f"mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}; GPU 1: GPU is lost",
+                f"GPU 1: GPU is lost; mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}",
             ),
         ),
         (
@@ -48,7 +49,7 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
             Condition(
                 "True",
                 "Sharing",
-                f"mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}; GPU 1: cordoned",
+                f"GPU 1: cordoned; mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}",
             ),
         ),
         (
@@ -60,11 +61,11 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
             ),
         ),
         (
-            said(trouble=Trouble("DriverNotFound", "install the driver")),
+            said(trouble=Trouble("DriverNotFound", "install the driver.")),
             Condition(
                 "False",
                 "DriverNotFound",
-                f"mode cgpu, unit 128MiB, 0 of 0 GPUs in service, isolation {PRELOAD}: install the driver",
+                f"install the driver; mode cgpu, unit 128MiB, 0 of 0 GPUs in service, isolation {PRELOAD}",
             ),
         ),
         (
@@ -72,7 +73,7 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
             Condition(
                 "False",
                 "CDIUnavailable",
-                f"mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}: no CDI",
+                f"no CDI; mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}",
             ),
         ),
         (
@@ -80,7 +81,7 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
             Condition(
                 "False",
                 "IsolationUnavailable",
-                f"mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}: no library",
+                f"no library; mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}",
             ),
         ),
     ],
@@ -88,6 +89,22 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
 )
 def test_a_node_says_mode_unit_backend_and_what_is_wrong(condition: Condition, expected: Condition) -> None:
     assert condition == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "status", "reason", "wrong"),
+    [
+        (said(HELD), "True", "WaitsForPods", ""),
+        (said(HELD, LOST), "True", "SomeGPUsOutOfService", "GPU 1: GPU is lost; "),
+        (said(HELD, fallen="too old", active="none: too old"), "True", "NotIsolated", ""),
+    ],
+)
+def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_named_and_no_fault(
+    condition: Condition, status: str, reason: str, wrong: str
+) -> None:
+    assert (condition.status, condition.reason) == (status, reason)
+    assert condition.message.startswith(f"{wrong}GPU 0: held whole by pod a/b until it ends; mode cgpu, ")
+    assert ", 0 of " in condition.message
 
 
 def test_a_message_has_an_end() -> None:

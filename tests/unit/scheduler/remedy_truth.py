@@ -8,17 +8,21 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
+from gpushare.model.device import NodeMode
 from gpushare.model.request import Request
 from tests.unit.scheduler import why_truth
+from tests.unit.scheduler.end_remedy_truth import ENOUGH, enough
+from tests.unit.scheduler.health_remedy_truth import in_service, of_service
+from tests.unit.scheduler.kind_remedy_truth import of_kinds
+from tests.unit.scheduler.quota_remedy_truth import NO_ROOM, of_whole
+from tests.unit.scheduler.size_remedy_truth import DIVIDED, larger, of_size, spread_over
 from tests.unit.scheduler.why_truth import memory
-from tests.unit.scheduler.why_world import OFFERS, SLIP, Scene
+from tests.unit.scheduler.why_world import SLIP, Scene
 
 ROOM = r"there is room by now, on node (\S+): kube-scheduler asks again by itself"
 FULL = "all GPUs of the kind are full; pods that end, or one node more"
-LARGEST = r"the nearest has (\d+ [GM]iB) free, GPU (\d+) of node (\w+?)(?:, which has (\d+)% compute free)?"
-COMPUTE = r"the nearest has (\d+ [GM]iB) and (\d+)% free, GPU (\d+) of node (\w+)"
+LARGEST = rf"the nearest has (\d+ [GM]iB) free, GPU (\d+) of node (\w+?)(?:, which has (\d+)% compute free)?{ENOUGH}"
+COMPUTE = rf"the nearest has (\d+ [GM]iB) and (\d+)% free, GPU (\d+) of node (\w+?){ENOUGH}"
 SEVERAL = r"the nearest is node (\w+): (.+)"
 SCATTERED = r"; node (\w+) has as much in all, on several GPUs: `kubectl inspect cgpu --fragmentation` says whether a move would help"
 NOT_ASKED = (
@@ -32,43 +36,58 @@ CAPS = (
 )
 CAP_OF_GPU, CAP_OF_NODE = "ack.node.gpu.max-pod", "gpushare.dev/max-pods-per-node"
 KEPT = r"; node (\w+) has room, but keeps it for (pod \S+|another pod)"
-KINDS = "a node without pods of the other kind: those with GPU memory alone and those with compute too are never together on one"
-SERVICE = r"GPUs that (are back in service|their kubelet offers again)(, and the end of what runs there|, and room there that is kept for others)?: node (\w+): (.+)"
+HOLDS = ": mode {} holds what runs there to its share"
 ONCE = (
-    r"(?:, which is of use once (?:its (\d+) pods?(?: with GPU memory alone)?)?(?: and )?"
-    r"(?:(\d+) pods? for which room is kept there)? ha(?:s|ve) ended)?"
+    r"(?:, (?:which is of use )?once (?:its (\d+) pods?(?: with GPU memory alone)?)?(?: and )?"
+    r"(?:(\d+) pods? for which room is kept there)? ha(?:s|ve) ended(?:: mode \w+ holds what runs there to its share)?)?"
 )
 CORRECTED = rf"node (\w+), once what is written on it is corrected{ONCE}: {re.escape(SLIP)}"
 RULES = "the pod's node selector, affinity or tolerations leave "
 LABEL = (
-    rf"(node (?P<alone>\w+) is in mode (?P<mode>\w+)|{RULES}node (?P<left>\w+) alone, which is in mode (?P<its>\w+)"
+    rf"(node (?P<alone>\w+) is in mode (?P<mode>\w+)|{RULES}only node (?P<left>\w+), which is in mode (?P<its>\w+)"
     rf"|{RULES}(?P<count>\d+) nodes \((?P<modes>.+?)\)): "
     rf"`kubectl label node (?P<node>\w+) ack.node.gpu.schedule=(?P<wanted>\w+) --overwrite`(?P<once>{ONCE}); or (?P<else>.+)"
 )
 NODE = "a node with the label ack.node.gpu.schedule=share (core_mem for compute, topology for aliyun.com/gpu)"
-LARGER = r"a node in mode (\w+) with larger GPUs, or more of them; or ask for less"
-DIVIDED = (
-    r', or label the pod aliyun.com/gpu-count: "(\d+)", which divides it between (\d+) GPUs of one node$'
-)
+LABELLED = rf"{DIVIDED}, and `kubectl label node (\w+) ack.node.gpu.schedule=(\w+) --overwrite`({ONCE})$"
 POLICY = "a place in one of the units of its ResourcePolicy, or another ResourcePolicy"
-NO_ROOM = "; and room, which none of these nodes has now"
 
 
 class Judge:
-    """What may be said to a pod that asks for ``request``, of the nodes ``asked`` about; ``known``: these are known to the scheduler."""
+    """What may be said to a pod ``name`` that asks for ``request``, of the nodes ``asked`` about; ``known``: these are known to the scheduler."""
 
-    def __init__(self, scene: Scene, request: Request, asked: Sequence[str], *, known: bool = True) -> None:
-        self.scene, self.naive, self.request = scene, scene.naive, request
+    def __init__(
+        self, scene: Scene, name: str, request: Request, asked: Sequence[str], *, known: bool = True
+    ) -> None:
+        self.scene, self.naive, self.request, self.name = scene, scene.naive, request, name
+        self.charged = scene.charged_units()
         self.asked, self.known = asked, known
         self.open = [node for node in asked if scene.may_have(node)]
         self.kinds = {node: self.kind(node) for node in self.open}
         self.said_kept = False
 
     def kind(self, node: str) -> str:
-        """Why the node does not take the pod now; what its kubelet lacks counts where its GPUs would do, at last."""
+        """Why the node does not take the pod now; what its kubelet lacks counts where its GPUs would do, at last.
+
+        Where room alone would be of no use, as quotas do not let it have the GPUs, these.
+        """
+        kind = self._kind_of_room(node)
+        never = kind in ("node", "unit", "size")
+        return kind if never or self.let_in(self.request, node) else "quota"
+
+    def _kind_of_room(self, node: str) -> str:
         kind = why_truth.kind_of(self.naive, self.request, node)
         short = self.scene.is_short(self.request, node)
         return "health" if short and kind not in ("node", "unit", "size", "health") else kind
+
+    def has_room(self, node: str) -> bool:
+        """Whether the node would take the pod, were it for its GPUs."""
+        return not self._kind_of_room(node)
+
+    def let_in(self, request: Request, node: str) -> bool:
+        """Whether quotas, with who is there now, let the pod have GPUs of the node that it would be given whole."""
+        units = self.scene.whole_units(request, node)
+        return not units or all(self.charged + units <= most for _, most in self.scene.quotas)
 
     def takes(self, node: str) -> bool:
         return self.scene.may_have(node) and not self.kind(node)
@@ -99,15 +118,36 @@ class Judge:
         request: Request | None = None,
         **changes: Any,
     ) -> bool:
-        """Whether the node would take the pod then, by its GPUs; with another ``request``."""
+        """Whether the node would take the pod then, by its GPUs and what quotas say of them; with another ``request``."""
+        request = request or self.request
         with self.altered(node, emptied=emptied, kept=kept, **changes):
-            return self.naive.reason(request or self.request, node) is None
+            return self.let_in(request, node) and self.naive.reason(request, node) is None
 
-    def once(self, node: str, **changes: Any) -> int | None:
-        """How many pods have to end for the change to be of use: none, or all; ``None`` where it is of none."""
-        if self.would(node, **changes):
-            return 0
-        return self.naive.pods_of(node) if self.would(node, emptied=True, **changes) else None
+    def once(self, node: str, request: Request | None = None, **changes: Any) -> int | None:
+        """How many pods have to end for the change to be of use and to take nothing from any: none, or all; ``None`` where it is of no use."""
+        if self.would(node, request=request, **changes):
+            return self.running(node) if self.loses(node, changes.get("mode")) else 0
+        useful = self.would(node, emptied=True, request=request, **changes)
+        return self.naive.pods_of(node) if useful else None
+
+    def running(self, node: str) -> int:
+        return sum(one.node == node for one in self.naive.holdings.values())
+
+    def loses(self, node: str, mode: NodeMode | None) -> bool:
+        """Whether pods that run there are held to their share, and would not be in that mode."""
+        now = self.naive.nodes[node].mode
+        held = {NodeMode.CGPU: (NodeMode.CGPU, NodeMode.CORE_MEM), NodeMode.CORE_MEM: (NodeMode.CORE_MEM,)}
+        if mode is None or now is mode or now not in (*held, NodeMode.MPS) or not self.running(node):
+            return False
+        return mode not in held.get(now, ())
+
+    def fewest(self, useful: dict[str, int], node: str, mode: NodeMode, once: str) -> None:
+        """One that has to be emptied comes after one that has not, and those with the fewest pods are first."""
+        pods = {one: self.naive.pods_of(one) if count else 0 for one, count in useful.items()}
+        assert pods[node] == min(pods.values()), (pods, node)
+        assert useful[node] == sum(map(int, re.findall(r"\d+", once))), (useful, once)
+        holds = HOLDS.format(self.naive.nodes[node].mode.value)
+        assert once.endswith(holds) == self.loses(node, mode), once
 
     # --- by the kind of the reason ------------------------------------------------------------------
 
@@ -127,11 +167,12 @@ class Judge:
             "memory": self._room,
             "compute": self._room,
             "pods": self._pods,
-            "kinds": self._kinds,
-            "health": self._health,
-            "size": self._size,
+            "kinds": lambda remedy: of_kinds(self, remedy),
+            "health": lambda remedy: of_service(self, self.without_elsewhere(remedy)),
+            "size": lambda remedy: of_size(self, remedy),
             "node": self._node,
             "policy": self._policy,
+            "quota": lambda remedy: of_whole(self, remedy),
             "unit": self._unit,
         }
         self.category = category
@@ -155,16 +196,14 @@ class Judge:
         self.said_kept = True
         return remedy[: found.start()]
 
-    def _of_kind(self) -> list[str]:
+    def of_kind(self) -> list[str]:
         return [node for node in self.open if self.kinds[node] == self.category]
 
     def wanted(self) -> str:
         request = self.request
         if request.by_gpu:
             return "a whole GPU" if request.gpu_count == 1 else f"{request.gpu_count} whole GPUs of one node"
-        amount = f"{request.memory_units} of aliyun.com/gpu-mem"
-        if request.unit_mib:
-            amount = memory(request.memory_units * request.unit_mib)
+        amount = memory(request.memory_units * (request.unit_mib or 1024))
         if request.core_percent:
             amount += f" and {request.core_percent}% compute"
         state = "that nobody uses" if request.whole_device else "free"
@@ -173,14 +212,14 @@ class Judge:
         return f"{request.gpu_count} GPUs of one node with {amount} {state} each"
 
     def _room(self, remedy: str) -> str:
-        remedy = self._elsewhere(remedy)
+        remedy = self.without_elsewhere(remedy)
         assert remedy.startswith(f"{self.wanted()}: "), remedy
         rest = remedy.removeprefix(f"{self.wanted()}: ")
         if self.request.is_ordinary and self.category == "compute":
             return self._nearest_compute(rest)
         if self.request.is_ordinary:
             return self._nearest_memory(rest)
-        free = {node: self._would_do(node) for node in self._of_kind()}
+        free = {node: self._would_do(node) for node in self.of_kind()}
         if not free:
             assert rest == FULL
             return "full"
@@ -190,7 +229,7 @@ class Judge:
         assert (found[2], False) == self.naive.reason(self.request, found[1])
         return "several, with compute" if self.request.core_percent else "several"
 
-    def _elsewhere(self, remedy: str) -> str:
+    def without_elsewhere(self, remedy: str) -> str:
         """Without what is said of a node that is not asked about."""
         others = [node for node in self.naive.nodes if node not in self.asked and self.takes(node)]
         found = re.search(f"{NOT_ASKED}$", remedy)
@@ -223,7 +262,7 @@ class Judge:
         }
 
     def _nearest_memory(self, rest: str) -> str:
-        free = {node: self.free_units(node) for node in self._of_kind()}
+        free = {node: self.free_units(node) for node in self.of_kind()}
         most = max((max(its.values()) for its in free.values()), default=0)
         if not most:
             assert rest == FULL
@@ -242,6 +281,9 @@ class Judge:
         core = self._free_core(node, gpu)
         wants = self.request.core_percent
         assert found[4] == (str(core) if wants and core < wants else None)
+        ends = enough(self, node, gpu, found[5])
+        if ends and not found[4] and not scattered:
+            return ends
         return "nearest, without compute" if found[4] else "scattered" if scattered else "nearest"
 
     def _free_core(self, name: str, gpu: int) -> int:
@@ -249,7 +291,7 @@ class Judge:
         return self.naive.free_core(node, node.devices[gpu])
 
     def _nearest_compute(self, rest: str) -> str:
-        node_of = {node: self.naive.nodes[node] for node in self._of_kind()}
+        node_of = {node: self.naive.nodes[node] for node in self.of_kind()}
         could = {
             (node, device.index): self._free_core(node, device.index)
             for node, its in node_of.items()
@@ -265,7 +307,7 @@ class Judge:
         node, gpu = found[4], int(found[3])
         assert could[node, gpu] == max(could.values()) == int(found[2])
         assert found[1] == memory(self.free_units(node)[gpu] * self.naive.nodes[node].unit.mib)
-        return "compute"
+        return enough(self, node, gpu, found[5]) or "compute"
 
     def _pods(self, remedy: str) -> str:
         head = (
@@ -274,15 +316,15 @@ class Judge:
             else "pods that end on as many as it asks for of"
         )
         if all(
-            self._keeps(node) and not self.would(node, emptied=True, kept=True) for node in self._of_kind()
+            self._keeps(node) and not self.would(node, emptied=True, kept=True) for node in self.of_kind()
         ):
             head = "the end of pods for which room is kept on"
         found = re.fullmatch(head + CAPS, remedy)
         assert found, remedy
         raised = {
-            node: self.would(node, **self._raised(node, CAP_OF_GPU, CAP_OF_NODE)) for node in self._of_kind()
+            node: self.would(node, **self._raised(node, CAP_OF_GPU, CAP_OF_NODE)) for node in self.of_kind()
         }
-        lifted = {node: self.would(node, max_pods=None, max_node_pods=None) for node in self._of_kind()}
+        lifted = {node: self.would(node, max_pods=None, max_node_pods=None) for node in self.of_kind()}
         node = found["raised"] or found["shut"]
         assert node in raised
         if found["shut"]:
@@ -305,7 +347,7 @@ class Judge:
             assert refused is not None
             assert refused[0] == found["besides"]
         if found["besides"] is None:
-            ends = any(self._one_end_helps(node) or self._keeps(node) for node in self._of_kind())
+            ends = any(self._one_end_helps(node) or self._keeps(node) for node in self.of_kind())
             assert ends or not self.request.is_ordinary
         form = "pods" if found["raised"] else "pods at most"
         return form if found["besides"] is None else f"{form}, and more"
@@ -331,87 +373,6 @@ class Judge:
                 return True
         return False
 
-    def _kinds(self, remedy: str) -> str:
-        assert remedy == KINDS
-        for node in self._of_kind():
-            assert self.naive.of_kind(node, core=not self.request.core_percent)
-            nobody = self.naive.nodes[node].devices
-            devices = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in nobody)
-            assert self.would(node, emptied=True, devices=devices)
-        return "kinds"
-
-    def _health(self, remedy: str) -> str:
-        if not self.known:
-            assert remedy == "GPUs that are back in service"
-            return "health of some"
-        found = re.fullmatch(SERVICE, remedy)
-        assert found, remedy
-        node, text = found[3], found[4]
-        assert node in self._of_kind()
-        if text.startswith(OFFERS):
-            assert found[1] == "their kubelet offers again"
-            assert node in self.scene.short
-            changes: dict[str, Any] = {}
-        else:
-            assert found[1] == "are back in service"
-            assert self.naive.reason(self.request, node) == (text, True)
-            changes = {"devices": in_service(self.naive.nodes[node])}
-        at_once = self.would(node, **changes)
-        assert at_once == (found[2] is None)
-        assert (found[2] == ", and room there that is kept for others") == (
-            not at_once and self.would(node, kept=False, **changes)
-        )
-        if not at_once:
-            nobody = changes.get("devices", self.naive.nodes[node].devices)
-            devices = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in nobody)
-            assert self.would(node, emptied=True, devices=devices)
-        return ("offers" if not changes else "health") + ("" if at_once else ", and ends")
-
-    def _size(self, remedy: str) -> str:
-        request = self.request
-        if request.core_percent > 100:
-            assert remedy == (
-                "ask for 100% compute at most, all containers together: no GPU has more, however large"
-            )
-            return "size of compute"
-        divided = re.search(DIVIDED, remedy)
-        over = self._spread_over()
-        assert (int(divided[1]), int(divided[2])) == (over, over) if divided else not over, (remedy, over)
-        remedy = re.sub(DIVIDED, "", remedy)
-        if request.gpu_count == 1 and not request.by_gpu:
-            assert remedy == "a node with larger GPUs; or ask for less"
-        else:
-            found = re.fullmatch(
-                r"a node with (\d+) GPUs or more"
-                r"(?:; or ask for fewer| that are as large as each of those asked for; or ask for less)",
-                remedy,
-            )
-            assert found, remedy
-            assert int(found[1]) == request.gpu_count
-            assert ("fewer" in remedy) == request.by_gpu
-        devices = tuple(
-            Device(index, f"GPU-new-{index}", request.memory_units * 1024)
-            for index in range(request.gpu_count)
-        )
-        self.naive.nodes["new"] = NodeDevices("new", self.mode(), MemoryUnit.GIB, devices)
-        taken = self.naive.reason(request, "new") is None
-        del self.naive.nodes["new"]
-        assert taken
-        return "size" if divided is None else "size, divided"
-
-    def _spread_over(self) -> int:
-        """On how many GPUs of one of the nodes, were it empty, the pod would have as much in all; 0 for none."""
-        request = self.request
-        if request.by_gpu or request.core_percent or request.unit_mib or request.apart:
-            return 0
-        for count in range(request.gpu_count + 1, 9):
-            units, rest = divmod(request.memory_units * request.gpu_count, count)
-            divided = msgspec.structs.replace(request, memory_units=units, gpu_count=count)
-            whole = not rest and not any(one.memory_units % count for one in request.containers)
-            if whole and any(self.would(node, emptied=True, request=divided) for node in self.open):
-                return count
-        return 0
-
     def mode(self) -> NodeMode:
         """In which nodes give what is asked for."""
         if self.request.by_gpu:
@@ -422,6 +383,9 @@ class Judge:
         if not self.known:
             assert remedy == NODE
             return "node of some"
+        units = {self.naive.nodes[node].unit.mib for node in self.open}
+        if self.request.unit_mib and self.request.unit_mib not in units:
+            return self._unit(remedy)
         wanted = self.mode()
         slips = [node for node in self.open if self.naive.nodes[node].refusal]
         corrected = {node: self.once(node, refusal="") for node in slips}
@@ -437,13 +401,18 @@ class Judge:
             return self._label(remedy, wanted, labelled, useful)
         if remedy == NODE:
             return "node"
-        found = re.fullmatch(LARGER, remedy)
-        assert found, remedy
-        assert found[1] == wanted.value
         for node in labelled:
             devices = in_service(self.naive.nodes[node])
             assert self.once(node, mode=wanted, devices=devices) is None
-        return "larger"
+        over, places = spread_over(self, {node: {"mode": wanted} for node in labelled})
+        divided = re.search(LABELLED, remedy)
+        assert bool(divided) == bool(over), (remedy, over)
+        if divided is None:
+            return larger(self, remedy, mode=f" in mode {wanted.value}")
+        assert (int(divided[1]), int(divided[2]), divided[4]) == (over, over, wanted.value)
+        self.fewest(places, divided[3], wanted, divided[5])
+        larger(self, remedy[: divided.start()], mode=f" in mode {wanted.value}")
+        return "larger, divided"
 
     def _mode_is_in_the_way(self, name: str) -> bool:
         mode = self.naive.nodes[name].mode
@@ -460,7 +429,7 @@ class Judge:
         assert found, remedy
         node, mode_of = found["node"], {node: self.naive.nodes[node].mode.value for node in wrong}
         assert found["wanted"] == wanted.value
-        assert useful[node] == min(useful.values()) == sum(map(int, re.findall(r"\d+", found["once"])))
+        self.fewest(useful, node, wanted, found["once"])
         if set(self.asked) >= set(self.naive.nodes):
             assert (found["alone"], found["mode"]) == (node, mode_of[node])
             assert found["else"] == f"one node more, in mode {wanted.value}"
@@ -484,9 +453,5 @@ class Judge:
 
     def _unit(self, remedy: str) -> str:
         assert remedy == "delete the pod, so that it is made anew in the unit of the nodes"
-        assert all(self.request.unit_mib != self.naive.nodes[node].unit.mib for node in self.asked)
+        assert all(self.request.unit_mib != self.naive.nodes[node].unit.mib for node in self.open)
         return "unit"
-
-
-def in_service(node: NodeDevices) -> tuple[Any, ...]:
-    return tuple(msgspec.structs.replace(one, healthy=True, cordoned=False) for one in node.devices)

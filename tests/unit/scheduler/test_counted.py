@@ -49,8 +49,8 @@ COUNTED: dict[str, Callable[[int], str]] = {
 }
 
 
-#: GPUs by their numbers, which are no counts.
-NUMBERED = re.compile(r"\bGPUs \d+(?:, \d+)* and \d+\b|\bGPU \d+\b")
+#: GPUs by their numbers, which are no counts, and of how many some are there.
+NUMBERED = re.compile(r"\bGPUs \d+(?:, \d+)* and \d+\b|\bGPU \d+\b|\bof \d+(?= (?:is|are) there\b)")
 
 
 def right(text: str) -> None:

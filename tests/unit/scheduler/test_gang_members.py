@@ -116,8 +116,10 @@ async def test_a_waiting_pod_that_is_being_deleted_is_none_of_its_gang(two: Worl
     two.view.gangs.on_planned = hurried.extend
     two.create("d", 4, labels=G)
     assert hurried == ["uid-a", "uid-b", "uid-d"]
-    assert two.view.gangs.there("uid-a") == 3
-    assert two.view.gangs.there("uid-nobody") == 0
+    standing = two.view.gangs.standing("uid-a")
+    assert standing is not None
+    assert standing.there == 3
+    assert two.view.gangs.standing("uid-nobody") is None
     await run(two, "a", "b", "d")
 
 

@@ -113,6 +113,29 @@ async def test_a_unit_that_no_node_is_in_is_told_of_in_the_status_until_one_is(d
     assert [status["summary"] for _, status in desk.api.statuses] == ["0 (no node), 0/3, 0", "0, 0/3, 0"]
 
 
+async def test_pods_of_other_schedulers_are_told_of_in_the_status_until_none_is_left(desk: Desk) -> None:
+    desk.rules({"max": 1})
+    desk.see("ours", "a1")
+    desk.see("bound", "a1", strays=True)
+    desk.see("waits", "", strays=True)
+    await desk.writer.write_due()
+    ((_, told),) = desk.api.statuses
+    assert told["message"] == (
+        "2 pods that it selects name another scheduler, to which neither its order nor its max is known"
+    )
+    (book,) = desk.policies.census.books()
+    book.policy = msgspec.structs.replace(book.policy, status=told)
+    desk.policies.remove_pod(pod("waits", strays=True))
+    desk.see("bound", "a1", strays=True, labels={"app": "other"})
+    await desk.writer.write_due()
+    _, (_, after) = desk.api.statuses
+    assert after["message"] == ""
+    book.policy = msgspec.structs.replace(book.policy, status=after)
+    await desk.clock.turn(20.0)
+    await desk.writer.write_due()
+    assert len(desk.api.statuses) == 2, "what is there already is not written"
+
+
 async def test_what_is_there_already_is_not_written(desk: Desk) -> None:
     status = {"observedGeneration": 1, "pods": 0, "units": [{"resource": "ecs", "pods": 0}], "summary": "0"}
     desk.policies.upsert_policy(msgspec.structs.replace(policy({}), status=status))

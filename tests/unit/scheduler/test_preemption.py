@@ -115,6 +115,21 @@ async def test_nobody_ends_while_those_that_leave_already_are_enough(world: Worl
     assert world.ledger.kept_on("uid-high") == "n1"
 
 
+async def test_one_pods_end_is_asked_for_once_also_before_it_is_seen_to_leave(world: World) -> None:
+    await bound(world, "low", 16, priority=1)
+    for name in ("first", "second"):
+        world.create(name, 8, priority=9)
+        assert not ask(world, name)
+    await look(world)
+    assert world.api.evicted == ["low"]
+    assert [note[:2] for note in world.events.notes] == [("low", "Preempted")]
+    end(world, "low")
+    for name in ("first", "second"):
+        assert ask(world, name) == ["n1"]
+        await world.binder.bind(args(name))
+        world.see(name)
+
+
 async def test_where_kube_scheduler_makes_room_itself_we_do_not(world: World) -> None:
     await bound(world, "a", 16, priority=1)
     world.create("high", 8, priority=9)

@@ -43,7 +43,7 @@ async def test_whose_room_it_would_have_is_told_where_memory_is_kept(
     await ask(browser, world, "waits", "n1", mem=4)
 
     assert remedy(world) == (
-        "a GPU with 4 of aliyun.com/gpu-mem free: the nearest has 2 GiB free, GPU 0 of node n1; "
+        "a GPU with 4 GiB free: the nearest has 2 GiB free, GPU 0 of node n1; "
         f"node n1 has room, but keeps it for {whose}"
     )
     world.ledger.unkeep(uid or "uid-first")
@@ -57,7 +57,9 @@ async def test_kept_room_that_is_not_in_the_way_is_not_told(browser: Browser, wo
     await keep(browser, world, mem=2)
     await ask(browser, world, "waits", "n1", mem=4)
 
-    assert remedy(world).endswith("the nearest has 1 GiB free, GPU 0 of node n1")
+    assert remedy(world).endswith(
+        "the nearest has 1 GiB free, GPU 0 of node n1; the end of pod default/there (5 GiB) there would be enough"
+    )
 
 
 async def test_compute_that_is_kept_is_not_said_to_be_free(browser: Browser, world: World) -> None:

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from gpushare.model.device import NodeMode
-from gpushare.model.names import LABEL_POD_GPU_COUNT
+from gpushare.model.names import ANN_REQUESTED, LABEL_POD_GPU_COUNT
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give
+from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, bind, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
@@ -100,6 +100,92 @@ async def test_a_share_of_several_gpus_is_advised_where_a_node_that_is_there_wou
     assert one.remedy == remedy if remedy is not None else "gpu-count" not in one.remedy
 
 
+def labelled(count: int, once: str = "") -> str:
+    return (
+        f'a node in mode share with larger GPUs; or ask for less, or label the pod aliyun.com/gpu-count: "{count}", which divides '
+        f"it between {count} GPUs of one node, and `kubectl label node n1 ack.node.gpu.schedule=share --overwrite`{once}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "sizes", "remedy"),
+    [
+        ({"aliyun.com/gpu-mem": 20}, [15, 15], labelled(2)),
+        ({"aliyun.com/gpu-mem": 21}, [15, 15], "a node in mode share with larger GPUs; or ask for less"),
+        ({"aliyun.com/gpu-mem": 20}, [8, 8, 8, 8], labelled(4)),
+        (
+            {"aliyun.com/gpu-mem": 20, "aliyun.com/gpu-core.percentage": 50},
+            [15, 15],
+            "a node in mode core_mem with larger GPUs; or ask for less",
+        ),
+        (
+            {"aliyun.com/gpu-mem": 2, "aliyun.com/gpu-core.percentage": 120},
+            [15, 15],
+            "ask for 100% compute at most, all containers together: no GPU has more, however large",
+        ),
+        ({"aliyun.com/gpu": 3}, [15, 15], "a node in mode topology with 3 GPUs or more; or ask for fewer"),
+        (
+            {"aliyun.com/gpu-mem": 15360},
+            [15, 15],
+            "15360 looks like MiB: write aliyun.com/gpu-mem: 15, or gpushare.dev/gpu-memory: 15360Mi",
+        ),
+    ],
+)
+async def test_a_pod_too_large_for_nodes_in_another_mode_is_advised_as_for_those_in_its_own(
+    browser: Browser, world: World, limits: dict[str, int], sizes: list[int], remedy: str
+) -> None:
+    mode = NodeMode.SHARE if "aliyun.com/gpu" in limits else NodeMode.TOPOLOGY
+    world.add_node(gpu_node("n1", *(size * GIB for size in sizes), mode=mode))
+    pod = pod_object("waits")
+    halves = (
+        [{name: amount // 2 for name, amount in limits.items()}] * 2 if 120 in limits.values() else [limits]
+    )
+    first = pod["spec"]["containers"][0]
+    pod["spec"]["containers"] = [
+        {**first, "name": f"c{number}", "resources": {"limits": its}} for number, its in enumerate(halves)
+    ]
+    world.api.create(pod)
+    world.see("waits")
+    await ask_again(browser, world, "waits", "n1")
+
+    (one,) = world.decisions.waiting()
+
+    assert (one.category, one.remedy) == ("node", remedy)
+
+
+async def test_a_node_that_a_divided_pod_would_have_has_to_be_emptied_first_where_its_gpus_are_held(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 15 * GIB, 15 * GIB, mode=NodeMode.TOPOLOGY))
+    pod = pod_object("there")
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu": 1}
+    world.api.create(pod)
+    world.see("there")
+    await ask_again(browser, world, "there", "n1")
+    await bind(browser, "there", "n1")
+    world.see("there")
+    await ask(browser, world, "waits", "n1", mem=20)
+
+    (one,) = world.decisions.waiting()
+
+    assert one.remedy == labelled(2, ", which is of use once its 1 pod has ended")
+
+
+async def test_a_pod_in_a_unit_that_no_node_counts_in_is_not_helped_by_another_mode(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 15 * GIB, mode=NodeMode.TOPOLOGY))
+    noted = {"unitMib": 128, "cardMib": 0, "containers": {"c": "2560Mi"}}
+    annotations = {ANN_REQUESTED: msgspec.json.encode(noted).decode()}
+    world.api.create(pod_object("waits", 20, annotations=annotations))
+    world.see("waits")
+    await ask_again(browser, world, "waits", "n1")
+
+    (one,) = world.decisions.waiting()
+
+    assert one.remedy == "delete the pod, so that it is made anew in the unit of the nodes"
+
+
 async def test_no_division_is_advised_that_only_gpus_out_of_service_would_hold(
     browser: Browser, world: World
 ) -> None:
@@ -143,13 +229,29 @@ async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
     (one,) = world.decisions.waiting()
 
     assert one.remedy == (
-        f"a GPU with 14 of aliyun.com/gpu-mem and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{besides}"
+        f"a GPU with 14 GiB and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{besides}; "
+        "the end of pod default/there (6 GiB and 50%) there would be enough"
     )
 
 
-@pytest.mark.parametrize("written", ["4Gi", "8192"])
+@pytest.mark.parametrize(
+    ("written", "remedy", "end"),
+    [
+        ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi", "without Mi or Gi"),
+        (
+            "8192",
+            "8192 looks like MiB: write aliyun.com/gpu-mem: 8, or gpushare.dev/gpu-memory: 8192Mi",
+            "and not of MiB",
+        ),
+        (
+            "5000",
+            "5000 looks like MiB: write aliyun.com/gpu-mem: 5, or gpushare.dev/gpu-memory: 5000Mi",
+            "and not of MiB",
+        ),
+    ],
+)
 async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_differ_in_size(
-    browser: Browser, world: World, written: str
+    browser: Browser, world: World, written: str, remedy: str, end: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.add_node(gpu_node("n2", 15 * GIB))
@@ -160,10 +262,9 @@ async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_dif
     await ask_again(browser, world, "waits", "n1", "n2")
 
     (one,) = world.decisions.waiting()
-    assert one.remedy == "write aliyun.com/gpu-mem as a number of units, without Mi or Gi"
-    assert one.reason.endswith(
-        "the largest GPU has 15 GiB (aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)"
-    )
+    assert one.remedy == remedy
+    assert one.reason.endswith(f" GiB (aliyun.com/gpu-mem is a number of units of 1 GiB, {end})")
+    assert one.reason.count("units of 1 GiB") == 1
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 15), (8, 10, 12, 14, 15, 16), (8, 0)])

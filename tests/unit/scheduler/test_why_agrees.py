@@ -10,7 +10,6 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
-import pytest
 
 from gpushare.ledger.records import Held
 from gpushare.model.device import Device, Placement
@@ -280,7 +279,6 @@ class Tried(Scene):
         assert choice["why"] == why_truth.preference(placement, request)
 
 
-@pytest.mark.timeout(240)
 def test_what_is_said_of_a_thousand_random_pods_is_what_happened() -> None:
     async def all_of_one(seed: int) -> list[str]:
         tried = Tried(seed)

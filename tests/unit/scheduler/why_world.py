@@ -131,7 +131,7 @@ class Scene:
     ``short``: some nodes' kubelets offer less than their GPUs have.
     """
 
-    def __init__(self, seed: int, *, short: bool = False) -> None:
+    def __init__(self, seed: int, *, short: bool = False, most_nodes: int = 6) -> None:
         self.choose = choose = random.Random(seed)
         self.world = PolicyWorld()
         self.policy = choose.choice(list(Placement))
@@ -149,7 +149,8 @@ class Scene:
         self.short: set[str] = set()
         caps = random.Random(seed)  # what else is drawn stays as it is
         self.isolated_cap = self.world.view.isolated_cap = caps.choice((16, 2, 1))
-        for number in range(choose.randint(1 if self.modes is MODES else 3, 6)):
+        least = most_nodes if most_nodes > 6 else 1 if self.modes is MODES else 3
+        for number in range(choose.randint(least, most_nodes)):
             name = f"{choose.choice(POOLS)}{number}"
             by_value = sorted(placements, key=lambda one: one.value)
             node = some_node(choose, name, by_value, self.modes)
@@ -195,18 +196,25 @@ class Scene:
 
     def make(self, name: str) -> tuple[dict[str, Any], Request | None]:
         """A pod that is seen; without a request where what it asks for contradicts itself."""
-        pod = some_pod(self.choose, name, self.choose.choice(PRIORITIES), modes=self.modes)
+        pod = self.drawn(name)
+        return pod, self.seen(pod)
+
+    def seen(self, pod: dict[str, Any]) -> Request | None:
+        """A pod is made, and seen; gives what it asks for, ``None`` where that contradicts itself."""
         made = self.world.api.create(pod)
-        self.world.look(name)
+        self.world.look(pod["metadata"]["name"])
         try:
             request = request_of(made)
         except msgspec.MsgspecError:
             raise
         except Exception:
-            return pod, None
+            return None
         assert request is not None
         self.naive.arrived(request)
-        return pod, request
+        return request
+
+    def drawn(self, name: str) -> dict[str, Any]:
+        return some_pod(self.choose, name, self.choose.choice(PRIORITIES), modes=self.modes)
 
     async def filter(self, pod: dict[str, Any], request: Request) -> Answer:
         nodes = sorted(self.pool_of)
@@ -266,11 +274,17 @@ class Scene:
         waiting = (uid.removeprefix("uid-") for uid in self.naive.kept if uid not in self.naive.holdings)
         return found + sum(self.asked_units(name) for name in waiting if name != "moved")
 
-    def passed(self, name: str) -> list[tuple[str, int]]:
-        """The quotas above whose max a waiting pod for which no room is kept would come, its own first."""
+    def passed(self, name: str, units: int | None = None) -> list[tuple[str, int]]:
+        """The quotas above whose max a waiting pod for which no room is kept would come, its own first; ``units``: with as many as that."""
         asked = self.asked_units(name)
         charged = self.charged_units()
-        return [one for one in reversed(self.quotas) if asked and charged + asked > one[1]]
+        return [one for one in reversed(self.quotas) if asked and charged + (units or asked) > one[1]]
+
+    def whole_units(self, request: Request, name: str) -> int:
+        """What the node's GPUs count in quotas that the pod would be given whole: as if it had the largest; 0 where it has parts."""
+        node = self.naive.nodes[name]
+        largest = max(node.units_of(device) for device in node.devices)
+        return largest * request.gpu_count if request.whole_device and not request.by_gpu else 0
 
     # --- what should happen -------------------------------------------------------------------------
 

@@ -1,8 +1,6 @@
 """A misspelt variable is told of when a process starts, and what may be anybody's is not."""
 
 import importlib
-import logging
-from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -104,21 +102,9 @@ def test_every_process_says_so_when_it_starts(
     )
 
 
-@pytest.fixture
-def logging_stays() -> Iterator[None]:
-    """What a command sets up for its process holds until the test ends."""
-    root, own = logging.getLogger(), logging.getLogger("gpushare")
-    before = root.handlers[:], root.level, own.level
-    yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    own.setLevel(before[2])
-
-
 SLIP = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
 
 
-@pytest.mark.usefixtures("logging_stays")
 @pytest.mark.parametrize(
     ("process", "argv", "slip", "meant"),
     [

@@ -218,6 +218,12 @@ def test_standard_input_is_read(
     ("arguments", "why"),
     [
         (["--what"], "unrecognized arguments: --what; gpushare simulate --help tells the options"),
+        (
+            ["web.yaml"],
+            "unrecognized arguments: web.yaml (did you mean -f web.yaml?); gpushare simulate --help",
+        ),
+        (["-f", "a.yaml", "b.yaml", "c/"], "arguments: b.yaml c/ (did you mean -f b.yaml -f c/?); gpushare"),
+        (["--polcy", "spread"], "unrecognized arguments: --polcy spread; gpushare simulate --help"),
         (["--trace", "x", "--anew", "--shape", "y"], "--trace goes without --anew, --shape"),
         (["--trace", "x", "--ratio", "0"], "--ratio 0: give a number above 0 and at most 10"),
         (["--list", "x"], "--list: goes with --trace"),

@@ -52,6 +52,19 @@ async def test_nodes_and_pods_are_read_and_what_is_not_there_is_empty() -> None:
     assert any("status.phase!=Succeeded" in one.path or "Succeeded" in one.path for one in asked)
 
 
+async def test_of_jobs_those_that_have_ended_are_kept() -> None:
+    def reply(path: str) -> tuple[int, object]:
+        if "/jobs" not in path:
+            return lacking(path)
+        ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+        jobs = [{"metadata": {"name": "done"}, "status": ended}, {"metadata": {"name": "runs"}}]
+        return 200, {"metadata": {}, "items": jobs}
+
+    state, _ = await read(reply)
+    assert [one["metadata"]["name"] for one in state.jobs] == ["done"]
+    assert (await read(lacking))[0].jobs == ()
+
+
 async def test_a_list_that_expires_is_read_anew_and_given_up_in_the_end() -> None:
     tried: list[str] = []
 

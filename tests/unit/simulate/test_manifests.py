@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from gpushare.model.json_objects import Json
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
 from gpushare.simulate import manifests
+from gpushare.simulate.__main__ import main
 from gpushare.simulate.documents import read_documents
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.manifests import Manifests, joined, manifests_of
@@ -296,3 +298,44 @@ def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
 def test_a_file_that_is_no_snapshot_is_refused(raw: bytes, why: str) -> None:
     with pytest.raises(SimulateError, match=f"f.json: {why}"):
         read_snapshot(raw, "f.json")
+
+
+def test_of_a_folder_the_manifests_in_it_are_taken_as_kubectl_takes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, folder, empty = tmp_path / "cluster.json", tmp_path / "manifests", tmp_path / "empty"
+    cluster.write_bytes(snapshot_of(ClusterState((node("a", 16160),))))
+    (folder / "deeper.yaml").mkdir(parents=True)
+    for name in ("b.yml", "a.yaml", "c.json", "notes.md", "deeper.yaml/d.yaml"):
+        (folder / name).write_text(json.dumps(pod(f"from-{Path(name).stem}", 1)))
+    assert main(["--snapshot", str(cluster), "-f", str(folder)]) == 0
+    assert re.findall(r"from-\w+", capsys.readouterr().out) == ["from-a", "from-b", "from-c"]
+    empty.mkdir()
+    assert main(["--snapshot", str(cluster), "-f", str(empty)]) == 2
+    assert "empty: the folder has no file that ends with .json, .yaml, .yml\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("documents", "said"),
+    [
+        (
+            [("a.yaml", pod("big", 2)), ("b.yaml", pod("big", 3))],
+            "default/Pod big: is in a.yaml and in b.yaml; leave one out, or give it another name",
+        ),
+        (
+            [("a.yaml", workload("Deployment", "web", 2, template(2)))] * 2,
+            "default/Deployment web: is twice in a.yaml; leave one out, or give it another name",
+        ),
+        (
+            [("a.yaml", workload("StatefulSet", "web", 1, template(2))), ("b.yaml", pod("web-0", 3))],
+            "pod default/web-0: comes of default/StatefulSet web in a.yaml and of default/Pod web-0 in b.yaml; "
+            "give one of these another name",
+        ),
+    ],
+)
+def test_of_what_comes_twice_by_one_name_both_files_are_named(
+    documents: list[tuple[str, Json]], said: str
+) -> None:
+    with pytest.raises(SimulateError) as refused:
+        manifests_of(documents, ClusterState((node("a", 15360),)), Counting())
+    assert str(refused.value) == said

@@ -10,7 +10,7 @@ from gpushare.model import names
 from gpushare.model.json_objects import Json, name_of
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.manifests import Manifests, manifests_of
-from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, snapshot_of
+from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, snapshot_of, state_of
 from tests.unit.simulate.making import node, placed, pod, ran, template, workload
 
 T4 = 15360
@@ -155,6 +155,7 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
         "coming": 0,
         "leaving": 0,
         "differs": [],
+        "ended": None,
     }
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
     assert (
@@ -167,3 +168,33 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     file.write_text(json.dumps(workload("StatefulSet", "set", 1, template(4))))
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
     assert "to come: 0; 1 being deleted is not made again.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+def test_of_a_job_that_has_ended_on_the_cluster_it_is_said_that_applying_it_starts_no_pods(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    def job(name: str, *conditions: str) -> Json:
+        told = [{"type": one, "status": "True"} for one in conditions]
+        return {
+            "kind": "Job",
+            "metadata": {"name": name, "namespace": "default"},
+            "status": {"conditions": told},
+        }
+
+    state = state_of([node("a", T4), job("train", end), job("goes-on", "Suspended")], "test")
+    saved, file = tmp_path / "cluster.json", tmp_path / "jobs.json"
+    saved.write_bytes(snapshot_of(state))
+    items = [workload("Job", name, 1, template(2)) for name in ("train", "goes-on")]
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+
+    assert main(["--snapshot", str(saved), "-f", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "default/Job train: pods there already: 0, asked for: 1, to come: 1; "
+        f"it has ended on the cluster ({end}), and applying it again starts none: they are counted as to come all the same.\n"
+    ) in out
+    assert out.count("it has ended") == 1
+    main(["--snapshot", str(saved), "-f", str(file), "-o", "json"])
+    (there,) = json.loads(capsys.readouterr().out)["alreadyThere"]
+    assert (there["workload"], there["ended"]) == ("default/Job train", end)

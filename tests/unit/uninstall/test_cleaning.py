@@ -77,9 +77,9 @@ class World:
         if self.now_s < self.silent_until_s:
             raise Unreachable("https://api", "connection refused", sent=False)
 
-    async def is_installed(self) -> bool:
+    async def installed_in(self) -> str | None:
         self._answer()
-        return self.now_s >= self.again_at_s
+        return "kube-system" if self.now_s >= self.again_at_s else None
 
     async def count_agents(self) -> int:
         self._answer()
@@ -173,6 +173,37 @@ async def test_who_installs_again_keeps_what_the_new_agents_write() -> None:
     cleaner = Cleaner(world, world, Pace())
     assert await cleaner.run() is Outcome.INSTALLED_AGAIN
     assert world.now_s <= 105
+
+
+async def test_agents_that_are_installed_already_are_not_fought(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = World()
+    shared(world, "a")
+    world.again_at_s = 0
+    assert await Cleaner(world, world, Pace()).run() is Outcome.INSTALLED_AGAIN
+    assert (world.now_s, world.first_touched_s) == (0, float("inf"))
+    assert "the agents' DaemonSet is in namespace kube-system" in caplog.text
+
+
+async def test_who_installs_while_agents_end_keeps_the_nodes() -> None:
+    world = World(agents_for_s=60)
+    shared(world, "a")
+    world.again_at_s = 30
+    assert await Cleaner(world, world, Pace()).run() is Outcome.INSTALLED_AGAIN
+    assert world.first_touched_s == float("inf")
+
+
+async def test_a_write_that_failed_is_not_tried_again_on_agents_that_came_meanwhile() -> None:
+    world = World()
+    shared(world, "a")
+
+    async def refused(*_: Any, **__: Any) -> None:
+        world.again_at_s = world.now_s
+        raise ApiError(500, "InternalError", "no", "/api/v1/nodes/a/status")
+
+    world.patch_node_capacity = refused  # type: ignore[method-assign]
+    assert await Cleaner(world, world, Pace()).run() is Outcome.INSTALLED_AGAIN
+    assert world.first_touched_s == float("inf")
 
 
 async def test_a_killed_cleaner_is_followed_by_one_that_knows_the_nodes() -> None:

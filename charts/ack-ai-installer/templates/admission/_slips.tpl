@@ -1,6 +1,6 @@
 {{/*
 Slips in what pods say: valid for Kubernetes, but read by nobody or served by no node. They are told as warnings and hold
-nothing up (docs/decisions/0035). What each means is in src/gpushare/model/slips.py, which says the same.
+nothing up (docs/decisions/0035). What each means is in src/gpushare/model/slips.py and lookalikes.py, which say the same.
 
 The first templates are CEL without the optional types that Kubernetes 1.28 does not know: the webhook's conditions are made
 of them, too.
@@ -10,7 +10,7 @@ of them, too.
 {{- define "gpushare.slips.resource" -}}
 (!({{ . }} in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu', 'aliyun.com/gpu-count',
   'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'])
-  && {{ . }}.matches(r'(?i)^(gpushare\.dev/|(al[iy][a-z]*n(\.[a-z]+)*|gpu-?share[a-z.-]*)/[cv]?(gpu|gup|pgu))'))
+  && {{ . }}.matches(r'(?i)^(gpushare\.dev/|((al[iy]|ail)[a-z]*n(\.[a-z]+)*|(gpu|gup|pgu)-?share[a-z.-]*|gpsuhare\.dev)/[cv]?(gpu|gup|pgu))'))
 {{- end }}
 
 {{/* CEL: whether a label, or an annotation, of a pod looks like ours and is none. */}}
@@ -21,16 +21,17 @@ of them, too.
 {{- define "gpushare.slips.annotation" -}}
 (!({{ . }} in ['gpushare.dev/defragmentation', 'gpushare.dev/allocation', 'gpushare.dev/also-holds', 'gpushare.dev/retry',
   'gpushare.dev/requested', 'gpushare.dev/room-made', 'gpushare.dev/stands-for', 'gpushare.dev/deletion-cost',
-  'gpushare.dev/unit-labels', 'gpushare.dev/config-checksum'])
+  'gpushare.dev/unit-labels', 'gpushare.dev/refused-since', 'gpushare.dev/config-checksum'])
   && {{ include "gpushare.slips.key" . }})
 {{- end }}
 {{- define "gpushare.slips.key" -}}
-{{ . }}.matches(r'(?i)^(gpu-?sh?are?s?\.(dev|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched)|ack\.(node\.gpu|gpu[-.]?share)\.|aliyun\.com/gpu(-mem|-core\.percentage|s?[-_.]?(counts?|num|number))$)')
+{{ . }}.matches(r'(?i)^(gpushare\.dev/|(gpu|gup|pgu)-?(sh?are?s?|hsare|sahre|shrae|shaer)\.(d[ev]{1,2}|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched)|gpsuhare\.dev/|(ack|akc|cak)\.(node\.gpu|(gpu|gup|pgu)[-.]?(sh?are?s?|hsare|sahre|shrae|shaer)|gpsuhare)\.|aliyun\.com/gpu(-mem|-core\.percentage)$|(al[iy]|ail)[a-z]*n(\.[a-z]+)*/(gpu|gup|pgu)s?[-_.]?(count[a-z]?|[a-z]?c?ount|c[a-z]?o?unt|co[a-z]?u?nt|cou[a-z]?n?t|coun[a-z]?t?|ocunt|cuont|conut|coutn|num|number)$)')
 {{- end }}
 
-{{/* CEL: whether an amount of units, written so, may be more than a GPU can have. A number of up to three digits is not. */}}
+{{/* CEL: whether an amount of units, written so, may be none, or more than a GPU can have. A number of up to three digits that does not
+begin with 0 is neither. */}}
 {{- define "gpushare.slips.amount" -}}
-!string({{ . }}).matches('^[0-9]{1,3}$')
+!string({{ . }}).matches('^[1-9][0-9]{0,2}$')
 {{- end }}
 
 {{/* CEL: whether amount r of container c, of a pod or template at PATH, may be less of a GPU than a CUDA context takes; in units of
@@ -59,13 +60,52 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 (r.startsWith('aliyun.com/gpu') || r.startsWith('gpushare.dev/gpu-memory'))
 {{- end }}
 
-{{/* CEL: whether key k of a nodeSelector is one that no node has, and whether its value is. Takes the selector. */}}
+{{/* CEL: whether a label by which nodes are chosen is one that no node has, and whether its value is. Takes the key; (dict "key" KEY "value" VALUE). */}}
 {{- define "gpushare.slips.nodeKey" -}}
-(k.startsWith('ack.node.gpu.') && !(k in ['ack.node.gpu.schedule', 'ack.node.gpu.placement', 'ack.node.gpu.max-pod']))
+({{ . }}.startsWith('ack.node.gpu.') && !({{ . }} in ['ack.node.gpu.schedule', 'ack.node.gpu.placement', 'ack.node.gpu.max-pod']))
 {{- end }}
 {{- define "gpushare.slips.nodeValue" -}}
-((k == 'ack.node.gpu.schedule' && !({{ . }}[k] in ['default', 'share', 'cgpu', 'core_mem', 'mps', 'topology']))
-  || (k == 'ack.node.gpu.placement' && !({{ . }}[k] in ['binpack', 'spread', 'fragmentation'])))
+(({{ .key }} == 'ack.node.gpu.schedule' && !({{ .value }} in ['default', 'share', 'cgpu', 'core_mem', 'mps', 'topology']))
+  || ({{ .key }} == 'ack.node.gpu.placement' && !({{ .value }} in ['binpack', 'spread', 'fragmentation'])))
+{{- end }}
+
+{{/* CEL: what to write for such a value: the one from which it differs in case, - and _ alone, else all that there are. Takes
+(dict "key" KEY "value" VALUE). */}}
+{{- define "gpushare.slips.nodeValues" -}}
+{{- $plain := printf "%s.lowerAscii().replace('-', '').replace('_', '')" .value -}}
+({{ .key }} == 'ack.node.gpu.schedule'
+  ? ({{ $plain }} in ['default', 'share', 'cgpu', 'mps', 'topology'] ? ' (write ' + {{ $plain }} + ')'
+    : {{ $plain }} == 'coremem' ? ' (write core_mem)'
+    : ' (write default, share, cgpu, core_mem, mps or topology)')
+  : ({{ $plain }} in ['binpack', 'spread', 'fragmentation'] ? ' (write ' + {{ $plain }} + ')'
+    : ' (write binpack, spread or fragmentation)'))
+{{- end }}
+
+{{/* CEL: whether expression e of a node affinity has such a key or value. */}}
+{{- define "gpushare.slips.expression" -}}
+({{ include "gpushare.slips.nodeKey" "e.key" }}
+  || (e.operator in ['In', 'NotIn'] && has(e.values) && e.values != null
+    && e.values.exists(v, {{ include "gpushare.slips.nodeValue" (dict "key" "e.key" "value" "v") | nindent 4 | trim }})))
+{{- end }}
+
+{{/* CEL: whether a node affinity that is there has such an expression. Takes its path. */}}
+{{- define "gpushare.slips.affinity" -}}
+((has({{ . }}.requiredDuringSchedulingIgnoredDuringExecution) && {{ . }}.requiredDuringSchedulingIgnoredDuringExecution != null
+    && {{ . }}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.exists(t,
+      has(t.matchExpressions) && t.matchExpressions != null && t.matchExpressions.exists(e, {{ include "gpushare.slips.expression" . | nindent 6 | trim }})))
+  || (has({{ . }}.preferredDuringSchedulingIgnoredDuringExecution) && {{ . }}.preferredDuringSchedulingIgnoredDuringExecution != null
+    && {{ . }}.preferredDuringSchedulingIgnoredDuringExecution.exists(p, has(p.preference.matchExpressions) && p.preference.matchExpressions != null
+      && p.preference.matchExpressions.exists(e, {{ include "gpushare.slips.expression" . | nindent 6 | trim }}))))
+{{- end }}
+
+{{/* CEL: what of the expressions of a term no node can have, as a text. Takes the term. */}}
+{{- define "gpushare.slips.unmetIn" -}}
+{{ . }}.?matchExpressions.orValue([]).map(e, {{ include "gpushare.slips.nodeKey" "e.key" }}
+    ? e.key + ' (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)'
+    : !(e.operator in ['In', 'NotIn']) ? ''
+    : e.?values.orValue([]).filter(v, {{ include "gpushare.slips.nodeValue" (dict "key" "e.key" "value" "v") | nindent 6 | trim }})
+      .map(v, e.key + '=' + v + {{ include "gpushare.slips.nodeValues" (dict "key" "e.key" "value" "v") | nindent 6 | trim }}).join(', '))
+  .filter(s, s != '').join(', ')
 {{- end }}
 
 {{/* CEL: whether the name of a scheduler is nearly ours. Takes the name. */}}
@@ -90,10 +130,15 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
   : k in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
     ? 'it is a resource: write it in the limits of a container'
   : k.startsWith('ack.node.gpu.') ? 'labels of nodes begin so: to choose nodes by one, write it under nodeSelector'
-  : k in ['gpushare.dev/max-pods-per-node', 'gpushare.dev/cordoned-gpus'] ? 'it belongs on nodes'
-  : k.matches('(?i)^ack') ? 'write label ack.gpushare.placement'
-  : k.matches('(?i)^aliyun') ? 'write label aliyun.com/gpu-count'
-  : 'there are label gpushare.dev/admission and annotation gpushare.dev/defragmentation')
+  : k in ['gpushare.dev/max-pods-per-node', 'gpushare.dev/described', 'gpushare.dev/agent-port', 'gpushare.dev/cordoned-gpus',
+    'gpushare.dev/devices', 'gpushare.dev/isolation'] ? 'it belongs on nodes'
+  : k.matches('(?i)^(ack|akc|cak)|plac') ? 'write label ack.gpushare.placement'
+  : k.matches('(?i)^a|gpus?[-_.]?(count|num)') ? 'write label aliyun.com/gpu-count'
+  : k.matches('(?i)gpu.?per|contain') ? 'write label gpushare.dev/gpu-per-container'
+  : k.matches('(?i)adm|dmi|ssion') ? 'write label gpushare.dev/admission'
+  : k.matches('(?i)frag') ? 'write annotation gpushare.dev/defragmentation'
+  : k.matches('(?i)mem|core') ? 'memory and compute are resources: write them in the limits of a container'
+  : 'there are labels gpushare.dev/gpu-per-container and gpushare.dev/admission, and annotation gpushare.dev/defragmentation')
 {{- end }}
 
 {{/* The policy. Takes (dict "root" $ "pod" PATH "resources" LIST), as the rules on requests do. */}}
@@ -117,8 +162,9 @@ matchConditions:
       || {{ .pod }}.?metadata.?annotations.orValue({}).exists(k,
         k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 8 | trim }})
       || {{ .pod }}.spec.?nodeSelector.orValue({}).exists(k,
-        {{ include "gpushare.slips.nodeKey" . }}
-        || {{ include "gpushare.slips.nodeValue" (print .pod ".spec.nodeSelector") | nindent 8 | trim }})
+        {{ include "gpushare.slips.nodeKey" "k" }}
+        || {{ include "gpushare.slips.nodeValue" (dict "key" "k" "value" (print .pod ".spec.nodeSelector[k]")) | nindent 8 | trim }})
+      || ({{ .pod }}.spec.?affinity.?nodeAffinity.hasValue() && {{ include "gpushare.slips.affinity" (print .pod ".spec.affinity.nodeAffinity") | nindent 8 | trim }})
       || (({{ .pod }}.?metadata.?labels.orValue({}).exists(k, {{ include "gpushare.slips.gang" . }})
           || {{ include "gpushare.slips.scheduler" (print .pod ".spec.?schedulerName.orValue('')") | nindent 10 | trim }})
         && ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
@@ -151,6 +197,12 @@ variables:
       'gpushare.dev/requested' in variables.annotations ? []
       : variables.containers.filter(c, quantity(string(c.?resources.limits[?'aliyun.com/gpu-mem'].orValue('0')))
         .isGreaterThan(quantity(string(variables.gpus * {{ div 1048576 (include "gpushare.unitMiB" .root | int) }}))))
+  - name: nothing
+    expression: >-
+      variables.containers.filter(c, quantity(string(c.?resources.limits[?'aliyun.com/gpu-mem'].orValue('1'))).compareTo(quantity('0')) == 0
+        && quantity(string(c.?resources.limits[?'aliyun.com/gpu'].orValue('0'))).compareTo(quantity('0')) == 0
+        && !c.?resources.limits.orValue({}).exists(r,
+          r in ['aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']))
   {{- $unit := include "gpushare.unitMiB" .root | int }}
   {{- $least := div 512 $unit }}
   {{- if ge $least 2 }}
@@ -170,12 +222,18 @@ variables:
     expression: {{ .pod }}.spec.?nodeSelector.orValue({})
   - name: unmet
     expression: >-
-      variables.selector.filter(k, {{ include "gpushare.slips.nodeKey" . }})
+      variables.selector.filter(k, {{ include "gpushare.slips.nodeKey" "k" }})
       .map(k, k + ' (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)')
       + ['ack.node.gpu.schedule', 'ack.node.gpu.placement'].filter(k, k in variables.selector
-        && {{ include "gpushare.slips.nodeValue" "variables.selector" | nindent 8 | trim }})
-      .map(k, k + '=' + variables.selector[k] + (k == 'ack.node.gpu.schedule'
-        ? ' (write default, share, cgpu, core_mem, mps or topology)' : ' (write binpack, spread or fragmentation)'))
+        && {{ include "gpushare.slips.nodeValue" (dict "key" "k" "value" "variables.selector[k]") | nindent 8 | trim }})
+      .map(k, k + '=' + variables.selector[k] + {{ include "gpushare.slips.nodeValues" (dict "key" "k" "value" "variables.selector[k]") | nindent 6 | trim }})
+  # In full, not by a variable: one that is optional is read as if nothing were there.
+  - name: unmetInTerms
+    expression: >-
+      {{ .pod }}.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])
+      .map(t, {{ include "gpushare.slips.unmetIn" "t" | nindent 6 | trim }}).filter(s, s != '')
+      + {{ .pod }}.spec.?affinity.?nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])
+      .map(p, {{ include "gpushare.slips.unmetIn" "p.preference" | nindent 6 | trim }}).filter(s, s != '')
   - name: gang
     expression: variables.labels[?'pod-group.scheduling.sigs.k8s.io/name'].orValue('')
   - name: least
@@ -199,6 +257,10 @@ validations:
       + variables.tooLarge.map(c, 'container ' + c.name + ' asks for '
         + string(c.resources.limits['aliyun.com/gpu-mem'])).join(', ')
       + '; write the number of units, or gpushare.dev/gpu-memory such as 6144Mi or 6Gi'
+  - expression: size(variables.nothing) == 0
+    messageExpression: >-
+      'aliyun.com/gpu-mem: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: '
+      + variables.nothing.map(c, 'container ' + c.name).join(', ') + '; write the number of units, or leave it out'
   {{- if ge $least 2 }}
   - expression: size(variables.small) == 0
     messageExpression: >-
@@ -238,6 +300,41 @@ validations:
   - expression: size(variables.unmet) == 0
     messageExpression: >-
       'nodeSelector names what no node can have: ' + variables.unmet.join(', ')
+  - expression: size(variables.unmetInTerms) == 0
+    messageExpression: >-
+      'node affinity names what no node can have: ' + variables.unmetInTerms.join(', ')
+{{- end }}
+
+{{/* CEL: whether a pod that has a node is given another label that is read when it is placed, and then alone; without optional types. */}}
+{{- define "gpushare.slips.placedBy" -}}
+['aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container']
+{{- end }}
+{{- define "gpushare.slips.relabelled" -}}
+has(object.spec.nodeName) && object.spec.nodeName != ''
+&& {{ include "gpushare.webhook.changed" (dict "place" "labels" "names" (include "gpushare.slips.placedBy" .)) }}
+{{- end }}
+
+{{/* The policy on pods that have a node. Takes the root. */}}
+{{- define "gpushare.admission.slips.bound" -}}
+failurePolicy: Ignore
+matchConstraints:
+  {{- include "gpushare.admission.namespaces" . | nindent 2 }}
+  resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods]}
+matchConditions:
+  - name: has-a-node-and-another-label
+    expression: >-
+      {{ include "gpushare.slips.relabelled" . | nindent 6 | trim }}
+  - name: asks-for-gpu
+    expression: >-
+      {{ include "gpushare.webhook.asks" "object" | nindent 6 | trim }}
+validations:
+  - expression: "false"
+    messageExpression: >-
+      'read only when a pod is placed, and this one has its node: '
+      + {{ include "gpushare.slips.placedBy" . }}.filter(k, object.?metadata.?labels.orValue({})[?k] != oldObject.?metadata.?labels.orValue({})[?k])
+        .map(k, 'label ' + k).join(', ')
+      + '; what it holds stays as it is: change its template, and make it anew'
 {{- end }}
 
 {{/* As the policy's condition, for the webhook: a list of containers, and the labels and annotations, of a pod or template at PATH. Takes
@@ -257,8 +354,10 @@ validations:
 || (has({{ . }}.metadata) && has({{ . }}.metadata.annotations) && {{ . }}.metadata.annotations.exists(k,
   k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 2 | trim }}))
 || (has({{ . }}.spec.nodeSelector) && {{ . }}.spec.nodeSelector != null && {{ . }}.spec.nodeSelector.exists(k,
-  {{ include "gpushare.slips.nodeKey" . }}
-  || {{ include "gpushare.slips.nodeValue" (print . ".spec.nodeSelector") | nindent 2 | trim }}))
+  {{ include "gpushare.slips.nodeKey" "k" }}
+  || {{ include "gpushare.slips.nodeValue" (dict "key" "k" "value" (print . ".spec.nodeSelector[k]")) | nindent 2 | trim }}))
+|| (has({{ . }}.spec.affinity) && {{ . }}.spec.affinity != null && has({{ . }}.spec.affinity.nodeAffinity) && {{ . }}.spec.affinity.nodeAffinity != null
+  && {{ include "gpushare.slips.affinity" (print . ".spec.affinity.nodeAffinity") | nindent 2 | trim }})
 || (((has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k, {{ include "gpushare.slips.gang" . }}))
     || (has({{ . }}.spec.schedulerName) && {{ include "gpushare.slips.scheduler" (print . ".spec.schedulerName") | nindent 4 | trim }}))
   && ({{ include "gpushare.webhook.asks" . }}))

@@ -19,7 +19,9 @@ export const METRICS = [
 ];
 
 const SIZES = [76, 64, 54, 46, 40, 34, 30, 26, 22, 18, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4];
-const LABELLED = 120, LABEL = 20, LEAST_LABELLED = 118, FIGURES = 40;
+const LABELLED = 120, LABEL = 20, LEAST_LABELLED = 118, FIGURES = 40, ROUNDED = 14;
+/** Pixels that are written at once: of a long map on a fine screen no second copy is made. */
+const STRIP = 1 << 20;
 
 const SHUT = "⊘";
 const takesNothing = (state) => state === CORDONED || state === CLOSED;
@@ -89,6 +91,9 @@ export class HeatMap {
       read("--no-figure"), read("--broken"), ...Array.from({ length: STEPS }, (_, step) => read(`--ramp-${step}`)), read("--above"),
       ...MODES.map((mode) => read(`--mode-${mode}`)), ...STATES.map((state) => read(`--state-${state.replace(" ", "-")}`)),
     ];
+    this.inks = new Uint32Array(this.colours.length);
+    const bytes = new Uint8Array(this.inks.buffer);
+    this.colours.forEach((colour, at) => colour.startsWith("#") && bytes.set([...[1, 3, 5].map((part) => parseInt(colour.slice(part, part + 2), 16)), 255], 4 * at));
   }
 
   resized() {
@@ -169,7 +174,7 @@ export class HeatMap {
     this.full = false;
     this.dirty.clear();
     this.layOut();
-    const ratio = devicePixelRatio || 1, { canvas, context } = this;
+    const ratio = (this.ratio = devicePixelRatio || 1), { canvas, context } = this;
     canvas.width = Math.round(this.width * ratio);
     canvas.height = Math.round(this.height * ratio);
     canvas.style.width = `${this.width}px`;
@@ -205,6 +210,41 @@ export class HeatMap {
   }
 
   cells(slots) {
+    if (this.size >= ROUNDED) return this.shapes(slots);
+    if (slots !== this.order) for (const slot of slots) this.block(slot);
+    else for (let row = 0, high = this.blockHeight + this.apart, rows = Math.max(1, Math.floor(STRIP / (this.canvas.width * high * this.ratio))); row < this.down; row += rows) {
+      // A pixel more each way: where pixels are no whole part of a cell, one may be wider by that.
+      const top = this.pixel(row * high);
+      this.pixels(slots.slice(row * this.across, (row + rows) * this.across), 0, top, this.canvas.width + 1, this.pixel((row + rows) * high) + 1 - top);
+    }
+  }
+
+  block(slot) {
+    const { columns, rows, size, gap } = this, [left, top] = this.cellAt(this.placeOf[slot], 0), wide = Math.max(1, this.pixel(size));
+    const x = this.pixel(left), y = this.pixel(top);
+    this.pixels([slot], x, y, this.pixel(left + (columns - 1) * (size + gap)) + wide - x, this.pixel(top + (rows - 1) * (size + gap)) + wide - y);
+  }
+
+  pixel(length) {
+    return Math.round(length * this.ratio);
+  }
+
+  /** Small cells are written as pixels: as shapes, 40,000 take several times as long. The part of the canvas is in its own pixels. */
+  pixels(slots, x, y, width, height) {
+    const { store, columns, size, gap, ratio, inks } = this, image = this.context.createImageData(width, height), pixels = new Uint32Array(image.data.buffer);
+    const step = size + gap, side = Math.max(1, this.pixel(size));
+    for (const slot of slots) {
+      const [left, top] = this.cellAt(this.placeOf[slot], 0), gpus = store.nodes[slot].gpus;
+      for (let gpu = 0; gpu < gpus; gpu++) {
+        const ink = inks[this.colour(slot, gpu)];
+        let at = (Math.round((top + Math.floor(gpu / columns) * step) * ratio) - y) * width + Math.round((left + (gpu % columns) * step) * ratio) - x;
+        for (let line = 0; line < side; line++, at += width) for (let one = at; one < at + side; one++) pixels[one] = ink;
+      }
+    }
+    this.context.putImageData(image, x, y);
+  }
+
+  shapes(slots) {
     const { store, columns, size, gap } = this, most = slots.length * store.stride;
     const xs = new Float32Array(most), ys = new Float32Array(most), shut = new Uint8Array(most), colours = new Uint8Array(most), sums = new Uint32Array(COLOURS + 1);
     let cells = 0;
@@ -222,20 +262,19 @@ export class HeatMap {
     for (let colour = 1; colour <= COLOURS; colour++) sums[colour] += sums[colour - 1];
     const sorted = new Uint32Array(cells), next = sums.slice();
     for (let cell = 0; cell < cells; cell++) sorted[next[colours[cell]]++] = cell;
-    const { context } = this, rounded = size >= 14;
+    const { context } = this;
     for (let colour = 0; colour < COLOURS; colour++) {
       if (sums[colour] === sums[colour + 1]) continue;
       context.fillStyle = this.colours[colour];
-      if (rounded) context.beginPath();
+      context.beginPath();
       for (let at = sums[colour]; at < sums[colour + 1]; at++) {
         const cell = sorted[at];
-        if (rounded) context.roundRect(xs[cell], ys[cell], size, size, size >= FIGURES ? 8 : 3);
-        else context.fillRect(xs[cell], ys[cell], size, size);
+        context.roundRect(xs[cell], ys[cell], size, size, size >= FIGURES ? 8 : 3);
       }
-      if (rounded) context.fill();
+      context.fill();
     }
     if (size >= FIGURES) this.figures(slots);
-    else if (rounded) this.marks(sorted, sums, xs, ys, shut);
+    else this.marks(sorted, sums, xs, ys, shut);
   }
 
   /** In large cells, what the colour means. */

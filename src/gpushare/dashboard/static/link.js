@@ -1,6 +1,8 @@
 // The way to the server: requests, and the stream of news with resume, back-off, and a watch over silence.
 
 const FIRST_MS = 500, MOST_MS = 30000, SILENCE_MS = 25000;
+/** What is heard is taken for so long at once. */
+const TURN_MS = 8;
 
 export class LoggedOut extends Error {}
 
@@ -38,6 +40,9 @@ export class Link extends EventTarget {
     this.tries = 0;
     this.source = null;
     this.timer = 0;
+    this.forget();
+    this.turns = new MessageChannel();
+    this.turns.port1.onmessage = () => this.take();
     /** When the server was last heard of; 0: never. */
     this.heardAt = 0;
     addEventListener("online", () => this.state === "lost" && this.again(0));
@@ -62,18 +67,18 @@ export class Link extends EventTarget {
 
   listen() {
     this.source?.close();
+    this.forget();
     const source = (this.source = new EventSource(`api/events?last=${encodeURIComponent(this.store.id)}`));
-    let behind = null; // what comes while a snapshot is unpacked
     const heard = (handle) => (event) => {
       if (source !== this.source) return;
       this.heardAt = Date.now();
       this.alive();
-      const take = () => {
+      if (!handle) return;
+      this.behind.push(() => {
         if (event.lastEventId) this.store.id = event.lastEventId;
-        handle?.(JSON.parse(event.data));
-      };
-      if (behind) behind.push(take);
-      else take();
+        handle(JSON.parse(event.data));
+      });
+      if (this.behind.length === 1) this.turn();
     };
     source.addEventListener("open", heard(null));
     source.addEventListener("alive", heard(null));
@@ -90,19 +95,39 @@ export class Link extends EventTarget {
       if (source !== this.source) return;
       this.heardAt = Date.now();
       this.alive();
-      behind = [];
+      this.unpacking = true;
       try {
         const buffer = await unpacked(event.data);
         if (source !== this.source) return;
         this.store.load(buffer);
-        behind.forEach((take) => take());
-        behind = null;
+        this.unpacking = false;
+        this.turn();
       } catch {
         if (source === this.source) this.lost("the server sent what cannot be read", true);
       }
     });
     source.addEventListener("error", () => source === this.source && this.lost("the connection was lost", false));
     this.alive();
+  }
+
+  /** What was heard and is not taken yet is sent again to who listens anew. */
+  forget() {
+    this.behind = [];
+    this.unpacking = false;
+  }
+
+  turn() {
+    if (this.behind.length && !this.unpacking) this.turns.port2.postMessage(null);
+  }
+
+  /** Takes what was heard, the rest of much in another task: in between the page does what else is asked of it. */
+  take() {
+    const until = performance.now() + TURN_MS;
+    try {
+      while (this.behind.length && !this.unpacking && performance.now() < until) this.behind.shift()();
+    } finally {
+      this.turn();
+    }
   }
 
   alive() {
@@ -118,6 +143,7 @@ export class Link extends EventTarget {
   lost(why, anew) {
     this.source?.close();
     this.source = null;
+    this.forget();
     clearTimeout(this.silence);
     const wait = Math.min(FIRST_MS * 2 ** this.tries++, MOST_MS) * (0.5 + Math.random() / 2);
     this.again(wait, anew || !this.store.id);
@@ -142,6 +168,7 @@ export class Link extends EventTarget {
   stop() {
     this.source?.close();
     this.source = null;
+    this.forget();
     clearTimeout(this.silence);
     clearTimeout(this.timer);
   }

@@ -61,7 +61,7 @@ async function begin() {
   if (given) {
     // A link with the token in it, as the playground prints: it goes to no server by itself, and not into the history.
     history.replaceState(null, "", "#/");
-    await logIn(decoded(given[1])).catch((error) => askForToken.why(error));
+    await logIn(decoded(given[1])).then(askForToken.close, askForToken.why);
   }
   await link.start();
 }

@@ -7,7 +7,7 @@ import { askJson } from "./link.js";
 import { totals } from "./store.js";
 
 const fact = (name, value) => [h("dt", null, name), h("dd", null, value)];
-const stateOf = (gpu, node) => (!gpu.healthy ? ["unhealthy", "bad"] : gpu.cordoned ? ["cordoned", "warn"] : node.refusal ? ["closed", "warn"] : ["in service", "good"]);
+const stateOf = (gpu, node) => (!gpu.healthy ? ["unhealthy", "bad"] : gpu.cordoned ? ["cordoned", "warn"] : node.refusal || gpu.reason ? ["closed", "warn"] : ["in service", "good"]);
 const sum = (values) => (values.some((value) => value !== UNKNOWN) ? values.filter((value) => value !== UNKNOWN).reduce((a, b) => a + b, 0) : UNKNOWN);
 
 function bar(gpu) {
@@ -24,7 +24,7 @@ function gpuCard(node, gpu, alone) {
     h("header", null,
       h(alone ? "h1" : "h2", null, alone ? `GPU ${gpu.index}` : h("a", { href: to.gpu(node.name, gpu.index) }, `GPU ${gpu.index}`)), badge(state, kind),
       h("span", { class: "quiet model" }, gpu.model || "GPU")),
-    gpu.reason && h("p", { class: "note bad" }, gpu.reason),
+    gpu.reason && h("p", { class: gpu.healthy ? "note warn" : "note bad" }, gpu.reason),
     bar(gpu),
     h("dl", { class: alone ? "facts wide" : "facts" },
       fact("Memory given", `${gib(gpu.given_mib)} of ${gib(gpu.total_mib)}`), fact("Memory used", gib(gpu.used_mib)),
@@ -77,7 +77,7 @@ export function podView(store, key) {
     h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "ending" : "placed", pod.leaving ? "warn" : "good") : badge("waiting", "warn")),
     pod.problem && h("p", { class: "note bad" }, pod.problem),
     pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.index}, which it holds, is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
-    pod.not_held && h("p", { class: "note" }, `It is not held to its share on node ${pod.node}: ${pod.not_held}.`),
+    pod.not_held && h("p", { class: "note" }, `Node ${pod.node} does not hold containers to shares that it gives now: ${pod.not_held}. One that was given its share before that was so is held as it was then.`),
     pod.untold && h("p", { class: "note" }, `What is really used is not known: ${pod.untold}.`),
     h("section", { class: "card" }, h("dl", { class: "facts" },
       pod.node && fact("Node", h("a", { href: to.node(pod.node) }, pod.node)), pod.asks && fact("Asks for", pod.asks),

@@ -47,6 +47,7 @@ export function keys({ turnTheme, view, up }) {
 
 export function login(then) {
   const dialog = byId("login"), field = byId("token"), wrong = byId("login-wrong"), send = byId("login-send");
+  const close = () => { field.value = wrong.textContent = ""; dialog.close(); };
   const say = (error) => (wrong.textContent = error instanceof LoggedOut ? "That is not the token." : error.status ? error.message : "The server does not answer.");
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   byId("login-form").addEventListener("submit", async (event) => {
@@ -55,8 +56,7 @@ export function login(then) {
     wrong.textContent = "";
     try {
       await logIn(field.value.trim());
-      field.value = "";
-      dialog.close();
+      close();
       then();
     } catch (error) {
       say(error);
@@ -66,8 +66,7 @@ export function login(then) {
   });
   byId("logout").addEventListener("click", async () => { await logOut().catch(() => undefined); location.reload(); });
   const ask = () => { if (!dialog.open) { dialog.showModal(); field.focus(); } };
-  ask.why = say;
-  return ask;
+  return Object.assign(ask, { close, why: say });
 }
 
 /** Shows how the connection fares. */

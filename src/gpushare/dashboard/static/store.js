@@ -16,10 +16,12 @@ export class Store extends EventTarget {
     this.nodes = [];
     this.planes = {};
     this.slots = new Map();
+    this.keys = new Map();
     this.totals = null;
     this.waiting = { count: 0, problem: "", by_category: {} };
     this.samples = [];
     this.id = "";
+    this.news = nothing();
   }
 
   /** Takes a snapshot: "GPB1", length of the header, header, columns, each padded to 8 bytes. */
@@ -38,6 +40,7 @@ export class Store extends EventTarget {
       at = padded(at + cells * Kind.BYTES_PER_ELEMENT);
     }
     this.renamed = true;
+    this.news = nothing();
     this.slots = new Map();
     this.nodes.forEach((node, slot) => node && this.slots.set(node.name, slot));
     this.totals = totals(header.totals);
@@ -46,37 +49,39 @@ export class Store extends EventTarget {
     this.dispatchEvent(new CustomEvent("loaded"));
   }
 
-  /** Takes a delta; tells which slots changed, and whether nodes came, went, or changed their shape. */
+  /** Takes a delta; tells which slots changed, and whether nodes came, went, or changed their shape. A large one comes in parts, and is told
+   * of with its last. */
   apply(delta) {
-    const changed = new Set();
-    let shape = false;
+    const { news } = this;
     this.renamed ||= Boolean(delta.gone) || (delta.nodes ?? []).some(([slot, node]) => this.nodes[slot]?.name !== node.name);
     for (const slot of delta.gone ?? []) {
       const node = this.nodes[slot];
       if (!node) continue;
       this.slots.delete(node.name);
       this.nodes[slot] = null;
-      this.wipe(slot);
-      changed.add(slot);
-      shape = true;
+      this.put(slot, []);
+      news.slots.add(slot);
+      news.shape = true;
     }
     for (const [slot, node, ...figures] of delta.nodes ?? []) {
       this.reserve(slot + 1, node.gpus);
       const before = this.nodes[slot];
-      shape ||= !before || before.name !== node.name || before.gpus !== node.gpus || before.mode !== node.mode;
+      news.shape ||= !before || before.name !== node.name || before.gpus !== node.gpus || before.mode !== node.mode;
       if (before && before.name !== node.name) this.slots.delete(before.name);
       this.nodes[slot] = node;
       this.slots.set(node.name, slot);
-      this.wipe(slot);
-      this.columns.forEach((name, column) => this.planes[name].set(figures[column], slot * this.stride));
-      changed.add(slot);
+      this.put(slot, figures);
+      news.slots.add(slot);
     }
     for (const [slot, ...figures] of delta.real ?? []) {
       REAL.forEach((name, column) => this.planes[name].set(figures[column], slot * this.stride));
-      changed.add(slot);
+      news.slots.add(slot);
     }
     if (delta.totals) this.totals = totals(delta.totals);
-    this.dispatchEvent(new CustomEvent("changed", { detail: { slots: changed, shape, totals: Boolean(delta.totals) } }));
+    news.totals ||= Boolean(delta.totals);
+    if (delta.more) return;
+    this.news = nothing();
+    this.dispatchEvent(new CustomEvent("changed", { detail: news }));
   }
 
   /** Slots in the order of their names; sorted anew only where names came or went. */
@@ -84,8 +89,9 @@ export class Store extends EventTarget {
     if (this.order?.length !== this.slots.size || this.renamed) {
       this.renamed = false;
       // Numbers as numbers, without a collator: it takes a tenth of a second for some thousand names.
-      const keys = [...this.slots].map(([name, slot]) => [name.replace(/\d+/g, (digits) => digits.padStart(10, "0")), slot]);
-      this.order = keys.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)).map(([, slot]) => slot);
+      const keys = new Map([...this.slots.keys()].map((name) => [name, this.keys.get(name) ?? name.replace(/\d+/g, (digits) => digits.padStart(10, "0"))]));
+      this.keys = keys;
+      this.order = [...this.slots].map(([name, slot]) => [keys.get(name), slot]).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)).map(([, slot]) => slot);
     }
     return this.order;
   }
@@ -110,10 +116,13 @@ export class Store extends EventTarget {
     return this.nodes[slot].indices?.[gpu] ?? gpu;
   }
 
-  wipe(slot) {
-    for (const [name, plane] of Object.entries(this.planes)) {
-      plane.fill(REAL.includes(name) ? UNKNOWN : 0, slot * this.stride, (slot + 1) * this.stride);
-    }
+  /** A slot's figures, column by column; of GPUs that are not there nothing is known. */
+  put(slot, figures) {
+    this.columns.forEach((name, column) => {
+      const plane = this.planes[name], from = slot * this.stride, told = figures[column] ?? [];
+      for (let gpu = 0; gpu < told.length; gpu++) plane[from + gpu] = told[gpu];
+      if (told.length < this.stride) plane.fill(REAL.includes(name) ? UNKNOWN : 0, from + told.length, from + this.stride);
+    });
   }
 
   reserve(slots, gpus) {
@@ -133,6 +142,7 @@ export class Store extends EventTarget {
   }
 }
 
+const nothing = () => ({ slots: new Set(), shape: false, totals: false });
 const padded = (at) => (at + 7) & ~7;
 
 const FIELDS = ["at_s", "gpus", "total_mib", "given_mib", "used_mib", "given_core", "pods", "waiting", "free_mib", "fragments_mib", "told_gpus", "told_mib", "core_gpus"];

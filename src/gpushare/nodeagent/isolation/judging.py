@@ -9,12 +9,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from gpushare.model.overuse import is_over_compute, is_over_memory
 from gpushare.nodeagent.isolation.cgroups import Owner
 
-#: What a process may hold above what it asked for: the driver rounds up, and a context may grow by itself.
-SLACK_MIB: Final = 32
-#: Utilisation is sampled, and so is rough.
-SLACK_PERCENT: Final = 10
 #: Less than this that others hold is passed over: a display server's, a monitor's. Any CUDA context has more.
 FOREIGN_LEAST_MIB: Final = 64
 #: What others hold is told in steps of this, and as less only when so many looks in a row found less: else every small
@@ -136,9 +133,9 @@ class Overuse:
         """What is new, in the order of ``uses``. What is due is told again once a grace period, if it goes on."""
         over: dict[tuple[Holder, What], Use] = {}
         for use in uses:
-            if use.mib > use.holder.mib + SLACK_MIB:
+            if is_over_memory(use.mib, use.holder.mib):
                 over[use.holder, "memory"] = use
-            if use.holder.core_percent and use.sm_percent > use.holder.core_percent + SLACK_PERCENT:
+            if is_over_compute(use.sm_percent, use.holder.core_percent):
                 over[use.holder, "compute"] = use
         for old in [one for one, told_s in self._told.items() if now_s - told_s >= self._grace_s]:
             del self._told[old]

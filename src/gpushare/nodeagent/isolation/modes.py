@@ -3,6 +3,7 @@
 from typing import Literal, NamedTuple
 
 from gpushare.model.device import NodeMode
+from gpushare.model.holding import cannot_text
 from gpushare.nodeagent.isolation.options import AskedIsolation
 
 Kind = Literal["none", "preload", "mps", "driver"]
@@ -30,4 +31,4 @@ def backing(asked: AskedIsolation, mode: NodeMode) -> Backing:
 
 def cannot(mode: NodeMode, why: str) -> Backing:
     """What is done on a node in ``mode`` that was to do as it can, and cannot. Short: kubectl describe cuts at 140 characters."""
-    return Backing("none", f"mode {mode.value} asks for isolation, and this node cannot: {why}")
+    return Backing("none", cannot_text(mode, why))

@@ -22,7 +22,7 @@ from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.objects import Pod
 from gpushare.model.requested import Counting
-from gpushare.model.slips import slips_of
+from gpushare.model.slips import slips_of, slips_of_change
 from gpushare.playground.apiserver.errors import ApiError, Object, qualified
 from gpushare.playground.apiserver.patching import json_patch
 from gpushare.playground.apiserver.resources import Resource
@@ -166,13 +166,17 @@ def warn_of_slips(counting: type_of_counting) -> Validating:
         if pod is None:
             return
         ending = _PLACES[review.resource.storage][1]
-        if review.old is not None:
-            # Pods are looked at when they are made, templates when they change, too.
-            now, before = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
-            if not ending or now == before:
+        told = None
+        if review.old is not None and not ending:
+            before = _pod_in(review.resource, review.old)
+            ending, told = "-bound", [] if before is None else slips_of_change(pod, before)
+        elif review.old is not None:
+            # Templates are looked at whenever they change.
+            now, then = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
+            if now == then:
                 return
         named = f"gpushare-slips{ending}"
-        for text in slips_of(pod, counting().unit):
+        for text in slips_of(pod, counting().unit) if told is None else told:
             review.warnings.append(
                 f"Validation failed for ValidatingAdmissionPolicy '{named}' with binding '{named}': {text}"
             )

@@ -51,6 +51,12 @@ def settle_custom(resource: Resource, obj: Object, *, defaults: bool) -> list[st
     return unknown
 
 
+def first_custom_status(resource: Resource) -> Object | None:
+    """The status of a new object: what the schema gives it, for no client may."""
+    part = ((resource.validation or {}).get("properties") or {}).get("status") or {}
+    return copy.deepcopy(part.get("default"))
+
+
 def _prune(schema: Object, value: Any, path: str, unknown: list[str], *, defaults: bool) -> None:
     """Drop unknown fields of ``value`` and set defaults, in place."""
     if isinstance(value, list):

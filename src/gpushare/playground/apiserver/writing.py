@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gpushare.playground.apiserver import convert, errors
 from gpushare.playground.apiserver.admission import Admission, Review
-from gpushare.playground.apiserver.custom_validation import check_custom, settle_custom
+from gpushare.playground.apiserver.custom_validation import check_custom, first_custom_status, settle_custom
 from gpushare.playground.apiserver.defaults import apply_defaults, first_status, name_job_pods
 from gpushare.playground.apiserver.errors import Object
 from gpushare.playground.apiserver.field_ownership import note_update
@@ -202,10 +202,12 @@ class Writer:
         if resource.storage == "jobs.batch" and metadata.get("name"):
             name_job_pods(obj)
         if resource.has_status:
-            status = first_status(resource.storage, obj)
             if resource.custom:
                 obj.pop("status", None)
-            elif status is not None:
+                status = first_custom_status(resource)
+            else:
+                status = first_status(resource.storage, obj)
+            if status is not None:
                 obj["status"] = status
 
     def _keep(

@@ -30,7 +30,7 @@ from gpushare.playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.presence import announce
 from gpushare.playground.cluster.scraping import Targets
-from gpushare.playground.cluster.state import make_state, remove_stale, remove_state
+from gpushare.playground.cluster.state import make_state, remove_state, tidy
 from gpushare.playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare.playground.kubelet.settings import node_address
 
@@ -101,8 +101,13 @@ class Cluster:
     # --- life -----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        for folder in remove_stale():
+        removed, running = tidy()
+        for folder in removed:
             self._told(f"removed what an earlier playground left in {folder}")
+        for folder in running:
+            self._told(
+                f"another playground runs, in {folder}: its nodes have the same names, its exports are others"
+            )
         self.state = make_state()
         self.control.enter(Place(self.state, self._told, self._add, self.lost.set))
         try:

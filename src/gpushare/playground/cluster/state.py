@@ -27,9 +27,9 @@ def remove_state(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_stale() -> list[Path]:
-    """Remove the folders of this user's playgrounds whose supervisor is gone; returns them."""
-    removed = []
+def tidy() -> tuple[list[Path], list[Path]]:
+    """Remove the folders of this user's playgrounds whose supervisor is gone; returns them, and those of playgrounds that run."""
+    removed, running = [], []
     for owner in _parent().glob(f"{_PREFIX}*/{_OWNER}"):
         with suppress(OSError, ValueError):
             if owner.stat().st_uid != os.getuid():
@@ -38,7 +38,9 @@ def remove_stale() -> list[Path]:
             if _start_ticks(pid) != ticks:
                 remove_state(owner.parent)
                 removed.append(owner.parent)
-    return removed
+            else:
+                running.append(owner.parent)
+    return removed, running
 
 
 def _parent() -> Path:

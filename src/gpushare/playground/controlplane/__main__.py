@@ -35,7 +35,30 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="have the API server write log/audit.log by this policy",
     )
+    parser.add_argument(
+        "--flag",
+        action="append",
+        default=[],
+        type=_flag,
+        metavar="COMPONENT=FLAG",
+        help="a further flag of a component; may be repeated",
+    )
     return parser.parse_args(argv)
+
+
+def _flag(text: str) -> tuple[str, str]:
+    component, _, flag = text.partition("=")
+    if component not in COMPONENTS:
+        raise argparse.ArgumentTypeError(f"no such component: {component}; there are {', '.join(COMPONENTS)}")
+    if not flag:
+        raise argparse.ArgumentTypeError(f"no flag for {component}: write {component}=--v=4")
+    return component, flag
+
+
+def _flags(options: argparse.Namespace) -> dict[str, list[str]]:
+    found = {name: [flag for of, flag in options.flag if of == name] for name in COMPONENTS}
+    found["kube-apiserver"] += _auditing(options.audit_policy, options.state)
+    return found
 
 
 def _auditing(policy: Path | None, state: Path) -> Sequence[str]:
@@ -55,7 +78,7 @@ async def _serve(options: argparse.Namespace) -> None:
         options.state,
         components=components,
         scheduler_config=options.scheduler_config,
-        extra={"kube-apiserver": _auditing(options.audit_policy, options.state)},
+        extra=_flags(options),
         told=lambda line: print(line, file=sys.stderr, flush=True),
     )
     async with plane:

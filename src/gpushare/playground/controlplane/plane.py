@@ -144,7 +144,7 @@ class ControlPlane:
     async def _start(self) -> None:
         layout, found = self._layout, self._binaries
         if "etcd" in found:
-            await self._run("etcd", commands.etcd(found["etcd"], layout))
+            await self._run("etcd", [*commands.etcd(found["etcd"], layout), *self._flags("etcd")])
         if (binary := found.get("kube-apiserver")) is not None:
             await self._run(
                 "kube-apiserver", commands.kube_apiserver(binary, layout, self._flags("kube-apiserver"))

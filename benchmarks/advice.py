@@ -1,0 +1,89 @@
+"""What would let pods in, worked out for a whole list of pods that wait, over 5,000 nodes of eight GPUs that are full in many ways.
+
+In this process, without HTTP: how long the scheduler answers nothing else, once as they are all listed and once for a single pod.
+Usage: ``python -m benchmarks.advice [--nodes 5000] [--requests 50] [--pods 500]``.
+"""
+
+import argparse
+import random
+import time
+
+import msgspec
+
+from benchmarks.api_server import GPUS_PER_NODE, described_node, node_name
+from benchmarks.in_use import GPU_MIB, NO_EVENTS, asks, settled
+from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.ledger import Ledger
+from gpushare.model.allocation import allocate_on
+from gpushare.model.device import NodeMode
+from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.decisions import Decisions
+from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.view import ClusterView, NodeRecord
+from gpushare.scheduler.waiting import waiting as of_waiting
+
+MODES = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CORE_MEM, NodeMode.CGPU, NodeMode.TOPOLOGY)
+TIMES = 5
+
+
+def crowded(nodes: int, choose: random.Random) -> ClusterView:
+    """Nodes of several modes, each GPU with a few pods of sizes of its own, so that hardly two nodes are alike."""
+    view = ClusterView(Ledger(), NO_EVENTS, lambda uid: None)
+    for number in range(nodes):
+        node = msgspec.structs.replace(
+            described_node(number, GPU_MIB, MemoryUnit.GIB), mode=choose.choice(MODES)
+        )
+        view.upsert_node(NodeRecord(node, ""))
+        for pod in range(GPUS_PER_NODE * 3):
+            units = choose.randint(20, 26)
+            uid = f"{number}-{pod}"
+            allocation = allocate_on(node, node.devices[pod % GPUS_PER_NODE], asks(units))
+            view.upsert_pod(
+                PodRecord(uid, f"default/{uid}", node.name, finished=False, allocation=allocation)
+            )
+    return view
+
+
+def waiting(view: ClusterView, decisions: Decisions, requests: int, pods: int) -> None:
+    """``pods`` pods that ask for so many different things, about each of which was asked with all nodes."""
+    names = [node_name(number) for number in range(len(view.ledger.node_names()))]
+    for number in range(pods):
+        kind = number % requests
+        request = asks(30 + kind)
+        if kind % 5 == 0:
+            request = msgspec.structs.replace(request, core_percent=20 + kind)
+        uid = f"waits-{number}"
+        view.upsert_pod(PodRecord(uid, f"default/{uid}", "", finished=False, request=request))
+        verdict = view.ledger.filter(request, names)
+        decisions.filtered(uid, f"default/{uid}", request, names, verdict)
+        decisions.of(uid)
+
+
+def main() -> None:
+    """Print what it takes, in milliseconds, the best of a few times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--requests", type=int, default=50)
+    parser.add_argument("--pods", type=int, default=500)
+    options = parser.parse_args()
+    view = crowded(options.nodes, random.Random(1))
+    decisions = Decisions(view, SYSTEM_CLOCK)
+    waiting(view, decisions, options.requests, options.pods)
+    settled()
+    listed, single = [], []
+    for _ in range(TIMES):
+        started = time.perf_counter()
+        found = decisions.waiting()
+        listed.append(time.perf_counter() - started)
+        assert len(found) == options.pods
+        started = time.perf_counter()
+        of_waiting(decisions, "waits-0")
+        single.append(time.perf_counter() - started)
+    print(
+        f"all of {options.pods} pods with {options.requests} requests, {options.nodes} nodes: {1e3 * min(listed):.1f} ms"
+    )
+    print(f"one of them: {1e3 * min(single):.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

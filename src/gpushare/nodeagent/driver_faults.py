@@ -1,0 +1,36 @@
+"""What fails when the driver as a whole answers nothing, and what helps. Pure."""
+
+from typing import Final
+
+import pynvml
+
+from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
+
+_NOT_LOADED: Final = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+_OTHER_VERSION: Final = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+#: What NVML answers of whichever GPU is asked, as none of them is at fault.
+_OF_DRIVER: Final = frozenset({_NOT_LOADED, _OTHER_VERSION, pynvml.NVML_ERROR_UNINITIALIZED})
+
+
+def is_drivers(code: int) -> bool:
+    """Whether NVML's return value ``code``, given for one GPU, speaks of the driver, and so of all."""
+    return code in _OF_DRIVER
+
+
+def remedy_of(error: NodeAgentError) -> str:
+    """What to do about ``error``: ``DriverMissing``, or the ``NvmlFailed`` of a driver that does not work."""
+    if isinstance(error, DriverMissing):
+        return "Install the NVIDIA driver on the node and let the node agent see libnvidia-ml.so.1"
+    code = error.code if isinstance(error, NvmlFailed) else 0
+    # The library is there: to install a driver would help nobody.
+    if code == _NOT_LOADED:
+        return (
+            "The driver's library is there and its kernel module is not loaded: `nvidia-smi` as root on the node "
+            "loads it; where it does not, the kernel's log (dmesg) says why"
+        )
+    if code == _OTHER_VERSION:
+        return (
+            "The driver's library and its kernel module are of two versions, as after an upgrade: reboot the node, "
+            "or end what uses the GPUs and load the module anew"
+        )
+    return "The driver is there but does not work; its own words are in the node agent's log and in the kernel's (dmesg)"

@@ -1,0 +1,139 @@
+"""Who would have to move for those who wait, as the page tells it: of the same cluster the same as ``kubectl inspect cgpu --fragmentation``."""
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.dashboard.app import Asked
+from gpushare.dashboard.seen import decode_seen, seen_node_decoder
+from gpushare.inspect.fragments import fragments_document
+from gpushare.model.objects import Affinity, Node, Pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.scheduler.view import NodeReader
+from tests.unit.dashboard.showing import Shown
+from tests.unit.inspect.clusters import device, node, placed, pod, required, seen
+
+HOST = "kubernetes.io/hostname"
+NAMES = ("m", "n", "o")
+DECODE_NODE = seen_node_decoder(NodeReader(unit=MemoryUnit.GIB, isolated_cap=16))
+
+
+def nodes_with_hosts() -> list[Node]:
+    nodes = [
+        node("n", "10.0.0.1", [device(0), device(2)]),
+        node("m", "10.0.0.2", [device(1)]),
+        node("o", "10.0.0.3", [device(3), device(4)]),
+    ]
+    for one in nodes:
+        assert one.metadata.labels is not None
+        one.metadata.labels[HOST] = one.metadata.name
+    return nodes
+
+
+def tell(shown: Shown, *objects: Node | Pod) -> None:
+    """As the watches tell of them."""
+    for one in objects:
+        raw = msgspec.json.encode(one)
+        found = DECODE_NODE(raw) if isinstance(one, Node) else decode_seen(raw)
+        assert found is not None
+        shown.add(found[1])
+
+
+async def way(shown: Shown) -> tuple[str, list[str]]:
+    """Whether the pod that waits fits, and which pods move for it."""
+    await shown.live.tick()
+    await shown.clock.turn(60)
+    _, body = await shown.live.answer("fragmentation", Asked({}))
+    [way] = json.loads(body)["ways"]
+    moves = [move.partition(" ")[0] for move in way["moves"]]
+    return ("once moved" if moves else "now" if way["goes_to"] else "not"), moves
+
+
+async def ways(nodes: Sequence[Node], pods: Sequence[Pod], waiting: Pod) -> tuple[str, list[str]]:
+    shown = Shown()
+    tell(shown, *nodes, *pods, waiting)
+    return await way(shown)
+
+
+def told_by_kubectl(nodes: Sequence[Node], pods: Sequence[Pod], waiting: Pod) -> tuple[str, list[str]]:
+    [told] = fragments_document(seen(nodes, pods), nodes, pods, [waiting])["waiting"]
+    return told["fits"], [move["pod"] for move in told["moves"]]
+
+
+async def test_nodes_that_the_waiting_pod_does_not_want_are_no_places_for_it() -> None:
+    nodes = nodes_with_hosts()
+    pods = [placed("full", "n", device(0), 8), placed("other", "n", device(2), 8)]
+    assert await ways(nodes, pods, pod("waits", "", 12)) == ("now", [])
+    assert await ways(nodes, pods, pod("waits", "", 12, node_selector={HOST: "n"})) == (
+        "once moved",
+        ["default/full"],
+    )
+    assert await ways(nodes, pods, pod("waits", "", 12, node_selector={"pool": "x"})) == ("not", [])
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    assert await ways(nodes, pods, pod("waits", "", 12, affinity=required(here))) == (
+        "once moved",
+        ["default/full"],
+    )
+
+
+async def test_nobody_moves_to_a_node_that_he_does_not_want() -> None:
+    nodes = nodes_with_hosts()[:2]
+    # 7 are free on both GPUs of n, 9 on the one of m: who moves for 12 units on n has to go to m.
+    pods = [
+        placed("full", "n", device(0), 8),
+        placed("other", "n", device(2), 8),
+        placed("there", "m", device(1), 6),
+    ]
+    waiting = pod("waits", "", 12, node_selector={HOST: "n"})
+    assert await ways(nodes, pods, waiting) == ("once moved", ["default/full"])
+    pods[0].spec.node_selector = {HOST: "n"}
+    assert await ways(nodes, pods, waiting) == ("once moved", ["default/other"])
+    pods[1].spec.affinity = required(
+        {"matchExpressions": [{"key": HOST, "operator": "NotIn", "values": ["m"]}]}
+    )
+    assert await ways(nodes, pods, waiting) == ("not", [])
+
+
+async def test_a_node_that_is_labelled_otherwise_is_one_that_others_want() -> None:
+    nodes, shown = nodes_with_hosts()[:1], Shown()
+    tell(shown, *nodes, waiting := pod("waits", "", 12, node_selector={"pool": "x"}))
+    assert await way(shown) == ("not", [])
+    nodes[0].metadata.labels = {**(nodes[0].metadata.labels or {}), "pool": "x"}
+    tell(shown, *nodes)
+    assert await way(shown) == ("now", [])
+    waiting.spec.node_selector = {"pool": "y"}
+    tell(shown, waiting)
+    assert await way(shown) == ("not", [])
+
+
+def wishes() -> st.SearchStrategy[Affinity | None]:
+    def asked(operator: str, names: list[str]) -> Affinity:
+        return required({"matchExpressions": [{"key": HOST, "operator": operator, "values": names}]})
+
+    some = st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True)
+    return st.none() | st.builds(asked, st.sampled_from(["In", "NotIn"]), some)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9), wishes()), max_size=8),
+    st.integers(1, 15),
+    wishes(),
+)
+async def test_the_page_and_kubectl_tell_the_same(
+    held: list[tuple[int, int, Affinity | None]], units: int, wish: Affinity | None
+) -> None:
+    nodes, on = nodes_with_hosts(), {0: "n", 2: "n", 1: "m", 3: "o", 4: "o"}
+    pods: list[Pod] = []
+    left = dict.fromkeys(on, 15)
+    for number, (gpu, size, his) in enumerate(held):
+        if size <= left[gpu]:
+            left[gpu] -= size
+            pods.append(placed(f"p{number}", on[gpu], device(gpu), size))
+            pods[-1].spec.affinity = his
+    waiting = pod("waits", "", units, affinity=wish)
+    fits, moves = told_by_kubectl(nodes, pods, waiting)
+    found, moved = await ways(nodes, pods, waiting)
+    assert (found, len(moved)) == (fits, len(moves))

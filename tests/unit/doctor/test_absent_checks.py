@@ -1,0 +1,61 @@
+"""Of what is not there no check says that it is well."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.cluster_facts import ClusterFacts
+from gpushare.doctor.findings import Unread, examine, exit_code
+from gpushare.model import names
+from tests.unit.doctor.sound import node_of, sound
+
+KIND = Unread("404", absent=True)
+NO_AGENTS: dict[str, Any] = {"daemon_sets": [], "validating_policies": [], "mutating_policies": [], "policy_bindings": []}  # fmt: skip
+NO_SCHEDULER: dict[str, Any] = {
+    "deployments": [], "config_maps": [], "leases": [], "definitions": [], "policies": KIND, "quota_trees": KIND, "answers": {},
+}  # fmt: skip
+BARE = node_of(labels={}, annotations={}, allocatable={})
+#: What can be looked at in a cluster that nobody has touched.
+LOOKED_AT = {"permissions", "certificate", "node-labels", "pod-records"}
+
+
+def states(facts: ClusterFacts) -> dict[str, set[str]]:
+    found = examine(facts, CHECKS)
+    return {one.name: {of.state for of in found if of.check == one.name} for one in CHECKS}
+
+
+def test_before_any_install_nothing_is_well_but_what_was_looked_at() -> None:
+    facts = sound(**NO_AGENTS, **NO_SCHEDULER, nodes=[BARE], pods=[], part_pods=[])
+    found = states(facts)
+    assert {name for name, said in found.items() if said == {"ok"}} == LOOKED_AT
+    assert found["installation"] == {"fault"}
+    assert exit_code(examine(facts, CHECKS)) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "unseen"),
+    [
+        (NO_AGENTS, {"versions", "one-scheduler", "node-agents", "rollout", "taints", "process-rights", "admission"}),
+        (NO_SCHEDULER, {"versions", "one-scheduler", "rollout", "scheduler", "scheduler-config", "process-rights", "definitions", "dashboard", "policy-units", "policy-pods", "elastic-quotas", "waiting-pods", "gangs"}),
+        ({"nodes": [BARE], "pods": []}, {"clocks", "node-agents", "taints", "node-devices", "node-capacity", "node-health"}),
+    ],
+    ids=["no agents", "no scheduler", "no label"],
+)  # fmt: skip
+def test_what_hangs_on_what_is_missing_is_unknown(changes: dict[str, Any], unseen: set[str]) -> None:
+    found = states(sound(**changes))
+    assert {name for name, said in found.items() if said == {"unknown"}} == unseen
+
+
+def test_what_is_missing_is_named() -> None:
+    said = {one.check: one.says for one in examine(sound(**NO_AGENTS, namespace="gpu"), CHECKS)}
+    assert said["admission"] == (
+        "not installed in namespace gpu, and so not looked at: DaemonSet gpushare-device-plugin-ds"
+    )
+    said = {one.check: one.says for one in examine(sound(nodes=[BARE], pods=[]), CHECKS)}
+    assert said["node-agents"] == f"no node is labelled {names.LABEL_MODE}, so there was none to look at"
+
+
+def test_a_playground_lacks_nothing_for_want_of_charts() -> None:
+    found = states(sound(**NO_AGENTS, **NO_SCHEDULER, playground={}))
+    assert {name for name, said in found.items() if "unknown" in said} == set()

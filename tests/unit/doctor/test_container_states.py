@@ -1,0 +1,119 @@
+"""Pods that do not start: the kubelet's words, the command that shows more, and the image that is missing; and a leader without its extender."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.cluster_facts import ClusterFacts, Json
+from gpushare.doctor.container_states import shortened
+from gpushare.doctor.findings import Finding, examine
+from tests.unit.doctor.sound import agent_pod, scheduler_pod, sound
+from tests.unit.doctor.test_cluster_checks import deployment_with, lease
+
+IMAGE = "docker.io/gpushare/gpushare:0.1.0"
+PULLS = {
+    "waiting": {
+        "reason": "ImagePullBackOff",
+        "message": f'Back-off pulling image "{IMAGE}": ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image "{IMAGE}": '
+        f'failed to resolve reference "{IMAGE}": failed to do request: Head "https://registry-1.docker.io/v2/gpushare/gpushare/manifests/0.1.0": '
+        "dial tcp: lookup registry-1.docker.io: no such host",
+    }
+}
+FIRST = "kube-system/ack-co-scheduler-1"
+SAYS = "no endpoints available"
+DELETE = "`kubectl -n kube-system delete pod ack-co-scheduler-1`: one that is ready leads then; before that "
+DESCRIBE = "`kubectl -n kube-system describe pod ack-co-scheduler-1`"
+LOG = "`kubectl -n kube-system logs ack-co-scheduler-1 -c extender`"
+
+
+def unready(pod: Json, container: str, state: Json, **status: Any) -> Json:
+    one = {"name": container, "image": IMAGE, "ready": False, "state": state, **status}
+    pod["status"] = {"conditions": [], "containerStatuses": [one]}
+    pod["spec"]["nodeName"] = "n1"
+    return pod
+
+
+def other() -> Json:
+    pod = scheduler_pod()
+    pod["metadata"]["name"] = "ack-co-scheduler-2"
+    return pod
+
+
+def led(holder: str, first: Json, *others: Json, said: str = SAYS) -> list[Finding]:
+    """What is said of the extender of the first of these pods."""
+    facts = sound(
+        leases=lease(holderIdentity=holder), part_pods=[agent_pod(), first, *others], answers={FIRST: said}
+    )
+    return [one for one in bad(facts) if one.subject == FIRST]
+
+
+def bad(facts: ClusterFacts) -> list[Finding]:
+    return [one for one in examine(facts, CHECKS) if one.state != "ok"]
+
+
+@pytest.mark.parametrize("said", [SAYS, "?forbidden"])
+def test_a_leader_without_its_extender_is_told_of_with_the_pod_to_delete(said: str) -> None:
+    first = unready(scheduler_pod(), "extender", PULLS)
+    (found,) = led("ack-co-scheduler-1_4b9e", first, other(), said=said)
+    assert found.state == "fault"
+    assert found.says.endswith("; it leads, so that nothing is placed")
+    assert found.remedy == f"{DELETE}{DESCRIBE} says why"
+
+
+def test_one_that_does_not_lead_or_is_alone_is_not_deleted() -> None:
+    first = unready(scheduler_pod(), "extender", PULLS)
+    (idle,) = led("ack-co-scheduler-2_4b9e", first, other())
+    assert (idle.says, idle.remedy) == (
+        f"its extender does not say that it is ready: {SAYS}",
+        f"{DESCRIBE} says why",
+    )
+    (alone,) = led("ack-co-scheduler-1_4b9e", first)
+    assert alone.says.endswith("; it leads, so that nothing is placed")
+    assert alone.remedy == f"{DESCRIBE} says why"
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "command"),
+    [
+        (PULLS, {}, DESCRIBE),
+        ({"waiting": {"reason": "ContainerCreating"}}, {}, DESCRIBE),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, {}, LOG),
+        ({"waiting": {"reason": "PodInitializing"}}, {"lastState": {"terminated": {"exitCode": 2}}}, LOG),
+        ({"running": {}}, {}, LOG),
+    ],
+)
+def test_a_log_is_named_where_there_is_one(state: Json, status: Json, command: str) -> None:
+    (found,) = led("other_1", unready(scheduler_pod(), "extender", state, **status))
+    assert found.remedy == f"{command} says why"
+
+
+def test_a_pod_that_no_node_has_taken_is_described() -> None:
+    pod = agent_pod()
+    pod["status"] = {"phase": "Pending"}
+    (found,) = bad(sound(part_pods=[pod, scheduler_pod()]))
+    assert found.remedy == "`kubectl -n kube-system describe pod agent-n1`"
+
+
+def test_an_image_that_cannot_be_pulled_is_named_with_the_node_and_the_value() -> None:
+    (agent,) = bad(sound(part_pods=[unready(agent_pod(), "agent", PULLS), scheduler_pod()]))
+    assert (agent.check, agent.subject) == ("node-agents", "node n1")
+    assert agent.remedy == (
+        f"`kubectl -n kube-system describe pod agent-n1`; import the image {IMAGE} on node n1, or name a registry that has it: "
+        "`helm upgrade ack-ai-installer charts/ack-ai-installer -n kube-system --reuse-values --set image.repository=REGISTRY/gpushare`"
+    )
+    for container, value in (
+        ("extender", "image.repository=REGISTRY/gpushare"),
+        ("kube-scheduler", "kubeScheduler.image.repository=REGISTRY/kube-scheduler"),
+    ):
+        pod = unready(scheduler_pod(), container, PULLS)
+        (found,) = bad(sound(deployments=deployment_with(1), part_pods=[agent_pod(), pod]))
+        assert found.subject == "deployment kube-system/ack-co-scheduler"
+        assert f"--set {value}`" in found.remedy
+
+
+def test_what_a_kubelet_says_is_cut_between_words() -> None:
+    said = shortened(PULLS["waiting"]["message"])
+    assert said.endswith("failed to do request: Head …")
+    assert len(said) <= 302
+    assert shortened("as \n it is") == "as it is"

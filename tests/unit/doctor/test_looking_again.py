@@ -1,0 +1,83 @@
+"""What is true again in a moment is no fault, and what may come back by itself is waited for."""
+
+import time
+
+import pytest
+
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.cluster_facts import ClusterFacts, SeenNode
+from gpushare.doctor.findings import Unread, examine
+from gpushare.doctor.looking_again import settled
+from gpushare.model import names
+from gpushare.model.device import Device
+from tests.unit.doctor.sound import node_of, sound
+
+BEHIND = node_of(allocatable={names.GPU_MEM: "0"})
+AGAIN_S = 0.001
+
+
+class Cluster:
+    """Its nodes, one look after the other; the last look stays."""
+
+    def __init__(self, *looks: list[SeenNode] | Unread) -> None:
+        self._looks = looks
+        self.looked = 0
+
+    async def nodes(self) -> list[SeenNode] | Unread:
+        self.looked += 1
+        return self._looks[min(self.looked, len(self._looks)) - 1]
+
+
+async def after(facts: ClusterFacts, cluster: Cluster) -> list[str]:
+    """The checks that are not well after it has looked ten times at the most."""
+    found = await settled(facts, cluster.nodes, 10 * AGAIN_S, AGAIN_S)
+    return [one.check for one in examine(found, CHECKS) if one.state != "ok"]
+
+
+async def test_where_the_kubelet_follows_nothing_is_said() -> None:
+    cluster = Cluster([BEHIND], [node_of()])
+    assert await after(sound(nodes=[BEHIND]), cluster) == []
+    assert cluster.looked == 2
+
+
+async def test_where_it_does_not_follow_it_is_a_fault_and_the_looking_ends() -> None:
+    cluster = Cluster([BEHIND])
+    assert await after(sound(nodes=[BEHIND]), cluster) == ["node-capacity"]
+    assert cluster.looked == 10
+
+
+async def test_where_nothing_is_behind_nobody_waits() -> None:
+    cluster = Cluster()
+    began = time.monotonic()
+    found = await settled(sound(), cluster.nodes, 3600, 3600)
+    assert (cluster.looked, found) == (0, sound())
+    assert time.monotonic() - began < 60
+
+
+async def test_what_cannot_be_read_again_stays_as_it_was_seen() -> None:
+    cluster = Cluster(Unread("no answer"))
+    assert await after(sound(nodes=[BEHIND]), cluster) == ["node-capacity"]
+    assert cluster.looked == 1
+
+
+def test_a_kubelet_that_offers_more_or_less_is_not_said_to_be_without_an_agent_for_sure() -> None:
+    for offered in ("0", "30"):
+        (found,) = [
+            one
+            for one in examine(sound(nodes=[node_of(allocatable={names.GPU_MEM: offered})]), CHECKS)
+            if one.state != "ok"
+        ]
+        assert found.remedy.startswith("kubelets tell of what an agent says within seconds: look again ")
+
+
+@pytest.mark.parametrize(
+    ("reason", "waits"), [("critical error XID 79", True), ("NVML does not answer", False)]
+)
+@pytest.mark.parametrize("others", [(), (Device(1, "GPU-2", 16160),)], ids=["alone", "beside another"])
+def test_a_gpu_that_may_come_back_by_itself_is_waited_for_first(
+    reason: str, waits: bool, others: tuple[Device, ...]
+) -> None:
+    lost = Device(0, "GPU-1", 16160, healthy=False, reason=reason)
+    node = node_of(gpus=(lost, *others), allocatable={names.GPU_MEM: "15"} if others else {})
+    (found,) = [one for one in examine(sound(nodes=[node]), CHECKS) if one.check == "node-health"]
+    assert found.remedy.startswith("after an XID it comes back by itself when it stays quiet ") is waits

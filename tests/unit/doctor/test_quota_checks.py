@@ -1,0 +1,96 @@
+"""Of elastic quotas the doctor says what their status says, and of trees and namespaces that nobody looks at."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.cluster_facts import Json
+from gpushare.doctor.findings import Finding, examine
+from gpushare.model import names
+from tests.unit.doctor.sound import sound
+
+TEAMS = frozenset(("default", "kube-system", "team-a", "team-b"))
+
+
+def quota(name: str, least: int, most: int, *children: Json, namespaces: tuple[str, ...] = ()) -> Json:
+    amounts = {"min": {names.GPU_MEM: least}, "max": {names.GPU_MEM: most}}
+    return {"name": name, **amounts, "children": list(children), "namespaces": list(namespaces)}
+
+
+def root(b_most: int = 45, b: tuple[str, ...] = ("team-b",)) -> Json:
+    teams = (quota("team-a", 30, 60, namespaces=("team-a",)), quota("team-b", 30, b_most, namespaces=b))
+    return quota("root", 60, 60, *teams)
+
+
+def tree(name: str = "t", spec: Json | None = None, namespace: str = "kube-system", **metadata: Any) -> Json:
+    meta = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"u-{name}",
+        "creationTimestamp": "2026-11-01T00:00:00Z",
+    }
+    return {"metadata": {**meta, **metadata}, "spec": {"root": spec or root()}}
+
+
+def told(*trees: Json) -> list[Finding]:
+    found = [
+        one for one in examine(sound(quota_trees=list(trees), namespaces=TEAMS), CHECKS) if one.state != "ok"
+    ]
+    assert {one.check for one in found} <= {"elastic-quotas"}
+    assert all(one.remedy for one in found)
+    return found
+
+
+def test_a_tree_in_force_is_well() -> None:
+    assert told(tree()) == []
+    assert told() == []
+
+
+def test_a_tree_that_was_wrong_from_its_first_day_is_a_fault() -> None:
+    (found,) = told(tree(spec=root(20)))
+    assert (found.state, found.subject) == ("fault", "elasticquotatree kube-system/t")
+    assert found.says == (
+        "it is refused, and no quota is in force: quota team-b: min of aliyun.com/gpu-mem (30) is above its max (20)"
+    )
+
+
+def test_a_tree_that_became_wrong_is_a_warning_for_what_was_before_stays() -> None:
+    wrong = tree(spec=root(20)) | {"status": {"state": "Refused", "inForce": json.dumps(root())}}
+    (found,) = told(wrong)
+    assert found.state == "warning"
+    assert found.says.startswith("it is refused, and what was in force before stays: quota team-b")
+
+
+def test_a_tree_elsewhere_counts_for_nothing() -> None:
+    (found,) = told(tree(), tree("x", namespace="default"))
+    assert (found.state, found.subject) == ("warning", "elasticquotatree default/x")
+    assert found.says == "it counts for nothing: trees count in namespace kube-system alone"
+    assert "`kubectl -n default delete elasticquotatree x`" in found.remedy
+
+
+def test_of_two_trees_the_younger_is_named() -> None:
+    (found,) = told(tree("young", creationTimestamp="2026-11-02T00:00:00Z"), tree())
+    assert (found.state, found.subject) == ("warning", "elasticquotatree kube-system/young")
+    assert found.says == "it is not in force: tree t is older, and there is one tree"
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        (("team-bb",), "team-bb (there is team-b)"),
+        (("team-b", "zoo"), "zoo"),
+        (tuple(f"{n}{n}" for n in range(7)), "00, 11, 22, 33, 44 and 2 more"),
+    ],
+)
+def test_namespaces_that_are_not_there_are_named_with_their_quota(
+    missing: tuple[str, ...], says: str
+) -> None:
+    (found,) = told(tree(spec=root(b=missing)))
+    assert (found.state, found.subject) == ("warning", "elasticquotatree kube-system/t")
+    assert found.says == f"quota team-b names what is no namespace: {says}"
+
+
+def test_what_is_no_tree_at_all_is_left_to_the_api_server() -> None:
+    assert told({"metadata": {"name": "x", "namespace": "kube-system"}, "spec": 5}) == []

@@ -1,0 +1,66 @@
+"""Pods that wait for what nobody gives: another plugin's resource, a scheduler that does not run."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.doctor.findings import Finding, examine
+from gpushare.model import names
+from gpushare.model.objects import PodCondition
+from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.test_cluster_checks import waiting
+
+
+def of_the_pod(**facts: Any) -> list[Finding]:
+    return [one for one in examine(sound(**facts), CHECKS) if one.subject == "pod default/w"]
+
+
+def test_another_plugin_s_resource_is_told_of_where_no_node_offers_it() -> None:
+    pods = [waiting("default-scheduler", **{"nvidia.com/gpu": "1"})]
+    (one,) = of_the_pod(pods=pods)
+    assert (one.subject, one.says) == (
+        "pod default/w",
+        "no node offers nvidia.com/gpu, for which its container c asks",
+    )
+    assert one.remedy.startswith(
+        "write aliyun.com/gpu-mem for a share, or aliyun.com/gpu for a whole one, or add"
+    )
+    none = [node_of(allocatable={names.GPU_MEM: "15", "nvidia.com/gpu": "0"})]
+    assert len(of_the_pod(pods=pods, nodes=none)) == 1
+    nodes = [node_of(allocatable={names.GPU_MEM: "15", "nvidia.com/gpu": "1"})]
+    assert of_the_pod(pods=pods, nodes=nodes) == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "looked", "told"),
+    [
+        (
+            "ack-co-schedular",
+            False,
+            "schedulerName ack-co-schedular is nearly ack-co-scheduler, and gpushare does not answer to it",
+        ),
+        ("volcano", False, "no scheduler has looked at it: none seems to run for schedulerName volcano"),
+        ("volcano", True, "it waits for scheduler volcano, which knows nothing of GPUs' shares"),
+    ],
+)
+def test_of_a_pod_with_another_scheduler_it_is_told_whether_that_one_seems_to_run(
+    scheduler: str, looked: bool, told: str
+) -> None:
+    pod = waiting(scheduler)
+    pod.status.conditions = [PodCondition("PodScheduled", "False")] if looked else None
+    (one,) = of_the_pod(pods=[pod])
+    assert one.says.startswith(told)
+    assert "schedulerName: ack-co-scheduler" in one.remedy
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("4096", "4096 looks like MiB: write aliyun.com/gpu-mem: 4, or gpushare.dev/gpu-memory: 4096Mi, and"),
+        ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi, and"),
+    ],
+)
+def test_whoever_wrote_mib_as_units_is_told_how_many_units_these_are(written: str, told: str) -> None:
+    (one,) = of_the_pod(pods=[waiting("ack-co-scheduler", **{names.GPU_MEM: written})])
+    assert one.remedy == f"{told} make the pod anew"

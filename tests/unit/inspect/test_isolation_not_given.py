@@ -1,0 +1,36 @@
+"""Isolation that a node's mode asks for and that it cannot give is told beside the tables."""
+
+import json
+from typing import cast
+
+import msgspec
+
+from gpushare.inspect.arguments import parse
+from gpushare.inspect.kubectl import Kubectl, Round
+from gpushare.inspect.show import look
+from gpushare.model import names
+from tests.unit.inspect.clusters import device, node
+
+WHY = "mode cgpu asks for isolation, and this node cannot: no NVIDIA driver"
+SAID = {
+    "a": f"none: {WHY}",
+    "b": "none: mode cgpu asks for isolation, the node agent's --isolation none switches it off",
+    "c": "preload: mode cgpu",
+}
+
+
+class _Read:
+    """What was read: nodes whose agents say ``SAID``, and no pods."""
+
+    def finish(self) -> tuple[bytes, bytes]:
+        nodes = [msgspec.to_builtins(node(name, "10.0.0.1", [device(0)])) for name in SAID]
+        for one in nodes:
+            one["metadata"]["annotations"][names.ANN_ISOLATION] = SAID[one["metadata"]["name"]]
+        return json.dumps({"items": nodes}).encode(), b'{"items": []}'
+
+
+def test_it_is_a_warning_with_the_reason_and_none_where_the_agent_is_told_to_isolate_nobody() -> None:
+    shown = look(Kubectl(program="none"), parse([]), cast("Round", _Read()))
+    assert shown.remarks == (
+        f"warning: containers on node a are told their share, and not held to it: {WHY}",
+    )

@@ -1,0 +1,80 @@
+"""What is said where a pod or a namespace is not there."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.inspect.errors import InspectError, KubectlFailed
+from gpushare.inspect.pods import pods
+from gpushare.inspect.waiting import waiting
+from gpushare.inspect.why import why
+from tests.unit.inspect.test_views import DECISIONS, PLAIN, Answers, itself, options
+
+
+def listed(*keys: str) -> dict[str, Any]:
+    names_of = (key.partition("/") for key in keys)
+    return {"items": [{"metadata": {"namespace": one[0], "name": one[2]}} for one in names_of]}
+
+
+def test_of_a_pod_that_is_not_there_the_nearest_names_are_told() -> None:
+    there = listed("default/mine", "default/job-x2", "default/job-x3", "default/job-x4", "default/job-x5")
+    known = {
+        "/api/v1/namespaces/default/pods?": there,
+        "/api/v1/pods?": lambda path: listed(*(["team/far"] if path.endswith("%3Dfar") else [])),
+        "/api/v1/namespaces/default": itself,
+    }
+
+    def said(pod: str) -> str:
+        with pytest.raises(InspectError) as found:
+            why(Answers(**known), options("--why", pod), PLAIN)
+        return str(found.value)
+
+    assert said("minee") == (
+        'pod "minee" not found in namespace default (did you mean mine?); -n names another'
+    )
+    assert said("job") == (
+        'pod "job" not found in namespace default (did you mean job-x2 or job-x3 or job-x4 or one of 1 more?); -n names another'
+    )
+    assert (
+        said("far") == 'pod "far" not found in namespace default (did you mean team/far?); -n names another'
+    )
+    assert said("quite-another") == 'pod "quite-another" not found in namespace default; -n names another'
+    assert said("none/mine") == 'pod "mine" not found: there is no namespace none; -n names another'
+
+
+def test_that_nothing_is_there_is_said_of_the_namespace_that_was_named() -> None:
+    line = {"scheduler": {"name": "a", "firstAsked": 1.0, "lastAsked": 9.0}, "waiting": []}
+    known = {
+        DECISIONS: line,
+        "/api/v1/namespaces/default": itself,
+        "/api/v1/namespaces/shut": "Error from server (Forbidden): no",
+        "/api/v1/nodes": {"items": []},
+        "/api/v1/pods": {"items": []},
+    }
+
+    class Finishing(Answers):
+        def start(self, *paths: str) -> Any:
+            begun = super().start(*paths)
+            begun.finish = begun.outcomes
+            return begun
+
+    def said(*words: str) -> list[str]:
+        kubectl = Finishing(**known)
+        return [
+            look(kubectl, options(view, *words), PLAIN).text
+            for view, look in (("--waiting", waiting), ("--pods", pods))
+        ]
+
+    heads = ["No pod that asks for GPU memory waits", "No pod holds GPU memory"]
+    assert said() == [f"{head}.\n" for head in heads]
+    for namespace in ("default", "shut"):
+        assert said("-n", namespace) == [f"{head} in namespace {namespace}.\n" for head in heads]
+    assert said("-n", "none") == [
+        f"{head} in namespace none: there is no such namespace.\n" for head in heads
+    ]
+
+
+def test_a_pod_that_may_not_be_read_is_not_said_to_be_missing() -> None:
+    kubectl = Answers(**{"/api/v1/namespaces/default/pods/x": "Error from server (Forbidden): no"})
+    with pytest.raises(KubectlFailed, match="Forbidden"):
+        why(kubectl, options("--why", "x"), PLAIN)

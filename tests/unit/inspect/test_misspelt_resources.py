@@ -1,0 +1,53 @@
+"""``--why`` names resources that look like ours and are none: of such a pod the scheduler knows nothing."""
+
+import pytest
+
+from gpushare.inspect.why import why
+from tests.unit.inspect.test_views import PLAIN, cluster, options
+from tests.unit.scheduler.world import World
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def test_a_resource_that_is_nearly_ours_is_named(world: World) -> None:
+    world.create("pod", 6)
+    spec = world.api.pods["default/pod"]["spec"]
+    for name, key in (("init", "initContainers"), ("c", "containers")):
+        limits = {"aliyun.com/gpu-memory": "6", "aliyun.com/gpu-mem": "1", "nvidia.com/gpu": "1"}
+        spec[key] = [{"name": name, "resources": {"limits": limits}}]
+
+    remarks = why(cluster(world), options("--why", "pod"), PLAIN).remarks
+
+    assert remarks[:2] == tuple(
+        f"warning: container {name} asks for aliyun.com/gpu-memory, which is no resource of gpushare's; "
+        "write aliyun.com/gpu-mem in units, or gpushare.dev/gpu-memory such as 6Gi"
+        for name in ("c", "init")
+    )
+    assert "nvidia.com" not in str(remarks)
+
+
+async def test_a_pod_that_asks_for_no_units_is_told_that_nothing_counts_it(world: World) -> None:
+    world.create("zero", 6)
+    limits = {"aliyun.com/gpu-mem": "0"}
+    world.api.pods["default/zero"]["spec"]["containers"] = [{"name": "c", "resources": {"limits": limits}}]
+
+    shown = why(cluster(world), options("--why", "zero"), PLAIN)
+
+    assert shown.remarks[0] == (
+        "warning: aliyun.com/gpu-mem: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: "
+        "container c; write the number of units, or leave it out"
+    )
+
+
+@pytest.mark.parametrize("resource", ["alyun.com/gpu-mem", "aliyun.com/gup-mem", "aliyun.com/gpu-count"])
+async def test_a_resource_is_named_wherever_its_slip_is_as_admission_does(
+    world: World, resource: str
+) -> None:
+    world.create("pod", 6)
+    limits = {resource: "5"}
+    world.api.pods["default/pod"]["spec"]["containers"] = [{"name": "c", "resources": {"limits": limits}}]
+    (first, *_) = why(cluster(world), options("--why", "pod"), PLAIN).remarks
+    assert first.startswith(f"warning: container c asks for {resource}, which is no resource of gpushare's")

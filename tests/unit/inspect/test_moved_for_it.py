@@ -1,0 +1,45 @@
+"""``--why`` of a pod for which defragmentation moved others says so, by the event that names them, or by its own mark."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.inspect.why import why
+from gpushare.model import names
+from tests.unit.inspect.test_views import PLAIN, cluster, options
+from tests.unit.scheduler.test_app import Browser
+from tests.unit.scheduler.test_decisions import give
+from tests.unit.scheduler.world import World, gpu_node
+
+MOVED = "on GPU 0 of n1, by moving default/a to n2, default/b to n3"
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+def event(reason: str, message: str, minute: int, uid: str = "uid-pod") -> dict[str, Any]:
+    it = {"kind": "Pod", "name": "pod", "uid": uid}
+    at = f"2026-01-01T00:{minute:02}:00Z"
+    return {"involvedObject": it, "reason": reason, "message": message, "lastTimestamp": at}
+
+
+async def test_who_moved_for_a_pod_is_told_as_long_as_an_event_says_it(world: World) -> None:
+    world.add_node(gpu_node("n1", 8192))
+    await give(Browser(world), world, "pod", "n1", 6)
+    lately = [event("Pulled", f"image {minute}", minute) for minute in range(10, 20)]
+
+    def text(*events: dict[str, Any]) -> str:
+        known = {"/api/v1/namespaces/default/events": {"items": [*events, *lately]}}
+        return why(cluster(world, **known), options("--why", "pod"), PLAIN).text
+
+    assert "Defragmentation" not in text(event("RoomMade", MOVED, 1, uid="another"))
+    made = event("RoomMade", MOVED, 1)
+    assert f"\n\nDefragmentation: room was made for it {MOVED}.\n" in text(made)
+    world.api.pods["default/pod"]["metadata"]["annotations"][names.ANN_ROOM_MADE] = "1767225600000000000"
+    assert f"\n\nDefragmentation: room was made for it {MOVED}.\n" in text(made)
+    assert (
+        "\n\nDefragmentation: at 2026-01-01 00:00:00 UTC others were moved for it; who they were no event says any more.\n"
+        in text()
+    )

@@ -1,0 +1,77 @@
+"""Pods that ask for GPUs by names that no node of the cluster offers, another plugin's or a misspelt one of ours."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.inspect.waiting import waiting
+from gpushare.inspect.why import why
+from tests.unit.inspect.test_views import DECISIONS, PLAIN, Answers, options
+
+LINE = {"name": "a", "started": 1.0, "firstAsked": 1.0, "lastAsked": 9.0}
+
+
+def asking(name: str, resource: str, node: str = "") -> dict[str, Any]:
+    container = {"name": "main", "resources": {"limits": {resource: "1"}}}
+    return {
+        "metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
+        "spec": {"nodeName": node, "containers": [container]},
+        "status": {"phase": "Pending"},
+    }
+
+
+def remarks(
+    pods: list[dict[str, Any]], *words: str, offered: Any = "0", nodes: Any = None
+) -> tuple[str, ...]:
+    """Of ``--waiting``, or of the view that ``words`` say."""
+    known: dict[str, Any] = {
+        f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}": pod for pod in pods
+    }
+    known |= {
+        f"{DECISIONS}/default/": "Error from server (NotFound): nothing there",
+        DECISIONS: {"scheduler": LINE, "waiting": [], "besides": []},
+        "/api/v1/pods?fieldSelector=status.phase%3DPending": {"items": pods},
+        "/api/v1/nodes": nodes
+        or {"items": [{"status": {"capacity": {"nvidia.com/gpu": offered, "cpu": "8"}}}]},
+    }
+    look = why if words[:1] == ("--why",) else waiting
+    return look(Answers(**known), options(*(words or ("--waiting",))), PLAIN).remarks
+
+
+WRITE = "which no node of this cluster offers; write aliyun.com/gpu-mem for a share, or aliyun.com/gpu for a whole one"
+
+
+@pytest.mark.parametrize("words", [(), ("--why", "cuda")])
+def test_what_to_write_instead_is_told_where_no_node_offers_the_resource(words: tuple[str, ...]) -> None:
+    pods = [asking("cuda", "nvidia.com/gpu")]
+    told = f"warning: pod default/cuda: container main asks for nvidia.com/gpu, {WRITE}"
+    assert told in remarks(pods, *words)
+    assert told not in remarks(pods, *words, offered="2")
+    assert told not in remarks(pods, *words, nodes="Error from server (Forbidden): no")
+
+
+def test_names_of_those_who_share_are_known_and_others_are_no_business_of_ours() -> None:
+    assert remarks([asking("other", "example.com/fpga"), asking("ours", "aliyun.com/gpu-mem")]) == ()
+    (one,) = remarks([asking("hami", "nvidia.com/gpumem")])
+    assert one.endswith("write aliyun.com/gpu-mem in units, or gpushare.dev/gpu-memory such as 6Gi")
+    assert remarks([asking("runs", "nvidia.com/gpu", node="n1")], "--why", "runs")[:-1] == ()
+
+
+@pytest.mark.parametrize("resource", ["aliyun.com/gpu-memory", "aliyun.com/gpumem", "aliyun.com/gpu-men"])
+def test_pods_that_wait_for_a_misspelt_resource_are_named_with_what_is_meant(resource: str) -> None:
+    (one,) = remarks([asking("slip", resource)])
+    told = f"warning: pod default/slip: container main asks for {resource}, which no node of this cluster offers; write aliyun.com/gpu-mem"
+    assert one.startswith(told)
+    offers = {"items": [{"status": {"capacity": {resource: "3"}}}]}
+    assert remarks([asking("slip", resource)], nodes=offers) == ()
+    # ``--why`` says it once, in words of its own.
+    why_told = remarks([asking("slip", resource)], "--why", "slip")
+    assert [resource in one for one in why_told].count(True) == 1
+
+
+def test_of_many_some_are_named_and_those_of_other_namespaces_are_not() -> None:
+    pods = [asking(f"p{number}", "nvidia.com/gpu") for number in range(5)]
+    found = remarks(pods)
+    assert [one.partition(":")[0] for one in found] == ["warning"] * 4
+    assert found[-1] == "warning: so do 2 containers more"
+    assert remarks(pods, "--waiting", "-n", "other") == ()

@@ -1,0 +1,56 @@
+"""Nodes that give whole GPUs are in no table of shares, and it is said where they are shown."""
+
+import json
+from typing import cast
+
+import msgspec
+import pytest
+
+from gpushare.inspect.arguments import parse
+from gpushare.inspect.kubectl import Kubectl, Round
+from gpushare.inspect.show import look
+from gpushare.model.device import NodeMode
+from gpushare.model.objects import Node
+from tests.unit.inspect.clusters import device, node
+
+SHARES = node("a", "10.0.0.1", [device(0)])
+
+
+def whole(name: str) -> Node:
+    return node(name, "10.0.0.2", [device(0)], mode=NodeMode.TOPOLOGY, advertised=False)
+
+
+class _Read:
+    """What was read: nodes, and no pods."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self._nodes = nodes
+
+    def finish(self) -> tuple[bytes, bytes]:
+        return json.dumps(
+            {"items": [msgspec.to_builtins(one) for one in self._nodes]}
+        ).encode(), b'{"items": []}'
+
+
+def shown(*nodes: Node, words: tuple[str, ...] = ()) -> tuple[str, tuple[str, ...]]:
+    found = look(Kubectl(program="none"), parse(words), cast("Round", _Read(*nodes)))
+    return found.text, found.remarks
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "wide"), ("-d",)])
+def test_a_node_that_gives_whole_gpus_is_named_beside_the_table_which_stays_as_it_is(
+    words: tuple[str, ...],
+) -> None:
+    text, remarks = shown(SHARES, words=words)
+    assert remarks == ()
+    assert shown(SHARES, whole("t"), words=words) == (
+        text,
+        (
+            "nodes that give whole GPUs (topology) are not in the table: t; `kubectl inspect cgpu --pods` shows who has them",
+        ),
+    )
+
+
+def test_of_many_such_nodes_some_are_named() -> None:
+    _, (one,) = shown(SHARES, *map(whole, ("t1", "t2", "t3", "t4", "t5")))
+    assert ": t1, t2, t3, and 2 more; " in one
