@@ -3,7 +3,6 @@
 A fenced block ``console`` holds lines that begin with ``$ `` (typed), and lines without (what comes out). Comments before a
 block, which the site does not show, say how it is to be taken:
 
-``<!-- not run: REASON -->``   the block needs what no test has
 ``<!-- real cluster: STAGE -->``  typed on a cluster with helm and kubelets instead, when it is at that stage (``STAGES``)
 ``<!-- needs: PROGRAM -->``    typed where that program is installed, or (a path from the checkout's root) that folder is there
 ``<!-- sample: NAME -->``      typed beside a kubectl that tells of a sample cluster, whatever the playground has
@@ -19,7 +18,9 @@ block, which the site does not show, say how it is to be taken:
 ``<!-- file: NAME -->``        the block is a file of that name, beside which the commands run
 ``<!-- with: NODE=cgpu-t4 -->``  what stands for a word in capitals, from here to the page's end
 
-and one for the whole page, anywhere in it: ``<!-- playground: nodes=NAME=PRESET:MODE,… unit=128MiB -->``.
+and one for the whole page, anywhere in it: ``<!-- playground: nodes=NAME=PRESET:MODE,… unit=128MiB GPUSHARE_…=… -->``, the last a variable of its environment.
+
+What is unseen so may not be what the page's reader needs: ``in_sight.py``.
 """
 
 import re
@@ -32,7 +33,7 @@ from documentation.expecting import ANYTHING
 
 #: What is said before blocks; the site does not show it.
 MARKS: Final = (
-    *("not run", "real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
+    *("real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
     *("typed by", "agents", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
 )
 #: Of a real cluster, in their order: nothing is installed; charts are; they are taken away; nodes have forgotten them.
@@ -68,7 +69,6 @@ class Block:
     line: int
     language: str
     content: tuple[str, ...]
-    not_run: str = ""
     file: str = ""
     first: tuple[str, ...] = ()
     words: tuple[tuple[str, str], ...] = ()
@@ -101,7 +101,7 @@ class Block:
     @property
     def is_for_playground(self) -> bool:
         """Whether its commands are typed into a playground."""
-        return self.is_typed and not (self.not_run or self.stage or self.step or self.typed_by)
+        return self.is_typed and not (self.stage or self.step or self.typed_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _block(
         raise BadPage(f"{page}:{line}: '{stage}' is no stage of a cluster: {', '.join(STAGES)}")
     if code is not None and not code.isdigit():
         raise BadPage(f"{page}:{line}: '{code}' is no exit code")
-    places = [one for one in ("not run", "real cluster", "step of CI", "typed by") if one in marks]
+    places = [one for one in ("real cluster", "step of CI", "typed by") if one in marks]
     if len(places) > 1:
         raise BadPage(f"{page}:{line}: a block has one place, not {' and '.join(places)}")
     if places and (here := [one for one in _HERE if one in marks]):
@@ -176,7 +176,6 @@ def _block(
         line,
         language,
         tuple(content),
-        marks.get("not run", ""),
         marks.get("file", ""),
         tuple(first),
         tuple(words),

@@ -34,7 +34,11 @@ INTERNAL: Final = {
     # What to do, which stands beside what was found; and what is well.
     "doctor/checks_admission.py:remedy": "what to do about a finding",
     "doctor/checks_rights.py:remedy": "what to do about a finding",
-    "doctor/checks_parts.py:_extender_log": "what to do about a finding",
+    "doctor/checks_nodes.py:wait": "what to do about a finding",
+    "doctor/checks_nodes.py:_remedy": "what to do about a finding",
+    "doctor/checks_parts.py:todo": "what to do about a finding",
+    "doctor/checks_parts.py:remedy": "what to do about a finding",
+    "doctor/commands.py:pull": "what to do about a finding",
     # Words that stand within messages that have entries.
     "doctor/checks_rights.py:RIGHTS": "rights, within other messages",
     "doctor/cluster_checks.py:_RIGHTS": "rights, within other messages",

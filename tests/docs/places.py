@@ -39,8 +39,6 @@ def place_of(block: Block) -> Told:
         how = f", {block.how}" if block.how else ""
         place = Place.HERE if block.typed_by.startswith(OURS) else Place.ELSEWHERE
         return place, block.typed_by, f"typed by {block.typed_by}{how}"
-    if block.not_run:
-        return Place.NOWHERE, "", f"typed nowhere: {block.not_run}"
     if block.shortened:
         return Place.HERE, "", f"typed with {block.shortened} behind it, as it takes minutes without"
     return Place.HERE, "", ""

@@ -7,10 +7,12 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 from documentation.blocks import Block, Page, fill
 from gpushare.model.quantity import MemoryUnit
@@ -18,6 +20,7 @@ from gpushare.playground import gpus
 from gpushare.playground.cluster import DEFAULT_NODES, Cluster, NodeDescription
 from tests.docs import samples
 from tests.docs.typist import PROJECT, Typist
+from tests.integration.whole.world import until
 
 #: Namespaces that a playground begins with, and kinds that pages make, those that make others first.
 _OWN: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
@@ -37,19 +40,26 @@ class Wanted:
 
     nodes: tuple[NodeDescription, ...] = DEFAULT_NODES
     unit: MemoryUnit = MemoryUnit.GIB
+    variables: tuple[tuple[str, str], ...] = ()
+    """Of the environment in which it is started."""
 
 
 def wanted(page: Page) -> Wanted:
     nodes, unit = DEFAULT_NODES, MemoryUnit.GIB
+    variables: list[tuple[str, str]] = []
     for word in page.playground:
         name, _, value = word.partition("=")
         if name == "nodes":
             nodes = tuple(_node(one) for one in value.split(","))
         elif name == "unit":
             unit = MemoryUnit.parse(value, page.name)
+        elif name.startswith("GPUSHARE_"):
+            variables.append((name, value))
         else:
-            raise AssertionError(f"{page.name}: the mark 'playground' knows nodes and unit, not {name}")
-    return Wanted(nodes, unit)
+            raise AssertionError(
+                f"{page.name}: the mark 'playground' knows nodes, unit and variables, not {name}"
+            )
+    return Wanted(nodes, unit, tuple(variables))
 
 
 def _node(text: str) -> NodeDescription:
@@ -67,7 +77,7 @@ class Playground:
     _typist: Typist = field(init=False)
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _asked: str = _ISOLATION
-    _beside: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    beside: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     """What runs until the page has been typed."""
 
     async def begin(self) -> None:
@@ -87,8 +97,10 @@ class Playground:
         self._typist = Typist(environment, self.folder)
         self._labels = await self._nodes("labels")
 
-    async def follow(self, page: Page, block: Block) -> list[str]:
-        """Type a block; what is wrong, a text each."""
+    async def follow(
+        self, page: Page, block: Block, environment: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """Type a block, with ``environment`` beside the playground's; what is wrong, a text each."""
         if block.agents:
             option, backend = block.agents.split()
             assert option == "--isolation", (
@@ -96,10 +108,17 @@ class Playground:
             )
             self._asked = backend
             await self.cluster.set_isolation(backend)
-        more = {"KUBECTL": str(samples.kubectl(block.sample, self.folder))} if block.sample else {}
+        more = dict(environment or {})
+        if block.sample:
+            more["KUBECTL"] = str(samples.kubectl(block.sample, self.folder))
         if block.beside:
-            await self._beside.enter_async_context(self._typist.beside(fill(block.beside, block.words)))
+            await self.beside.enter_async_context(self._typist.beside(fill(block.beside, block.words)))
         return await self._typist.follow(page, block, more=more)
+
+    def save(self, block: Block) -> None:
+        """Save a block as its file, as a reader does: with what stands for words in capitals."""
+        content = self._typist.told("\n".join(block.content), block.words)
+        (self.folder / block.file).write_text(content + "\n")
 
     def lacks(self, needed: str) -> bool:
         """Whether a program that a block needs is not on PATH, or a folder that it names is not there."""
@@ -109,11 +128,19 @@ class Playground:
 
     async def tidy(self) -> None:
         """Give back everything that a page has made, and wait until nothing of it is left."""
-        await self._beside.aclose()
+        await self.beside.aclose()
         spaces = json.loads(await self._told("kubectl get namespaces -o json"))["items"]
         made = [one["metadata"]["name"] for one in spaces if one["metadata"]["name"] not in _OWN]
-        for space in ("default", "kube-system", *made):
-            await self._told(f"kubectl -n {space} delete {_KINDS} --all --now --ignore-not-found --wait=true")
+
+        async def nothing_left() -> bool:
+            # A controller that has not heard yet of its owner's end may make a pod anew between the two lists.
+            for space in ("default", "kube-system", *made):
+                await self._told(
+                    f"kubectl -n {space} delete {_KINDS} --all --now --ignore-not-found --wait=true"
+                )
+            return not json.loads(await self._told("kubectl get replicasets,pods -A -o json"))["items"]
+
+        await until(nothing_left, "what the page has made is gone")
         if made:
             await self._told(f"kubectl delete namespace {shlex.join(made)} --now")
         classes = json.loads(await self._told("kubectl get priorityclasses -o json"))["items"]
@@ -157,6 +184,16 @@ class Playground:
 async def playground(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
     """One as wanted, which ends without a trace."""
     await asyncio.to_thread(folder.mkdir, parents=True)
+    # Its parts have the environment of whoever starts it.
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in want.variables:
+            patch.setenv(name, value)
+        async with _started(want, folder) as made:
+            yield made
+
+
+@contextlib.asynccontextmanager
+async def _started(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
     async with Cluster(
         driver=PROJECT / "build" / "fakegpu",
         isolation=PROJECT / "build" / "isolation",
@@ -166,4 +203,5 @@ async def playground(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
     ) as cluster:
         made = Playground(cluster, folder)
         await made.begin()
-        yield made
+        async with made.beside:
+            yield made

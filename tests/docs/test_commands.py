@@ -15,7 +15,7 @@ from tests.docs.places import Place, Told, place_of
 from tests.docs.playgrounds import Playground, Wanted, playground, wanted
 from tests.docs.typist import PROJECT
 
-_PAGE_S: Final = 240
+_PAGE_S: Final = 600
 _ENOUGH: Final = 5
 BROUGHT: Final = "scripts/install-system-packages brings on Debian"
 #: The property that tells of a block: where it stands, and what ``place_of`` tells.
@@ -105,7 +105,7 @@ async def _follow(
         assert "/" not in block.file, (
             f"{page.name}:{block.line}: a file beside the commands, not {block.file}"
         )
-        (there.folder / block.file).write_text("\n".join(block.content) + "\n")
+        there.save(block)
     if not block.is_for_playground:
         return []
     if block.needs and there.lacks(block.needs):

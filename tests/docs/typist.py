@@ -17,14 +17,19 @@ from documentation.expecting import matches
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 
-#: Commands that only look: they are typed again until what comes out is what the page shows.
+#: Commands that only look: they are typed again until what comes out is what the page shows. Of a Service's pods kubectl forwards to
+#: the one that is ready for longest, were it about to end.
 _LOOKS: Final = re.compile(
-    r"^(kubectl( -n \S+| --namespace[= ]\S+)? (get|describe|inspect|logs|exec|events|top|auth)\b"
+    r"^(kubectl( -n \S+| --namespace[= ]\S+)? (get|describe|inspect|logs|exec|events|top|auth|port-forward)\b"
     r"|gpushare doctor\b|curl |cat |grep )"
 )
-_COMMAND_S: Final = 120.0
-_INTERRUPTED_S: Final = 30.0
-_STATE_S: Final = 20.0
+#: What stands in the checkout, with variables before it or without.
+_MAKE: Final = re.compile(r"(\w+=\S* )*make ")
+#: Bounds for a machine that has much else to do. A playground on the real control plane kills each of its parts 5 s after it
+#: was asked to end, one kind after the other.
+_COMMAND_S: Final = 200.0
+_INTERRUPTED_S: Final = 90.0
+_STATE_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 
 Words = tuple[tuple[str, str], ...]
@@ -32,11 +37,15 @@ Words = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Typist:
-    """Types into ``folder`` (``make`` into the checkout's), with ``environment``; ``command_s`` bounds each command."""
+    """Types into ``folder`` (``make`` into the checkout's), with ``environment``; ``command_s`` bounds each command.
+
+    ``state_s``: for how long one that only looks is typed again.
+    """
 
     environment: Mapping[str, str]
     folder: Path
     command_s: float = _COMMAND_S
+    state_s: float = _STATE_S
 
     async def follow(
         self, page: Page, block: Block, words: Words = (), more: Mapping[str, str] | None = None
@@ -54,10 +63,8 @@ class Typist:
     ) -> str:
         """Type a command as a reader does; what is wrong when something else comes out than the page shows, else empty."""
         text = fill(command.text, words)
-        # What a shell makes of words, a page's output has as it comes out.
-        told = tuple((name, Template(value).safe_substitute(self.environment)) for name, value in words)
-        expected = tuple(fill(line, told) for line in command.expected)
-        deadline_s = time.monotonic() + _STATE_S
+        expected = tuple(self.told(line, words) for line in command.expected)
+        deadline_s = time.monotonic() + self.state_s
         while True:
             code, out = await self.run(text, more, command.until)
             good = matches(expected, out) if expected else command.code is not None or code == 0
@@ -71,6 +78,12 @@ class Typist:
             f"{page.name}:{command.line}: $ {text}\n--- the page shows {said}\n{shown}\n--- came out\n{out}"
         )
         return "" if good else wrong
+
+    def told(self, text: str, words: Words) -> str:
+        """A text with what stands for its words in capitals, as a shell would tell it: with the variables' values."""
+        return fill(
+            text, tuple((name, Template(value).safe_substitute(self.environment)) for name, value in words)
+        )
 
     @contextlib.asynccontextmanager
     async def beside(self, text: str) -> AsyncIterator[None]:
@@ -103,7 +116,7 @@ class Typist:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**self.environment, **(more or {})},
-            cwd=PROJECT if text.startswith("make ") else self.folder,
+            cwd=PROJECT if _MAKE.match(text) else self.folder,
             start_new_session=True,
         )
         assert process.stdout

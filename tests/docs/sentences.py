@@ -1,0 +1,145 @@
+"""Where each command of the pages' sentences and tables is typed: here, in a block that has it, or by another test."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from documentation.blocks import fill, read_page
+from documentation.inline import Inline, inline_commands
+from documentation.navigation import in_order
+from tests.docs import harmless
+from tests.docs.doings import IN_A_PLAYGROUND, IN_THE_CHECKOUT
+from tests.docs.places import STEPS, Place, place_of
+from tests.docs.saying import says
+from tests.docs.typist import PROJECT
+
+NAMES: Final = (*(f"docs/{path}" for path in in_order(PROJECT / "docs")), "README.md", "examples/README.md")
+
+_CHARTS: Final = "tests/e2e/test_sentences.py"
+_CLUSTER: Final = "tests/e2e/product/test_departure.py"
+_TOOLS: Final = "tests/e2e/test_sentences_in_checkout.py"
+#: Typed by that test, which asks for them here (``sentences_typed_by``); of ``.ci/run`` they are lines.
+BY_ANOTHER: Final = {
+    "make run ARGS=--exit": STEPS,
+    "make docs": STEPS,
+    "make docs-test": STEPS,
+    "make test": STEPS,
+    "make e2e": STEPS,
+    "make e2e-parts": STEPS,
+    "helm list": _CHARTS,
+    "helm show values charts/CHART": _CHARTS,
+    "helm show values charts/ack-ai-installer": _CHARTS,
+    "helm upgrade … -f values.yaml": _CHARTS,
+    "helm upgrade … --set KEY=VALUE": _CHARTS,
+    "helm upgrade … --reuse-values --set KEY=VALUE": _CHARTS,
+    "helm upgrade … --reset-then-reuse-values --set KEY=VALUE": _CHARTS,
+    "helm upgrade … --reuse-values --set admission.cardMemoryMiB=16160": _CHARTS,
+    "helm upgrade … --reuse-values --set extender.countsAlone=false": _CHARTS,
+    "kubectl get validatingadmissionpolicies": _CHARTS,
+    "kubectl get validatingadmissionpolicies,mutatingadmissionpolicies | grep gpushare": _CHARTS,
+    "kubectl -n kube-system rollout restart deployment/ack-co-scheduler": _CHARTS,
+    "kubectl annotate node NODE gpushare.dev/devices-": _CHARTS,
+    "kubectl delete crd elasticquotatrees.scheduling.sigs.k8s.io": _CHARTS,
+    "gpushare playground --control-plane DIR": _CHARTS,
+    "make run CLUSTER=real": _CHARTS,
+    "python -m gpushare.playground.controlplane --binaries DIR --state DIR": _CHARTS,
+    "python -m tests.e2e.cluster build kubernetes-1.36": _CHARTS,
+    'GPUSHARE_TEST_CONTROL_PLANE=DIR make test PYTEST_ARGS="-n0 tests/integration/whole"': _CHARTS,
+    "kubectl -n kube-system logs POD": _CLUSTER,
+    "kubectl -n kube-system logs deploy/ack-co-scheduler -c extender": _CLUSTER,
+    "kubectl -n kube-system logs ds/gpushare-device-plugin-ds": _CLUSTER,
+    "kubectl -n kube-system rollout status ds/gpushare-device-plugin-ds": _CLUSTER,
+    "kubectl -n kube-system logs deploy/gpushare-uninstall": _CLUSTER,
+    "make cluster K8S=VERSION": "tests/e2e/test_cluster.py",
+    "make -C isolation aarch64": _TOOLS,
+    "make -C isolation sanitize": _TOOLS,
+    "make sanitize": _TOOLS,
+    "make valgrind": _TOOLS,
+    "make fuzz": _TOOLS,
+    "pip install .": _TOOLS,
+    "pip install '.[png]'": _TOOLS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Where a command is typed, by what (a path; empty: by what is in this folder), and a word on how."""
+
+    place: Place
+    by: str = ""
+    how: str = ""
+
+
+@cache
+def found() -> tuple[Inline, ...]:
+    """All of the pages' in their order, but names of programs alone."""
+    every = (one for name in NAMES for one in inline_commands(name, (PROJECT / name).read_text()))
+    return tuple(one for one in every if not one.is_named_alone)
+
+
+@cache
+def where_typed() -> dict[str, Typed | None]:
+    """Of each different command where it is typed; ``None`` for one that nothing types."""
+    return {text: _where(text) for text in dict.fromkeys(one.text for one in found())}
+
+
+def sentences_typed_by(file: str) -> list[Inline]:
+    """The commands that ``file`` (a test's ``__file__``) types: of equal ones the first."""
+    path = file.removeprefix(f"{PROJECT}/")
+    first = {one.text: one for one in reversed(found())}
+    asked = [text for text, by in BY_ANOTHER.items() if by == path]
+    assert asked, f"{path}: BY_ANOTHER in {__name__} has no command for it"
+    assert set(asked) <= set(first), f"no page has {', '.join(sorted(set(asked) - set(first)))}"
+    return [first[text] for text in asked]
+
+
+def asks(source: str) -> bool:
+    """Whether a test's source asks for its sentences here."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return any(ast.unparse(call) == f"{sentences_typed_by.__name__}(__file__)" for call in calls)
+
+
+def told() -> Iterator[str]:
+    """A line for people: how many are typed where."""
+    places = where_typed()
+    here = Counter(one.how for one in places.values() if one and one.place is Place.HERE)
+    elsewhere = Counter(one.by for one in places.values() if one and one.place is Place.ELSEWHERE)
+    yield (
+        f"{len(found())} commands in sentences and tables, {len(places)} different ones: "
+        f"{here.total()} typed here ({_listed(here)}), {elsewhere.total()} elsewhere ({_listed(elsewhere)})"
+    )
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{what}: {count}" for what, count in counts.most_common())
+
+
+def _where(text: str) -> Typed | None:
+    if harmless.is_harmless(text):
+        return Typed(Place.HERE, how="as they stand")
+    if any(doing.text == text for doing in IN_A_PLAYGROUND):
+        return Typed(Place.HERE, how="in a playground of their own")
+    if any(doing.text == text for doing in IN_THE_CHECKOUT):
+        return Typed(Place.HERE, how="in the checkout")
+    if text in BY_ANOTHER:
+        return Typed(Place.ELSEWHERE, BY_ANOTHER[text])
+    return next((typed for line, typed in _in_blocks() if says(text, line)), None)
+
+
+@cache
+def _in_blocks() -> tuple[tuple[str, Typed], ...]:
+    """What blocks have typed that need no data of others, and where; what is typed here first."""
+    lines = list[tuple[str, Typed]]()
+    for name in NAMES:
+        page = read_page(name, (PROJECT / name).read_text())
+        for block in page.blocks:
+            place, by, _ = place_of(block)
+            if not block.is_typed or place == Place.NOWHERE or "/" in block.needs:
+                continue
+            typed = Typed(Place(place), by, "in a block of a page")
+            lines += [(fill(one, block.words), typed) for one in block.first]
+            lines += [(fill(one.text, block.words), typed) for one in page.commands(block)]
+    return tuple(sorted(lines, key=lambda one: one[1].place != Place.HERE))
