@@ -27,7 +27,8 @@ from gpushare.model.wire import Stamp, allocation_annotations
 DEADLINE_S: Final = 60.0
 TOKEN: Final = "0123456789abcdef0123456789abcdef"
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
-expect.set_options(timeout=20_000)
+#: Longer than a page may wait until it looks for a lost server again.
+expect.set_options(timeout=60_000)
 
 
 def chromium() -> str:

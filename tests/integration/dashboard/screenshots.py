@@ -1,5 +1,9 @@
-"""Writes the pictures of docs/images: ``python -m tests.integration.dashboard.screenshots``, over a made-up cluster of 40,000 GPUs."""
+"""Writes the pictures of docs/images: ``python -m tests.integration.dashboard.screenshots``, over a made-up cluster of 40,000 GPUs.
 
+``--into DIR`` writes them elsewhere, ``--quick`` in a hurry: with a short history, and perhaps before all of a page is drawn. Says of each picture where it is.
+"""
+
+import argparse
 import asyncio
 import json
 import random
@@ -35,7 +39,10 @@ WIDTH, HEIGHT = 1280, 860
 PHONE: Final = {"width": 390, "height": 844}
 _TEAMS: Final = ("search", "speech", "vision", "ranking", "research")
 _JOBS: Final = ("serve", "embed", "train", "notebook", "batch")
+#: Points of the pictures' history, and the time between two.
 _SAMPLES: Final = 12
+_BETWEEN_MS: Final = 5000
+_SETTLED_MS: Final = 2500
 
 
 def made_up(seed: int = 7) -> tuple[list[NodeDevices], list[dict[str, Any]]]:
@@ -136,7 +143,7 @@ def line_of(nodes: Iterable[bytes], pods: Iterable[bytes], waits: Iterable[dict[
     return json.loads(told(decisions, DECISIONS))["waiting"]
 
 
-async def pictures(look: Look, made: Bed, node: str, pod: str) -> None:
+async def pictures(look: Look, into: Path, hurry: int, node: str, pod: str) -> None:
     """One of each view."""
     places = {
         "overview": "#/",
@@ -150,25 +157,29 @@ async def pictures(look: Look, made: Bed, node: str, pod: str) -> None:
     }
     for name, address in places.items():
         await look.page.evaluate("hash => (location.hash = hash)", address)
-        await look.page.wait_for_timeout(2500)
+        await look.page.wait_for_timeout(_SETTLED_MS // hurry)
         await look.page.mouse.move(1, HEIGHT - 1)
-        await look.page.screenshot(path=IMAGES / f"dashboard-{name}.png")
+        await _taken(look, into / f"dashboard-{name}.png")
     await look.page.evaluate("location.hash = '#/'")
     await look.page.keyboard.press("t")
-    await look.page.wait_for_timeout(2500)
-    await look.page.screenshot(path=IMAGES / "dashboard-dark.png")
+    await look.page.wait_for_timeout(_SETTLED_MS // hurry)
+    await _taken(look, into / "dashboard-dark.png")
 
 
-async def on_a_phone(look: Look) -> None:
+async def on_a_phone(look: Look, into: Path, hurry: int) -> None:
     """Who waits, as cards."""
     await look.page.evaluate("location.hash = '#/waiting'")
-    await look.page.wait_for_timeout(2500)
-    await look.page.screenshot(path=IMAGES / "dashboard-phone.png")
+    await look.page.wait_for_timeout(_SETTLED_MS // hurry)
+    await _taken(look, into / "dashboard-phone.png")
 
 
-async def main() -> None:
-    """All pictures."""
-    IMAGES.mkdir(exist_ok=True)
+async def _taken(look: Look, path: Path) -> None:
+    await look.page.screenshot(path=path)
+    print(f"written: {path}", flush=True)
+
+
+async def taken(into: Path, hurry: int) -> None:
+    """All pictures, with every wait shortened to its ``hurry``-th."""
     nodes, pods = made_up()
     with tempfile.TemporaryDirectory() as folder:
         made = Bed(Path(folder), 1, 0, 0)
@@ -190,15 +201,16 @@ async def main() -> None:
             browser() as window,
             looking(window, made, viewport={"width": WIDTH, "height": HEIGHT}) as look,
         ):
-            for some in _batched(pods[-late:]):
+            for at, some in enumerate(_batched(pods[-late:]), 1):
+                print(f"history: point {at} of {_SAMPLES}", flush=True)
                 for pod in some:
                     for watcher in cluster.watchers:
                         watcher.show(json.dumps({"type": "ADDED", "object": pod}).encode() + b"\n")
-                await look.page.wait_for_timeout(5000)
+                await look.page.wait_for_timeout(_BETWEEN_MS // hurry)
             meta = first["metadata"]
-            await pictures(look, made, node_name(0), f"{meta['namespace']}/{meta['name']}")
+            await pictures(look, into, hurry, node_name(0), f"{meta['namespace']}/{meta['name']}")
             async with looking(window, made, viewport=PHONE, is_mobile=True, has_touch=True) as small:
-                await on_a_phone(small)
+                await on_a_phone(small, into, hurry)
         await made.stop()
 
 
@@ -232,5 +244,15 @@ def _batched(pods: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [pods[at : at + size] for at in range(0, len(pods), size)]
 
 
+def main() -> None:
+    """Take the pictures that the options ask for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--into", type=Path, default=IMAGES, metavar="DIR", help="default: docs/images")
+    parser.add_argument("--quick", action="store_true", help="in a hurry, for a look")
+    options = parser.parse_args()
+    options.into.mkdir(parents=True, exist_ok=True)
+    asyncio.run(taken(options.into, hurry=10 if options.quick else 1))
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -52,6 +52,16 @@ async def test_a_wrong_token_in_the_address_is_told(window: Browser, made: Bed) 
         await expect(look.page.get_by_role("alert")).to_have_text("That is not the token.")
 
 
+async def test_who_was_asked_for_the_token_may_give_the_address_that_has_it(
+    window: Browser, made: Bed
+) -> None:
+    async with looking(window, made, log_in=False) as look:
+        await expect(look.page.get_by_role("dialog")).to_be_visible()
+        await look.page.goto(f"{made.url}#token={TOKEN}")
+        await look.tile("GPUs", "160")
+        await expect(look.page.get_by_role("dialog")).to_be_hidden()
+
+
 async def test_a_token_in_the_address_is_used_and_taken_out_of_it(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         await look.tile("GPUs", "160")
@@ -218,8 +228,8 @@ async def test_keys_lead_everywhere(window: Browser, made: Bed) -> None:
             ("h", "History"),
             ("n", "Nodes"),
         ):
-            await keys.press("g")
-            await keys.press(letter)
+            # One call: the second has to come within 1.5 s.
+            await keys.type(f"g{letter}")
             await expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
 
 
@@ -285,7 +295,7 @@ async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
         made.bind("pod-60", 7)
         await expect(page.get_by_text("What it holds")).to_be_visible()
         await expect(page.get_by_text("Asks foraliyun.com/gpu-mem: 3 (3 GiB)")).to_be_visible()
-        await expect(page.get_by_text("not held to its share on node")).to_be_visible()
+        await expect(page.get_by_text("does not hold containers to shares that it gives now")).to_be_visible()
 
 
 async def test_of_many_who_wait_a_page_is_shown_and_only_what_changes_is_drawn_anew(

@@ -17,7 +17,7 @@ from tests.docs.assigned import commands_typed_by
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation import building as isolation
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 #: What the page has a reader type; here the stand-in is in the driver's place, and what is bounded is so by ``SECTION``.
 WHOLE, SOME, LENT, TRIAL = (

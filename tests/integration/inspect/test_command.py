@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpushare.model.device import NodeMode
 from gpushare.model.objects import Node, Pod
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl, Start, ended
 from tests.unit.inspect.clusters import device, first_generation, foreign_node, node, placed, pod
@@ -94,9 +95,23 @@ def test_unknown_node_is_named(inspect_cgpu: Run, name: str) -> None:
 
 
 def test_node_without_gpu_memory_is_named(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
-    kubectl.answer("/api/v1/nodes/plain", msgspec.json.encode(foreign_node("plain", "10.0.0.1", 0, 0)))
+    plain = foreign_node("plain", "10.0.0.1", 0, 0)
+    plain.metadata.labels = {}
+    kubectl.answer("/api/v1/nodes/plain", msgspec.json.encode(plain))
     kubectl.answer("'/api/v1/pods?'*", listed([]))
     assert 'node "plain" not found or has no aliyun.com/gpu-mem' in failed(inspect_cgpu("plain"))
+
+
+def test_a_node_that_gives_whole_gpus_is_said_to_and_where_they_are_seen(
+    kubectl: ScriptedKubectl, inspect_cgpu: Run
+) -> None:
+    whole = node("whole", "10.0.0.1", [device(0)], mode=NodeMode.TOPOLOGY, advertised=False)
+    kubectl.answer("/api/v1/nodes/whole", msgspec.json.encode(whole))
+    kubectl.answer("'/api/v1/pods?'*", listed([]))
+    assert failed(inspect_cgpu("whole")) == (
+        'error: node "whole" is in mode topology: it gives whole GPUs (aliyun.com/gpu), and has no aliyun.com/gpu-mem to share; '
+        "`kubectl inspect cgpu --pods` shows who has them\n"
+    )
 
 
 def test_malformed_node_that_was_asked_for_is_an_error(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
@@ -116,6 +131,22 @@ def test_cluster_without_gpu_memory_gets_advice(kubectl: ScriptedKubectl, inspec
     assert done.stderr == (
         "no node has aliyun.com/gpu-mem; label nodes with GPUs ack.node.gpu.schedule=share, cgpu, core_mem or mps\n"
     )
+
+
+def test_a_labelled_node_that_no_agent_has_described_is_named(
+    kubectl: ScriptedKubectl, inspect_cgpu: Run
+) -> None:
+    bare = [foreign_node(name, "10.0.0.1", 0, 0) for name in ("a", "b")]
+    for one in bare:
+        one.status.capacity, one.status.allocatable = {}, {}
+    kubectl.answer("/api/v1/nodes", listed(bare))
+    kubectl.answer("/api/v1/nodes/a", msgspec.json.encode(bare[0]))
+    kubectl.answer("'/api/v1/pods?'*", listed([]))
+    label = "node a is labelled ack.node.gpu.schedule=cgpu"
+    told = ", and no node agent has described it: is the chart ack-ai-installer installed? `gpushare doctor` looks\n"
+    done = inspect_cgpu()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{label} (and 1 more){told}")
+    assert failed(inspect_cgpu("a")) == f"error: {label}{told}"
 
 
 def test_malformed_pod_is_named_beside_the_table(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from gpushare.inspect import arguments
 from gpushare.inspect.completion import FLAGS, SHELLS
+from tests.docs.assigned import commands_typed_by
 from tests.integration.inspect.conftest import BIN, DEADLINE_S, ScriptedKubectl
 
 ROOT = Path(__file__).parents[3]
@@ -20,11 +21,15 @@ SYSTEM = ROOT / "build" / "system"
 LIBRARIES = SYSTEM / "usr/lib/x86_64-linux-gnu"
 
 
+def installed(name: str) -> str:
+    """The machine's shell of that name, or the one that was unpacked into the checkout; empty without either."""
+    unpacked = (str(one) for one in (SYSTEM / "bin" / name, SYSTEM / "usr/bin" / name) if one.exists())
+    return shutil.which(name) or next(unpacked, "")
+
+
 def shell(name: str) -> str:
     """The machine's, or the one that was unpacked into the checkout."""
-    found = shutil.which(name) or next(
-        (str(one) for one in (SYSTEM / "bin" / name, SYSTEM / "usr/bin" / name) if one.exists()), None
-    )
+    found = installed(name)
     assert found, f"no {name}; run scripts/install-system-packages"
     return found
 
@@ -95,6 +100,16 @@ def test_fish_completes(environment: dict[str, str]) -> None:
         "train-0\tpod",
         "train-1\tpod",
     ]
+
+
+def test_what_the_page_has_typed_into_fish_makes_it_complete(environment: dict[str, str]) -> None:
+    if not installed("fish"):
+        pytest.skip("fish is not installed; scripts/install-system-packages brings it on Debian")
+    [command] = commands_typed_by(__file__, "docs/guide/inspect.md")
+    script = f"{command.text}\ncomplete -C 'kubectl-inspect-cgpu --wi'\n"
+    assert ran([shell("fish"), "--no-config"], script, environment) == (
+        "--window=\thow far back what was used is looked at\n"
+    )
 
 
 def test_zsh_completes(environment: dict[str, str]) -> None:

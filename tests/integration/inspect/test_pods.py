@@ -58,7 +58,7 @@ gpushare_nodeagent_container_used_mebibytes{{pod="default/train",container="b",g
 gpushare_nodeagent_container_used_mebibytes{{pod="default/serve",container="a",gpu="GPU-00000001"}} 0
 gpushare_nodeagent_container_sm_percent{{pod="default/train",container="a",gpu="GPU-00000000"}} 12
 gpushare_nodeagent_container_sm_percent{{pod="default/train",container="b",gpu="GPU-00000000"}} 0
-gpushare_nodeagent_container_sm_percent{{pod="default/serve",container="a",gpu="GPU-00000001"}} 70
+gpushare_nodeagent_container_sm_percent{{pod="default/serve",container="a",gpu="GPU-00000001"}} 74
 """
 
 
@@ -131,7 +131,7 @@ def test_what_is_used_stands_beside_what_was_given(agents: Agents, inspect_cgpu:
     assert [line.split() for line in done.stdout.splitlines()] == [
         ["NAMESPACE", "NAME", "NODE", "GPU", "GIVEN(MiB)", "USED(MiB)", "GIVEN(%)", "USED(%)"],
         ["default", "train", "n1", "0", "6144", "1500", "-", "12"],
-        ["default", "serve", "n1", "1", "3072", "0", "60", "70"],
+        ["default", "serve", "n1", "1", "3072", "0", "60", "74"],
         ["other", "far", "n2", "2", "1024", "-", "-", "-"],
     ]
     assert "what pods really use is not known of n2: it has no running node agent" in done.stderr
@@ -155,6 +155,20 @@ def test_programs_get_the_same_and_null_where_nobody_knows(agents: Agents, inspe
     assert "train" not in inspect_cgpu("--pods", "-n", "other").stdout
 
 
+def test_top_for_programs_is_the_same_with_who_uses_most_first_and_ends(
+    agents: Agents, inspect_cgpu: Run
+) -> None:
+    agents.tell("n1", 0)
+    done = inspect_cgpu("--top", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert [(one["name"], one["usedMiB"]) for one in told["pods"]] == [
+        ("train", 1000.0),
+        ("serve", 0.0),
+        ("far", None),
+    ]
+
+
 def test_what_nobody_looked_at_or_the_driver_does_not_tell_is_not_taken_for_none(
     agents: Agents, inspect_cgpu: Run
 ) -> None:
@@ -169,7 +183,7 @@ def test_what_nobody_looked_at_or_the_driver_does_not_tell_is_not_taken_for_none
 
     assert [line.split() for line in done.stdout.splitlines()[1:]] == [
         ["default", "train", "n1", "0", "6144", "-", "-", "12"],
-        ["default", "serve", "n1", "1", "3072", "0", "60", "70"],
+        ["default", "serve", "n1", "1", "3072", "0", "60", "74"],
         ["other", "far", "n2", "2", "1024", "-", "-", "-"],
     ]
     assert (
@@ -349,7 +363,7 @@ def test_top_is_live_sorted_by_what_is_asked_for_and_fits_the_screen(screen: Scr
     assert "\x1b[31m" in screen.seen  # serve computes more than it was given
     screen.resize(4, 40)
     # What was drawn before may still come; of four lines three end.
-    screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*\x1b\[J")
+    screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*GIVEN  USED  GIVEN%  USED%[^\n]*\x1b\[J")
     screen.press("q")
     assert screen.ended() == 0
     assert "\x1b[?1049l" in screen.seen

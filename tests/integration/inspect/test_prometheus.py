@@ -5,19 +5,19 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.prometheus import PrometheusFailed, figures_of_prometheus
+from gpushare.playground.controlplane.ports import free_ports
 from tests.integration.inspect.conftest import Run, ScriptedKubectl
 from tests.unit.fakegpu.building import system_program
 from tests.unit.inspect.clusters import device, node, placed
 from tests.unit.inspect.test_advising import as_json
 
-_READY_S = 30.0
+_READY_S = 60.0
 _STEP_S = 30
 _HOURS = 2
 _WHOSE = 'namespace="default",pod="web-0",container="main",node="n",gpu="0",UUID="GPU-1"'
@@ -69,8 +69,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         str(folder / "data"),
     ]
     subprocess.run(made, check=True, capture_output=True, timeout=60)
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     command = [
         server,
         f"--config.file={folder / 'prometheus.yml'}",

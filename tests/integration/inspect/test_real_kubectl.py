@@ -139,6 +139,16 @@ def test_server_that_is_not_there_is_told_in_kubectls_words(kubeconfig: Path) ->
     assert "Traceback" not in done.stderr
 
 
+def test_a_kubeconfig_that_is_gone_is_named(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    done = typed("kubectl inspect cgpu", {"KUBECONFIG": str(gone)})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "localhost:8080 was refused" in done.stderr
+    assert (
+        f"; $KUBECONFIG names no file that is there ({gone}): a playground takes its own away" in done.stderr
+    )
+
+
 def test_context_that_does_not_exist_is_told_in_kubectls_words(kubeconfig: Path) -> None:
     done = typed(f"kubectl inspect cgpu --context gone --kubeconfig {kubeconfig}", {})
     assert (done.returncode, done.stdout) == (1, "")

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 DEADLINE_S = 60.0
+#: What nobody tells of is seen within this time.
+EVERY_S = 0.25
 
 
 class Changes:
@@ -26,11 +28,11 @@ class Changes:
         state: Callable[[], object],
         what: str = "",
         deadline_s: float = DEADLINE_S,
-        every_s: float | None = None,
+        every_s: float = EVERY_S,
     ) -> None:
         """Return once ``state()`` holds; fail with ``what`` when it does not in time.
 
-        With ``every_s`` look that often besides: for states that nobody tells of, such as files.
+        It looks every ``every_s`` besides: for states that nobody tells of, such as files.
         """
         event = asyncio.Event()
         self._waiting.add(event)
@@ -38,8 +40,10 @@ class Changes:
             async with asyncio.timeout(deadline_s):
                 while not state():
                     event.clear()
+                    # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(event.wait(), every_s)
+                        async with asyncio.timeout(every_s):
+                            await event.wait()
         except TimeoutError:
             raise AssertionError(f"not reached within {deadline_s} s: {what or state}") from None
         finally:

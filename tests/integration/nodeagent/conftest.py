@@ -68,9 +68,9 @@ class World:
             await self.ready()
 
     async def ready(self) -> None:
-        """Until the kubelet has the list of every resource of the node's mode, and the agent knows it.
+        """Until the kubelet has the list of every resource of the node's mode, the agent knows it, and the node is described.
 
-        The kubelet asks for the list while it still answers the agent's registration.
+        The kubelet asks for the list while it still answers the agent's registration, and the API server is told beside it.
         """
         label = self.api.objects["nodes", objects.NODE]["metadata"]["labels"][names.LABEL_MODE]
         wanted = resources_of(NodeMode(label))
@@ -78,8 +78,10 @@ class World:
         assert agent is not None
 
         def served() -> bool:
-            return all(self.kubelet.is_served(one) for one in wanted) and not any(
-                "not registered" in one for one in agent.missing()
+            return (
+                all(self.kubelet.is_served(one) for one in wanted)
+                and not any("not registered" in one for one in agent.missing())
+                and names.ANN_DEVICES in self.api.annotations("nodes", self.settings.node)
             )
 
         await self.changes.until(lambda: self._died() or served(), "the agent is ready", every_s=0.02)

@@ -23,6 +23,8 @@ def gpu(index: int, total_mib: int = 15360, **known: object) -> FoundGpu:
 class ScriptedNvml:
     """``gpus`` are found; ``faults`` by UUID make probes fail; ``driver`` False: no driver at all.
 
+    ``refuses``: the driver does not open for that reason; ``breaks``: it opens, and every probe finds that it fails.
+
     ``no_limits`` says why the driver has no limits by cgroup, where it has none; ``limits`` are those that it has, in bytes by
     UUID and directory, and ``refused`` what it says of directories that it cannot limit.
     """
@@ -33,6 +35,7 @@ class ScriptedNvml:
     driver: bool = True
     reports_xids: bool = True
     refuses: str = ""
+    breaks: str = ""
     exchanged: bool = False
     running: list[GpuProcess] = field(default_factory=list)
     told: dict[str, GpuReading] = field(default_factory=dict)
@@ -71,6 +74,8 @@ class ScriptedNvml:
 
     def probe(self, uuid: str) -> str:
         self.threads.add(threading.get_ident())
+        if self.breaks:
+            raise NvmlFailed("NVML", self.breaks, 18)
         return self.faults.get(uuid, "")
 
     def processes(self) -> Sequence[GpuProcess]:

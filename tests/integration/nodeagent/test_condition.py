@@ -30,7 +30,7 @@ async def test_a_lost_gpu_and_a_lost_driver_are_said_with_the_reason_and_since_w
     since = conditions(world)[names.CONDITION_READY]["lastTransitionTime"]
     world.nvml.faults = {gpu(0).uuid: "GPU is lost"}
     await world.changes.until(lambda: ready(world)[1] == "SomeGPUsOutOfService", "one is lost")
-    assert ready(world)[2].endswith("; GPU 0: GPU is lost")
+    assert ready(world)[2].startswith("GPU 0: GPU is lost; mode share, ")
     assert conditions(world)[names.CONDITION_READY]["lastTransitionTime"] == since
     world.nvml.faults = {gpu(index).uuid: "GPU is lost" for index in range(2)}
     await world.changes.until(lambda: ready(world)[:2] == ("False", "GPUUnhealthy"), "both are lost")
@@ -44,7 +44,7 @@ async def test_a_cordoned_gpu_is_named_and_does_not_count(world: World) -> None:
     node = world.api.objects["nodes", NODE]
     node["metadata"]["annotations"][names.ANN_CORDONED] = "1"
     world.api.put("nodes", NODE, node)
-    await world.changes.until(lambda: ready(world)[2].endswith("; GPU 1: cordoned"), "named")
+    await world.changes.until(lambda: ready(world)[2].startswith("GPU 1: cordoned; mode "), "named")
     assert ready(world)[1] == "Sharing", "it is no fault"
     assert ", 1 of 2 GPUs in service, " in ready(world)[2]
     node = world.api.objects["nodes", NODE]

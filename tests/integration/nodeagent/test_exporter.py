@@ -40,10 +40,12 @@ def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if sample.name in FAMILIES:
-                labels = FAMILIES[sample.name][2]
+            # The parser adds the ending of counters to DCGM's, which have none.
+            name = sample.name if sample.name in FAMILIES else sample.name.removesuffix("_total")
+            if name in FAMILIES:
+                labels = FAMILIES[name][2]
                 assert sample.labels.keys() == set(labels)
-                found.setdefault(sample.name, {})[tuple(sample.labels[one] for one in labels)] = sample.value
+                found.setdefault(name, {})[tuple(sample.labels[one] for one in labels)] = sample.value
     return found
 
 
@@ -65,7 +67,7 @@ DRIVER = "580.95.05"
 
 async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World) -> None:
     world.nvml.told = {
-        G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER),
+        G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER, 1590, 5000, 7, 9, 2, millijoules=123_500),
         gpu(1).uuid: GpuReading(gpu(1).uuid),
     }
     await world.start()
@@ -78,6 +80,12 @@ async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World)
         ("DCGM_FI_DEV_FB_FREE", 11264.0),
         ("DCGM_FI_DEV_GPU_TEMP", 61.0),
         ("DCGM_FI_DEV_POWER_USAGE", 71.5),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 123_500.0),
+        ("DCGM_FI_DEV_SM_CLOCK", 1590.0),
+        ("DCGM_FI_DEV_MEM_CLOCK", 5000.0),
+        ("DCGM_FI_DEV_ENC_UTIL", 7.0),
+        ("DCGM_FI_DEV_DEC_UTIL", 9.0),
+        ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 2.0),
     ):
         assert told[name] == {labels: value}, name
     for name, value in (
@@ -87,6 +95,12 @@ async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World)
         ("memory_free_bytes", 11264.0 * MIB),
         ("temperature_celsius", 61.0),
         ("power_watts", 71.5),
+        ("energy_joules_total", 123.5),
+        ("sm_clock_hertz", 1.59e9),
+        ("memory_clock_hertz", 5e9),
+        ("encoder_utilization_ratio", 0.07),
+        ("decoder_utilization_ratio", 0.09),
+        ("pcie_replays_total", 2.0),
     ):
         assert told[f"gpushare_gpu_{name}"] == {(NODE, "0", G0): value}, name
     assert told["gpushare_gpu_info"][NODE, "0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", DRIVER] == 1.0

@@ -33,6 +33,7 @@ async def test_a_critical_xid_takes_a_gpu_out_until_it_has_been_quiet(world: Wor
     await world.start()
     world.nvml.send_xid(gpu(0).uuid, 48)
     await world.changes.until(lambda: world.kubelet.went(names.GPU_MEM, 30, 15, 30, since=0))
+    await world.changes.until(lambda: world.api.told("GPUUnhealthy"))
     assert world.api.told("GPUUnhealthy")[0]["note"] == (
         f"GPU 0 ({gpu(0).uuid}) is taken out of service: critical error XID 48; "
         "trusted again 1.5 s after its last error, if it answers"
@@ -78,6 +79,20 @@ async def test_a_share_node_without_a_driver_is_told_what_to_do_and_looked_at_ag
     assert world.kubelet.registrations == []
     world.nvml.driver = True
     await world.ready()
+
+
+async def test_a_driver_that_opens_and_fails_is_one_event_and_opened_anew_until_it_works(
+    world: World,
+) -> None:
+    await world.start()
+    opened = world.nvml.opened
+    world.nvml.breaks = "version mismatch"
+    await world.changes.until(lambda: device(world, 1).reason == "version mismatch")
+    await world.changes.until(lambda: world.api.told("DriverFailed"))
+    await world.changes.until(lambda: world.nvml.opened >= opened + 3, every_s=0.02)
+    assert [one["reason"] for one in world.api.events] == ["DriverFailed"]
+    world.nvml.breaks = ""
+    await world.changes.until(lambda: device(world, 1).healthy and world.api.told("DriverWorks"))
 
 
 async def test_a_share_node_without_a_gpu_is_told_so(world: World) -> None:

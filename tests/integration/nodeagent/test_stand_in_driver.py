@@ -1,6 +1,7 @@
 """The command itself, with the stand-in NVML library: discovery, health and clear messages."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
@@ -13,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.model import names
+from gpushare.playground.controlplane.ports import free_ports
 from gpushare.playground.gpus import GpuNode, preset, write
 from tests.integration.nodeagent.cluster_objects import NODE, container, decide, node, pod
 from tests.integration.nodeagent.conftest import World
@@ -20,6 +22,14 @@ from tests.integration.nodeagent.scripted_nvml import gpu
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = ROOT / "build" / "fakegpu"
+#: What a GPU tells of itself, but the energy that it drew: the stand-in does not count that.
+READINGS = {
+    f"DCGM_FI_DEV_{name}"
+    for name in (
+        *("GPU_UTIL", "MEM_COPY_UTIL", "FB_USED", "FB_FREE", "GPU_TEMP", "POWER_USAGE"),
+        *("SM_CLOCK", "MEM_CLOCK", "ENC_UTIL", "DEC_UTIL", "PCIE_REPLAY_COUNTER"),
+    )
+}
 
 
 def library() -> Path:
@@ -113,17 +123,27 @@ async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> 
         await world.changes.until(lambda: world.api.told("GPURecovered"), "it was quiet")
 
 
+def heard_of_xid(world: World) -> bool:
+    """Whether it is among what ails the GPU; the event may be of what was seen first, that it is lost."""
+    return "XID 79" in world.api.annotations("nodes", NODE).get(names.ANN_DEVICES, "")
+
+
 async def test_an_xid_of_a_lost_gpu_blames_no_other(world: World) -> None:
     what = preset("core-mem-4", NODE)
     world.api.put("nodes", NODE, node("share"))
     path = described(world, what)
     async with command(world, path):
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 60, "served", 30.0)
-        write(path, replace(what, gpus=(replace(what.gpus[0], fault="lost", xids={79: 1}), *what.gpus[1:])))
-        await world.changes.until(
-            lambda: any("XID 79" in event["note"] for event in world.api.told("GPUUnhealthy")), "XID told"
-        )
+        # Of one from before it listens for them the driver tells an agent nothing, and units are offered before.
+        for count in range(1, 31):
+            lost = replace(what.gpus[0], fault="lost", xids={79: count})
+            write(path, replace(what, gpus=(lost, *what.gpus[1:])))
+            with contextlib.suppress(AssertionError):
+                await world.changes.until(lambda: heard_of_xid(world), "XID heard", 2.0)
+                break
+        assert heard_of_xid(world)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 45, "one is lost")
+        await world.changes.until(lambda: world.api.told("GPUUnhealthy"), "told")
         for event in world.api.told("GPUUnhealthy"):
             assert what.gpus[0].uuid in event["note"]
 
@@ -138,9 +158,8 @@ async def test_a_driver_that_is_installed_after_the_agent_started_is_found(world
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 40.0)
 
 
-async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again(
-    world: World, unused_tcp_port: int
-) -> None:
+async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again(world: World) -> None:
+    [port] = free_ports(1)
     there, folder = library() / "libnvidia-ml.so.1", world.folder / "host/usr/lib64"
     folder.mkdir(parents=True)
     installed = folder / "libnvidia-ml.so.1"
@@ -148,16 +167,13 @@ async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again
     async with command(
         world,
         described(world, preset("t4", NODE)),
-        *("--driver-root", str(world.folder / "host"), "--metrics-listen", f"127.0.0.1:{unused_tcp_port}"),
+        *("--driver-root", str(world.folder / "host"), "--metrics-listen", f"127.0.0.1:{port}"),
         driver=world.folder / "nowhere",
     ):
         await world.changes.until(lambda: world.api.told("DriverNotFound"), "no driver yet", 30.0)
         # It does all that an agent can do there, so no roll-out waits for it.
-        assert (await asked(unused_tcp_port, "/readyz"))[0] == 200
-        assert (
-            'gpushare_nodeagent_trouble{reason="DriverNotFound"} 1'
-            in (await asked(unused_tcp_port, "/metrics"))[1]
-        )
+        assert (await asked(port, "/readyz"))[0] == 200
+        assert 'gpushare_nodeagent_trouble{reason="DriverNotFound"} 1' in (await asked(port, "/metrics"))[1]
         shutil.copy(there, installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "served", 40.0)
         await world.changes.until(lambda: world.api.told("DriverWorks"), "told")
@@ -173,16 +189,33 @@ async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again
         assert not world.api.told("GPUUnhealthy")
 
 
-async def test_probes_and_metrics_are_served(world: World, unused_tcp_port: int) -> None:
+@pytest.mark.parametrize("fault", ["driver-not-loaded", "version-mismatch"])
+async def test_a_driver_that_fails_under_a_running_agent_is_told_as_that_and_not_gpu_by_gpu(
+    world: World, fault: str
+) -> None:
     world.api.put("nodes", NODE, node("share"))
-    async with command(
-        world, described(world, preset("t4", NODE)), "--metrics-listen", f"127.0.0.1:{unused_tcp_port}"
-    ):
+    whole = preset("mixed", NODE)
+    file = described(world, whole)
+    async with command(world, file):
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
-        assert (await asked(unused_tcp_port, "/healthz"))[0] == 200
-        assert (await asked(unused_tcp_port, "/readyz"))[0] == 200
-        assert (await asked(unused_tcp_port, "/nowhere"))[0] == 404
-        status, text = await asked(unused_tcp_port, "/metrics")
+        for times in (1, 2):
+            write(file, replace(whole, fault=fault))
+            await world.changes.until(lambda: len(world.api.told("DriverFailed")) == times, "told", 30.0)  # noqa: B023
+            write(file, whole)
+            await world.changes.until(lambda: len(world.api.told("DriverWorks")) == times, "works", 30.0)  # noqa: B023
+        assert not world.api.told("GPUUnhealthy")
+
+
+async def test_probes_and_metrics_are_served(world: World) -> None:
+    [port] = free_ports(1)
+    world.api.put("nodes", NODE, node("share"))
+    async with command(world, described(world, preset("t4", NODE)), "--metrics-listen", f"127.0.0.1:{port}"):
+        await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
+        assert (await asked(port, "/healthz"))[0] == 200
+        # The kubelet has its list before its answer to the registration has come.
+        await until_told(port, "/readyz", 200, "")
+        assert (await asked(port, "/nowhere"))[0] == 404
+        status, text = await asked(port, "/metrics")
         families = {one.name: one for one in text_string_to_metric_families(text)}
         assert status == 200
         [healthy] = [
@@ -190,13 +223,25 @@ async def test_probes_and_metrics_are_served(world: World, unused_tcp_port: int)
         ]
         assert (healthy.labels["resource"], healthy.value) == (names.GPU_MEM, 15.0)
         assert families["gpushare_nodeagent_registrations"].samples[0].value == 1.0
+        readings: set[str] = set()
+        async with asyncio.timeout(20):
+            while not readings >= READINGS:
+                found = text_string_to_metric_families((await asked(port, "/metrics/dcgm"))[1])
+                readings = {one.name for one in found if one.samples}
         world.api.refusing = True
         world.changes.tell()
-        async with asyncio.timeout(10):
-            while (answer := await asked(unused_tcp_port, "/readyz"))[0] == 200:
-                pass
-        assert answer[0] == 503
-        assert "pods of this node not watched: /api/v1/pods: " in answer[1]
+        # The watch of the node ends beside it, maybe sooner.
+        await until_told(port, "/readyz", 503, "pods of this node not watched: /api/v1/pods: ")
+
+
+async def until_told(port: int, path: str, status: int, words: str) -> None:
+    answer = (0, "")
+    try:
+        async with asyncio.timeout(30):
+            while answer[0] != status or words not in answer[1]:
+                answer = await asked(port, path)
+    except TimeoutError:
+        raise AssertionError(f"{path} does not come to {status} {words!r}: {answer}") from None
 
 
 async def asked(port: int, path: str) -> tuple[int, str]:

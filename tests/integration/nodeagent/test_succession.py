@@ -13,6 +13,7 @@ import pytest
 from gpushare.model import names
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.test_condition import ready
 
 ROOT = Path(__file__).parents[3]
 
@@ -149,12 +150,20 @@ async def test_two_agents_of_different_settings_do_not_write_against_each_other(
     def described() -> str:
         return str(world.api.annotations("nodes", NODE).get(names.ANN_DEVICES, ""))
 
-    await world.changes.until(lambda: "128MiB" in described(), "described by the new one")
-    before = len([one for one in world.api.requests if one.startswith("PATCH") and "/nodes/" in one])
+    def writes() -> int:
+        return len([one for one in world.api.requests if one.startswith("PATCH") and "/nodes/" in one])
+
+    await world.changes.until(
+        lambda: "128MiB" in described() and "unit 128MiB" in ready(world)[2], "described by the new one"
+    )
+    # It writes the condition again where the watch shows the description alone: before it serves the next pod.
+    await world.run_pod("first", 1, on=0)
+    await world.until_assigned("first")
+    before = writes()
     for number in range(5):
         await world.run_pod(f"p{number}", 1, on=0)
         await world.until_assigned(f"p{number}")
     assert "128MiB" in described()
-    assert len([one for one in world.api.requests if one.startswith("PATCH") and "/nodes/" in one]) == before
+    assert writes() == before
     assert await agents.end(old) == 0
     assert "128MiB" in described()

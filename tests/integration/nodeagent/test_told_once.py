@@ -58,7 +58,7 @@ async def again(world: World) -> None:
 async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_anew(world: World) -> None:
     await world.start()
     lose(world, 1)
-    await world.changes.until(lambda: told(world), "told")
+    await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
     opened = world.nvml.opened
     await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened anew", every_s=0.02)
     assert reasons(world) == ["", "GPU is lost"]
@@ -161,7 +161,7 @@ async def test_a_node_that_was_not_ready_stays_so_when_its_agent_ends(world: Wor
     assert agent is not None
     await agent.leave()
     assert ready(world)[:2] == ("False", "DriverNotFound")
-    assert conditions(world)[names.CONDITION_READY]["message"].startswith("mode share")
+    assert conditions(world)[names.CONDITION_READY]["message"].startswith("NVIDIA driver: ")
 
 
 async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(world: World) -> None:

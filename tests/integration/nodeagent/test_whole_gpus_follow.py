@@ -57,7 +57,7 @@ async def test_a_pod_that_nobody_decided_for_is_offered_no_cordoned_gpu_while_an
 
     def named() -> bool:
         said = world.api.objects["nodes", NODE]["status"]["conditions"]
-        return any(one["message"].endswith("; GPU 0: cordoned") for one in said)
+        return any(one["message"].startswith("GPU 0: cordoned; mode ") for one in said)
 
     await world.changes.until(named, "the agent has seen it")
     admitted = await world.kubelet.admit(world.bind("a", wants(1), on=None))

@@ -14,9 +14,10 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(sys.executable).parent
+WITHIN_S = 60.0
 
 
-def wait_until(condition: Callable[[], object], *, within_s: float = 60.0, told: object = "") -> None:
+def wait_until(condition: Callable[[], object], *, within_s: float = WITHIN_S, told: object = "") -> None:
     """Look until ``condition`` holds."""
     deadline_s = time.monotonic() + within_s
     while not condition():
@@ -24,8 +25,8 @@ def wait_until(condition: Callable[[], object], *, within_s: float = 60.0, told:
         select.select([], [], [], 0.02)
 
 
-def start(*options: str) -> "subprocess.Popen[str]":
-    """Start ``gpushare playground``; its stdout is a pipe."""
+def start(*options: str, folder: Path | None = None) -> "subprocess.Popen[str]":
+    """Start ``gpushare playground``; its stdout is a pipe. What it keeps is in ``folder``, if one is named."""
     assert (CHECKOUT / "build/fakegpu/libnvidia-ml.so.1").exists(), "build the stand-in driver: make fakegpu"
     assert (CHECKOUT / "build/isolation/arbiter").exists(), "build the isolation libraries: make isolation"
     return subprocess.Popen(
@@ -34,7 +35,7 @@ def start(*options: str) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "src")},
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "src")} | ({"TMPDIR": str(folder)} if folder else {}),
     )
 
 
@@ -43,8 +44,8 @@ class Playground:
 
     programs = PROGRAMS
 
-    def __init__(self) -> None:
-        self.process = start("--no-walk")
+    def __init__(self, folder: Path | None = None) -> None:
+        self.process = start("--no-walk", folder=folder)
         said = []
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -65,7 +66,7 @@ class Playground:
             input=None if sent is None else json.dumps(sent),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=2 * WITHIN_S,
             env=self.environment,
             check=False,
         )
@@ -104,7 +105,7 @@ class Playground:
     def end(self) -> int:
         """SIGTERM, and the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(20)
+        code = self.process.wait(WITHIN_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code

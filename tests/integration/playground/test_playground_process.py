@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,17 @@ def test_every_expectation_of_the_walk_holds() -> None:
     assert "expectations held." in said
 
 
-def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up() -> None:
-    first = Playground()
+@pytest.fixture
+def apart() -> Iterator[Path]:
+    """Where playgrounds keep what is theirs: in the folder of all, whoever starts next tidies up, which may be another test."""
+    with tempfile.TemporaryDirectory(prefix="gs", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up(apart: Path) -> None:
+    first = Playground(apart)
     first.apply(a_pod("lonely", gpu_mem=2))
-    first.kubectl("wait", "--for=condition=Ready", "pod/lonely", "--timeout=30s")
+    first.kubectl("wait", "--for=condition=Ready", "pod/lonely", "--timeout=60s")
     assert first.processes("sleep", "3600")
     first.process.send_signal(signal.SIGKILL)
     first.process.wait(10)
@@ -29,7 +38,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up() -> No
     first.process.stdout.close()
     wait_until(lambda: not first.processes(), within_s=60, told=first.processes)
     assert first.state.exists()
-    second = Playground()
+    second = Playground(apart)
     assert not first.state.exists()
     assert second.end() == 0
     assert not second.state.exists()

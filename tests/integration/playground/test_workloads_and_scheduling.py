@@ -38,7 +38,7 @@ def waits_because(playground: Playground, name: str, part: str) -> str:
 
 
 def running(playground: Playground, name: str) -> None:
-    playground.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=30s")
+    playground.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
 
 
 def test_a_pod_waits_with_kube_schedulers_words_and_is_placed_as_soon_as_there_is_room(
@@ -54,9 +54,11 @@ def test_a_pod_waits_with_kube_schedulers_words_and_is_placed_as_soon_as_there_i
         "no new claims to deallocate, preemption: 0/3 nodes are available: "
         "3 Preemption is not helpful for scheduling."
     )
-    events = playground.kubectl("events", "--for", "pod/second")
-    assert "FailedScheduling" in events
-    assert message in events
+
+    def events() -> str:
+        return playground.kubectl("events", "--for", "pod/second")
+
+    wait_until(lambda: "FailedScheduling" in (told := events()) and message in told, told=events)
     playground.kubectl("delete", "pod", "first", "--now")
     running(playground, "second")
     said = "Successfully assigned default/second to cgpu-t4"
@@ -69,7 +71,7 @@ def test_a_pod_that_only_the_extender_refused_is_placed_when_one_gpu_gets_free(
 ) -> None:
     for number in range(4):
         playground.apply(a_pod(f"big-{number}", gpu_mem=9, node=FOUR))
-    playground.kubectl("wait", "--for=condition=Ready", *(f"pod/big-{n}" for n in range(4)), "--timeout=30s")
+    playground.kubectl("wait", "--for=condition=Ready", *(f"pod/big-{n}" for n in range(4)), "--timeout=60s")
     playground.apply(a_pod("big-4", gpu_mem=9, node=FOUR))
     message = waits_because(playground, "big-4", "single GPU")
     assert message.startswith("0/3 nodes are available: 1 no single GPU has 9 GiB free")
@@ -144,19 +146,19 @@ def test_a_deployment_rolls_scales_and_goes_back(playground: Playground) -> None
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
     )
     assert "successfully rolled out" in playground.kubectl(
-        "rollout", "status", "deployment/web", "--timeout=30s"
+        "rollout", "status", "deployment/web", "--timeout=60s"
     )
     playground.kubectl("set", "env", "deployment/web", "COLOUR=green")
     assert "successfully rolled out" in playground.kubectl(
-        "rollout", "status", "deployment/web", "--timeout=30s"
+        "rollout", "status", "deployment/web", "--timeout=60s"
     )
     playground.kubectl("scale", "deployment/web", "--replicas=3")
     playground.kubectl(
-        "wait", "--for=jsonpath={.status.availableReplicas}=3", "deployment/web", "--timeout=30s"
+        "wait", "--for=jsonpath={.status.availableReplicas}=3", "deployment/web", "--timeout=60s"
     )
     playground.kubectl("rollout", "undo", "deployment/web")
     assert "successfully rolled out" in playground.kubectl(
-        "rollout", "status", "deployment/web", "--timeout=30s"
+        "rollout", "status", "deployment/web", "--timeout=60s"
     )
     sets = playground.get("replicasets", "-l", "app=web")["items"]
     assert sorted(one["spec"]["replicas"] for one in sets) == [0, 3]
@@ -174,12 +176,12 @@ def test_a_stateful_set_comes_up_in_order_and_follows_its_template(playground: P
     playground.apply(
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}
     )
-    playground.kubectl("rollout", "status", "statefulset/db", "--timeout=30s")
+    playground.kubectl("rollout", "status", "statefulset/db", "--timeout=60s")
     first, second = (playground.get("pod", f"db-{number}") for number in (0, 1))
     ready = next(one for one in first["status"]["conditions"] if one["type"] == "Ready")
     assert second["metadata"]["creationTimestamp"] >= ready["lastTransitionTime"]
     playground.kubectl("set", "env", "statefulset/db", "COLOUR=green")
-    playground.kubectl("rollout", "status", "statefulset/db", "--timeout=40s")
+    playground.kubectl("rollout", "status", "statefulset/db", "--timeout=60s")
     for number in (0, 1):
         assert playground.get("pod", f"db-{number}")["spec"]["containers"][0]["env"]
     playground.kubectl("scale", "statefulset/db", "--replicas=1")

@@ -26,18 +26,21 @@ DEADLINE_S = 60.0
 
 
 class Api:
-    """One described node, no agents, and whatever is patched."""
+    """One described node, no agents, DaemonSets of their name in ``installed``, and whatever is patched."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
         self.dirty = True
         self.allowed = True
+        self.installed: tuple[str, ...] = ()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if not self.allowed:
             return web.json_response({"reason": "Forbidden", "message": "no"}, status=403)
-        if request.method == "GET" and request.path.endswith("/daemonsets/gpushare-device-plugin-ds"):
-            return web.json_response({"reason": "NotFound"}, status=404)
+        if request.method == "GET" and request.path == "/apis/apps/v1/daemonsets":
+            assert request.query["fieldSelector"] == "metadata.name=gpushare-device-plugin-ds"
+            found = [{"metadata": {"namespace": namespace}} for namespace in self.installed]
+            return web.json_response({"metadata": {}, "items": found})
         if request.method == "GET" and request.path.endswith("/pods"):
             return web.json_response(NONE)
         if request.method == "GET" and "/clusterroles/" in request.path:
@@ -166,22 +169,35 @@ async def test_run_by_hand_it_ends_when_nodes_are_clean() -> None:
             assert await _until_signalled(Access(served.url), AGENTS, QUICK, None) == 0
 
 
+async def test_nodes_of_agents_in_another_namespace_are_left_alone_and_it_removes_itself() -> None:
+    async with serving() as served:
+        api = scripted(served)
+        api.installed = ("kube-system",)
+        async with asyncio.timeout(DEADLINE_S):
+            outcome = await clean(Access(served.url), AGENTS, QUICK, "gpushare-uninstall")
+    assert outcome is Outcome.INSTALLED_AGAIN
+    assert not [asked.path for asked in api.asked("PATCH") if "/nodes/" in asked.path]
+    assert [asked.path.rpartition("/")[2] for asked in api.asked("DELETE")] == ["gpushare-uninstall"]
+
+
 async def test_a_daemon_set_that_is_being_deleted_is_not_installed() -> None:
+    ended = {"metadata": {"namespace": "gpu", "deletionTimestamp": "2026-11-21T00:00:00Z"}}
+    there = {"metadata": {"namespace": "kube-system", "uid": "u"}}
     async with serving() as served, Session(Access(served.url)) as session:
         cluster = ApiCluster(session, AGENTS)
-        for metadata, installed in (
-            ({"uid": "u"}, True),
-            ({"deletionTimestamp": "2026-11-21T00:00:00Z"}, False),
+        for items, place in (
+            ([], None),
+            ([ended], None),
+            ([there], "kube-system"),
+            ([ended, there], "kube-system"),
         ):
-            served.answer(says({"metadata": metadata}))
-            assert await cluster.is_installed() is installed
-        served.answer(says({"reason": "NotFound"}, status=404))
-        assert not await cluster.is_installed()
-        served.answer(says({"reason": "Forbidden"}, status=403), says({"metadata": 3}))
+            served.answer(says({"metadata": {}, "items": items}))
+            assert await cluster.installed_in() == place
+        served.answer(says({"reason": "Forbidden"}, status=403), says({"items": 3}))
         with pytest.raises(ApiError):
-            await cluster.is_installed()
-        with pytest.raises(MalformedAnswer, match="the answer is not an object"):
-            await cluster.is_installed()
+            await cluster.installed_in()
+        with pytest.raises(MalformedAnswer, match="the answer is not what was asked for"):
+            await cluster.installed_in()
 
 
 async def test_who_is_removed_already_is_content() -> None:

@@ -128,7 +128,12 @@ async def test_a_record_that_is_broken_under_a_running_pod_is_told_on_the_pod(se
     written = await seen.kubectl(*annotate, f"{names.ANN_SHARE}={{nonsense", user="extender")
     assert written.code == 0, written.err
     await seen.event("scribbled", "MalformedGPUAllocation", f"annotation {names.ANN_SHARE} cannot be read")
-    assert (await seen.metrics())["malformed_objects"] == 1
+
+    async def noticed() -> bool:
+        return (await seen.metrics())["malformed_objects"] == 1
+
+    # The event may be the agent's, which hears of the change by a watch of its own.
+    await until(noticed, "the extender has seen it, too")
     assert (await seen.kubectl("inspect", "cgpu")).code == 0
     assert is_running(seen.pod("scribbled"))
     assert (await seen.kubectl(*annotate, f"{names.ANN_SHARE}={record}", user="extender")).code == 0
@@ -227,7 +232,7 @@ async def test_what_runs_for_ever_says_that_the_api_server_is_away_and_tries_aga
     assert process.stderr is not None
     said: list[str] = []
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sum("check that it runs and that its address is right" in line for line in said) < 3:
                 line = (await process.stderr.readline()).decode()
                 assert line, f"it ended: {said}"
@@ -235,7 +240,7 @@ async def test_what_runs_for_ever_says_that_the_api_server_is_away_and_tries_aga
         if command[0] == "scheduler":
             assert b" 503 " in await _asked((tmp_path / "port").read_text(), "/readyz")
         os.kill(process.pid, signal.SIGTERM)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             rest = (await process.stderr.read()).decode()
             assert await process.wait() == 0
     finally:

@@ -9,6 +9,7 @@ from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
 from tests.integration.whole.seen import Json, held_mib, is_running, node_of, record_of, waits_because
+from tests.integration.whole.test_one_gpu_of_a_node import runs_on
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,6 +32,7 @@ async def runs(seen: World, *pods: Json) -> None:
         f"{wanted} run",
         tell=lambda: {name: (waits_because(seen.pod(name)), seen.events_of(name)) for name in wanted},
     )
+    await seen.settled(*wanted)
 
 
 async def waits(seen: World, pod: Json, *words: str) -> str:
@@ -217,7 +219,7 @@ async def test_a_node_is_relabelled_there_and_back_with_a_pod_running(seen: Worl
     ("trouble", "event"),
     [
         ("no GPU", "NoGPU: the NVIDIA driver runs but finds no GPU"),
-        ("driver-not-loaded", "DriverNotFound: NVIDIA driver: Driver Not Loaded"),
+        ("driver-not-loaded", "DriverFailed: NVML: Driver Not Loaded"),
     ],
 )
 async def test_a_node_that_shares_but_has_no_gpu_says_so(seen: World, trouble: str, event: str) -> None:
@@ -239,17 +241,14 @@ async def test_a_node_that_shares_but_has_no_gpu_says_so(seen: World, trouble: s
 
 
 async def test_the_placement_changes_under_pods_which_stay_and_those_that_come_follow_it(seen: World) -> None:
-    async def runs_on(*pods: tuple[str, int]) -> None:
-        for name, index in pods:
-            await runs(seen, gpu_pod(name, 3, node="four"))
-            assert [share["index"] for share in record_of(seen.pod(name))] == [index], name
-
-    await runs_on(("packed", 0), ("beside", 0))
+    await runs_on(seen, "packed", 3, 0, node="four")
+    await runs_on(seen, "beside", 3, 0, node="four")
     await seen.label("four", {names.LABEL_PLACEMENT: "spread"})
-    await runs_on(("spread", 1), ("farther", 2))
+    await runs_on(seen, "spread", 3, 1, node="four")
+    await runs_on(seen, "farther", 3, 2, node="four")
     # A word that means nothing keeps new pods away, and frees nothing.
     await seen.label("four", {names.LABEL_PLACEMENT: "sprad"})
-    await seen.event("four", "MalformedGPUDevices", names.LABEL_PLACEMENT, "sprad")
+    await seen.event("four", "InvalidGPULabel", names.LABEL_PLACEMENT, "sprad")
     await waits(seen, gpu_pod("waits", 3, node="four"), "sprad is unknown; use one of binpack, spread")
     held = dict.fromkeys(("packed", "beside", "spread", "farther"), granted(V100_OLD_MIB, 3, 1024))
     assert all(is_running(seen.pod(name)) for name in held)
@@ -278,6 +277,7 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
             ),
             "the node describes the GPU that it has now",
         )
+        await seen.can_give("single", node.gpus[0].uuid)
         await seen.offers("single", 16)
 
     try:

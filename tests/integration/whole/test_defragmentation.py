@@ -48,6 +48,7 @@ async def fragmented(seen: World) -> AsyncIterator[set[str]]:
         "all four run",
         tell=lambda: [waits_because(pod) for pod in pods_of(seen, *APPS)],
     )
+    await seen.settled()
     assert {node_of(pod) for pod in pods_of(seen, *APPS)} == {"four"}
     assert len({share["uuid"] for pod in pods_of(seen, *APPS) for share in record_of(pod)}) == 4
     assert (await seen.kubectl("uncordon", "single")).code == 0

@@ -221,6 +221,95 @@ async def test_a_kind_that_is_not_served_is_named(seen: World) -> None:
     await is_well(seen)
 
 
+# --- what people ask for, and nothing comes of it ----------------------------------------------------
+
+
+def tree(namespace: str, most: int, *namespaces: str) -> Json:
+    amounts = {"min": {names.GPU_MEM: 3}, "max": {names.GPU_MEM: most}}
+    return {
+        "apiVersion": names.QUOTA_GROUP,
+        "kind": names.QUOTA_KIND,
+        "metadata": {"name": "tree", "namespace": namespace},
+        "spec": {"root": {"name": "all", "namespaces": list(namespaces), **amounts}},
+    }
+
+
+@asynccontextmanager
+async def applied(seen: World, *objects: Json) -> AsyncIterator[None]:
+    ran = await seen.apply(*objects)
+    assert ran.code == 0, ran.err
+    try:
+        yield
+    finally:
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        await seen.kubectl("delete", "--now", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))
+
+
+async def test_quotas_that_do_not_count_are_named(seen: World) -> None:
+    tree_of = "elasticquotatree {}/tree".format
+    async with applied(seen, tree("default", 5, "default")):
+        says = "trees count in namespace kube-system alone"
+        await finds(seen, "elastic-quotas", tree_of("default"), says, state="warning")
+        shown = await seen.kubectl("get", "elasticquotatrees", "-o", "wide")
+        assert "NotLookedAt" in shown.out
+    async with applied(seen, tree("kube-system", 2, "default")):
+        await finds(seen, "elastic-quotas", tree_of("kube-system"), "no quota is in force: quota all: min")
+    async with applied(seen, tree("kube-system", 5, "defaults")):
+        says = "quota all names what is no namespace: defaults (there is default)"
+        await finds(seen, "elastic-quotas", tree_of("kube-system"), says, state="warning")
+    await is_well(seen)
+
+
+async def test_pods_that_do_not_go_by_their_policy_are_named_and_counted_in_its_status(seen: World) -> None:
+    policy = {
+        "apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}",
+        "kind": "ResourcePolicy",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"selector": {"app": "stray"}, "units": [{"resource": "ecs", "max": 2}]},
+    }
+    pod = gpu_pod("stray", None)
+    pod["metadata"].setdefault("labels", {})["app"] = "stray"
+    pod["spec"]["schedulerName"] = "somebody"
+    told = "1 pod that it selects names another scheduler, to which neither its order nor its max is known"
+    async with applied(seen, policy, pod):
+        await finds(seen, "policy-pods", "resourcepolicy default/p", told, state="warning")
+
+        async def says_so() -> bool:
+            return told in (await seen.kubectl("get", "resourcepolicies", "-o", "wide")).out
+
+        await until(says_so, "its status says so")
+    await is_well(seen)
+
+
+async def test_a_gang_whose_job_makes_too_few_pods_is_named(seen: World) -> None:
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "5"}
+    template = {"metadata": {"labels": labels}, "spec": {**gpu_pod("x", 1)["spec"], "restartPolicy": "Never"}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"parallelism": 3, "completions": 3, "template": template},
+    }
+    async with applied(seen, job):
+        says = "it never has its pods: 5 must run together, and Job default/train makes 3 at once"
+        await finds(seen, "gangs", "gang default/g", says, state="warning")
+    await is_well(seen)
+
+
+async def test_a_resource_in_a_misspelt_domain_is_named_as_admission_does(seen: World) -> None:
+    pod = gpu_pod("alyun", None)
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"alyun.com/gpu-mem": "5"}}
+    async with applied(seen, pod):
+        says = "no node offers alyun.com/gpu-mem"
+        await finds(seen, "waiting-pods", "pod default/alyun", says, state="warning")
+    await is_well(seen)
+
+
+async def test_a_namespace_that_is_not_there_is_named(seen: World) -> None:
+    code, (finding,) = await doctor(seen, "-n", "foo")
+    assert (code, finding["check"], finding["subject"]) == (2, "installation", "namespace foo")
+
+
 # --- what the charts install ------------------------------------------------------------------------
 
 

@@ -49,7 +49,7 @@ async def doctor(
     told = json.loads(ran.out)
     assert ran.code == {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}[told["worst"]]
     return {
-        (one["check"], one["state"]): f"{one['subject']}: {one['says']}"
+        (one["check"], one["state"]): f"{one['subject']}: {one['says']} → {one['remedy']}"
         for one in told["findings"]
         if one["state"] != "ok" and one["check"] not in ("clock", "disk")
     }
@@ -67,6 +67,7 @@ async def test_a_driver_that_does_not_run_or_is_not_there_is_named(
     gpus.write(file, replace(good, fault="driver-not-loaded"))
     found = await doctor(seen, host)
     assert "Driver Not Loaded" in found["driver", "fault"]
+    assert "kernel module is not loaded: `nvidia-smi` as root" in found["driver", "fault"]
     assert set(found) == {
         ("driver", "fault"),
         ("gpus", "unknown"),
@@ -86,7 +87,7 @@ async def test_what_the_node_lacks_is_named(seen: World, host: Path, tmp_path: P
     (host / "var/run/cdi/nvidia.json").write_text("{")
     (host / "sys/fs/cgroup/cgroup.controllers").rename(host / "sys/fs/cgroup/memory")
     found = await doctor(seen, host, libraries=tmp_path / "none")
-    assert found["device-nodes", "fault"] == "/dev: there is no nvidia1"
+    assert found["device-nodes", "fault"].startswith("/dev: there is no nvidia1 →")
     assert "nvidia.json" in found["containers", "warning"]
     assert "no CDI description of NVIDIA's is there" in found["containers", "fault"]
     assert "version 1" in found["cgroups", "warning"]

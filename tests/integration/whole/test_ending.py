@@ -58,15 +58,25 @@ def _parent_of(folder: Path) -> tuple[int, bool]:
 
 
 @pytest.mark.parametrize(
-    ("options", "moment", "code"),
+    ("options", "moment", "code", "times"),
     [
-        (("--no-walk",), "API server: ready", 130),
-        ((), "tensorflow-mnist-share created", 130),
-        (("--no-walk",), "GPUs of every node", 0),
+        (("--no-walk",), "API server: ready", 130, 1),
+        (("--no-walk",), "API server: ready", 130, 2),
+        ((), "tensorflow-mnist-share created", 130, 1),
+        (("--no-walk",), "GPUs of every node", 0, 1),
+        (("--no-walk",), "GPUs of every node", 0, 2),
     ],
-    ids=["while it starts", "during the walk", "when it is up"],
+    ids=[
+        "while it starts",
+        "twice while it starts",
+        "during the walk",
+        "when it is up",
+        "twice when it is up",
+    ],
 )
-def test_ctrl_c_ends_it_and_leaves_nothing(options: tuple[str, ...], moment: str, code: int) -> None:
+def test_ctrl_c_ends_it_and_leaves_nothing(
+    options: tuple[str, ...], moment: str, code: int, times: int
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "gpushare", "playground", *options],
         stdout=subprocess.PIPE,
@@ -90,7 +100,14 @@ def test_ctrl_c_ends_it_and_leaves_nothing(options: tuple[str, ...], moment: str
         [state] = [owner.parent for owner in _owners() if _owned(owner, process.pid)]
         started_s = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the foreground group
-        rest, _ = process.communicate(timeout=ENDS_WITHIN_S)
+        rest = ""
+        while "Ending: every process" not in rest:
+            read = process.stdout.readline()
+            assert read, rest
+            rest += read
+        if times > 1:
+            os.killpg(process.pid, signal.SIGINT)
+        rest += process.communicate(timeout=ENDS_WITHIN_S)[0]
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -98,6 +115,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(options: tuple[str, ...], moment: str
     print(f"ended after {time.monotonic() - started_s:.1f} s")
     assert process.returncode == code, rest
     assert "Traceback" not in "".join(said) + rest
+    assert ("It is ending; Ctrl-C once more" in rest) == (times > 1)
     wait_until(
         lambda: not [pid for pid in before if Path(f"/proc/{pid}").exists()],
         within_s=ENDS_WITHIN_S,

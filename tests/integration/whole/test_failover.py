@@ -19,14 +19,15 @@ from gpushare.kube.errors import ApiError
 from gpushare.model import names
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.real import RealControl
-from tests.integration.whole.seen import Json, held_mib, node_of, record_of, waits_because
+from tests.integration.whole.seen import Json, node_of, record_of, waits_because
 from tests.integration.whole.test_gangs import member
-from tests.integration.whole.test_killed_parts import never_above_capacity
+from tests.integration.whole.test_killed_parts import fits, never_above_capacity
 from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
-LEASE_S = 3
+#: A leader on a busy machine may be late by seconds.
+LEASE_S = 6
 GANG = 8
 STREAM, LET_THROUGH = 100, 40
 #: Pods of 3 units each that are all that there is.
@@ -191,15 +192,6 @@ async def leaderless() -> AsyncIterator[World]:
         assert not seen.over, "\n".join(seen.over)
         await seen.pods.until(lambda: fits(seen), "no GPU is given more than once")
         seen.assert_sound()
-
-
-def fits(seen: World) -> bool:
-    """Whether no GPU is given more than once.
-
-    Not at every moment: records of equal pods that the kubelet served in the other order are swapped one after the other.
-    """
-    held = held_mib(seen.pods.items.values())
-    return all(mib <= seen.total_mib[uuid] for uuid, mib in held.items())
 
 
 @contextlib.asynccontextmanager

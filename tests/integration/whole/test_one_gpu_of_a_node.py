@@ -15,11 +15,11 @@ NODES = (shared_node("four", "core-mem-4"),)
 _TRIES = 4
 
 
-async def runs_on(seen: World, name: str, units: int, index: int) -> None:
+async def runs_on(seen: World, name: str, units: int, index: int, *, node: str = "") -> None:
     """The pod comes to that GPU, at the latest once the scheduler has seen what was changed of the node just before."""
     found: list[list[int]] = []
     while len(found) < _TRIES:
-        await seen.create(gpu_pod(name, units))
+        await seen.create(gpu_pod(name, units, node=node))
         await seen.run_all(name)
         found.append([share["index"] for share in record_of(seen.pod(name))])
         if found[-1] == [index]:

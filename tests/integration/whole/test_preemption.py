@@ -184,4 +184,4 @@ async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_no
     # One that asks for no processors, and is as important as those that end, would fit where the first of them was.
     await seen.create(pod("thief", 8, "low", "single"))
     await seen.run_all("high")
-    assert waits_because(seen.pod("thief")), "nobody had to end it again"
+    await seen.pods.until(lambda: waits_because(seen.pod("thief")), "nobody had to end it again")

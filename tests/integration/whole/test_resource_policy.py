@@ -95,8 +95,20 @@ async def status_says(seen: World, name: str, summary: str) -> None:
 
 
 async def put(seen: World, item: Json) -> None:
+    """Apply; of a policy, wait until the scheduler goes by it, too: it hears of pods by another watch."""
     ran = await seen.apply(item)
     assert ran.code == 0, ran.text
+    if item["kind"] == "ResourcePolicy":
+        await in_force(seen, item["metadata"]["name"])
+
+
+async def in_force(seen: World, name: str) -> None:
+    """Wait until the scheduler has read the policy, and the pods of its namespace: then it writes its status."""
+
+    async def read() -> bool:
+        return "status" in json.loads(await seen.session.request("GET", f"{POLICIES}/{name}"))
+
+    await until(read, f"the scheduler has read policy {name}")
 
 
 async def drop(seen: World, name: str) -> None:

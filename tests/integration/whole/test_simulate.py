@@ -112,6 +112,7 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
 
         await seen.pods.until(waiting, f"{name} waits", tell=lambda: str(seen.pods.items))
         assert waiting().startswith(why.rstrip("."))
+    await seen.settled()
     assert landed(seen) - there == expected
 
     # Saved before, it says the same afterwards; and what waits now waits in a new reading too.

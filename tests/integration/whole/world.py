@@ -23,7 +23,7 @@ from gpushare.kube.access import load_access
 from gpushare.kube.client import Client
 from gpushare.kube.errors import ApiError
 from gpushare.kube.session import MERGE_PATCH, Session
-from gpushare.kubeletapi.podresources_pb2 import ListPodResourcesRequest
+from gpushare.kubeletapi.podresources_pb2 import AllocatableResourcesRequest, ListPodResourcesRequest
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
@@ -51,7 +51,9 @@ DRIVER: Final = CHECKOUT / "build" / "fakegpu"
 ISOLATION: Final = CHECKOUT / "build" / "isolation"
 BIN: Final = Path(sys.executable).parent
 PODS: Final = "/api/v1/namespaces/default/pods"
-_COMMAND_S: Final = 30.0
+#: Longer than the minute that kubectl is told to wait.
+_COMMAND_S: Final = 90.0
+_KUBELET_S: Final = 30.0
 
 type_of_devices = dict[tuple[str, str], frozenset[str]]
 """(pod, container) → device IDs of GPU memory."""
@@ -72,7 +74,7 @@ class Ran:
 
 
 async def run(*command: str, env: Mapping[str, str] | None = None, stdin: str = "") -> Ran:
-    """Run a command to its end, within half a minute."""
+    """Run a command to its end, within a minute and a half."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
@@ -125,6 +127,8 @@ class World:
         self.pods = Seen()
         self.nodes = Seen()
         self.events = Seen()
+        self._past: set[str] = set()
+        """Events of pods that were deleted with all others."""
 
     # --- pods ---------------------------------------------------------------------------------
 
@@ -149,26 +153,64 @@ class World:
         return self.pods.items.get(f"default/{name}", {"metadata": {}, "spec": {}})
 
     async def run_all(self, *pod_names: str) -> None:
-        """Wait until all of these pods run."""
+        """Wait until all of these pods run, and of several until their records name the GPUs that they have."""
         await self.pods.until(
             lambda: all(is_running(self.pod(name)) for name in pod_names),
             f"{pod_names} run",
             tell=lambda: {name: waits_because(self.pod(name)) for name in pod_names},
         )
+        if len(pod_names) > 1:
+            await self.settled(*pod_names)
+
+    async def settled(self, *pod_names: str) -> None:
+        """Wait until the record of each of these pods (none: of all that run) names the GPUs that the kubelet gave it.
+
+        Pods that ask alike and are served in the same moment may be given each other's. The node agent then corrects their
+        records, one after the other.
+        """
+        shown: list[str] = []
+
+        async def agree() -> bool:
+            pods = {f"default/{name}": self.pod(name) for name in pod_names} or self.pods.items
+            running = {key: pod for key, pod in pods.items() if is_running(pod)}
+            shown[:] = [line async for line in self._elsewhere(running)]
+            return not shown
+
+        await until(agree, "records name the GPUs that the kubelets gave", tell=lambda: shown)
+
+    async def _elsewhere(self, pods: Mapping[str, Json]) -> AsyncIterator[str]:
+        """Which of the pods have a record that names other GPUs than the kubelet gave them."""
+        for node in {node_of(pod) for pod in pods.values()}:
+            has: dict[str, set[str]] = {}
+            for resource in (names.GPU_MEM, names.GPU_WHOLE):
+                for (key, _), ids in (await self.devices(node, resource)).items():
+                    has.setdefault(key, set()).update(one.partition("-")[0] for one in ids)
+            for key, pod in pods.items():
+                says = {share["uuid"].removeprefix("GPU-")[:8] for share in record_of(pod)}
+                if node_of(pod) == node and says != has.get(key, set()):
+                    yield f"{key}: its record says {sorted(says)}, it has {sorted(has.get(key, ()))}"
 
     async def delete_all(self, within_s: float = 60.0) -> None:
-        """Delete every pod and wait until the last one is gone."""
+        """Delete every pod and wait until the last one is gone, and the extender holds nothing for any."""
         await self.delete(*(key.partition("/")[2] for key in self.pods.items))
         await self.pods.until(
             lambda: not self.pods.items, "all pods are gone", within_s, tell=lambda: list(self.pods.items)
         )
 
+        async def let_go() -> bool:
+            # It hears of pods by a watch of its own, and chooses other GPUs for who comes next until then.
+            return not (await self.metrics()).get("holding_pods")
+
+        await until(let_go, "the extender holds nothing", within_s)
+        # Whoever comes under the same name has not been told of yet.
+        self._past.update(key for key, one in self.events.items.items() if _about(one).get("kind") == "Pod")
+
     def events_of(self, name: str) -> list[str]:
         """``reason: note`` of every event about the object of that name."""
         return [
             f"{one.get('reason')}: {one.get('note')}"
-            for one in self.events.items.values()
-            if (one.get("regarding") or {}).get("name") == name
+            for key, one in self.events.items.items()
+            if key not in self._past and _about(one).get("name") == name
         ]
 
     async def event(self, name: str, *words: str, within_s: float = 60.0) -> str:
@@ -202,10 +244,8 @@ class World:
 
     async def devices(self, node: str, resource: str = names.GPU_MEM) -> type_of_devices:
         """What the node's kubelet says that containers have of GPU memory, or of another resource."""
-        path = self.cluster.state / "nodes" / node / "pod-resources" / "kubelet.sock"
-        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-            stub = PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
-            answer = await stub.List(ListPodResourcesRequest(), timeout=5.0, wait_for_ready=True)
+        async with self._kubelet(node) as stub:
+            answer = await stub.List(ListPodResourcesRequest(), timeout=_KUBELET_S, wait_for_ready=True)
         found: type_of_devices = {}
         for pod in answer.pod_resources:
             for container in pod.containers:
@@ -219,6 +259,29 @@ class World:
                     assert len(ids) == len(set(ids)), f"pod {pod.name} has an ID twice: {sorted(ids)}"
                     found[f"{pod.namespace}/{pod.name}", container.name] = frozenset(ids)
         return found
+
+    async def can_give(self, node: str, uuid: str) -> None:
+        """Wait until the node's kubelet has devices of this GPU, in service, to give.
+
+        What the node offers says so only where it was something else before: while its kubelet is started anew it stays as it was.
+        """
+        prefix = f"{uuid.removeprefix('GPU-')[:8]}-"
+
+        async def given() -> bool:
+            async with self._kubelet(node) as stub:
+                answer = await stub.GetAllocatableResources(
+                    AllocatableResourcesRequest(), timeout=_KUBELET_S, wait_for_ready=True
+                )
+            return any(one.startswith(prefix) for had in answer.devices for one in had.device_ids)
+
+        await until(given, f"the kubelet of {node} can give of {uuid}")
+
+    @contextlib.asynccontextmanager
+    async def _kubelet(self, node: str) -> AsyncIterator[Any]:
+        """To ask the node's kubelet after devices."""
+        path = self.cluster.state / "nodes" / node / "pod-resources" / "kubelet.sock"
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            yield PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
 
     async def account(self, node: str) -> str:
         """Who holds what there, by the records and by the kubelet, for a message."""
@@ -277,10 +340,10 @@ class World:
         port = (self.cluster.state / "extender.port").read_text().strip()
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            text = (await reader.read()).decode()
         except OSError:
             return {}
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        text = (await reader.read()).decode()
         writer.close()
         return {
             name: float(value)
@@ -301,6 +364,11 @@ class World:
             if "Traceback" in log
         }
         assert not bad, "\n\n".join(f"{name}:\n{text}" for name, text in bad.items())
+
+
+def _about(event: Json) -> Json:
+    """What the event is about."""
+    return event.get("regarding") or {}
 
 
 def control_plane() -> Control:

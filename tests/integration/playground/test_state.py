@@ -1,0 +1,20 @@
+"""The folders of playgrounds: whose supervisor is gone is removed, who runs is named."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpushare.playground.cluster.state import make_state, tidy
+
+
+def test_what_a_dead_supervisor_left_is_removed_and_a_running_playground_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpushare.playground.cluster.state._parent", lambda: tmp_path)
+    here = make_state()
+    left = tmp_path / "gpushare-left"
+    left.mkdir()
+    (left / "supervisor.pid").write_text(f"{os.getpid()} 1\n")
+    assert tidy() == ([left], [here])
+    assert (left.exists(), here.exists()) == (False, True)
