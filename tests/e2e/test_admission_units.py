@@ -1,4 +1,4 @@
-"""The chart's policies on a real API server of a cluster that counts in units of 128 MiB: what depends on the unit."""
+"""The chart's policies on a real API server of a cluster that counts in units of 128 MiB: what depends on the unit, and on a pod's node."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from gpushare.kube.access import load_access
 from tests.admission_cases import WORKLOADS, pod, workload
-from tests.admission_slips import SMALL, SMALL_MIB
-from tests.admission_words import PodCase
+from tests.admission_slips import PLACED_WORDS, SMALL, SMALL_MIB
+from tests.admission_words import COUNT, PodCase, box
 from tests.e2e.asking import Answer, Api, Commands
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import administrators, control_plane, wait_for_accounts
@@ -46,6 +46,19 @@ def test_less_than_a_context_takes_is_warned_about_in_pods(api: Api) -> None:
     assert {case.id: _warned(_sent(api, "Pod", case)) for case in SMALL} == {
         case.id: case.warns for case in SMALL
     }
+
+
+def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(api: Api) -> None:
+    def relabelled(name: str, **labels: str) -> tuple[str, ...]:
+        path = f"/api/v1/namespaces/default/pods/{name}"
+        return _warned(api.ask("PATCH", path, {"metadata": {"labels": labels}}, dry=True))
+
+    for name, spec in (("waits", {}), ("bound", {"nodeName": "n1"})):
+        assert api.create(pod(PodCase(name, (box(mem="12"),), spec=spec), name)).taken
+    # Its policy is not among those that were waited for.
+    wait_for("it is at work", lambda: relabelled("bound", **{COUNT: "3"}))
+    assert relabelled("bound", **{COUNT: "3"}) == (PLACED_WORDS,)
+    assert relabelled("bound", team="x") == relabelled("waits", **{COUNT: "3"}) == ()
 
 
 def _sent(api: Api, kind: str, case: PodCase) -> Answer:

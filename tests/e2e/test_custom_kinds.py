@@ -169,6 +169,23 @@ def test_what_a_rule_means_is_refused_in_its_words_and_what_lies_beside_is_taken
         assert answer.taken, answer.message
 
 
+def test_a_tree_where_nobody_looks_says_so_and_a_status_that_is_written_takes_the_place_of_that(
+    api: Api,
+) -> None:
+    path = PATHS[TREE].replace(f"namespaces/{names.QUOTA_NAMESPACE}/", "namespaces/default/")
+    tree = {"metadata": {"name": "t"}, "spec": _root()}
+    made = api.ask("POST", path, {"apiVersion": names.QUOTA_GROUP, "kind": names.QUOTA_KIND, **tree})
+    assert made.taken, made.message
+    seen = api.ask("GET", f"{path}/t").body["status"]
+    assert seen == {
+        "state": "NotLookedAt",
+        "message": f"the scheduler has not looked at it; trees count in namespace {names.QUOTA_NAMESPACE} alone",
+    }
+    said = {**api.ask("GET", f"{path}/t").body, "status": {"state": "InForce", "message": ""}}
+    assert api.ask("PUT", f"{path}/t/status", said).taken
+    assert api.ask("GET", f"{path}/t").body["status"] == {"state": "InForce", "message": ""}
+
+
 @pytest.mark.parametrize("definition", PATHS)
 def test_every_rule_of_a_kind_has_a_case(definition: str) -> None:
     schema = yaml.safe_load((DEFINITIONS / definition).read_text())["spec"]["versions"][0]["schema"]

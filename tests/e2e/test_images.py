@@ -96,7 +96,7 @@ def test_a_build_from_nothing_elsewhere_gives_the_same_bytes(
         env=os.environ | here,
         umask=0o077,
         check=True,
-        timeout=500,
+        timeout=800,
     )
     for name, first in archives.items():
         notes = [one.with_suffix(".json").read_text() for one in (first, tmp_path / "again" / first.name)]

@@ -15,7 +15,7 @@ from gpushare.playground.cluster import Cluster
 from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from gpushare.playground.cluster.real import RealControl
-from gpushare.playground.cluster.state import remove_stale
+from gpushare.playground.cluster.state import tidy
 from tests.e2e.cluster import build
 from tests.e2e.parity.asking import answers, type_of_answers
 from tests.e2e.parity.normal import normal
@@ -75,7 +75,7 @@ def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
         [sys.executable, "-m", "pytest", "-n0", "-q", f"tests/integration/whole/{file}"],
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=800,
         cwd=CHECKOUT,
         env=environment({"GPUSHARE_TEST_CONTROL_PLANE": str(binaries)}),
         check=False,
@@ -147,9 +147,9 @@ def test_nothing_runs_on_when_the_playground_has_ended(binaries: Path, number: s
         assert len(_processes_with(state)) >= 12
     finally:
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     wait_until(lambda: not _processes_with(state), told=lambda: _processes_with(state))
     if number is signal.SIGTERM:
         assert not Path(state).exists()
     else:
-        assert Path(state) in remove_stale()
+        assert Path(state) in tidy()[0]

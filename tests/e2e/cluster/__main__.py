@@ -1,20 +1,22 @@
-"""``python -m tests.e2e.cluster build|up|down``: see ``docs/guide/test-cluster.md``."""
+"""``python -m tests.e2e.cluster build|up|load|exec|down``: see ``docs/guide/test-cluster.md``."""
 
 import argparse
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpushare.playground.cluster.nodes import DEFAULT_NODES
 from gpushare.playground.gpus import PRESETS
+from tests.e2e.cluster import driver
 from tests.e2e.cluster.binaries import CannotBuild, build
 from tests.e2e.cluster.cluster import Cluster
 from tests.e2e.cluster.lifecycle import THREE_NODES, down, up
 from tests.e2e.cluster.network import NoSlot
 from tests.e2e.cluster.programs import KUBERNETES
-from tests.e2e.cluster.record import STATES, NodeRecord
+from tests.e2e.cluster.record import CONTROL, STATES, NodeRecord, to_type
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,8 +56,12 @@ def _up(arguments: argparse.Namespace) -> int:
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     print(f"export PATH={cluster.bin}:$PATH")
     sys.stdout.flush()
+    if any(node.preset for node in cluster.nodes) and not arguments.no_driver and not driver.SMI.is_file():
+        _tell(
+            "there is no nvidia-smi on the nodes: scripts/install-system-packages downloads it for the next `up`"
+        )
     if arguments.detach:
-        _tell(f"end it with: python -m tests.e2e.cluster down --state {state}")
+        _tell(f"end it with: {to_type('down', state)}")
         return 0
     _tell("Ctrl-C ends it")
     try:
@@ -66,6 +72,37 @@ def _up(arguments: argparse.Namespace) -> int:
             signal.signal(number, signal.SIG_IGN)
         down(state)
     return 0
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    cluster = Cluster(_state(arguments))
+    if arguments.node:
+        _known(cluster, arguments.node)
+    where = arguments.node or ", ".join(node.name for node in cluster.nodes)
+    for archive in arguments.archives:
+        if not archive.is_file():
+            raise FileNotFoundError(
+                f"{archive}: no such archive; `make images` writes those of this checkout into build/images"
+            )
+        cluster.load_image(archive, arguments.node)
+        _tell(f"{archive}: loaded into {where}")
+    return 0
+
+
+def _exec(arguments: argparse.Namespace) -> int:
+    cluster = Cluster(_state(arguments))
+    if arguments.node == CONTROL:
+        machine = cluster.control
+    else:
+        _known(cluster, arguments.node)
+        machine = cluster.node(arguments.node).machine
+    return subprocess.run(machine.entering(arguments.argv), check=False).returncode
+
+
+def _known(cluster: Cluster, node: str) -> None:
+    names = [one.name for one in cluster.nodes]
+    if node not in names:
+        raise ValueError(f"{node}: no such node; there are {', '.join(names)}")
 
 
 def _label(cluster: Cluster) -> None:
@@ -149,6 +186,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--detach", action="store_true", help="leave it running and return")
     one.set_defaults(command=_up)
+
+    one = commands.add_parser("load", parents=[where], help="load archives of images into the nodes")
+    one.add_argument(
+        "archives", nargs="+", type=Path, metavar="IMAGE.tar", help="as `make images` writes them"
+    )
+    one.add_argument("--node", help="into this node alone")
+    one.set_defaults(command=_load)
+
+    one = commands.add_parser(
+        "exec",
+        parents=[where],
+        help="run a command on a node, as root; ctr finds the node's containerd there",
+        usage="%(prog)s [--name NAME | --state DIR] NODE -- COMMAND [ARGUMENT ...]",
+    )
+    one.add_argument("node", metavar="NODE", help=f"its name; {CONTROL}: the machine of the control plane")
+    one.add_argument("argv", nargs="+", metavar="COMMAND")
+    one.set_defaults(command=_exec)
 
     one = commands.add_parser("down", parents=[where], help="end a cluster and remove every trace of it")
     one.set_defaults(command=_down)

@@ -48,7 +48,7 @@ def up(
         state.mkdir(mode=0o755)
     except FileExistsError:
         raise FileExistsError(
-            f"{state}: a cluster is there; end it with: python -m tests.e2e.cluster down"
+            f"{state}: a cluster is there; end it with: {record.to_type('down', state)}"
         ) from None
     began = time.monotonic()
 

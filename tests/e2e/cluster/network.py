@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from tests.e2e.cluster import record
+
 SLOTS: Final = 12
 """How many clusters can be up side by side."""
 
@@ -101,7 +103,9 @@ def take_slot() -> Plan:
             return plan
         if "File exists" not in made.stderr:
             raise NoSlot(f"cannot make the link {plan.link}: {made.stderr.strip()}; network links need root")
-    raise NoSlot(f"{SLOTS} clusters are up already; end one with: python -m tests.e2e.cluster down")
+    raise NoSlot(
+        f"{SLOTS} clusters are up already; end one of those in {record.STATES} with: {record.to_type('down')}"
+    )
 
 
 def give_back(plan: Plan) -> None:

@@ -4,6 +4,8 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,18 @@ STATES: Final = Path(os.environ.get("GPUSHARE_E2E_STATES") or "/var/tmp/gpushare
 """Where the states of clusters lie that are known by name only (``$GPUSHARE_E2E_STATES`` says otherwise); on disk, for images lie there."""
 
 CONTROL: Final = "control"
+
+
+def to_type(verb: str, state: Path | None = None) -> str:
+    """The command line ``verb`` of this program, for the cluster in ``state``; as it is typed where this process runs."""
+    python = Path(sys.executable)
+    if python.is_relative_to(Path.cwd()):
+        python = python.relative_to(Path.cwd())
+    words = [str(python), "-m", "tests.e2e.cluster", verb]
+    if state is None:
+        return f"{shlex.join(words)} --name NAME"
+    named = state.parent == STATES
+    return shlex.join([*words, "--name" if named else "--state", state.name if named else str(state)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +69,7 @@ def read(state: Path) -> Record:
     try:
         found = json.loads((state / "cluster.json").read_text())
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{state}: no cluster here; begin one with: python -m tests.e2e.cluster up"
-        ) from None
+        raise FileNotFoundError(f"{state}: no cluster here; begin one with: {to_type('up', state)}") from None
     nodes = tuple(NodeRecord(n["name"], n["index"], n["preset"]) for n in found["nodes"])
     return Record(found["k8s"], found["slot"], Path(found["binaries"]), nodes)
 

@@ -20,10 +20,11 @@ async def answers(kubeconfig: Path, steps: Iterable[Step]) -> type_of_answers:
     """What kubectl said, step by step; raises ``AssertionError`` where a state is not reached."""
     said: type_of_answers = {}
     for step in steps:
+        wanted = (step.until,) if isinstance(step.until, str) else step.until
 
-        async def reached(step: Step = step) -> bool:
+        async def reached(step: Step = step, wanted: tuple[str, ...] = wanted) -> bool:
             said[step.name] = await _kubectl(kubeconfig, step)
-            return step.until in said[step.name][1]
+            return all(text in said[step.name][1] for text in wanted)
 
         await until(reached, f"{step.name}: {step.until}", _STATE_S, lambda step=step: said[step.name][1])
     return said

@@ -7,24 +7,29 @@ from typing import Any, Final
 type_of_json = dict[str, Any]
 #: All on one node, so that records name the same GPU on both.
 _ON_T4: Final = {"nodeSelector": {"kubernetes.io/hostname": "cgpu-t4"}}
+#: The node agent marks a pod's record, and events are told, when the pod may be Ready already.
+_MARKED: Final = '"ALIYUN_COM_GPU_MEM_ASSIGNED":"true"'
+_TOLD: Final = ("Scheduled", "Started")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One command. ``sent`` goes to its stdin; ``code`` is what it must end with on both.
 
-    ``until`` is a text that its output must hold before it is compared: states are waited for, not times. With
-    ``unordered`` lines are compared as a set, with ``last`` only the last one is. ``differs`` is the reason why the
-    outputs differ and may; they must differ then.
+    ``until`` is what its output must hold before it is compared: states are waited for, not times. With
+    ``unordered`` lines are compared as a set, with ``last`` only the last one is. With ``ended`` it is about a pod that
+    may have ended before its node agent marked the record. ``differs`` is the reason why the outputs differ and may; they
+    must differ then.
     """
 
     name: str
     command: str
     sent: str = ""
-    until: str = ""
+    until: str | tuple[str, ...] = ""
     code: int = 0
     unordered: bool = False
     last: bool = False
+    ended: bool = False
     differs: str = ""
 
 
@@ -61,13 +66,13 @@ def sent(*items: type_of_json) -> str:
 STEPS: Final = (
     # --- a pod's life ---
     Step("create a pod", "create -f -", sent(pod("one", **_ON_T4))),
-    Step("it runs", "wait --for=condition=Ready pod/one --timeout=30s"),
-    Step("its object", "get pod one -o json"),
+    Step("it runs", "wait --for=condition=Ready pod/one --timeout=80s"),
+    Step("its object", "get pod one -o json", until=_MARKED.replace(":", ": ")),
     Step("its row", "get pod one"),
     Step("its wide row", "get pod one -o wide"),
     Step("its row with labels", "get pods --show-labels"),
-    Step("it is described", "describe pod one", unordered=True),
-    Step("its events", "events --for pod/one", until="Started", unordered=True),
+    Step("it is described", "describe pod one", until=_TOLD, unordered=True),
+    Step("its events", "events --for pod/one", until=_TOLD, unordered=True),
     Step("its log", "logs one"),
     # Two streams, of which either may be read first.
     Step("a command in it", "exec one -- sh -c 'echo out; echo err >&2; exit 3'", code=3, unordered=True),
@@ -258,14 +263,19 @@ STEPS: Final = (
         "create -f -",
         sent(pod("imageless", container={"image": "none.example/none:1"}, **_ON_T4)),
     ),
-    Step("its reason", "get pod imageless -o jsonpath={.status.containerStatuses[0].state}", until="waiting"),
+    # What it stays at.
+    Step(
+        "its reason",
+        "get pod imageless -o jsonpath={.status.containerStatuses[0].state}",
+        until="ImagePullBackOff",
+    ),
     Step(
         "a program that ends",
         "create -f -",
         sent(pod("ends", restartPolicy="Never", container={"command": ["true"]}, **_ON_T4)),
     ),
     Step("it ended", "get pod ends", until="Completed"),
-    Step("events of one that ended", "events --for pod/ends", until="Started", unordered=True),
+    Step("events of one that ended", "events --for pod/ends", until=_TOLD, unordered=True),
     Step(
         "init containers",
         "create -f -",
@@ -273,7 +283,7 @@ STEPS: Final = (
             pod("init", initContainers=[{"name": "first", "image": "busybox", "command": ["true"]}], **_ON_T4)
         ),
     ),
-    Step("it is initialised", "wait --for=condition=Ready pod/init --timeout=30s"),
+    Step("it is initialised", "wait --for=condition=Ready pod/init --timeout=80s"),
     Step("status of init containers", "get pod init -o jsonpath={.status}"),
     Step("no pods again", "delete pods --all --now"),
 )
@@ -281,25 +291,25 @@ STEPS: Final = (
 
 WORKLOADS: Final = (
     Step("a deployment", "create -f -", sent(workload("Deployment", "web", replicas=2))),
-    Step("it is rolled out", "rollout status deployment/web --timeout=40s", last=True),
+    Step("it is rolled out", "rollout status deployment/web --timeout=80s", last=True),
     Step("row of the deployment", "get deployment web", until="2/2"),
     Step("wide row of the deployment", "get deployment web -o wide"),
     Step("object of the deployment", "get deployment web -o json"),
     Step("replica set of the deployment", "get rs -o wide"),
     Step("the object of that", "get rs -o json"),
     Step("pods of the deployment", "get pods -l app=web"),
-    Step("a pod's metadata", "get pods -l app=web -o jsonpath={.items[0].metadata}"),
-    Step("described", "describe deployment web", unordered=True),
+    Step("a pod's metadata", "get pods -l app=web -o jsonpath={.items[0].metadata}", until=_MARKED),
+    Step("described", "describe deployment web", until="ScalingReplicaSet", unordered=True),
     Step(
         "events of the deployment", "events --for deployment/web", until="ScalingReplicaSet", unordered=True
     ),
     Step("scale", "scale deployment web --replicas=1"),
     Step("scaled", "get deployment web", until="1/1"),
     Step("a new image", "set image deployment/web main=busybox:latest"),
-    Step("rolled out again", "rollout status deployment/web --timeout=40s", last=True),
+    Step("rolled out again", "rollout status deployment/web --timeout=80s", last=True),
     Step("history", "rollout history deployment/web"),
     Step("undo", "rollout undo deployment/web"),
-    Step("undone", "rollout status deployment/web --timeout=40s", last=True),
+    Step("undone", "rollout status deployment/web --timeout=80s", last=True),
     Step(
         "a wrong template",
         "create -f -",
@@ -317,10 +327,10 @@ WORKLOADS: Final = (
     Step("deployment deleted", "delete deployment web"),
     Step("its pods go", "get pods -l app=web", until="No resources found"),
     Step("a stateful set", "create -f -", sent(workload("StatefulSet", "db", replicas=2, serviceName="db"))),
-    Step("it is there", "rollout status statefulset/db --timeout=40s", last=True),
+    Step("it is there", "rollout status statefulset/db --timeout=80s", last=True),
     Step("row of the stateful set", "get sts -o wide", until="2/2"),
     Step("object of the stateful set", "get sts db -o json", until='"updatedReplicas": 2'),
-    Step("pod of the stateful set", "get pod db-1 -o jsonpath={.metadata}"),
+    Step("pod of the stateful set", "get pod db-1 -o jsonpath={.metadata}", until=_MARKED),
     Step("events of the stateful set", "events --for statefulset/db", until="db-1", unordered=True),
     Step("stateful set deleted", "delete sts db"),
     Step(
@@ -336,11 +346,11 @@ WORKLOADS: Final = (
             )
         ),
     ),
-    Step("it completes", "wait --for=condition=Complete job/work --timeout=40s"),
+    Step("it completes", "wait --for=condition=Complete job/work --timeout=80s"),
     Step("row of the job", "get jobs -o wide"),
     Step("object of the job", "get job work -o json"),
-    Step("job described", "describe job work", unordered=True),
-    Step("pod of the job", "get pods -l job-name=work -o jsonpath={.items[0].metadata}"),
+    Step("job described", "describe job work", until="Job completed", unordered=True),
+    Step("pod of the job", "get pods -l job-name=work -o jsonpath={.items[0].metadata}", ended=True),
     Step("events of the job", "events --for job/work", until="Completed", unordered=True),
     Step(
         "a job that fails",
@@ -354,7 +364,7 @@ WORKLOADS: Final = (
             )
         ),
     ),
-    Step("it fails", "wait --for=condition=Failed job/broken --timeout=40s"),
+    Step("it fails", "wait --for=condition=Failed job/broken --timeout=80s"),
     Step("object of the failed job", "get job broken -o jsonpath={.status}"),
     Step("events of the failed job", "events --for job/broken", until="BackoffLimitExceeded", unordered=True),
     Step("jobs deleted", "delete jobs --all"),
@@ -367,7 +377,7 @@ WORKLOADS: Final = (
     Step("a namespace", "create namespace other"),
     Step("object of the namespace", "get namespace other -o json"),
     Step("a pod in it", "create -n other -f -", sent(pod("inside"))),
-    Step("it runs there", "wait -n other --for=condition=Ready pod/inside --timeout=30s"),
+    Step("it runs there", "wait -n other --for=condition=Ready pod/inside --timeout=80s"),
     Step("pods everywhere", "get pods -A"),
     Step("namespace deleted", "delete namespace other"),
     Step("explain", "explain pod.spec.schedulerName", differs="the embedded OpenAPI has no descriptions"),

@@ -3,17 +3,20 @@
 import asyncio
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from documentation.blocks import Block, Command, Page, fill, read_page
+from documentation.inline import Inline
 from documentation.navigation import in_order
 from tests.docs.typist import Typist, Words
 from tests.e2e.product.product import CHECKOUT, Product
 
 #: The longest that a page waits for: what cleans up after kubelets, looked at minutes later.
 _COMMAND_S: Final = 600.0
+#: As long as pods take that begin and end on a busy machine.
+_STATE_S: Final = 90.0
 _DOCS: Final = CHECKOUT / "docs"
 _NAMES: Final = ("README.md", *(f"docs/{path}" for path in in_order(_DOCS)), "examples/README.md")
 #: What can be done once only, and several pages say.
@@ -61,7 +64,7 @@ class Pages:
         ctr.chmod(0o755)
         environment = {**product.environment_of_commands, "NO_COLOR": "1"}
         environment["PATH"] = f"{programs}:{environment['PATH']}"
-        self._typist = Typist(environment, folder, _COMMAND_S)
+        self._typist = Typist(environment, folder, _COMMAND_S, _STATE_S)
         self._words: Words = (("NODE", node),)
         self._done: set[str] = set()
 
@@ -69,6 +72,13 @@ class Pages:
         """Type the blocks of a stage; raises ``AssertionError`` where something else comes out than a page shows."""
         wrong = asyncio.run(self._type(stage))
         assert not wrong, "\n\n".join(wrong)
+
+    def say(self, sentences: Iterable[Inline], words: Words) -> None:
+        """Type commands of sentences and tables; raises ``AssertionError`` where one does not end well."""
+        for one in sentences:
+            command = Command(one.line, one.text)
+            wrong = asyncio.run(self._typist.type(Page(one.page, ()), command, (*self._words, *words)))
+            assert not wrong, wrong
 
     async def _type(self, stage: str) -> list[str]:
         wrong: list[str] = []

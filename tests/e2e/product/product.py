@@ -168,7 +168,7 @@ class Product:
         items: list[Json] = self.json(*arguments)["items"]
         return items
 
-    def running(self, selector: str, count: int = 1, timeout_s: float = 60.0) -> list[Json]:
+    def running(self, selector: str, count: int = 1, timeout_s: float = 120.0) -> list[Json]:
         """Wait until ``count`` pods of ``selector`` run and are ready."""
         found: list[Json] = []
 
@@ -202,17 +202,52 @@ class Product:
         )["items"]
         return [f"{item.get('reason')}: {item.get('message')}" for item in items]
 
+    def told(self, about: str, words: str) -> None:
+        """Wait until an event about the object has the words: it is written beside what it tells of, and may come after it."""
+        seen: list[str] = []
+
+        def reached() -> bool:
+            seen[:] = self.events(about)
+            return any(words in one for one in seen)
+
+        try:
+            wait_for(f"an event about {about} that says: {words}", reached, timeout=30.0, every=0.2)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{seen}") from error
+
+    def admitted(self, manifest: Mapping[str, object]) -> None:
+        """Wait until the API server would take it: what its admission goes by, such as priority classes, it hears of a moment later."""
+        said: list[str] = []
+
+        def taken() -> bool:
+            ran = self.run("kubectl", "create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
+            said[:] = [ran.text]
+            return ran.code == 0
+
+        try:
+            wait_for("it is admitted", taken, timeout=30.0, every=0.1)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{said}") from error
+
     def node_of(self, pod: str) -> str:
         """The node that a pod of the default namespace is bound to, or nothing."""
         name: str = self.json("get", "pod", pod)["spec"].get("nodeName", "")
         return name
 
     def delete_all(self) -> None:
-        """Remove what tests made in the default namespace, and wait until no pod is left."""
-        # Pods that go with their owner are given their own grace, half a minute, and a kubelet does not shorten it later.
-        self.kubectl("delete", "deployments,replicasets,statefulsets,jobs", "--all", "--cascade=orphan")
-        self.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
-        wait_for("no pod is left", lambda: not self.pods(), timeout=60.0, every=0.2)
+        """Remove what tests made in the default namespace, and wait until nothing of it is left.
+
+        More than once if need be: a controller that has not heard yet of its Deployment's end makes a ReplicaSet anew, and that its pods.
+        """
+        workloads = "deployments,replicasets,statefulsets,jobs"
+
+        def gone() -> bool:
+            # Pods that go with their owner are given their own grace, half a minute, and a kubelet does not shorten it later.
+            self.kubectl("delete", workloads, "--all", "--cascade=orphan")
+            self.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
+            return not self.json("get", f"{workloads},pods")["items"]
+
+        wait_for("no pod is left", gone, timeout=120.0, every=0.2)
 
 
 def _ready(pod: Json) -> bool:

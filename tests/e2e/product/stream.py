@@ -133,8 +133,11 @@ def over_capacity(pods: list[Json], nodes: list[Json]) -> list[str]:
     return [f"{uuid}: {mib} of {total[uuid]} MiB" for uuid, mib in held.items() if mib > total.get(uuid, mib)]
 
 
-def settle(cluster: Cluster, product: Product, app: str, replicas: int, within_s: float = 90.0) -> None:
-    """Wait until every replica runs and what the kubelets gave is what the records say."""
+def settle(cluster: Cluster, product: Product, app: str, replicas: int, within_s: float = 90.0) -> list[Json]:
+    """Wait until every replica runs and what the kubelets gave is what the records say; the pods as they are then.
+
+    Equal pods that are served in one moment may be given each other's GPU. The node agent then corrects their records, one after the other.
+    """
     product.running(f"app={app}", replicas, timeout_s=within_s)
     differences: list[str] = []
 
@@ -142,7 +145,11 @@ def settle(cluster: Cluster, product: Product, app: str, replicas: int, within_s
         differences[:] = disagreements(cluster)
         return not differences
 
-    wait_for(f"kubelets and records agree (they differ: {differences})", agreed, timeout=30, every=0.3)
+    try:
+        wait_for("kubelets and records agree", agreed, timeout=30, every=0.3)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}; they differ: {differences}") from error
+    return product.running(f"app={app}", replicas)
 
 
 def disagreements(cluster: Cluster) -> list[str]:

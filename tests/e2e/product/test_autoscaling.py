@@ -61,7 +61,7 @@ def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart
         assert made["metadata"]["labels"] == {names.LABEL_STANDS_FOR: wide["metadata"]["uid"]}
         assert not made["spec"].get("nodeName")
         assert "stand-in" not in scaled.inspect("--fragmentation")
-        assert any("NodeAskedFor" in one for one in scaled.events("wide"))
+        scaled.told("wide", "NodeAskedFor")
         scaled.kubectl("delete", "deployment", APPS[0])
         scaled.running("app=wide")
         wait_for("none is left", lambda: not scaled.pods("", NAMESPACE), timeout=60)

@@ -84,7 +84,10 @@ def switched_on(installed: Product) -> Iterator[Dashboard]:
     secret = installed.json("-n", NAMESPACE, "get", "secret", SERVICE)
     try:
         with kubectl_proxy(installed) as port:
-            yield Dashboard(installed, base64.b64decode(secret["data"]["token"]).decode(), port)
+            made = Dashboard(installed, base64.b64decode(secret["data"]["token"]).decode(), port)
+            # A Service has pods behind it a moment after they are ready.
+            wait_for("the Service leads there", lambda: made.service.ask().status == 200, timeout=30)
+            yield made
     finally:
         installed.upgrade(SCHEDULER, "--reuse-values", "--set", "dashboard.enabled=false")
         installed.kubectl("-n", NAMESPACE, "delete", "secret", SERVICE)

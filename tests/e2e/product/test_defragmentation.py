@@ -1,10 +1,11 @@
 """Pods move for one that waits, where the chart is told so; that one is tried at once when they have left."""
 
+from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.broken_up import APPS, FOUR, ROOMY, broken_up
 from tests.e2e.product.product import SCHEDULER, Product
 
 #: Far below the five minutes after which kube-scheduler tries every pod by itself.
-AT_ONCE_S = 60.0
+AT_ONCE_S = 120.0
 
 
 def test_a_pod_moves_where_that_is_asked_for_and_the_one_that_waited_runs(product: Product) -> None:
@@ -25,6 +26,10 @@ def test_a_pod_moves_where_that_is_asked_for_and_the_one_that_waited_runs(produc
                 for pod in product.pods(f"app={name}")
             }
             assert [node for uid, node in now.items() if uid not in before] == [ROOMY], now
-            assert any("RoomMade" in one and f"of {FOUR}" in one for one in product.events("wide"))
+            wait_for(
+                "an event that says so",
+                lambda: any("RoomMade" in one and f"of {FOUR}" in one for one in product.events("wide")),
+                timeout=30,
+            )
         finally:
             product.upgrade(SCHEDULER, "--reset-values")

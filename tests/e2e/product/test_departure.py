@@ -8,10 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.docs.sentences import sentences_typed_by
 from tests.e2e.product.conftest import Departure
 from tests.e2e.product.product import AGENT, NAMESPACE, SCHEDULER, Json, gpu_pod
 
 #: What pages make beside the charts, and a reader would keep.
+SENTENCES = sentences_typed_by(__file__)
+REMOVAL = "kubectl -n kube-system logs deploy/gpushare-uninstall"
 OF_READERS = (("secret", "gpushare-dashboard", NAMESPACE),)
 
 
@@ -46,10 +49,16 @@ def test_what_pages_say_of_a_cluster_works_and_helm_uninstall_keeps_pods(operato
     # The unit is another now; who was there holds what it held, in a GPU of 120 units.
     product.offers(node, gpu_mem=120)
     assert product.row(node)[2].endswith("/120")
+    agents = product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
+    # That of before the roll-out may still be listed.
+    (agent,) = [pod["metadata"]["name"] for pod in agents if not pod["metadata"].get("deletionTimestamp")]
+    departure.pages.say([one for one in SENTENCES if one.text != REMOVAL], (("POD", agent),))
 
     for kind, name, namespace in OF_READERS:
         product.kubectl("delete", kind, name, *(["-n", namespace] if namespace else []))
     departure.pages.type("remove")
+    # What removes the rest lives until kubelets have forgotten what agents offered.
+    departure.pages.say([one for one in SENTENCES if one.text == REMOVAL], ())
     (same,) = product.running("app=mine")
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
     assert same["status"]["containerStatuses"][0]["restartCount"] == 0

@@ -35,7 +35,9 @@ def test_1_sixteen_units_of_128_mib_are_two_gib_and_stay_so_when_the_unit_change
     assert product.environment("binpack-0")[names.ENV_MEM_CONTAINER] == "16"
 
     product.upgrade(INSTALLER, "--set", "gpuMemoryUnit=1GiB")
-    wait_for("the table counts in GiB", lambda: "GPU Memory(GiB)" in product.inspect(), timeout=60)
+    # A node that does not count so yet has a table of its own.
+    wait_for("the whole table counts in GiB", lambda: "128MiB" not in product.inspect(), timeout=60)
+    assert "GPU Memory(GiB)" in product.inspect()
     assert any(cell.startswith("2/") for cell in product.row(node))
     (same,) = product.running("app=binpack-1")
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]

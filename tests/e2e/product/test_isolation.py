@@ -70,16 +70,21 @@ def isolates(product: Product, node: str = CORE_MEM, mode: str = "core_mem") -> 
         raise AssertionError(f"{error}; the node says: {said(product, node)}") from error
 
 
+def agents_of(product: Product, node: str) -> list[str]:
+    """The pods of the node's agent, without those that end; one that has just been made is bound to its node a moment later."""
+    pods = product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
+    return [
+        str(pod["metadata"]["name"])
+        for pod in pods
+        if pod["spec"].get("nodeName") == node and not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
 def agent_of(product: Product, node: str) -> str:
     """The pod of the node's agent; that of the last roll-out."""
     product.kubectl("-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=120s")
-    pods = product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
-    (name,) = [
-        pod["metadata"]["name"]
-        for pod in pods
-        if pod["spec"]["nodeName"] == node and not pod["metadata"].get("deletionTimestamp")
-    ]
-    return str(name)
+    (name,) = agents_of(product, node)
+    return name
 
 
 @pytest.mark.parametrize(
@@ -94,9 +99,19 @@ def test_the_node_its_metrics_and_the_log_say_what_is_active_and_why(
     isolated: Product, node: str, backend: str, says: str
 ) -> None:
     product = isolated
+    agent = agent_of(product, node)
+    # What the node says may be of the agent before.
+    wait_for(
+        "its log says so",
+        lambda: (
+            f"containers are held to their share by: {says}"
+            in product.kubectl("-n", NAMESPACE, "logs", agent)
+        ),
+        timeout=WITHIN_S,
+        every=0.3,
+    )
     wait_for("the node says so", lambda: said(product, node) == says, timeout=WITHIN_S, every=0.3)
     assert f"{names.ANN_ISOLATION}: {says}" in product.kubectl("describe", "node", node)
-    agent = agent_of(product, node)
     page = f"/api/v1/namespaces/{NAMESPACE}/pods/{agent}:9452/proxy/metrics"
     metrics = product.kubectl("get", "--raw", page)
     assert f'DCGM_CUSTOM_ALLOCATE_MODE{{NodeName="{node}"}} ' in product.kubectl(
@@ -108,7 +123,6 @@ def test_the_node_its_metrics_and_the_log_say_what_is_active_and_why(
     assert active == [backend]
     held = re.findall(r'^gpushare_nodeagent_isolation_trial\{outcome="(\w+)"\} 1$', metrics, re.MULTILINE)
     assert held == (["held"] if backend == "preload" else [])
-    assert f"containers are held to their share by: {says}" in product.kubectl("-n", NAMESPACE, "logs", agent)
 
 
 def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
@@ -126,7 +140,7 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
             ),
             timeout=WITHIN_S,
         )
-        assert any(one.startswith("IsolationUnavailable: Mode mps") for one in product.events(CGPU))
+        product.told(CGPU, "IsolationUnavailable: Mode mps")
         product.offers(CGPU, gpu_mem=15)
         script = f"printf '#!/bin/sh\\nexec sleep 100000\\n' >{control} && chmod 755 {control}"
         node.run("sh", "-c", script)
@@ -140,13 +154,16 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
         note = f"/var/lib/gpushare/mps/{seen[names.ENV_VISIBLE_DEVICES]}/daemon.json"
         (before, agent) = (node.run("cat", note).stdout, agent_of(product, CGPU))
         product.kubectl("-n", NAMESPACE, "delete", "pod", agent)
+        # The DaemonSet's status still counts the one that is gone: its roll-out says nothing yet.
         wait_for(
-            "another agent is there", lambda: agent_of(product, CGPU) != agent, timeout=WITHIN_S, every=0.5
-        )
-        wait_for(
-            "it goes on with the daemon",
-            lambda: "goes on: process" in product.kubectl("-n", NAMESPACE, "logs", agent_of(product, CGPU)),
+            "another agent goes on with the daemon",
+            lambda: any(
+                "goes on: process" in product.run("kubectl", "-n", NAMESPACE, "logs", one).out
+                for one in agents_of(product, CGPU)
+                if one != agent
+            ),
             timeout=WITHIN_S,
+            every=0.5,
         )
         assert node.run("cat", note).stdout == before
         pid = json.loads(before)["pid"]

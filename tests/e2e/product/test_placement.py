@@ -6,8 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from gpushare.model import names
+from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import Product, gpu_pod
+from tests.e2e.product.stream import settle
 
 NODE = "core-mem-v100x4"
 UNITS = 15
@@ -25,11 +27,11 @@ def labelled(product: Product) -> Iterator[Product]:
         product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}-")
 
 
-def given(product: Product, app: str, count: int) -> list[int]:
+def given(cluster: Cluster, product: Product, app: str, count: int) -> list[int]:
     """Indexes of the GPUs of ``count`` running pods, in order."""
     return sorted(
         json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"][0]["index"]
-        for pod in product.running(f"app={app}", count)
+        for pod in settle(cluster, product, app, count)
     )
 
 
@@ -48,24 +50,26 @@ def refusal(product: Product, pod: str, words: str) -> None:
 
 @pytest.mark.parametrize(("policy", "used"), [("binpack", 1), ("spread", 4), ("fragmentation", 1)])
 def test_four_small_pods_take_the_gpus_that_the_nodes_policy_would_fill(
-    labelled: Product, policy: str, used: int
+    cluster: Cluster, labelled: Product, policy: str, used: int
 ) -> None:
     labelled.kubectl("label", "node", NODE, f"{names.LABEL_PLACEMENT}={policy}", "--overwrite")
     labelled.apply(*pods(policy, 4, 3))
-    assert len(set(given(labelled, policy, 4))) == used
+    assert len(set(given(cluster, labelled, policy, 4))) == used
 
 
-def test_a_cordoned_gpu_keeps_what_runs_there_and_takes_nothing_new(labelled: Product) -> None:
+def test_a_cordoned_gpu_keeps_what_runs_there_and_takes_nothing_new(
+    cluster: Cluster, labelled: Product
+) -> None:
     labelled.apply(*pods("before", 1, 3))
-    (there,) = given(labelled, "before", 1)
+    (there,) = given(cluster, labelled, "before", 1)
     labelled.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}={there}")
     labelled.apply(*pods("after", 3, UNITS))
-    assert given(labelled, "after", 3) == [index for index in range(4) if index != there]
+    assert given(cluster, labelled, "after", 3) == [index for index in range(4) if index != there]
     labelled.apply(*pods("late", 1, 3))
     refusal(labelled, "late-0", f"GPU {there} is cordoned")
-    assert given(labelled, "before", 1) == [there]
+    assert given(cluster, labelled, "before", 1) == [there]
     labelled.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}-")
-    assert given(labelled, "late", 1) == [there], "whoever waited goes in when the cordon goes"
+    assert given(cluster, labelled, "late", 1) == [there], "whoever waited goes in when the cordon goes"
 
 
 @pytest.mark.parametrize(
@@ -76,11 +80,11 @@ def test_a_cordoned_gpu_keeps_what_runs_there_and_takes_nothing_new(labelled: Pr
     ],
 )
 def test_no_more_pods_than_its_label_allows_come_to_a_node(
-    labelled: Product, label: str, most: int, words: str
+    cluster: Cluster, labelled: Product, label: str, most: int, words: str
 ) -> None:
     labelled.kubectl("label", "node", NODE, f"{label}=1")
     labelled.apply(*pods("capped", most, 3))
-    assert given(labelled, "capped", most) == list(range(most))
+    assert given(cluster, labelled, "capped", most) == list(range(most))
     labelled.apply(*pods("beyond", 1, 3))
     refusal(labelled, "beyond-0", words)
     labelled.kubectl("label", "node", NODE, f"{label}=2", "--overwrite")

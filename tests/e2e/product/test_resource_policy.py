@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from gpushare.model import names
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import EXAMPLES, Product
 
 FIRST, SECOND, OTHER = "share-v100", "cgpu-t4", "core-mem-v100x4"
+EXAMPLE = EXAMPLES / "12-resource-policy.yaml"
 CHANGES = (f"{FIRST} paidtype=subscription", f"{SECOND} paidtype=pay-as-you-go")
 
 
@@ -35,17 +37,21 @@ def scaled(product: Product, replicas: int) -> dict[str, int]:
     return found
 
 
+def counted(product: Product) -> str:
+    """What people see of the policy: how many pods each unit holds."""
+    return product.kubectl("get", "resourcepolicy", "nginx")
+
+
 def test_the_example_grows_over_its_units_in_order_and_shrinks_in_reverse(labelled: Product) -> None:
-    labelled.kubectl("apply", "-f", str(EXAMPLES / "12-resource-policy.yaml"))
+    policy = next(yaml.safe_load_all(EXAMPLE.read_text()))
+    labelled.apply(policy)
+    # The first pods would be placed without a policy that the scheduler has not read.
+    wait_for("the policy is read", lambda: "0/2, 0/2, 0" in counted(labelled), timeout=60, every=0.2)
+    labelled.kubectl("apply", "-f", str(EXAMPLE))
     assert scaled(labelled, 2) == {FIRST: 2}
     assert scaled(labelled, 4) == {FIRST: 2, SECOND: 2}
     assert scaled(labelled, 6) == {FIRST: 2, SECOND: 2, OTHER: 2}
-    wait_for(
-        "the status counts",
-        lambda: "2/2, 2/2, 2" in labelled.kubectl("get", "resourcepolicy", "nginx"),
-        timeout=30,
-        every=0.2,
-    )
+    wait_for("the status counts", lambda: "2/2, 2/2, 2" in counted(labelled), timeout=30, every=0.2)
     costs = {pod["metadata"]["annotations"][names.ANN_DELETION_COST] for pod in labelled.pods("app=nginx")}
     assert costs == {"300", "200", "100"}
     assert scaled(labelled, 4) == {FIRST: 2, SECOND: 2}

@@ -18,11 +18,11 @@ STATUS_UPDATE_S = 10.0
 
 
 @pytest.fixture
-def steady(product: Product) -> Product:
+def steady(cluster: Cluster, product: Product) -> Product:
     for node, mem in (("share-v100", 16), ("cgpu-t4", 15), ("core-mem-v100x4", 60)):
         product.offers(node, gpu_mem=mem)
     product.apply(deployment(APP, 8, 2))
-    product.running(f"app={APP}", 8)
+    settle(cluster, product, APP, 8)
     return product
 
 

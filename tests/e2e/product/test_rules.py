@@ -5,10 +5,14 @@ import json
 import pytest
 
 from gpushare.model import names
+from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.product.product import EXAMPLES, Product, Ran, gpu_pod
+from tests.e2e.product.product import EXAMPLES, Json, Product, Ran, gpu_pod
+from tests.e2e.product.stream import settle
 
 CGPU, CORE_MEM = "cgpu-t4", "core-mem-v100x4"
+#: Far below the five minutes after which kube-scheduler tries every pod by itself.
+AT_ONCE_S = 60.0
 
 
 def test_a_percentage_that_is_no_multiple_of_5_is_refused_by_the_api_server(product: Product) -> None:
@@ -49,11 +53,19 @@ def test_pods_without_gpus_are_left_to_the_default_scheduler(product: Product) -
     assert plain["spec"]["schedulerName"] == "default-scheduler"
 
 
-def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(product: Product) -> None:
+def unschedulable(product: Product, pod: str) -> Json:
+    """The condition that says why kube-scheduler has no node for the pod; empty where it has none."""
+    conditions = product.json("get", "pod", pod)["status"].get("conditions") or ()
+    return next((one for one in conditions if one.get("reason") == "Unschedulable"), {})
+
+
+def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(
+    cluster: Cluster, product: Product
+) -> None:
     product.offers(CORE_MEM, gpu_mem=60, gpu_core=400)
     # 15 on each GPU: 11 taken on each of the four leaves four times 4.
     product.apply(*(gpu_pod(f"eleven-{n}", 11, 5, labels={"app": "eleven"}, node=CORE_MEM) for n in range(4)))
-    pods = product.running("app=eleven", 4)
+    pods = settle(cluster, product, "eleven", 4)
     assert {
         json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"][0]["index"] for pod in pods
     } == {
@@ -68,15 +80,15 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(product: Prod
         lambda: any("no single GPU has 8 GiB free" in text for text in product.events("eight")),
         timeout=20,
     )
-    condition = product.json("get", "pod", "eight")["status"]["conditions"][0]
-    assert condition["reason"] == "Unschedulable"
+    # The condition is written after the event.
+    condition = wait_for("the condition", lambda: unschedulable(product, "eight"), timeout=20)
     assert "largest free: 4 GiB" in condition["message"]
     report = product.inspect("--fragmentation")
     assert "eight" in report
     assert "0 would fit if others moved, something else than room keeps 0, 1 fits in no way" in report
     # As soon as one of them ends, the one that waits goes in.
     product.kubectl("delete", "pod", "eleven-2", "--grace-period=1")
-    (eight,) = product.running("app=eight", timeout_s=15)
+    (eight,) = product.running("app=eight", timeout_s=AT_ONCE_S)
     assert eight["spec"]["nodeName"] == CORE_MEM
     # A more important one does not wait: by the node's sum it would fit, so kube-scheduler ends nobody; we do.
     product.apply(
@@ -87,14 +99,15 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(product: Prod
             "value": 1000,
         }
     )
-    product.apply(
-        gpu_pod("urgent", 8, 5, labels={"app": "urgent"}, node=CORE_MEM, priorityClassName="important")
-    )
-    product.running("app=urgent", timeout_s=30)
+    urgent = gpu_pod("urgent", 8, 5, labels={"app": "urgent"}, node=CORE_MEM, priorityClassName="important")
+    product.admitted(urgent)
+    product.apply(urgent)
+    product.running("app=urgent", timeout_s=AT_ONCE_S)
     # Of pods that count alike the newest loses least.
-    assert any("ended for pod default/urgent (priority 1000)" in text for text in product.events("eight"))
+    product.told("eight", "ended for pod default/urgent (priority 1000)")
     assert len(product.running("app=eleven", 3)) == 3
-    assert not product.pods("app=eight")
+    # Its room is given as soon as its containers have ended, and it is gone a moment later.
+    wait_for("it is gone", lambda: not product.pods("app=eight"), timeout=30)
     product.kubectl("delete", "priorityclass", "important")
 
 

@@ -40,6 +40,38 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
     assert names.LABEL_POD_GPU_COUNT in ran.text
 
 
+def test_whole_gpus_are_given_whole_and_nobody_else_is_put_there(cluster: Cluster, product: Product) -> None:
+    """The kubelet counts the 8 and the 16 units that were asked for: the rest of the GPUs is for us to keep."""
+    product.offers(NODE, gpu_mem=60, gpu_core=400)
+    whole = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+    product.apply(gpu_pod("beside", 3, labels={"app": "beside"}, node=NODE))
+    product.running("app=beside")
+    product.apply(gpu_pod("alone", 8, labels={"app": "alone", **whole}, node=NODE))
+    (pod,) = product.running("app=alone")
+    (share,) = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    seen = product.environment("alone")
+    assert seen[names.ENV_VISIBLE_DEVICES] == share["uuid"]
+    assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("15", "15")
+    assert seen[names.ENV_MEM_LIMIT] == "16160", "held to nothing less than the card"
+
+    two = {"app": "two", names.LABEL_POD_GPU_COUNT: "2", **whole}
+    product.apply(gpu_pod("two", 16, labels=two, node=NODE))
+    product.running("app=two")
+    assert sorted(cell for cell in product.row(NODE) if cell.endswith("/15")) == ["15/15"] * 3 + ["3/15"]
+    product.apply(gpu_pod("after", 13, labels={"app": "after"}, node=NODE))
+    wait_for(
+        "it is told that its node has no room",
+        lambda: any("FailedScheduling" in one and "GPU" in one for one in product.events("after")),
+        timeout=60,
+    )
+    assert not product.node_of("after")
+    product.kubectl("delete", "pod", "alone", "--grace-period=1")
+    (after,) = product.running("app=after")
+    (given,) = json.loads(after["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert given["uuid"] == share["uuid"]
+    assert not disagreements(cluster)
+
+
 def test_containers_with_a_gpu_each_see_their_own(cluster: Cluster, product: Product) -> None:
     product.offers(NODE, gpu_mem=60, gpu_core=400)
     pod = gpu_pod("apart", 10, 30, labels={"app": "apart", names.LABEL_POD_APART: "true"}, node=NODE)

@@ -53,7 +53,7 @@ def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Prod
         (
             "selects",
             "didn't match Pod's node affinity/selector",
-            "a node with the labels that its nodeSelector",
+            "a node with what its nodeSelector wants, disk=fast: ",
         ),
         ("gated", "scheduling gates keep every scheduler from it: example.com/later", "their removal"),
         ("lost", "none seems to run for schedulerName nobody", "schedulerName ack-co-scheduler"),

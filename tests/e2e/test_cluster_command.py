@@ -1,0 +1,77 @@
+"""What the test cluster's command line says where something is not as it was meant; no cluster is up for that."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import NodeRecord, lifecycle, record
+from tests.e2e.cluster import __main__ as command
+
+PROGRAM = f"{shlex.quote(sys.executable)} -m tests.e2e.cluster"
+
+
+@pytest.fixture(autouse=True)
+def states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where clusters lie that are known by name; a test works elsewhere than where its Python is."""
+    monkeypatch.chdir(tmp_path)
+    for module in (record, command):
+        monkeypatch.setattr(module, "STATES", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def written(states: Path) -> Path:
+    """The state of a cluster ``newop`` of one node, of which nothing runs."""
+    (states / "newop").mkdir()
+    record.write(states / "newop", record.Record("1.36", 0, Path("/none"), (NodeRecord("a", 0, None),)))
+    return states / "newop"
+
+
+def said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert command.main(argv) == 1
+    return capsys.readouterr().err
+
+
+def test_a_cluster_that_is_there_is_ended_by_the_command_that_is_told(written: Path) -> None:
+    with pytest.raises(
+        FileExistsError, match=f"a cluster is there; end it with: {PROGRAM} down --name newop$"
+    ):
+        lifecycle.up(written, Path("/none"), k8s="1.36", nodes=())
+
+
+def test_one_that_is_elsewhere_is_ended_by_its_folder(tmp_path: Path) -> None:
+    state = tmp_path / "else where" / "x"
+    assert record.to_type("down", state) == f"{PROGRAM} down --state '{state}'"
+
+
+def test_the_python_of_the_checkout_is_told_as_it_is_typed_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
+    assert record.to_type("down") == ".venv/bin/python -m tests.e2e.cluster down --name NAME"
+
+
+@pytest.mark.parametrize("verb", [("load", "x.tar"), ("exec", "a", "--", "ls")])
+def test_where_no_cluster_is_it_is_told_how_to_begin_one(
+    capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
+) -> None:
+    name, *rest = verb
+    assert said(capsys, name, "--name", "newop", *rest).endswith(
+        f"no cluster here; begin one with: {PROGRAM} up --name newop\n"
+    )
+
+
+@pytest.mark.parametrize("words", [("load", "--node", "b", "x.tar"), ("exec", "b", "--", "ls", "-l")])
+def test_an_unknown_node_is_named_with_those_that_are_there(
+    capsys: pytest.CaptureFixture[str], written: Path, words: tuple[str, ...]
+) -> None:
+    verb, *rest = words
+    assert said(capsys, verb, "--name", "newop", *rest) == "cluster: b: no such node; there are a\n"
+
+
+def test_an_archive_that_is_not_there_is_said_to_come_from_make_images(
+    capsys: pytest.CaptureFixture[str], written: Path
+) -> None:
+    assert "x.tar: no such archive; `make images` writes" in said(capsys, "load", "--name", "newop", "x.tar")
