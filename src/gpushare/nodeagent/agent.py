@@ -229,8 +229,10 @@ class Agent:
             if there and await rights_are_gone(self._list_pods, self._clock):
                 await self._access.remove()
                 await self._isolation.clear()
-            else:
-                await self._status.end()
+                return False
+        # It may have come meanwhile: an agent that is not ready is told to end before the next one is there.
+        if self._succession.newest:
+            await self._status.end()
             return False
         return await handed_over(self._succession, list(self._servers.values()), self._clock)
 

@@ -10,17 +10,33 @@ from gpushare.kube.errors import ApiError, KubeError
 from gpushare.nodeagent.registration import ResourceServer
 from gpushare.nodeagent.succession import Succession
 
-#: Seconds that questions of the kubelet may take to be answered, and that rights may take to go.
+#: Seconds that questions of the kubelet may take to be answered, that rights may take to go, and that a newer agent may
+#: take until it serves.
 ANSWER_S: Final = 3.0
 RIGHTS_S: Final = 3.0
+HEIR_S: Final = 5.0
+_AGAIN_S: Final = 0.1
+_LOOK_S: Final = 0.02
 
 
 async def handed_over(succession: Succession, servers: Sequence[ResourceServer], clock: Clock) -> bool:
-    """Whether a newer agent keeps our connections with the kubelet; then ``servers`` will not close them."""
+    """Whether a newer agent keeps our connections with the kubelet; then ``servers`` will not close them.
+
+    One that is there and does not serve yet is waited for.
+    """
+    until_s = clock.monotonic() + HEIR_S
+    while not (kept := await _handed_over(succession, servers, clock)):
+        if succession.newest or clock.monotonic() >= until_s:
+            break
+        await clock.sleep(_AGAIN_S)
+    return kept
+
+
+async def _handed_over(succession: Succession, servers: Sequence[ResourceServer], clock: Clock) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_S):
             while any(server.busy for server in servers):
-                await clock.sleep(0.02)
+                await clock.sleep(_LOOK_S)
     if any(server.busy for server in servers):
         return False  # who waits for an answer would wait for good on a connection that stays
     connections = [one for server in servers for one in server.connections()]

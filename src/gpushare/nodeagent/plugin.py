@@ -62,6 +62,8 @@ class DevicePlugin(DevicePluginServicer):
         self._feed = feed
         self._decider = decider
         self._answering = 0
+        self.on_followed: Callable[[], None] = lambda: None
+        """Called when somebody begins to follow the device list."""
         self.on_cut: Callable[[], None] = lambda: None
         """Called when whoever followed the device list hangs up."""
 
@@ -80,6 +82,7 @@ class DevicePlugin(DevicePluginServicer):
         self, request: pb.Empty, context: Any
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """Every device, again whenever one changes."""
+        self.on_followed()
         try:
             async for encoded in self._feed.follow():
                 # Decoded for the moment of sending only: thousands of devices are small as bytes alone.

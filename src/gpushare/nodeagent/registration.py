@@ -4,6 +4,9 @@ A kubelet that starts wipes the folder's sockets: our own socket vanishing is th
 (``kubelet.sock`` may come back with its old inode number). A kubelet that runs and hangs up on our device list counts
 every device as gone; it does so too when the list of an agent before us ends. We serve, dial ourselves, and only
 then register: the kubelet dials back at once.
+
+That it has taken a registration does not say that it has our devices: when an earlier list ends in that moment it hangs
+up on us before it has asked for ours, and never does. So we are registered when it follows our list, and not before.
 """
 
 import asyncio
@@ -39,6 +42,9 @@ _RETRY_FIRST_S: Final = 0.2
 _RETRY_MOST_S: Final = 2.0
 #: A kubelet that hangs up sooner than this after a registration has something against us.
 _SOON_S: Final = 5.0
+#: How long a kubelet that has taken a registration is given to ask for the devices, at first and at most.
+_ASKS_FIRST_S: Final = 2.0
+_ASKS_MOST_S: Final = 16.0
 
 _LEFT_OPEN: Final[list[Any]] = []
 """Servers that end with the process alone: whatever else ends one hangs up on the kubelet."""
@@ -48,7 +54,7 @@ class ResourceServer:
     """One resource's gRPC server and its registration, at the socket ``path``.
 
     ``on_registered`` is called after each registration, with the resource and when it began (the kubelet may ask before it
-    has answered). While ``acts`` says no, a newer agent registers instead.
+    has answered). While ``acts`` says no, a newer agent registers instead. It is ``registered`` while the kubelet follows its devices.
     """
 
     def __init__(
@@ -72,10 +78,14 @@ class ResourceServer:
         self._on_registered = on_registered
         self._news = asyncio.Event()
         self._registered_at_s = 0.0
+        self._followers = 0
         self._cut = False
+        self._asks = Backoff(_ASKS_FIRST_S, _ASKS_MOST_S)
+        self._asks_until_s: float | None = None
+        """Until when the kubelet may ask for the devices of the last registration; ``None``: no registration waits for that."""
         self._stays_open = False
         self.registered = False
-        plugin.on_cut = self._on_cut
+        plugin.on_followed, plugin.on_cut = self._on_followed, self._on_cut
 
     @property
     def busy(self) -> bool:
@@ -85,11 +95,24 @@ class ResourceServer:
     def register_again(self) -> None:
         """The kubelet may not think of us any more."""
         self.registered = False
+        self._asks_until_s = None
         self._news.set()
+
+    def _on_followed(self) -> None:
+        self._followers += 1
+        if self._asks_until_s is not None:
+            self._followed()
 
     def _on_cut(self) -> None:
         self._cut = True
         self.register_again()
+
+    def _followed(self) -> None:
+        self.registered = True
+        self._asks_until_s = None
+        self._asks.reset()
+        self._news.set()
+        logger.info("%s is registered with the kubelet", self._resource)
 
     def connections(self) -> list[socket.socket]:
         """A second handle of each connection that the kubelet has with us; the caller closes them."""
@@ -107,7 +130,7 @@ class ResourceServer:
             try:
                 async with self._served() as inode:
                     while inode is not None and self._inode() == inode:
-                        if self.registered or not self._acts():
+                        if self.registered or self._may_ask() or not self._acts():
                             await self._pause(_LOOK_S)
                             continue
                         await self._hold_back(cuts)
@@ -122,6 +145,20 @@ class ResourceServer:
                 await self._wait(backoff, f"cannot serve {self._path} ({error})")
             finally:
                 self.registered = False
+                self._asks_until_s = None
+
+    def _may_ask(self) -> bool:
+        """Whether the kubelet is about to ask for the devices, as far as we know."""
+        if self._asks_until_s is None:
+            return False
+        if self._clock.monotonic() < self._asks_until_s:
+            return True
+        self._asks_until_s = None
+        logger.warning(
+            "the kubelet has taken the registration of %s and not asked for the devices; registered again",
+            self._resource,
+        )
+        return False
 
     async def _hold_back(self, cuts: Backoff) -> None:
         """Be quick after the kubelet hung up once, and slow when it goes on so."""
@@ -176,13 +213,17 @@ class ResourceServer:
         )
         async with grpc.aio.insecure_channel(f"unix:{self._kubelet}") as channel:
             stub = RegistrationStub(channel)  # type: ignore[no-untyped-call]
-            began_at_s = self._clock.monotonic()
+            began_at_s, followers, self._cut = self._clock.monotonic(), self._followers, False
             await stub.Register(request, timeout=_DIAL_S)
-        self.registered = True
         self._registered_at_s = self._clock.monotonic()
-        logger.info("%s is registered with the kubelet", self._resource)
         self._metrics.registrations.add(self._resource)
         self._on_registered(self._resource, began_at_s)
+        if self._cut:
+            # Meanwhile, and it may be this one that was hung up on.
+            return
+        self._asks_until_s = self._registered_at_s + self._asks.next_s()
+        if self._followers > followers:
+            self._followed()
 
     async def _wait(self, backoff: Backoff, why: str) -> None:
         wait_s = backoff.next_s()

@@ -160,6 +160,34 @@ class Product:
         wait_for(f"node {node} offers {wanted}", reached, timeout=timeout_s, every=0.3)
         return seen
 
+    def rolled_out(self, timeout_s: float = 120.0) -> dict[str, str]:
+        """Wait until each node that shares has one agent, of the DaemonSet as it is now, and that is ready; node → its pod.
+
+        ``kubectl rollout status`` and ``helm --wait`` go by how many nodes have any agent that is, which may be the one before.
+        """
+        seen: Json = {}
+        agents: dict[str, str] = {}
+
+        def reached() -> bool:
+            found = self.json("-n", NAMESPACE, "get", AGENT)
+            status = found["status"]
+            pods = self.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
+            seen.update(status=status, pods=[(one["metadata"]["name"], _ready(one)) for one in pods])
+            agents.clear()
+            agents.update((one["spec"].get("nodeName", ""), one["metadata"]["name"]) for one in pods)
+            wanted = status["desiredNumberScheduled"]
+            return (
+                status.get("observedGeneration") == found["metadata"]["generation"]
+                and status.get("updatedNumberScheduled", 0) == wanted == len(pods)
+                and all(_ready(one) and not one["metadata"].get("deletionTimestamp") for one in pods)
+            )
+
+        try:
+            wait_for("every node's agent is the present one", reached, timeout=timeout_s, every=0.3)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{seen}") from error
+        return agents
+
     # --- pods ------------------------------------------------------------------------------------
 
     def pods(self, selector: str = "", namespace: str = "default") -> list[Json]:

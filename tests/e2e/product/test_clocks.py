@@ -125,8 +125,8 @@ def _patch() -> dict[str, object]:
 
 
 def _rolled_out(product: Product) -> None:
-    for part in (AGENT, _DEPLOYMENT):
-        product.kubectl("-n", NAMESPACE, "rollout", "status", part, "--timeout=120s")
+    product.rolled_out()
+    product.kubectl("-n", NAMESPACE, "rollout", "status", _DEPLOYMENT, "--timeout=120s")
 
 
 def _placed(product: Product, offset_s: int, since_s: float) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.sentences import sentences_typed_by
 from tests.e2e.product.conftest import Departure
-from tests.e2e.product.product import AGENT, NAMESPACE, SCHEDULER, Json, gpu_pod
+from tests.e2e.product.product import NAMESPACE, SCHEDULER, Json, gpu_pod
 
 #: What pages make beside the charts, and a reader would keep.
 SENTENCES = sentences_typed_by(__file__)
@@ -44,14 +44,11 @@ def test_what_pages_say_of_a_cluster_works_and_helm_uninstall_keeps_pods(operato
     (pod,) = product.running("app=mine")
 
     departure.pages.type("installed")
-    product.kubectl("-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=120s")
+    (agent,) = product.rolled_out().values()
     product.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{SCHEDULER}", "--timeout=120s")
     # The unit is another now; who was there holds what it held, in a GPU of 120 units.
     product.offers(node, gpu_mem=120)
     assert product.row(node)[2].endswith("/120")
-    agents = product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
-    # That of before the roll-out may still be listed.
-    (agent,) = [pod["metadata"]["name"] for pod in agents if not pod["metadata"].get("deletionTimestamp")]
     departure.pages.say([one for one in SENTENCES if one.text != REMOVAL], (("POD", agent),))
 
     for kind, name, namespace in OF_READERS:

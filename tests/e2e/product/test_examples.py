@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.model import names
 from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.product.product import AGENT, EXAMPLES, INSTALLER, NAMESPACE, Product
+from tests.e2e.product.product import EXAMPLES, INSTALLER, Product
 
 SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
 
@@ -14,7 +14,7 @@ SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
 @pytest.fixture
 def units_of_128_mib(product: Product) -> Product:
     product.upgrade(INSTALLER, "--set", "gpuMemoryUnit=128MiB")
-    product.kubectl("-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=60s")
+    product.rolled_out()
     product.offers(SHARE, gpu_mem=128)
     return product
 

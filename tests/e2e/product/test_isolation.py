@@ -10,7 +10,7 @@ from gpushare.model import names
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.driver import CUDA
 from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.product.product import AGENT, EXAMPLES, INSTALLER, NAMESPACE, Product, gpu_pod
+from tests.e2e.product.product import EXAMPLES, INSTALLER, NAMESPACE, Product, gpu_pod
 
 SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
 IN_PLACE = "preload (in place of the driver's libraries, by CDI)"
@@ -46,7 +46,7 @@ def watched(installed: Product) -> Iterator[Product]:
     yield installed
     installed.delete_all()
     installed.upgrade(INSTALLER, "--set", "nodeAgent.watchdog.policy=report")
-    installed.kubectl("-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=120s")
+    installed.rolled_out()
 
 
 @pytest.fixture
@@ -82,9 +82,7 @@ def agents_of(product: Product, node: str) -> list[str]:
 
 def agent_of(product: Product, node: str) -> str:
     """The pod of the node's agent; that of the last roll-out."""
-    product.kubectl("-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=120s")
-    (name,) = agents_of(product, node)
-    return name
+    return product.rolled_out()[node]
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,7 @@ def containerd(cluster: Cluster, product: Product) -> None:
 def the_node_agent(cluster: Cluster, product: Product) -> None:
     for node in ("share-v100", "cgpu-t4"):
         kill(cluster, node, "node-agent")
-    product.kubectl(
-        "-n", NAMESPACE, "rollout", "status", "daemonset/gpushare-device-plugin-ds", "--timeout=60s"
-    )
+    product.rolled_out()
 
 
 def the_extender(cluster: Cluster, product: Product) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import grpc.aio
@@ -24,6 +24,10 @@ from gpushare.kubeletapi import podresources_pb2_grpc as resources_rpc
 from tests.integration.nodeagent.changing import Changes
 
 _CALL_S = 30.0
+
+
+#: Before it has asked for the devices, or when it has them and has not answered the registration yet.
+HangsUp = Literal["unasked", "unanswered"]
 
 
 class AdmissionFailed(Exception):
@@ -79,6 +83,8 @@ class ScriptedKubelet:
         self.lists_admitting = True
         """Whether a pod is listed before it has all its devices."""
         self.pick: Callable[[str, Sequence[str], int], list[str]] | None = None
+        self.hangs_up: list[HangsUp] = []
+        """On those who register next, as where an earlier plugin's list ends in that moment."""
         self._random = random.Random(seed)
         self._servers: list[grpc.aio.Server] = []
 
@@ -122,9 +128,22 @@ class ScriptedKubelet:
             endpoint.devices = old.devices
             self.replaced.append(old)
         self.endpoints[request.resource_name] = endpoint
-        endpoint.watch = asyncio.create_task(self._watch(request.resource_name, endpoint))
         self.registrations.append(request.resource_name)
+        when = self.hangs_up.pop(0) if self.hangs_up else None
+        if when == "unasked":
+            await self._hang_up(request.resource_name)
+            self.changes.tell()
+            return
+        endpoint.watch = asyncio.create_task(self._watch(request.resource_name, endpoint))
         self.changes.tell()
+        if when == "unanswered":
+            await self.changes.until(lambda: bool(endpoint.lists), "the devices are listed")
+            await self._hang_up(request.resource_name)
+            await asyncio.wait([endpoint.watch])
+            # The plugin knows of it when it answers anything else.
+            async with grpc.aio.insecure_channel(f"unix://{self.plugins_dir / request.endpoint}") as other:
+                for _ in range(3):
+                    await rpc.DevicePluginStub(other).GetDevicePluginOptions(pb.Empty(), timeout=_CALL_S)
 
     async def _watch(self, resource: str, endpoint: Endpoint) -> None:
         with suppress(grpc.aio.AioRpcError):
@@ -136,13 +155,16 @@ class ScriptedKubelet:
                 assert len(devices) == len(message.devices), "an ID came twice"
                 self.changes.tell()
         # As the real one: whose list it was does not matter, it is the last that registered who is taken for gone.
+        await self._hang_up(resource)
+        self.changes.tell()
+
+    async def _hang_up(self, resource: str) -> None:
         last = self.endpoints.get(resource)
         if last is not None and last.alive:
             last.alive = False
             last.devices = dict.fromkeys(last.devices, "Unhealthy")
             self.disconnections.append(resource)
             await last.channel.close()
-        self.changes.tell()
 
     # --- what tests ask -----------------------------------------------------------------------
 

@@ -3,9 +3,14 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from gpushare.model import names
-from tests.integration.nodeagent.cluster_objects import container
+from gpushare.model.device import NodeMode
+from gpushare.nodeagent.device_lists import resources_of
+from tests.integration.nodeagent.cluster_objects import NODE, container
 from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_kubelet import HangsUp
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 
@@ -122,3 +127,35 @@ async def test_a_kubelet_that_asks_before_it_answers_is_heard_before_a_pod_is_re
     await world.changes.until(lambda: world.kubelet.calls.count("List in vain") > before + 1, "asked in vain")
     world.kubelet.listing_works = True
     assert (await admission).envs["c"][names.ENV_MEM_INDEX] == "1"
+
+
+@pytest.mark.parametrize("mode", ["share", "core_mem"])
+@pytest.mark.parametrize("when", ["unasked", "unanswered"])
+async def test_a_kubelet_that_hangs_up_on_who_just_registered_has_the_devices_soon(
+    world: World, mode: str, when: HangsUp
+) -> None:
+    """As it does when the list of an agent before ends in that moment: it shows in no connection of ours, or too early."""
+    resources = resources_of(NodeMode(mode))
+    world.kubelet.hangs_up = [when] * len(resources)
+    await world.start(mode=mode)
+    assert sorted(world.kubelet.disconnections) == sorted(resources)
+    assert world.kubelet.allocatable(names.GPU_MEM) == 30
+    admitted = await world.run_pod("a", 3, on=1, core=30 if len(resources) > 1 else 0)
+    assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
+    assert len(world.kubelet.registrations) == 2 * len(resources)
+
+
+async def test_nobody_is_ready_whose_devices_the_kubelet_has_not_asked_for(world: World) -> None:
+    world.kubelet.hangs_up = ["unasked"] * 3
+    await world.start(ready=False)
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(lambda: len(world.kubelet.registrations) == 1)
+    await world.changes.until(
+        lambda: (
+            agent.missing() == [f"{names.GPU_MEM} not registered with the kubelet"]
+            and names.ANN_DEVICES in world.api.annotations("nodes", NODE)
+        )
+    )
+    await world.ready()
+    assert len(world.kubelet.registrations) == 4

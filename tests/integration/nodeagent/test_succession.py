@@ -28,6 +28,17 @@ class Agents:
     async def start(self, *unit: str) -> asyncio.subprocess.Process:
         """Another agent, which the kubelet has when this returns."""
         kubelet, before = self._world.kubelet, len(self._world.kubelet.registrations)
+        process = await self.begin(*unit)
+        await self._world.changes.until(
+            lambda: len(kubelet.registrations) > before and kubelet.is_served(names.GPU_MEM),
+            "the process serves",
+            30.0,
+        )
+        return process
+
+    async def begin(self, *unit: str) -> asyncio.subprocess.Process:
+        """Another agent, of which nobody knows yet when this returns."""
+        kubelet = self._world.kubelet
         process = await asyncio.create_subprocess_exec(
             *(
                 sys.executable,
@@ -38,11 +49,6 @@ class Agents:
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
         )
         self.processes.append(process)
-        await self._world.changes.until(
-            lambda: len(kubelet.registrations) > before and kubelet.is_served(names.GPU_MEM),
-            "the process serves",
-            30.0,
-        )
         return process
 
     async def end(self, process: asyncio.subprocess.Process, number: signal.Signals = signal.SIGTERM) -> int:
@@ -103,6 +109,46 @@ async def test_a_pod_that_is_admitted_while_the_old_agent_leaves_is_served(
     assert await leaving == 0
     assert admitted
     assert world.kubelet.disconnections == []
+
+
+async def test_an_agent_that_leaves_waits_for_the_next_one_that_is_there_and_does_not_serve_yet(
+    world: World, agents: Agents
+) -> None:
+    old = await agents.start()
+    new = await agents.begin()
+    # By then it has met the old one.
+    await world.changes.until(
+        lambda: len([*world.kubelet.plugins_dir.glob("gpushare-mem-*.sock")]) == 2,
+        "it is there",
+        every_s=0.01,
+    )
+    assert await agents.end(old) == 0
+    await world.changes.until(lambda: len(world.kubelet.registrations) == 2, "it serves")
+    await world.run_pod("a", 3, on=1)
+    assert world.kubelet.disconnections == []
+    assert new.returncode is None
+
+
+async def test_an_agent_that_leaves_hands_over_to_one_that_comes_while_it_makes_sure_that_it_may(
+    world: World, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that is not ready is told to end before the next one is started."""
+    isolation = world.folder / "gpushare" / "containers"
+    isolation.mkdir(parents=True)
+    await world.start()
+    agent = world.agent
+    assert agent is not None
+
+    async def rights_stay(_ask: object, _clock: object) -> bool:
+        await agents.start()
+        return False
+
+    monkeypatch.setattr("gpushare.nodeagent.agent.rights_are_gone", rights_stay)
+    assert await agent.leave()
+    assert world.kubelet.disconnections == []
+    assert ready(world)[1] == "Sharing"
+    # Here no process ends with it: its lists end with the kubelet.
+    await world.kubelet.stop()
 
 
 async def test_an_old_agent_that_is_killed_is_missed_for_a_moment_only(world: World, agents: Agents) -> None:
