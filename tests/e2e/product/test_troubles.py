@@ -95,6 +95,7 @@ def test_cdi_that_was_asked_for_and_is_missing_is_told_and_found_when_it_comes(
         assert "GPU-" in product.environment("waits")[names.ENV_VISIBLE_DEVICES]
     finally:
         product.typed("helm", "rollback", INSTALLER, "-n", NAMESPACE, "--wait", "--timeout", "2m")
+        product.rolled_out()
 
 
 def test_a_container_sees_its_own_gpu_alone(product: Product) -> None:
