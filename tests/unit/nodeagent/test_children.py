@@ -1,6 +1,7 @@
 """Programs that the node agent starts: watched, started again, ended with it."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,6 +215,36 @@ async def test_mps_has_a_daemon_for_each_gpu_that_is_started_again(
     await ended(task)
     # The other one, too.
     await watched.until(lambda: is_gone(int(started["GPU-b"][0])))
+
+
+async def test_mps_daemons_are_started_again_when_the_node_has_processes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    watched = Watched()
+    for module in (children, daemons):
+        monkeypatch.setattr(module, "Backoff", lambda *_: Backoff(0.01, 0.02))
+    control(tmp_path, noting(tmp_path / "pid"))
+    backend = servers(tmp_path, watched, monkeypatch)
+    backend.want(["GPU-a"])
+    task = asyncio.create_task(backend.run(0.02))
+    await watched.until(lambda: not backend.trouble and not backend.lacking() and (tmp_path / "pid").exists())
+    started = asyncio.create_subprocess_exec
+    tries: list[tuple[str, ...]] = []
+
+    async def none_left(*argv: str, **how: Any) -> asyncio.subprocess.Process:
+        tries.append(argv)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", none_left)
+    first = int((tmp_path / "pid").read_text())
+    os.kill(first, signal.SIGKILL)
+    why = "cannot be started (Resource temporarily unavailable)"
+    await watched.until(lambda: len(tries) > 1 and why in backend.lacking().get("GPU-a", ""))
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
+    await watched.until(lambda: not backend.lacking() and int((tmp_path / "pid").read_text()) != first)
+    backend.want([])
+    await watched.until(lambda: not backend._children and is_gone(int((tmp_path / "pid").read_text())))
+    await ended(task)
 
 
 def is_gone(pid: int) -> bool:

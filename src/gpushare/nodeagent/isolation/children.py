@@ -65,7 +65,11 @@ class Child:
     async def run(self) -> None:
         """Run the program until cancelled."""
         while True:
-            why = await self._once()
+            try:
+                why = await self._once()
+            except OSError as error:
+                # The node has no process or no memory left: as if it had ended.
+                why = cannot_start(error)
             wait_s = self._backoff.next_s()
             self._say(f"{self._argv[0]} {why}; it is started again")
             logger.warning("%s %s; again in %.1f s", self._argv[0], why, wait_s)
@@ -123,6 +127,11 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def cannot_start(error: OSError) -> str:
+    """Why a program does not run that could not even be started."""
+    return f"cannot be started ({error.strerror or error})"
 
 
 def _ending(code: int, said: str) -> str:
