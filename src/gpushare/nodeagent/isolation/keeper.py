@@ -17,7 +17,7 @@ from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.isolation.directories import Directories
 from gpushare.nodeagent.isolation.files import Claimed, fingerprint
 from gpushare.nodeagent.isolation.keeping import GRACE_S, Kept, type_of_listed, unused
-from gpushare.nodeagent.isolation.libraries import remove_others
+from gpushare.nodeagent.isolation.libraries import HELD_S, remove_others
 from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
@@ -237,7 +237,8 @@ class Keeper:
         if not current:
             return
         keep = {kept.claimed.library for kept in self._known.values() if kept.claimed is not None} | {current}
-        for name in await asyncio.to_thread(remove_others, self._libraries, keep):
+        held_s = self._grace_s / GRACE_S * HELD_S
+        for name in await asyncio.to_thread(remove_others, self._libraries, keep, held_s):
             logger.info("release %s of the isolation libraries is not used any more and removed", name)
 
     def _count(self) -> None:
