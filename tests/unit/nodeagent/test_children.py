@@ -88,6 +88,19 @@ async def test_one_that_fails_says_why_and_is_started_again() -> None:
     await ended(task)
 
 
+async def test_one_that_ends_before_those_that_it_has_started_is_started_again(tmp_path: Path) -> None:
+    """As a server of MPS goes on when its daemon is killed; it has the daemon's stderr."""
+    watched, noted = Watched(), tmp_path / "pids"
+    one = child(watched, "sh", "-c", f"sleep 1000 & echo $! >>{noted}; echo $WORD >&2; exit 3")
+    task = asyncio.create_task(one.run())
+    why = "sh ended with exit code 3 (said); it is started again"
+    await watched.until(lambda: one.starts >= 2 and one.fault == why)
+    await ended(task)
+    for pid in map(int, noted.read_text().split()):
+        assert not is_gone(pid)
+        os.kill(pid, signal.SIGKILL)
+
+
 async def test_one_that_is_killed_is_started_again(tmp_path: Path) -> None:
     watched, noted = Watched(), tmp_path / "pid"
     one = child(watched, "sh", "-c", noting(noted))
