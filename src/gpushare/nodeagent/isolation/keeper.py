@@ -56,6 +56,7 @@ class Keeper:
         self._known: dict[str, Kept] = {}
         self._halves: dict[str, float] = {}
         self._woken = asyncio.Event()
+        self._turn = asyncio.Lock()
 
     async def adopt(self) -> None:
         """Find what agents before this one have made, or make beside it, and forget what they removed."""
@@ -140,6 +141,10 @@ class Keeper:
 
     async def clear(self) -> bool:
         """Take away what no pod uses, however young it is; whether nothing is left."""
+        async with self._turn:
+            return await self._cleared()
+
+    async def _cleared(self) -> bool:
         await self.adopt()
         try:
             listed = await self._listed()
@@ -168,6 +173,10 @@ class Keeper:
 
     async def once(self) -> None:
         """Take away what is not used now."""
+        async with self._turn:
+            await self._swept()
+
+    async def _swept(self) -> None:
         await self.adopt()
         await self._take_halves()
         now_s = self._clock.monotonic()
