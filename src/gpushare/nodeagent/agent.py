@@ -348,6 +348,7 @@ class Agent:
         self._pods.rebuild()
         await self._reconciler.once()
         tasks.create_task(self._reconciler.run())
+        tasks.create_task(self._allocator.confirm())
         tasks.create_task(self._isolation.keep())
         self._started = True
         self._watchdog.start()

@@ -39,6 +39,8 @@ REASON_REFUSED: Final = "FailedGPUAllocation"
 #: the kubelet to answer at all), the kubelet's own list.
 LIVE_LIST_S: Final = 2.0
 KUBELET_LIST_S: Final = 1.0
+#: How long the watch is given to show a pod that a list has named, until the pod is asked for again.
+SHOWN_S: Final = 10.0
 #: Of pods that nobody has decided for, so many are named in a refusal.
 _MOST_NAMED: Final = 3
 
@@ -112,6 +114,14 @@ class Allocator:
         self._on_answer()
         return answers
 
+    async def confirm(self) -> None:
+        """See until cancelled that pods which a list alone has named are still there: the watch may never show their end."""
+        while True:
+            await self._pods.ahead.wait()
+            await self._clock.sleep(SHOWN_S)
+            if self._pods.ahead.is_set():
+                await self._read_pods()
+
     async def _shares(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
         answers, slots = [], []
         try:
@@ -165,7 +175,7 @@ class Allocator:
     async def _read_pods(self) -> None:
         try:
             async with asyncio.timeout(LIVE_LIST_S):
-                self._pods.take_list(await self._list_pods())
+                await self._pods.read(self._list_pods)
         except (KubeError, TimeoutError) as error:
             logger.warning("the API server does not say which pods are bound to this node (%s)", error)
 

@@ -53,6 +53,7 @@ class Answers:
         self._grants: dict[str, dict[tuple[str, str], _Grant]] = {}
         self._listing: dict[str, Mapping[tuple[str, str], frozenset[str]]] | None = None
         self._asked_at_s = float("-inf")
+        self._registered_at_s: dict[str, float] = {}
         self.preference: Preference | None = None
         """What the kubelet was told last, while it has not asked since."""
 
@@ -94,24 +95,27 @@ class Answers:
             given |= self._listing.get(claim.pod.key, {})
         return given
 
+    def registered(self, resource: str, at_s: float) -> None:
+        """At that moment a kubelet that may be new took us for ``resource``.
+
+        It will ask again for what was answered before and it does not list.
+        """
+        self._registered_at_s[resource] = at_s
+
     def observe(
-        self,
-        listing: type_of_listing,
-        asked_at_s: float,
-        *,
-        grace_s: float = UNLISTED_GRACE_S,
-        registered_at_s: Mapping[str, float] | None = None,
+        self, listing: type_of_listing, asked_at_s: float, *, grace_s: float = UNLISTED_GRACE_S
     ) -> list[Slot]:
         """Take in what the kubelet listed when asked at ``asked_at_s``; the answers that are believed no longer.
 
-        Answers given since say more than the list; those that are not listed are believed for ``grace_s`` seconds.
-        ``registered_at_s``: when a kubelet that may be new took us for a resource. It will ask again for what was answered
-        before and it does not list. A list that was asked for before one that came already says nothing new.
+        Answers given since say more than the list; those that are not listed are believed for ``grace_s`` seconds, or until
+        a kubelet that may be new has ``registered`` us. A list that was asked for before one that came already says nothing new.
         """
         if asked_at_s < self._asked_at_s:
             return []
         self._asked_at_s = asked_at_s
-        self._listing, registered = dict(listing), registered_at_s or {}
+        self._listing = dict(listing)
+        # The list may be that of the kubelet before.
+        registered = {name: at_s for name, at_s in self._registered_at_s.items() if at_s <= asked_at_s}
         holders = {one: key for key, given in listing.items() for ids in given.values() for one in ids}
         self._hand_over(listing, holders)
         forgotten = []

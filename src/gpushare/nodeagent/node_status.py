@@ -59,6 +59,7 @@ class NodeStatus:
         self._labelled = False
         self._ended = False
         self._woken = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     @property
     def settled(self) -> bool:
@@ -73,12 +74,17 @@ class NodeStatus:
 
     async def end(self) -> None:
         """Say that the node's agent has ended, where no other says anything; tried once, within ``END_S``."""
-        wanted, self._wanted, self._ended = self._wanted, None, True
-        if wanted is None or wanted.condition is None or self._seen is None:
+        (wanted, self._wanted), seen, self._ended = (self._wanted, None), self._seen, True
+        if wanted is None or wanted.condition is None or seen is None:
             return
+        said = stopped(wanted.condition)
+        if said != wanted.condition:
+            # The watch may show what the agent before said as it ended, and not yet what was written since.
+            seen = replace(seen, condition=wanted.condition)
         try:
-            async with asyncio.timeout(END_S):
-                await self._write_condition(replace(wanted, condition=stopped(wanted.condition)), self._seen)
+            # After what is on its way: else that would be the last word.
+            async with asyncio.timeout(END_S), self._writing:
+                await self._write_condition(replace(wanted, condition=said), seen)
         except (KubeError, TimeoutError) as error:
             logger.warning("node %s does not say that its agent has ended: %s", self._name, error)
 
@@ -107,7 +113,8 @@ class NodeStatus:
                 self._woken.clear()
                 wait_s = SHOW_UP_S
                 try:
-                    await self._write(self._wanted, self._seen)
+                    async with self._writing:
+                        await self._write(self._wanted, self._seen)
                     backoff.reset()
                 except KubeError as error:
                     wait_s = backoff.next_s()

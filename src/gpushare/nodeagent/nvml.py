@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
 _MOST_EVENTS: Final = 64
+#: How long after XID events stopped the driver is asked for them again, in seconds.
+_LISTEN_AGAIN_S: Final = 30.0
 #: Why a GPU that was found before is not healthy.
 NOT_FOUND: Final = "NVML does not find it any more"
 IN_MIG_MODE: Final = "it is in MIG mode now"
@@ -127,6 +129,8 @@ class DriverNvml:
         self._handles: dict[str, Any] = {}
         self._uuids: dict[int, str] = {}
         self._events: Any = None
+        self._listen_at_s: float | None = None
+        """When to listen again; ``None``: it listens, or this driver reports no XIDs."""
         self._usage = ProcessUsage()
 
     def open(self) -> None:
@@ -231,6 +235,12 @@ class DriverNvml:
 
     def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
         """The XIDs that come within the time; ``None`` at once when this driver reports none."""
+        if self._listen_at_s is not None and time.monotonic() >= self._listen_at_s:
+            self._listen()
+            if self._events is not None:
+                logger.info("XID events are listened for again")
+            else:
+                self._listen_at_s = time.monotonic() + _LISTEN_AGAIN_S
         if self._events is None:
             return None
         seen: list[XidEvent] = []
@@ -245,6 +255,7 @@ class DriverNvml:
             except pynvml.NVMLError as error:
                 logger.warning("XID events stop (%s); GPUs are watched by asking them alone", _text(error))
                 self._free_events()
+                self._listen_at_s = time.monotonic() + _LISTEN_AGAIN_S
                 break
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 seen += [XidEvent(uuid, int(event.eventData)) for uuid in self._meant_by(event.device)]
@@ -299,7 +310,7 @@ class DriverNvml:
                 logger.info("GPU %s reports no XIDs (%s); it is watched by asking it", uuid, _text(error))
 
     def _free_events(self) -> None:
-        events, self._events = self._events, None
+        events, self._events, self._listen_at_s = self._events, None, None
         if events is not None:
             _optional(lambda: pynvml.nvmlEventSetFree(events), None)
 

@@ -1,7 +1,13 @@
-"""Keeps the claim book true to the API server: this node's pods, as the informer sees them."""
+"""Keeps the claim book true to the API server: this node's pods, as the informer sees them.
 
+Before a refusal they are listed besides, and such a list may be ahead of the informer. What it says counts at once, but only
+the informer keeps it true: of whom it has told since the list was asked for the list knows an older state, and it tells
+nothing twice. And nobody tells of the end of a pod that the informer never saw: until it has, that pod is asked for again.
+"""
+
+import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -39,22 +45,58 @@ class PodsOnNode:
         self._out: set[tuple[str, str]] = set()
         self._looked = False
         self._ready = False
+        self._listing = asyncio.Lock()
+        self._told_since: set[str] | None = None
+        """Of whom the informer has told since a list was asked for; ``None`` while none is."""
+        self._ahead: set[str] = set()
+        self.ahead = asyncio.Event()
+        """Set while a list alone has named some pod."""
 
     def synced(self) -> None:
         """The first list is complete."""
 
     def upsert(self, item: BoundPod) -> None:
         """A pod came to this node or changed."""
+        self._shown(item.uid)
         self._put(item)
         self._on_change()
 
     def remove(self, key: str, last: BoundPod) -> None:
         """A pod has finished or is gone."""
+        self._shown(last.uid)
         self._forget(last.uid)
         self._on_change()
 
-    def take_list(self, pods: Iterable[Pod]) -> None:
-        """Pods as just read from the API server, which may be ahead of the informer."""
+    async def read(self, list_pods: Callable[[], Awaitable[list[Pod]]]) -> None:
+        """Take in this node's pods as ``list_pods`` reads them from the API server; raises what that raises."""
+        async with self._listing:
+            told: set[str] = set()
+            self._told_since = told
+            try:
+                pods = await list_pods()
+            finally:
+                self._told_since = None
+            self._take([pod for pod in pods if pod.metadata.uid not in told])
+            gone = self._ahead - {pod.metadata.uid for pod in pods}
+            for uid in gone:
+                self._forget(uid)
+        if gone:
+            self._on_change()
+
+    def _shown(self, uid: str) -> None:
+        """The informer tells of it."""
+        if self._told_since is not None:
+            self._told_since.add(uid)
+        self._keep_ahead(self._ahead - {uid})
+
+    def _keep_ahead(self, uids: set[str]) -> None:
+        self._ahead = uids
+        if uids:
+            self.ahead.set()
+        else:
+            self.ahead.clear()
+
+    def _take(self, pods: Iterable[Pod]) -> None:
         for pod in pods:
             record = bound_pod(pod)
             if record is not None:
@@ -62,6 +104,8 @@ class PodsOnNode:
                 known = self._pods.get(record.uid)
                 if known is not None:
                     record = msgspec.structs.replace(record, containers=known.containers)
+                else:
+                    self._keep_ahead(self._ahead | {record.uid})
                 self._put(record)
             else:
                 self._forget(pod.metadata.uid)
@@ -185,5 +229,6 @@ class PodsOnNode:
     def _forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
         self._told.pop(uid, None)
+        self._keep_ahead(self._ahead - {uid})
         self._book.remove(uid)
         self._whole.remove(uid)

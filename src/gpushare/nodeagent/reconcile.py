@@ -82,8 +82,6 @@ class Reconciler:
         self._on_blocked = on_blocked
         self._on_idle = on_idle
         self._woken = asyncio.Event()
-        self._registered_at_s: dict[str, float] = {}
-        """By resource, until the kubelet's list has been read since."""
         self._blocked: Mapping[str, str] = {}
         self._whole: Mapping[str, str] = {}
         self._listed: type_of_listing = {}
@@ -105,7 +103,7 @@ class Reconciler:
 
     def kubelet_restarted(self, resource: str, at_s: float) -> None:
         """At that moment we began to register ``resource`` with a kubelet that may know less than the one before."""
-        self._registered_at_s[resource] = at_s
+        self._book.answers.registered(resource, at_s)
         self._woken.set()
 
     async def run(self) -> None:
@@ -243,7 +241,7 @@ class Reconciler:
         return False
 
     async def _look(self) -> bool:
-        asked_at_s, registered_at_s = self._clock.monotonic(), dict(self._registered_at_s)
+        asked_at_s = self._clock.monotonic()
         try:
             listing = await self._listing.read(LIST_S)
         except PodResourcesUnavailable as error:
@@ -252,10 +250,7 @@ class Reconciler:
             self._silent = True
             return False
         self._silent = False
-        for resource, at_s in registered_at_s.items():
-            if self._registered_at_s[resource] == at_s:
-                del self._registered_at_s[resource]
-        for slot in self._book.answers.observe(listing, asked_at_s, registered_at_s=registered_at_s):
+        for slot in self._book.answers.observe(listing, asked_at_s):
             claim = self._book.claim(slot.uid)
             logger.warning(
                 "the kubelet does not list what it was given for container %s (pod UID %s); it may ask again",

@@ -134,6 +134,9 @@ class ResourceServer:
                             await self._pause(_LOOK_S)
                             continue
                         await self._hold_back(cuts)
+                        if not self._acts():
+                            # A newer agent came meanwhile. Who registers last is asked, and we shall leave.
+                            continue
                         try:
                             await self._register()
                         except grpc.aio.AioRpcError as error:

@@ -137,6 +137,9 @@ class Succession:
                 await self._find()
                 self.met.set()
                 while inode is not None and self._inode() == inode:
+                    if accepting.done():
+                        # No file was left for who came, say. Begun anew, we find them ourselves.
+                        accepting.result()
                     await self._clock.sleep(_LOOK_S)
             finally:
                 accepting.cancel()

@@ -118,9 +118,13 @@ class World:
         """A pod that the scheduler has bound to our node, decided for GPU ``on`` or several (``None``: for none)."""
         made = objects.pod(name, *containers, init=init, labels=labels)
         if on is not None:
-            objects.decide(made, self.nvml.gpus, on, unit=self.settings.unit, **how)
+            self.decide(made, on, **how)
         self.api.put_pod(made)
         return made
+
+    def decide(self, made: dict[str, Any], on: int | Sequence[int], **how: Any) -> None:
+        """Write on the pod that GPU ``on``, or several, is decided for it."""
+        objects.decide(made, self.nvml.gpus, on, unit=self.settings.unit, **how)
 
     async def run_pod(self, name: str, units: int, on: int, core: int = 0) -> Admitted:
         """A pod with one container, bound and admitted."""

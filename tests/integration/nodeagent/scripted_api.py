@@ -33,7 +33,10 @@ class ScriptedApi:
         """As many patches are answered with 500."""
         self.watch_held = False
         """Keep watch events back: the informer lags."""
+        self.lists_held = False
+        """Answer lists late, with what was true when they were asked for."""
         self._version = 10
+        self._oldest = 0
         self._log: dict[str, list[tuple[int, str, type_of_object]]] = {"pods": [], "nodes": []}
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -87,6 +90,18 @@ class ScriptedApi:
         self.watch_held = False
         self.changes.tell()
 
+    def forget(self) -> None:
+        """As one that was started anew: who watches has to list anew."""
+        self._version += 1
+        self._oldest = self._version
+        for log in self._log.values():
+            log.clear()
+        self.changes.tell()
+
+    def release_lists(self) -> None:
+        self.lists_held = False
+        self.changes.tell()
+
     def annotations(self, kind: str, name: str) -> dict[str, str]:
         item = self.objects.get((kind, name), {"metadata": {}})
         return item["metadata"].get("annotations") or {}
@@ -112,11 +127,13 @@ class ScriptedApi:
             if watching:
                 return await self._watch(request, kind, query)
             items = [item for (of, _), item in self.objects.items() if of == kind and _selected(item, query)]
+            version = str(self._version)
+            await self.changes.until(lambda: not self.lists_held, "lists are answered")
             return web.json_response(
                 {
                     "kind": "List",
                     "apiVersion": "v1",
-                    "metadata": {"resourceVersion": str(self._version)},
+                    "metadata": {"resourceVersion": version},
                     "items": items,
                 }
             )
@@ -128,11 +145,13 @@ class ScriptedApi:
         return await self._object(request, "pods", f"{parts[1]}/{parts[3]}")
 
     async def _watch(self, request: web.Request, kind: str, query: dict[str, str]) -> web.StreamResponse:
+        log, since, oldest = self._log[kind], int(query.get("resourceVersion") or 0), self._oldest
+        if since < oldest:
+            return _status(410, "Expired", "too old resource version")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        log, since = self._log[kind], int(query.get("resourceVersion") or 0)
         at = bisect_right(log, since, key=lambda one: one[0])
-        while not self.refusing:
+        while not self.refusing and oldest == self._oldest:
             if not self.watch_held:
                 while at < len(log):
                     _, event, item = log[at]
@@ -140,11 +159,12 @@ class ScriptedApi:
                     if _selected(item, query):
                         await response.write(json.dumps({"type": event, "object": item}).encode() + b"\n")
             with suppress(AssertionError):
-                await self.changes.until(partial(self._has_news, kind, at), deadline_s=300)
+                await self.changes.until(partial(self._has_news, kind, at, oldest), deadline_s=300)
         return response
 
-    def _has_news(self, kind: str, at: int) -> bool:
-        return self.refusing or (not self.watch_held and at < len(self._log[kind]))
+    def _has_news(self, kind: str, at: int, oldest: int) -> bool:
+        over = self.refusing or oldest != self._oldest
+        return over or (not self.watch_held and at < len(self._log[kind]))
 
     async def _take_event(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -10,7 +10,7 @@ from gpushare.model.device import NodeMode
 from gpushare.nodeagent.device_lists import resources_of
 from tests.integration.nodeagent.cluster_objects import NODE, container
 from tests.integration.nodeagent.conftest import World
-from tests.integration.nodeagent.scripted_kubelet import HangsUp
+from tests.integration.nodeagent.scripted_kubelet import Admitted, HangsUp
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 
@@ -159,3 +159,17 @@ async def test_nobody_is_ready_whose_devices_the_kubelet_has_not_asked_for(world
     )
     await world.ready()
     assert len(world.kubelet.registrations) == 4
+
+
+async def test_a_kubelet_that_died_before_it_noted_an_init_container_may_ask_for_it_again_at_once(
+    world: World,
+) -> None:
+    """It lists nothing of init containers: whether it has the answer can be told by its restart alone."""
+    await world.start()
+    made = world.bind("a", container("c", 3), on=0, init=(container("i", 2),))
+    await world.kubelet._allocate(Admitted(made), made["spec"]["initContainers"][0], {}, ())
+    await world.kubelet.restart()
+    await world.ready()
+    admitted = await world.kubelet.admit(made)
+    assert admitted.envs["c"][names.ENV_MEM_INDEX] == "0"
+    await world.until_assigned("a")

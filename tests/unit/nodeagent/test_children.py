@@ -1,6 +1,7 @@
 """Programs that the node agent starts: watched, started again, ended with it."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +86,19 @@ async def test_one_that_fails_says_why_and_is_started_again() -> None:
     why = "sh ended with exit code 3 (said); it is started again"
     await watched.until(lambda: one.starts >= 3 and one.fault == why)
     await ended(task)
+
+
+async def test_one_that_ends_before_those_that_it_has_started_is_started_again(tmp_path: Path) -> None:
+    """As a server of MPS goes on when its daemon is killed; it has the daemon's stderr."""
+    watched, noted = Watched(), tmp_path / "pids"
+    one = child(watched, "sh", "-c", f"sleep 1000 & echo $! >>{noted}; echo $WORD >&2; exit 3")
+    task = asyncio.create_task(one.run())
+    why = "sh ended with exit code 3 (said); it is started again"
+    await watched.until(lambda: one.starts >= 2 and one.fault == why)
+    await ended(task)
+    for pid in map(int, noted.read_text().split()):
+        assert not is_gone(pid)
+        os.kill(pid, signal.SIGKILL)
 
 
 async def test_one_that_is_killed_is_started_again(tmp_path: Path) -> None:
@@ -213,6 +228,36 @@ async def test_mps_has_a_daemon_for_each_gpu_that_is_started_again(
     await ended(task)
     # The other one, too.
     await watched.until(lambda: is_gone(int(started["GPU-b"][0])))
+
+
+async def test_mps_daemons_are_started_again_when_the_node_has_processes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    watched = Watched()
+    for module in (children, daemons):
+        monkeypatch.setattr(module, "Backoff", lambda *_: Backoff(0.01, 0.02))
+    control(tmp_path, noting(tmp_path / "pid"))
+    backend = servers(tmp_path, watched, monkeypatch)
+    backend.want(["GPU-a"])
+    task = asyncio.create_task(backend.run(0.02))
+    await watched.until(lambda: not backend.trouble and not backend.lacking() and (tmp_path / "pid").exists())
+    started = asyncio.create_subprocess_exec
+    tries: list[tuple[str, ...]] = []
+
+    async def none_left(*argv: str, **how: Any) -> asyncio.subprocess.Process:
+        tries.append(argv)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", none_left)
+    first = int((tmp_path / "pid").read_text())
+    os.kill(first, signal.SIGKILL)
+    why = "cannot be started (Resource temporarily unavailable)"
+    await watched.until(lambda: len(tries) > 1 and why in backend.lacking().get("GPU-a", ""))
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
+    await watched.until(lambda: not backend.lacking() and int((tmp_path / "pid").read_text()) != first)
+    backend.want([])
+    await watched.until(lambda: not backend._children and is_gone(int((tmp_path / "pid").read_text())))
+    await ended(task)
 
 
 def is_gone(pid: int) -> bool:

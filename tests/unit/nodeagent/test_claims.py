@@ -165,7 +165,10 @@ def test_a_kubelet_started_anew_asks_again_for_what_it_does_not_list() -> None:
     one = claim(node, "a", 0, request((APP, 3)))
     book.put(one)
     book.answers.grant(Slot(one.uid, "c0", names.GPU_MEM), ["00000001-0"], 100.0)
-    assert book.answers.observe({}, 100.3, registered_at_s={names.GPU_MEM: 100.1})
+    book.answers.registered(names.GPU_MEM, 100.1)
+    # That of the kubelet before.
+    assert book.answers.observe({}, 100.05) == []
+    assert book.answers.observe({}, 100.3)
     assert book.waiting(names.GPU_MEM, 3)
 
 
@@ -176,9 +179,11 @@ def test_a_kubelet_started_anew_is_not_taken_to_have_lost_what_it_has_asked_for_
     one = claim(node, "a", 0, request((INIT, 2), (APP, 3)))
     book.put(one)
     book.answers.grant(Slot(one.uid, "c0", names.GPU_MEM), ["00000001-0", "00000001-8"], 100.2)
-    assert book.answers.observe({}, 100.3, registered_at_s={names.GPU_MEM: 100.1}) == []
+    book.answers.registered(names.GPU_MEM, 100.1)
+    assert book.answers.observe({}, 100.3) == []
     # It took us for compute later: that says nothing of memory.
-    assert book.answers.observe({}, 100.5, registered_at_s={names.GPU_CORE: 100.4}) == []
+    book.answers.registered(names.GPU_CORE, 100.4)
+    assert book.answers.observe({}, 100.5) == []
     assert [waiting.container.name for waiting in book.waiting(names.GPU_MEM, 3)] == ["c1"]
 
 

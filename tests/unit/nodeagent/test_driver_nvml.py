@@ -258,6 +258,19 @@ def test_events_that_stop_leave_the_probes(driver: Driver) -> None:
     nvml.close()
 
 
+def test_events_that_stop_are_listened_for_again(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No probe of a GPU need fail for that, and nothing else would open NVML anew."""
+    monkeypatch.setattr("gpushare.nodeagent.nvml._LISTEN_AGAIN_S", 0.0)
+    nvml = opened()
+    driver.says("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_UNKNOWN))
+    assert nvml.wait_xids(0.01) == []
+    driver.says("nvmlEventSetCreate", fails(pynvml.NVML_ERROR_UNKNOWN))
+    assert nvml.wait_xids(0.01) is None
+    driver.says("nvmlEventSetCreate", lambda: "another set")
+    driver.says("nvmlEventSetWait_v2", tells((handle_of(1), 48)))
+    assert nvml.wait_xids(0.01) == [XidEvent("GPU-1", 48)]
+
+
 @pytest.mark.parametrize(
     ("code", "why"),
     [

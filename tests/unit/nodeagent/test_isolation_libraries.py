@@ -1,12 +1,13 @@
 """Our libraries come to the host whole, and go when no container has them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpushare.nodeagent.isolation import libraries
-from gpushare.nodeagent.isolation.libraries import NoLibrary, deliver, remove_others
+from gpushare.nodeagent.isolation.libraries import NoLibrary, deliver, hold, remove_others
 
 
 @pytest.fixture
@@ -100,5 +101,20 @@ def test_releases_that_no_container_has_go(source: Path, tmp_path: Path) -> None
     (tmp_path / "lib" / ".new-x").mkdir()
     assert remove_others(tmp_path / "lib", {old.name, new.name}) == []
     assert {one.name for one in (tmp_path / "lib").iterdir()} == {old.name, new.name, ".new-x"}
+    os.utime(old.folder, (0, 0))
     assert remove_others(tmp_path / "lib", {new.name}) == [old.name]
     assert remove_others(tmp_path / "nowhere", set()) == []
+
+
+def test_a_release_that_another_agent_has_in_use_stays(source: Path, tmp_path: Path) -> None:
+    """Else the agent before would take it away while the next one tries it on the driver, and it would seem broken."""
+    its = deliver(source, tmp_path / "lib")
+    assert remove_others(tmp_path / "lib", {"0123456789abcdef"}) == []
+    os.utime(its.folder, (0, 0))
+    hold(its)
+    assert remove_others(tmp_path / "lib", {"0123456789abcdef"}) == []
+    # One that was there long ago is in use again.
+    os.utime(its.folder, (0, 0))
+    assert deliver(source, tmp_path / "lib") == its
+    assert remove_others(tmp_path / "lib", {"0123456789abcdef"}) == []
+    assert its.folder.is_dir()

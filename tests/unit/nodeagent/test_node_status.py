@@ -1,5 +1,6 @@
 """A node that stops sharing is never left with a count and no description, which reads as another agent's."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 
@@ -13,6 +14,7 @@ from gpushare.nodeagent.node_status import Advertised, NodeStatus
 from gpushare.nodeagent.nodes import ReportingNode, decode_reporting_node
 from gpushare.nodeagent.readiness import Condition
 
+STOPPED = "the node agent has ended; before that: all well"
 SHARES, BROKEN = Condition("True", "Sharing", "all well"), Condition("False", "DriverNotFound", "no driver")
 
 
@@ -166,10 +168,46 @@ async def test_an_agent_that_ends_says_that_nobody_looks_after_the_node_and_noth
     (said,) = writer.conditions
     assert said is not None
     assert (said["status"], said["reason"]) == ("Unknown", "AgentStopped")
-    assert said["message"] == "the node agent has ended; before that: all well"
+    assert said["message"] == STOPPED
     assert said["lastTransitionTime"] == said["lastHeartbeatTime"]
     status.want(Advertised("described", "2", None, SHARES))
     assert not status.settled
+
+
+class Slow(Writer):
+    """Takes a description only when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.told = asyncio.Event(), asyncio.Event()
+
+    async def annotate_node(
+        self,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self.asked.set()
+        await self.told.wait()
+
+
+@pytest.mark.parametrize("before", [None, Condition("Unknown", "AgentStopped", STOPPED)])
+async def test_an_agent_that_ends_while_it_writes_has_said_so_last(before: Condition | None) -> None:
+    writer = Slow()
+    status = NodeStatus("n1", writer, SYSTEM_CLOCK)
+    status.want(Advertised("described", "1", None, SHARES))
+    status.seen(node(Advertised(condition=before)))
+    writing = asyncio.create_task(status.run())
+    await writer.asked.wait()
+    ending = asyncio.create_task(status.end())
+    # It has begun to end before the server answers.
+    await asyncio.sleep(0)
+    writer.told.set()
+    await ending
+    writing.cancel()
+    await asyncio.wait([writing])
+    assert [said and said["status"] for said in writer.conditions] == ["True", "Unknown"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """How agents on one node meet, and what becomes of connections that one hands to another."""
 
 import asyncio
+import errno
 import os
 import shutil
 import socket
@@ -93,6 +94,26 @@ async def test_a_folder_that_is_wiped_parts_nobody_and_newcomers_find_all(node: 
     assert (first.others, second.others) == ({2}, {1})
     third = await node.start(3)
     await node.until(lambda: third.others == {1, 2})
+
+
+async def test_one_that_cannot_be_let_in_is_met_all_the_same(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older agent has no file left in that moment: neither may take itself for the newest for good."""
+    loop = asyncio.get_running_loop()
+    accept, refusals = loop.sock_accept, [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    async def short_of_files(listener: socket.socket) -> tuple[socket.socket, object]:
+        accepted, address = await accept(listener)
+        if refusals:
+            accepted.close()
+            raise refusals.pop()
+        return accepted, address
+
+    monkeypatch.setattr(loop, "sock_accept", short_of_files)
+    old, new = await node.start(1), await node.start(2)
+    await node.until(lambda: (old.others, new.others) == ({2}, {1}))
+    assert (old.newest, new.newest, refusals) == (False, True, [])
 
 
 async def test_what_a_dead_agent_left_is_removed_and_nothing_else(node: Node) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +15,11 @@ from gpushare.kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-#: Seconds: how long a program must run to count as started well, how long one that is told to end may take.
+#: Seconds: how long a program must run to count as started well, how long one that is told to end may take, and how long the
+#: last words of one that has ended.
 STEADY_S: Final = 2.0
 END_S: Final = 3.0
+_WORDS_S: Final = 1.0
 
 # The new process has itself ended by the kernel when the agent ends, however that ends, and sees the host's root as
 # its own. In a program of its own, as nothing but exec may be done between fork and exec of a process with threads.
@@ -61,38 +64,63 @@ class Child:
         self.starts = 0
         self.ran = False
         """Whether it ever ran for as long as counts as started well."""
+        self._listening: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Run the program until cancelled."""
-        while True:
-            why = await self._once()
-            wait_s = self._backoff.next_s()
-            self._say(f"{self._argv[0]} {why}; it is started again")
-            logger.warning("%s %s; again in %.1f s", self._argv[0], why, wait_s)
-            await self._clock.sleep(wait_s)
+        try:
+            while True:
+                try:
+                    why = await self._once()
+                except OSError as error:
+                    # The node has no process or no memory left: as if it had ended.
+                    why = cannot_start(error)
+                wait_s = self._backoff.next_s()
+                self._say(f"{self._argv[0]} {why}; it is started again")
+                logger.warning("%s %s; again in %.1f s", self._argv[0], why, wait_s)
+                await self._clock.sleep(wait_s)
+        finally:
+            for one in self._listening:
+                one.cancel()
+            await asyncio.gather(*self._listening, return_exceptions=True)
 
     async def _once(self) -> str:
         """Run it once; how it ended."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-ISc", _START, str(os.getpid()), str(self._root), *self._argv),
-            env=self._env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        self.starts += 1
-        said = asyncio.create_task(_last_words(process))
+        # A pipe of our own: that of asyncio has its end waited for until whoever it has started has ended, too.
+        reading, writing = os.pipe()
+        last: deque[str] = deque(maxlen=1)
+        listening = self._listen(reading, last)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._steady_s):
-                    return _ending(await process.wait(), await said)
-            self.ran = True
-            self._say("")
-            self._backoff.reset()
-            return _ending(await process.wait(), await said)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-ISc", _START, str(os.getpid()), str(self._root), *self._argv),
+                env=self._env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=writing,
+            )
         finally:
-            said.cancel()
+            os.close(writing)
+        self.starts += 1
+        try:
+            try:
+                async with asyncio.timeout(self._steady_s):
+                    code = await process.wait()
+            except TimeoutError:
+                self.ran = True
+                self._say("")
+                self._backoff.reset()
+                code = await process.wait()
+            await asyncio.wait([listening], timeout=_WORDS_S)
+            return _ending(code, last[-1] if last else "")
+        finally:
             await _ended(process)
+
+    def _listen(self, reading: int, last: deque[str]) -> asyncio.Task[None]:
+        """To its end: whoever it has started and writes there would be ended by a pipe that nobody reads."""
+        task = asyncio.create_task(_heard(reading, last))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+        return task
 
     def _say(self, fault: str) -> None:
         if fault != self.fault:
@@ -100,15 +128,19 @@ class Child:
             self._on_change()
 
 
-async def _last_words(process: asyncio.subprocess.Process) -> str:
-    """What it wrote last on stderr; all before is logged and forgotten."""
-    last = ""
-    if process.stderr is None:
-        return last
-    while line := await process.stderr.readline():
-        last = line.decode(errors="replace").strip() or last
-        logger.info("%s", last)
-    return last
+async def _heard(reading: int, last: deque[str]) -> None:
+    """Log each line of a pipe; the last one is left in ``last``."""
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb", 0)
+    )
+    try:
+        while line := await stream.readline():
+            if said := line.decode(errors="replace").strip():
+                last.append(said)
+            logger.info("%s", said)
+    finally:
+        transport.close()
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -123,6 +155,11 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def cannot_start(error: OSError) -> str:
+    """Why a program does not run that could not even be started."""
+    return f"cannot be started ({error.strerror or error})"
 
 
 def _ending(code: int, said: str) -> str:

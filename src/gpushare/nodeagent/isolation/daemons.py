@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
-from gpushare.nodeagent.isolation.children import END_S, STEADY_S
+from gpushare.nodeagent.isolation.children import END_S, STEADY_S, cannot_start
 
 logger = logging.getLogger(__name__)
 
@@ -126,31 +126,37 @@ class Daemon:
     async def run(self) -> None:
         """Keep it running until cancelled."""
         while True:
-            noted = _noted(self._folder)
+            noted, why = _noted(self._folder), ""
             if noted is not None:
                 logger.info("%s goes on: process %d of an agent before this one", self._argv[0], noted.pid)
                 self._well()
             else:
-                beginning = asyncio.create_task(self._begin())
-                try:
-                    await asyncio.shield(beginning)
-                finally:
-                    # Half begun it would be nobody's.
-                    await beginning
+                why = await self._begun()
                 noted = _noted(self._folder)
             if noted is not None:
                 try:
                     await self._until_ended(noted)
                 finally:
                     os.close(noted.handle)
-            why = f"ended{self._said()}"
+            why = why or f"ended{self._said()}"
             self._say(f"{self._argv[0]} {why}; it is started again")
             wait_s = self._backoff.next_s()
             logger.warning("%s %s; again in %.1f s", self._argv[0], why, wait_s)
             await self._clock.sleep(wait_s)
 
+    async def _begun(self) -> str:
+        """Why it could not even be started, empty when it was."""
+        beginning = asyncio.create_task(self._begin())
+        try:
+            await asyncio.shield(beginning)
+        except OSError as error:
+            return cannot_start(error)
+        finally:
+            # Half begun it would be nobody's.
+            await asyncio.wait([beginning])
+        return ""
+
     async def _begin(self) -> None:
-        self.starts += 1
         for left in (NOTE, SAID):
             (self._folder / left).unlink(missing_ok=True)
         places = (self._folder / NOTE, self._folder / SAID, self._cgroups, self._root)
@@ -161,6 +167,7 @@ class Daemon:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
+        self.starts += 1
         begun = self._clock.monotonic()
         await process.wait()
         # The process that stays writes the note a moment later.

@@ -17,7 +17,7 @@ from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.isolation.directories import Directories
 from gpushare.nodeagent.isolation.files import Claimed, fingerprint
 from gpushare.nodeagent.isolation.keeping import GRACE_S, Kept, type_of_listed, unused
-from gpushare.nodeagent.isolation.libraries import remove_others
+from gpushare.nodeagent.isolation.libraries import HELD_S, remove_others
 from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pod_resources import Listing
@@ -56,6 +56,7 @@ class Keeper:
         self._known: dict[str, Kept] = {}
         self._halves: dict[str, float] = {}
         self._woken = asyncio.Event()
+        self._turn = asyncio.Lock()
 
     async def adopt(self) -> None:
         """Find what agents before this one have made, or make beside it, and forget what they removed."""
@@ -140,6 +141,10 @@ class Keeper:
 
     async def clear(self) -> bool:
         """Take away what no pod uses, however young it is; whether nothing is left."""
+        async with self._turn:
+            return await self._cleared()
+
+    async def _cleared(self) -> bool:
         await self.adopt()
         try:
             listed = await self._listed()
@@ -168,6 +173,10 @@ class Keeper:
 
     async def once(self) -> None:
         """Take away what is not used now."""
+        async with self._turn:
+            await self._swept()
+
+    async def _swept(self) -> None:
         await self.adopt()
         await self._take_halves()
         now_s = self._clock.monotonic()
@@ -237,7 +246,8 @@ class Keeper:
         if not current:
             return
         keep = {kept.claimed.library for kept in self._known.values() if kept.claimed is not None} | {current}
-        for name in await asyncio.to_thread(remove_others, self._libraries, keep):
+        held_s = self._grace_s / GRACE_S * HELD_S
+        for name in await asyncio.to_thread(remove_others, self._libraries, keep, held_s):
             logger.info("release %s of the isolation libraries is not used any more and removed", name)
 
     def _count(self) -> None:

@@ -1,7 +1,8 @@
 """Brings our libraries from the image to the host, where container runtimes find them to mount.
 
 Each release lies in a folder named by its contents, which never changes: containers that have an older one keep it, and
-two agents that follow each other do not disturb one another. Every function may block.
+two agents that follow each other do not disturb one another: each says now and then, by the time of its folder, that it has
+its release in use, though no container has it yet. Every function may block.
 """
 
 import hashlib
@@ -25,6 +26,9 @@ _NEW: Final = ".new-"
 _LEAVING: Final = ".gone-"
 #: Seconds after which nobody can still be writing a release.
 _OLD_S: Final = 3600.0
+#: How often it is said that a release is in use, and for how long that holds: an agent may be busy for minutes with trying it.
+_SAID_S: Final = 60.0
+HELD_S: Final = 600.0
 
 
 class NoLibrary(NodeAgentError):
@@ -53,6 +57,7 @@ def deliver(source: Path, target: Path) -> Release:
     for name, content in sorted(contents.items()):
         digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
     release = Release(digest.hexdigest()[:16], target / digest.hexdigest()[:16])
+    hold(release)
     try:
         if not is_whole(release):
             _bring(contents, release.folder)
@@ -71,6 +76,13 @@ def deliver(source: Path, target: Path) -> Release:
 def is_whole(release: Release) -> bool:
     """Whether the release has all its files on the host."""
     return all((release.folder / name).is_file() for name in (*SHIMS, PRELOAD))
+
+
+def hold(release: Release) -> None:
+    """Have other agents of this node know that the release is in use."""
+    if _is_old(release.folder, _SAID_S):
+        with suppress(OSError):
+            os.utime(release.folder)
 
 
 def _bring(contents: dict[str, bytes], folder: Path) -> None:
@@ -99,8 +111,11 @@ def _bring(contents: dict[str, bytes], folder: Path) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def remove_others(target: Path, keep: Collection[str]) -> list[str]:
-    """Remove the releases under ``target`` that are not in ``keep``, and what was left half done; those that went."""
+def remove_others(target: Path, keep: Collection[str], held_s: float = HELD_S) -> list[str]:
+    """Remove the releases under ``target`` that are not in ``keep``, and what was left half done; those that went.
+
+    One that an agent had in use less than ``held_s`` seconds ago stays.
+    """
     gone = []
     try:
         found = [one for one in target.iterdir() if one.is_dir()]
@@ -108,9 +123,9 @@ def remove_others(target: Path, keep: Collection[str]) -> list[str]:
         return []
     for folder in found:
         if folder.name.startswith("."):
-            if folder.name.startswith(_LEAVING) or _is_old(folder):
+            if folder.name.startswith(_LEAVING) or _is_old(folder, _OLD_S):
                 shutil.rmtree(folder, ignore_errors=True)
-        elif folder.name not in keep:
+        elif folder.name not in keep and _is_old(folder, held_s):
             # Under its own name there is never a part of it: an agent that goes back to this release would use it.
             leaving = target / f"{_LEAVING}{folder.name}"
             with suppress(OSError):
@@ -120,9 +135,9 @@ def remove_others(target: Path, keep: Collection[str]) -> list[str]:
     return gone
 
 
-def _is_old(folder: Path) -> bool:
+def _is_old(folder: Path, seconds: float) -> bool:
     try:
-        return time.time() - folder.stat().st_mtime > _OLD_S
+        return time.time() - folder.stat().st_mtime > seconds
     except OSError:
         return False
 

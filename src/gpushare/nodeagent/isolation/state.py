@@ -19,7 +19,7 @@ from gpushare.nodeagent.isolation.driver_limits import DriverAlone, DriverLimits
 from gpushare.nodeagent.isolation.files import SHIMS, Claimed
 from gpushare.nodeagent.isolation.in_place import NotShimmed, shimmed
 from gpushare.nodeagent.isolation.keeper import Keeper
-from gpushare.nodeagent.isolation.libraries import Release, deliver, is_whole, remove_all
+from gpushare.nodeagent.isolation.libraries import Release, deliver, hold, is_whole, remove_all
 from gpushare.nodeagent.isolation.modes import Backing, backing, cannot
 from gpushare.nodeagent.isolation.mps import NOT_LOOKED, Mps
 from gpushare.nodeagent.isolation.options import AskedIsolation
@@ -369,6 +369,7 @@ class Isolation:
         if known is None or stamps != self._stamps or not is_whole(known):
             known = deliver(source, self._libraries)
             self._stamps = stamps
+        hold(known)
         return known
 
     def _keep_arbiter(self, tasks: asyncio.TaskGroup) -> None:

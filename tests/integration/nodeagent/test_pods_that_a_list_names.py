@@ -1,0 +1,85 @@
+"""A list of the node's pods is as old as the moment when it was asked for, and the watch tells nothing twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gpushare.model import names
+from tests.integration.nodeagent.cluster_objects import NODE, container, pod
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed
+
+LIST = "GET /api/v1/pods"
+
+
+@asynccontextmanager
+async def listing(world: World) -> AsyncIterator[None]:
+    """Meanwhile a list of the node's pods is on its way: so it is before a pod that nobody knows is refused."""
+
+    async def refused() -> None:
+        with pytest.raises(AdmissionFailed):
+            await world.kubelet.admit(pod("stranger", container("c", 7)))
+
+    before = world.api.requests.count(LIST)
+    world.api.lists_held = True
+    refusing = asyncio.create_task(refused())
+    await world.changes.until(lambda: world.api.requests.count(LIST) > before, "pods are listed")
+    yield
+    world.api.release_lists()
+    await refusing
+
+
+def known(world: World) -> set[str]:
+    """The names of the pods that the agent counts."""
+    assert world.agent is not None
+    return {claim.pod.name for claim in world.agent._book.claims}
+
+
+async def test_a_pod_that_goes_while_it_is_listed_is_gone(world: World) -> None:
+    await world.start()
+    await world.run_pod("gone", 3, on=0)
+    await world.until_assigned("gone")
+    async with listing(world):
+        world.end_pod("gone")
+        await world.changes.until(lambda: not known(world), "the watch has told", every_s=0.01)
+    assert not known(world)
+    # A node that shares no more is described for as long as any pod holds what it gave.
+    world.api.label_node(NODE, {})
+    await world.changes.until(lambda: names.ANN_DEVICES not in world.api.annotations("nodes", NODE))
+
+
+async def test_a_record_that_is_written_while_it_is_listed_stays_known(world: World) -> None:
+    await world.start()
+    made = world.bind("a", container("c", 3), on=0)
+    agent = world.agent
+    assert agent is not None
+
+    def place() -> list[int]:
+        return [share.index for claim in agent._book.claims for share in claim.allocation.gpus]
+
+    await world.changes.until(lambda: place() == [0], every_s=0.01)
+    async with listing(world):
+        moved = {**made, "metadata": {**made["metadata"], "annotations": {}}}
+        world.decide(moved, on=1)
+        world.api.put_pod(moved)
+        await world.changes.until(lambda: place() == [1], "the watch has told", every_s=0.01)
+    assert place() == [1]
+
+
+async def test_a_pod_that_the_watch_never_shows_is_asked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came and went while the watch was cut, and was named by a list in between."""
+    monkeypatch.setattr("gpushare.nodeagent.allocator.SHOWN_S", 0.05)
+    await world.start()
+    await world.run_pod("stays", 3, on=0)
+    world.api.watch_held = True
+    await world.run_pod("short", 3, on=1)
+    assert known(world) == {"stays", "short"}
+    world.end_pod("short")
+    world.api.forget()
+    world.api.release_watch()
+    await world.changes.until(lambda: known(world) == {"stays"}, every_s=0.02)
+    await world.run_pod("next", 15, on=1)

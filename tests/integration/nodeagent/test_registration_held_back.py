@@ -1,0 +1,70 @@
+"""An agent that the kubelet hangs up on again and again takes its time; who it is by then may be another."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from gpushare.kube.clock import SystemClock
+from gpushare.model import names
+from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
+from gpushare.nodeagent.registration import ResourceServer
+from tests.integration.nodeagent.changing import Changes
+from tests.integration.nodeagent.scripted_kubelet import ScriptedKubelet
+
+
+class HeldClock(SystemClock):
+    """Time stands still, and its sleeps last until they are ended."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.sleeping = 0
+        self.ended = asyncio.Event()
+        self._changes = changes
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeping += 1
+        self._changes.tell()
+        await self.ended.wait()
+
+
+async def test_who_holds_back_while_a_newer_agent_comes_leaves_the_kubelet_to_it(short_folder: Path) -> None:
+    """Else the kubelet would ask the older one from then on, over a connection that nobody reads once that has left."""
+    changes = Changes()
+    kubelet, clock, newest = ScriptedKubelet(short_folder, changes), HeldClock(changes), True
+    await kubelet.start()
+    asked = 0
+
+    def acts() -> bool:
+        nonlocal asked
+        asked += 1
+        changes.tell()
+        return newest
+
+    server = ResourceServer(
+        names.GPU_MEM,
+        DevicePlugin(names.GPU_MEM, DeviceFeed(), cast("Any", None)),
+        kubelet.plugins_dir / "gpushare-mem-1.sock",
+        metrics=Metrics(),
+        clock=clock,
+        acts=acts,
+        on_registered=lambda resource, at_s: None,
+    )
+    running = asyncio.create_task(server.run())
+    try:
+        for times in (1, 2):
+            await changes.until(lambda times=times: len(kubelet.registrations) == times and server.registered)
+            await kubelet._hang_up(names.GPU_MEM)
+        await changes.until(lambda: clock.sleeping == 1, "it holds back")
+        newest, before = False, asked
+        clock.ended.set()
+        await changes.until(lambda: asked > before or server.registered, "it goes on")
+        assert len(kubelet.registrations) == 2
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await kubelet.stop()

@@ -1,0 +1,47 @@
+"""Directories of containers are taken away once, by whoever comes first."""
+
+import asyncio
+from pathlib import Path
+
+from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.nodeagent.answers import type_of_listing
+from gpushare.nodeagent.isolation.directories import Directories
+from gpushare.nodeagent.isolation.files import Claimed
+from gpushare.nodeagent.isolation.keeper import Keeper
+from gpushare.nodeagent.metrics import Metrics
+
+
+class Slow:
+    """A kubelet that lists nothing, once it is let."""
+
+    def __init__(self) -> None:
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def read(self, timeout_s: float) -> type_of_listing:
+        self.asked.set()
+        await self.let.wait()
+        return {}
+
+
+async def test_an_agent_that_leaves_while_it_tidies_up_leaves_nothing(tmp_path: Path) -> None:
+    directories, kubelet = Directories(tmp_path / "containers"), Slow()
+    for name in "abcdef":
+        directories.make(Claimed(f"default/{name}", f"u{name}", "c", "GPU-a", 10, name), "hard")
+    keeper = Keeper(
+        directories,
+        tmp_path / "lib",
+        kubelet,
+        live=lambda: (),
+        library=lambda: "",
+        metrics=Metrics(),
+        clock=SYSTEM_CLOCK,
+        grace_s=0.0,
+    )
+    await keeper.adopt()
+    tidying = asyncio.create_task(keeper.once())
+    await kubelet.asked.wait()
+    leaving = asyncio.create_task(keeper.clear())
+    kubelet.let.set()
+    await tidying
+    assert await leaving
+    assert directories.names() == []
