@@ -325,6 +325,10 @@ class ClusterView:
             record.reference(), kind="Warning", reason=reason, action=action, note=problem, telling="standing"
         )
 
+    def knows(self, uid: str) -> bool:
+        """Whether the watch has told of the pod, and not of its end: kube-scheduler's may be ahead of ours."""
+        return uid in self.waiting or uid in self.waiting_besides or self.with_node(uid) is not None
+
     def with_node(self, uid: str) -> PodRecord | None:
         """The pod if it has a node, with GPUs or without."""
         return self.bound.get(uid) or self.besides.get(uid)
