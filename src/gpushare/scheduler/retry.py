@@ -51,13 +51,15 @@ class Retries:
         self._refused[uid] = self._clock.monotonic()
         self._refused.move_to_end(uid)
         self._hurried.discard(uid)
-        if len(self._refused) > _REMEMBERED:
-            self._forget(next(iter(self._refused)))
+        if len(self._refused) - len(self._hurried) > _REMEMBERED:
+            self._forget(next(one for one in self._refused if one not in self._hurried))
 
     def hurry(self, uids: Iterable[str]) -> None:
         """Have these pods tried soon, whenever they were refused."""
+        now_s = self._clock.monotonic()
         for uid in uids:
-            self.refused(uid)
+            self._refused[uid] = now_s
+            self._refused.move_to_end(uid)
             self._hurried.add(uid)
         self._woken.set()
 

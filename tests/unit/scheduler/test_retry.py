@@ -162,6 +162,17 @@ async def test_all_of_a_gang_are_hurried_however_many_they_are(retrying: World) 
     assert {name for name, _ in retrying.api.annotated} == {*pods} - {"p7"}
 
 
+def test_nobody_who_is_hurried_is_forgotten_for_others(world: World) -> None:
+    """Of a tree of quotas that lets them in, say: nothing else has them tried for minutes."""
+    pods = [f"uid-{number}" for number in range(5000)]
+    world.retries.hurry(pods)
+    for number in range(5000):
+        world.retries.refused(f"other-{number}")
+    assert world.retries._hurried == {*pods}
+    assert {*pods} <= world.retries._refused.keys()
+    assert len(world.retries._refused) == 5000 + 4096
+
+
 async def test_who_was_hurried_and_refused_since_is_left_alone(retrying: World) -> None:
     retrying.create("late", 4)
     retrying.retries.hurry(["uid-late"])
