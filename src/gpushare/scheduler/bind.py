@@ -346,6 +346,7 @@ class Binder:
         namespace, _, name = key.partition("/")
         async with self._turn(uid):
             pod: Pod | None = None
+            before = self._reservations.deadlines.get(uid)
             try:
                 pod = await self._pods.get_pod(namespace, name)
             except KubeError as error:
@@ -363,6 +364,8 @@ class Binder:
                 self._prolong(uid, key)
             elif pod.metadata.uid == uid and (pod.finished or pod.spec.node_name):
                 self._learn(pod)
+            elif self._reservations.deadlines.get(uid) != before:
+                pass  # kube-scheduler has asked about its gang meanwhile, for which the room is kept on
             elif held is None:
                 logger.info(
                     "pod %s: its binding never came, its quotas are charged nothing for it",
