@@ -97,6 +97,10 @@ class _Kept:
     again_s: float = AGAIN_S
 
 
+class _NotWanted(Exception):
+    """The pod for which others move has ended, has a node, or its room is another's by now."""
+
+
 def _nobody(uid: str) -> Rank | None:
     return None
 
@@ -345,8 +349,12 @@ class Defragmenter:
             for move in found.moves:
                 await self._evict(movers[move.pod], record, move)
                 left.append(movers[move.pod])
-        except (KubeError, NotLeading) as error:
+        except (KubeError, NotLeading, _NotWanted) as error:
             self._undo(record, [places[uid] for uid in places if movers[uid] not in left])
+            if isinstance(error, _NotWanted):
+                about_it = about(pod=record.pod, uid=record.uid)
+                logger.info("pod %s: nobody moves for it any more", record.pod, extra=about_it)
+                return True
             if isinstance(error, ApiError) and error.status == 429:
                 self._told("protected")
                 note = "a pod that was to be moved is protected by its PodDisruptionBudget now"
@@ -421,6 +429,8 @@ class Defragmenter:
     async def _evict(self, mover: PodRecord, record: PodRecord, move: Move) -> None:
         namespace, _, name = mover.pod.partition("/")
         await self._must_lead()
+        if not self._ledger.kept_on(record.uid):
+            raise _NotWanted  # the API server was asked twice since that was looked at
         # A line each: whoever follows either of them finds it.
         about_it = about(pod=mover.pod, uid=mover.uid, node=mover.node)
         logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod, extra=about_it)
