@@ -317,8 +317,9 @@ class Policies:
             wait_s = min(wait_s or LOOK_AGAIN_S, LOOK_AGAIN_S)
         if wait_s is not None:
             self._due[uid] = self._clock.monotonic() + wait_s
-        if len(self._due) > _REMEMBERED:
-            self._due.pop(next(iter(self._due)))
+        # None that waits is forgotten: nobody else has it tried when its time has come.
+        if len(self._due) > len(self.waiting) + _REMEMBERED:
+            self._due.pop(next(one for one in self._due if one not in self.waiting))
 
     # --- preempt ----------------------------------------------------------------------------------
 
@@ -423,6 +424,8 @@ class Policies:
             if uid not in self.waiting or (self.census.pod(uid) is None and uid not in self._orphans):
                 self._forget(uid)
                 continue
+            # Behind the others: where some are told of again and again these have their turn.
+            del self._due[uid]
             self._due[uid] = now_s + LOOK_AGAIN_S
             self._orphans.discard(uid)
             due.append(uid)

@@ -1,0 +1,39 @@
+"""However many pods wait for their policies' sake, each is tried again when its time has come."""
+
+import pytest
+
+from gpushare.scheduler import policies as policies_module
+from gpushare.scheduler.policies import LOOK_AGAIN_S
+from tests.unit.scheduler.policy_world import PolicyWorld
+
+
+@pytest.fixture
+async def rules() -> PolicyWorld:
+    return PolicyWorld()
+
+
+async def test_pods_that_are_told_of_and_never_asked_about_take_nobody_s_turn(rules: PolicyWorld) -> None:
+    """As where kube-scheduler's own rules leave no node for the first of them."""
+    rules.rules({"max": 0})
+    pods = [f"p{number}" for number in range(1200)]
+    for name in pods:
+        rules.make(name)
+    rules.rules({"max": 1}, generation=2)
+    for _ in range(2 * int(LOOK_AGAIN_S)):
+        await rules.clock.turn(1.0)
+        rules.policies.hurry()
+    assert set(rules.again) == {f"uid-{name}" for name in pods}
+
+
+async def test_a_pod_that_waits_for_its_time_is_not_forgotten_for_others(
+    rules: PolicyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies_module, "_REMEMBERED", 2)
+    rules.rules({"max": 1}, {}, whenTryNextUnits={"policy": "TimeoutOrExceedMax", "timeout": "60s"})
+    pods = [f"p{number}" for number in range(5)]
+    for name in pods:
+        rules.make(name)
+        assert rules.ask(name, "n1")[0] == []
+    await rules.clock.turn(60.0)
+    rules.policies.hurry()
+    assert set(rules.again) == {f"uid-{name}" for name in pods}
