@@ -184,3 +184,17 @@ async def test_the_second_of_two_stays_where_the_pod_has_another_node_once_the_f
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
     assert [place.key for place in moving.mover._places] == ["moved:uid-a"]
+
+
+async def test_where_very_many_are_refused_again_and_again_others_move_for_those_that_waited_long_enough(
+    moving: Moving,
+) -> None:
+    moving.node("m", 16)
+    pods = [f"wide-{number}" for number in range(300)]
+    for name in pods:
+        moving.made(name, 12, "")
+    for _ in range(int(INTERVAL_S / 20) + 1):
+        for name in pods:
+            assert not moving.ask(name, "n")
+        await moving.look(19.0)
+    assert moving.api.evicted == ["a"]
