@@ -352,6 +352,7 @@ class Binder:
             except KubeError as error:
                 if isinstance(error, ApiError) and error.not_found:
                     self._release(uid)
+                    self._view.on_given_back()
                 else:
                     about_it = about(pod=key, uid=uid)
                     logger.warning(
@@ -373,6 +374,7 @@ class Binder:
                     extra=about(pod=key, uid=uid),
                 )
                 self._release(uid)
+                self._view.on_given_back()
             else:
                 logger.info(
                     "pod %s: its binding to node %s never came, the share is free",
@@ -382,4 +384,5 @@ class Binder:
                 )
                 self._release(uid)
                 self._gangs.lost(uid)
+                self._view.on_given_back()
                 self.on_stale(uid, key, held.node)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from gpushare.kube.backoff import Backoff
@@ -76,6 +77,10 @@ class Retries:
         latest_s = next(reversed(self._refused.values()), None)
         if latest_s is not None and latest_s >= self._clock.monotonic() - CLOSE_S:
             self._woken.set()
+
+    def given_back(self) -> None:
+        """Room came free by which nothing happens in the cluster: nobody but us wakes those who were refused for it."""
+        self.hurry(list(islice(self._waiting, _TOUCHED_AT_ONCE)))
 
     async def run(self) -> None:
         """Touch whom nobody tries again, for ever."""
