@@ -4,7 +4,7 @@ kube-scheduler tries a waiting pod again when it sees that another ended. Its wa
 asks before we know of the room, is refused, and has no reason to ask again until something else happens, up to
 five minutes later. So a pod that was refused shortly before we see room come free, and was not tried since, is
 touched: an annotation, one write, which is an event of that pod for kube-scheduler. So are pods of a gang for which
-room was found when another of them was asked about.
+room was found when another of them was asked about, and some of those that wait when room is given back that was set aside for others.
 """
 
 import asyncio
