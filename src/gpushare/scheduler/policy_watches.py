@@ -228,6 +228,7 @@ class PolicyWatches:
                 await self._follow()
                 for book in list(self._policies.census.books()):
                     self._policies.remove_policy(book.policy.key)
+                self._policies.census.forget_nodes()
             else:
                 self.ready.set()
                 await self._clock.sleep(_ABSENT_S)
