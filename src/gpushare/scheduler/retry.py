@@ -41,7 +41,8 @@ class Retries:
         self._pods = pods
         self._clock = clock
         self._refused: OrderedDict[str, float] = OrderedDict()
-        self._hurried: set[str] = set()
+        # Apart, for none of them gives way.
+        self._hurried: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=SETTLE_S)
         self.noting: Callable[[str], Mapping[str, str]] = lambda uid: {}
@@ -51,17 +52,16 @@ class Retries:
         """No node took the pod."""
         self._refused[uid] = self._clock.monotonic()
         self._refused.move_to_end(uid)
-        self._hurried.discard(uid)
-        if len(self._refused) - len(self._hurried) > _REMEMBERED:
-            self._forget(next(one for one in self._refused if one not in self._hurried))
+        self._hurried.pop(uid, None)
+        if len(self._refused) > _REMEMBERED:
+            self._refused.popitem(last=False)
 
     def hurry(self, uids: Iterable[str]) -> None:
         """Have these pods tried soon, whenever they were refused."""
         now_s = self._clock.monotonic()
         for uid in uids:
-            self._refused[uid] = now_s
-            self._refused.move_to_end(uid)
-            self._hurried.add(uid)
+            self._refused.pop(uid, None)
+            self._hurried[uid] = now_s
         self._woken.set()
 
     def asked(self, uid: str) -> None:
@@ -70,7 +70,7 @@ class Retries:
 
     def _forget(self, uid: str) -> None:
         self._refused.pop(uid, None)
-        self._hurried.discard(uid)
+        self._hurried.pop(uid, None)
 
     def freed(self) -> None:
         """Room came free, or a node changed."""
@@ -104,14 +104,15 @@ class Retries:
         """UIDs of those for which it failed."""
         touched = await asyncio.gather(*map(self._touch, left))
         for record, done in zip(left, touched, strict=True):
-            if done and self._refused.get(record.uid, freed_s + 1) <= freed_s:
+            since_s = self._hurried.get(record.uid, self._refused.get(record.uid, freed_s + 1))
+            if done and since_s <= freed_s:
                 self._forget(record.uid)  # else it was tried, and refused, meanwhile
         return [record.uid for record, done in zip(left, touched, strict=True) if not done]
 
     def _left_behind(self, freed_s: float) -> list[PodRecord]:
         found: list[PodRecord] = []
         others = 0
-        for uid, refused_s in list(self._refused.items()):
+        for uid, refused_s in [*self._hurried.items(), *self._refused.items()]:
             hurried = uid in self._hurried
             if uid not in self._waiting or (refused_s < freed_s - CLOSE_S and not hurried):
                 self._forget(uid)
