@@ -85,7 +85,8 @@ class Places:
     """Fed by informers of pods; asked for addresses, empty where there is none."""
 
     def __init__(self) -> None:
-        self._agents: dict[str, str] = {}
+        # By node, and by pod: in a roll-out there are two, of which the one that came last stays.
+        self._agents: dict[str, dict[str, str]] = {}
         self._schedulers: dict[str, str] = {}
 
     def synced(self) -> None:
@@ -96,17 +97,23 @@ class Places:
         if item.program == _SCHEDULER:
             self._schedulers[item.pod] = item.address
         elif item.address:
-            self._agents[item.node] = item.address
+            self._agents.setdefault(item.node, {})[item.pod] = item.address
+        else:
+            self._forget_agent(item)
 
     def remove(self, key: str, last: Place) -> None:
         """A pod of ours is gone; another may have taken its node's place already."""
         self._schedulers.pop(key, None)
-        if last.program == _AGENT and self._agents.get(last.node) == last.address:
-            del self._agents[last.node]
+        self._forget_agent(last)
+
+    def _forget_agent(self, one: Place) -> None:
+        there = self._agents.get(one.node, {})
+        if there.pop(one.pod, None) is not None and not there:
+            del self._agents[one.node]
 
     def agent(self, node: str) -> str:
         """Where the node's agent tells its figures."""
-        return self._agents.get(node, "")
+        return next(reversed(self._agents.get(node, {}).values()), "")
 
     def scheduler(self, pod: str) -> str:
         """Where the dashboard of the scheduler's pod ``NAMESPACE/NAME`` is."""

@@ -234,6 +234,9 @@ class EventRecorder:
             if not error.passing and error.status != 401:
                 self._give_up(known, error)
                 return 0.0
+            if error.status >= 500 and self._waiting.get(known.news) is known:
+                # It may be so of this one alone, as where a webhook is away that sees one namespace: others go first.
+                self._waiting.move_to_end(known.news)
             return self._wait_out(error, error.retry_after_s or 0.0)
         except (InvalidName, UnicodeError) as error:
             self._give_up(known, error)

@@ -101,6 +101,11 @@ class Census:
         if self.nodes.remove(name):
             self._assign_on(name)
 
+    def forget_nodes(self) -> None:
+        """Nobody tells of nodes any more, nor which are gone by the time somebody does again."""
+        for name in self.nodes.names():
+            self.remove_node(name)
+
     # --- pods -----------------------------------------------------------------------------------
 
     def set_pod(self, pod: PolicyPod) -> None:

@@ -42,6 +42,10 @@ class Nodes:
     def __len__(self) -> int:
         return len(self._labels)
 
+    def names(self) -> list[str]:
+        """All that are known."""
+        return list(self._labels)
+
     def set(self, name: str, labels: type_of_labels) -> bool:
         """Take a node as it is now; whether anything has changed for us."""
         if self._labels.get(name) == labels:

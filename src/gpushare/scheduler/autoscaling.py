@@ -35,7 +35,7 @@ _LABELLED: Final = msgspec.json.Decoder(_Labelled)
 class _Leaving(Generic[T]):
     """A handler of nodes whose removals are told besides."""
 
-    def __init__(self, handler: Handler[T], gone: Callable[[str], None]) -> None:
+    def __init__(self, handler: Handler[T], gone: Callable[[str, T], None]) -> None:
         self.synced = handler.synced
         self.upsert = handler.upsert
         self._handler = handler
@@ -43,7 +43,7 @@ class _Leaving(Generic[T]):
 
     def remove(self, key: str, last: T) -> None:
         """A node is gone."""
-        self._gone(key)
+        self._gone(key, last)
         self._handler.remove(key, last)
 
 
@@ -64,6 +64,7 @@ class AutoscalingParts:
         client = Client(session)
         leading = Leading(client, lease)
         self._marks: dict[str, Marks] = {}
+        self._newest: dict[str, object] = {}
         self._taints = StartupTaints(client, clock, leading) if asked.startup_taint else None
         self._stand_ins: StandIns | None = None
         self._kind_label = ""
@@ -104,6 +105,7 @@ class AutoscalingParts:
 
         def noticed(raw: bytes) -> tuple[str, T]:
             name, item = decode(raw)
+            self._newest[name] = item
             if self._taints is not None:
                 self._taints.seen(name, raw)
             if self._stand_ins is not None:
@@ -116,7 +118,11 @@ class AutoscalingParts:
     def following(self, handler: Handler[T]) -> Handler[T]:
         """``handler`` of nodes, of which those that go are noticed too."""
 
-        def gone(name: str) -> None:
+        def gone(name: str, last: T) -> None:
+            # Of a list all nodes are read before it is told who is gone: another of that name may have passed by already.
+            if self._newest.get(name) is not last:
+                return
+            del self._newest[name]
             self._marks.pop(name, None)
             if self._taints is not None:
                 self._taints.gone(name)

@@ -346,11 +346,13 @@ class Binder:
         namespace, _, name = key.partition("/")
         async with self._turn(uid):
             pod: Pod | None = None
+            before = self._reservations.deadlines.get(uid)
             try:
                 pod = await self._pods.get_pod(namespace, name)
             except KubeError as error:
                 if isinstance(error, ApiError) and error.not_found:
                     self._release(uid)
+                    self._view.on_given_back()
                 else:
                     about_it = about(pod=key, uid=uid)
                     logger.warning(
@@ -363,6 +365,8 @@ class Binder:
                 self._prolong(uid, key)
             elif pod.metadata.uid == uid and (pod.finished or pod.spec.node_name):
                 self._learn(pod)
+            elif self._reservations.deadlines.get(uid) != before:
+                pass  # kube-scheduler has asked about its gang meanwhile, for which the room is kept on
             elif held is None:
                 logger.info(
                     "pod %s: its binding never came, its quotas are charged nothing for it",
@@ -370,6 +374,7 @@ class Binder:
                     extra=about(pod=key, uid=uid),
                 )
                 self._release(uid)
+                self._view.on_given_back()
             else:
                 logger.info(
                     "pod %s: its binding to node %s never came, the share is free",
@@ -379,4 +384,5 @@ class Binder:
                 )
                 self._release(uid)
                 self._gangs.lost(uid)
+                self._view.on_given_back()
                 self.on_stale(uid, key, held.node)

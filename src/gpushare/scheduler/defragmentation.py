@@ -32,6 +32,7 @@ from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.movable import Barred, Guests, Movable
 from gpushare.scheduler.policy_places import PolicyPlaces
 from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.refusing_nodes import RefusingNodes
 from gpushare.scheduler.view import ClusterView
 
 logger = logging.getLogger(__name__)
@@ -43,9 +44,7 @@ KEPT_S: Final = 180.0
 #: Seconds until a pod for which room is kept, and which nobody tries, is asked for again; twice as long each time.
 AGAIN_S: Final = 4.0
 _UNSEEN_S: Final = 10.0
-#: Waiting pods remembered (each with the names of the nodes it was offered), looked at for one act, and tries to find pods
-#: that may go. Acts of other schedulers that are remembered.
-_REMEMBERED: Final = 256
+#: Waiting pods looked at for one act, and tries to find pods that may go. Acts of other schedulers that are remembered.
 _LOOKED_AT: Final = 16
 _TRIES: Final = 5
 _ACTS: Final = 1024
@@ -69,10 +68,9 @@ class Mover(Guests, Protocol):
 
 @dataclass(slots=True)
 class _Refused:
-    """Since when the pod is refused, by which nodes last, and when it was looked at in vain."""
+    """Since when the pod is refused, and when it was looked at in vain."""
 
     since_s: float
-    nodes: list[str]
     looked_s: float = float("-inf")
 
 
@@ -95,6 +93,10 @@ class _Kept:
     leaving: set[str] = field(default_factory=set)
     try_s: float = 0.0
     again_s: float = AGAIN_S
+
+
+class _NotWanted(Exception):
+    """The pod for which others move has ended, has a node, or its room is another's by now."""
 
 
 def _nobody(uid: str) -> Rank | None:
@@ -131,7 +133,8 @@ class Defragmenter:
         self._movable = Movable(view, pods, places)
         self._hurry = hurry
         self._told = told
-        self._refused: OrderedDict[str, _Refused] = OrderedDict()
+        self._refused: dict[str, _Refused] = {}
+        self._nodes = RefusingNodes()
         self._kept: dict[str, _Kept] = {}
         self._places: list[_Place] = []
         self._acts: OrderedDict[str, str] = OrderedDict()
@@ -144,14 +147,10 @@ class Defragmenter:
         """No node took the pod; ``nodes`` would if others were not there. It need not be known yet."""
         if not nodes or self._ledger.kept_on(uid):
             return
-        known = self._refused.get(uid)
-        if known is not None:
-            known.nodes = list(nodes)
-            return
-        self._refused[uid] = _Refused(self._clock.monotonic(), list(nodes))
-        if len(self._refused) > _REMEMBERED:
-            self._refused.popitem(last=False)
-        self._woken.set()
+        self._nodes.note(uid, nodes)
+        if uid not in self._refused:
+            self._refused[uid] = _Refused(self._clock.monotonic())
+            self._woken.set()
 
     def synced(self) -> None:
         """The first list of pods is complete: whom others left room to, and the process that knew it is gone, is tried at once."""
@@ -207,7 +206,7 @@ class Defragmenter:
                     continue  # bound or gone while others were looked at
                 refused.looked_s = self._clock.monotonic()
                 try:
-                    if await self._make_room(record, refused.nodes):
+                    if await self._make_room(record, self._nodes.of(uid)):
                         break
                 except NotLeading:
                     about_it = about(pod=record.pod, uid=record.uid)
@@ -215,6 +214,7 @@ class Defragmenter:
                         "pod %s: nobody is moved for it, another scheduler leads", record.pod, extra=about_it
                     )
                     self._refused.clear()
+                    self._nodes.clear()
                     break
                 except KubeError as error:
                     self._told("failed")
@@ -232,6 +232,7 @@ class Defragmenter:
                 uid not in self._view.waiting and now_s > refused.since_s + _UNSEEN_S
             ):
                 del self._refused[uid]
+                self._nodes.forget(uid)
         for uid, kept in list(self._kept.items()):
             if not self._ledger.kept_on(uid):
                 del self._kept[uid]
@@ -255,7 +256,7 @@ class Defragmenter:
     def _give_back(self, *keys: str) -> None:
         self._unkeep(*keys)
         # Nothing happens in the cluster when room is not kept any more, so nobody but us wakes those who were refused for it.
-        self._hurry([uid for uid in (*keys, *self._refused) if uid in self._view.waiting])
+        self._hurry([uid for uid in (*keys, *self._nodes) if uid in self._view.waiting])
         self._view.on_freed()
 
     def _due(self) -> list[str]:
@@ -265,6 +266,7 @@ class Defragmenter:
             (-record.priority, refused.since_s, uid)
             for uid, refused in self._refused.items()
             if (record := self._view.waiting.get(uid)) is not None
+            and self._nodes.of(uid)
             and record.request is not None
             and record.request.is_ordinary
             and record.gang is None
@@ -345,8 +347,12 @@ class Defragmenter:
             for move in found.moves:
                 await self._evict(movers[move.pod], record, move)
                 left.append(movers[move.pod])
-        except (KubeError, NotLeading) as error:
+        except (KubeError, NotLeading, _NotWanted) as error:
             self._undo(record, [places[uid] for uid in places if movers[uid] not in left])
+            if isinstance(error, _NotWanted):
+                about_it = about(pod=record.pod, uid=record.uid)
+                logger.info("pod %s: nobody moves for it any more", record.pod, extra=about_it)
+                return True
             if isinstance(error, ApiError) and error.status == 429:
                 self._told("protected")
                 note = "a pod that was to be moved is protected by its PodDisruptionBudget now"
@@ -421,6 +427,8 @@ class Defragmenter:
     async def _evict(self, mover: PodRecord, record: PodRecord, move: Move) -> None:
         namespace, _, name = mover.pod.partition("/")
         await self._must_lead()
+        if not self._ledger.kept_on(record.uid):
+            raise _NotWanted  # the API server was asked twice since that was looked at
         # A line each: whoever follows either of them finds it.
         about_it = about(pod=mover.pod, uid=mover.uid, node=mover.node)
         logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod, extra=about_it)

@@ -83,6 +83,8 @@ class Gangs:
         """Called for each pod (UID, ``namespace/name``) for which room is kept from now on."""
         self.on_given_up: type_of_told = lambda uid: None
         """Called for each UID whose room is not kept any longer: it releases the share, if nothing is under way."""
+        self.on_given_back: Callable[[], None] = lambda: None
+        """Called when room of a gang is not kept any longer because pods of it went."""
         self.on_planned: type_of_told_many = lambda uids: None
         """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
         self.on_asked: type_of_told = lambda uid: None
@@ -171,6 +173,7 @@ class Gangs:
         together = len(group.planned.keys() | self._running(group, "", gang))
         if uid in group.planned or (group.planned and together < gang.least):
             self._give_up(group)
+            self.on_given_back()
 
     def lost(self, uid: str) -> None:
         """The reservation of a waiting pod has ended: so does what is kept for the rest of its gang."""

@@ -39,6 +39,8 @@ LOOK_AGAIN_S: Final = 15.0
 _FEWEST_OFFERED: Final = 100
 _REMEMBERED: Final = 4096
 _AT_ONCE: Final = 64
+#: Seconds for which a pod is remembered of which its namespace's watch has not told yet: kube-scheduler's may be ahead of it.
+_UNSEEN_S: Final = 10.0
 
 
 class Promise(msgspec.Struct):
@@ -317,8 +319,9 @@ class Policies:
             wait_s = min(wait_s or LOOK_AGAIN_S, LOOK_AGAIN_S)
         if wait_s is not None:
             self._due[uid] = self._clock.monotonic() + wait_s
-        if len(self._due) > _REMEMBERED:
-            self._due.pop(next(iter(self._due)))
+        # None that waits is forgotten: nobody else has it tried when its time has come.
+        if len(self._due) > len(self.waiting) + _REMEMBERED:
+            self._due.pop(next(one for one in self._due if one not in self.waiting))
 
     # --- preempt ----------------------------------------------------------------------------------
 
@@ -419,13 +422,18 @@ class Policies:
         """Have pods tried again whose time has come; until they are asked about, every so often."""
         now_s = self._clock.monotonic()
         due: list[str] = []
-        for uid in [uid for uid, at_s in self._due.items() if at_s <= now_s][:_AT_ONCE]:
-            if uid not in self.waiting or (self.census.pod(uid) is None and uid not in self._orphans):
+        for uid, at_s in [(uid, at_s) for uid, at_s in self._due.items() if at_s <= now_s]:
+            if uid not in self.waiting:
+                if now_s >= at_s + _UNSEEN_S:
+                    self._forget(uid)
+            elif self.census.pod(uid) is None and uid not in self._orphans:
                 self._forget(uid)
-                continue
-            self._due[uid] = now_s + LOOK_AGAIN_S
-            self._orphans.discard(uid)
-            due.append(uid)
+            elif len(due) < _AT_ONCE:
+                # Behind the others: where some are told of again and again these have their turn.
+                del self._due[uid]
+                self._due[uid] = now_s + LOOK_AGAIN_S
+                self._orphans.discard(uid)
+                due.append(uid)
         if due:
             self.on_due(due)
 

@@ -60,6 +60,7 @@ class PolicyBinding:
         self._pods = pods
         self._policies = policies
         self._clock = clock
+        self._under_way: set[str] = set()
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """The pod as it is."""
@@ -68,7 +69,16 @@ class PolicyBinding:
     async def bind(
         self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
-        """Bind the pod within its policy's unit. Raises ``KubeError``, ``NotInUnit`` among them."""
+        """Bind the pod within its policy's unit. Raises ``KubeError``, ``NotInUnit`` among them. One at a time for each pod."""
+        self._under_way.add(uid)
+        try:
+            await self._bind(namespace, name, uid, node, annotations)
+        finally:
+            self._under_way.discard(uid)
+
+    async def _bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
         more: dict[str, str] = {}
         census = self._policies.census
         governed = False
@@ -130,6 +140,9 @@ class PolicyBinding:
 
     async def _settle(self, promise: Promise) -> None:
         pod = promise.pod
+        if pod.uid in self._under_way:
+            self._policies.prolong(pod.uid)  # what comes of that says more than a look now
+            return
         try:
             found = await self._pods.get_pod(pod.namespace, pod.name)
         except KubeError as error:
@@ -140,6 +153,8 @@ class PolicyBinding:
             logger.warning("pod %s: whether it was bound cannot be read: %s", pod.key, error, extra=about_it)
             self._policies.prolong(pod.uid)
             return
+        if self._policies.promises.get(pod.uid) is not promise:
+            return  # it has come to be bound once more meanwhile, of which the look knows nothing
         if found.metadata.uid == pod.uid and found.spec.node_name and not found.finished:
             self._policies.prolong(pod.uid)  # the informer will tell
         else:

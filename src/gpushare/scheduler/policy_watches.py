@@ -157,6 +157,8 @@ class PolicyWatches:
         self._informers: dict[str, Informer[Any]] = {}
         self._read: set[str] = set()
         self._left: set[str] = set()
+        # Nobody tells of them again when there is a place for them.
+        self._passed_over: dict[str, ResourcePolicy] = {}
 
     # --- what the informers tell ------------------------------------------------------------------
 
@@ -168,22 +170,35 @@ class PolicyWatches:
         """A policy was added or changed."""
         known = self._policies.census.namespaces
         if item.namespace not in known and len(known) >= MOST_NAMESPACES:
+            self._passed_over[item.key] = item
             logger.error(
                 "ResourcePolicy %s is passed over: %d namespaces have policies, and more are not followed",
                 item.key,
                 MOST_NAMESPACES,
             )
             return
+        self._passed_over.pop(item.key, None)
         self._policies.upsert_policy(item)
         self._changed.set()
 
     def remove(self, key: str, last: ResourcePolicy) -> None:
         """A policy is gone."""
+        if self._passed_over.pop(key, None) is not None:
+            return
         self._policies.remove_policy(key)
         if last.namespace not in self._policies.census.namespaces:
             self._left.add(last.namespace)
             self._read.discard(last.namespace)
+            self._take_up()
         self._changed.set()
+
+    def _take_up(self) -> None:
+        """There is a place for one more namespace: for the one whose policies were passed over first."""
+        first = next(iter(self._passed_over.values()), None)
+        if first is not None:
+            logger.info("ResourcePolicies of namespace %s are followed now", first.namespace)
+            for one in [one for one in self._passed_over.values() if one.namespace == first.namespace]:
+                self.upsert(one)
 
     def _note_read(self, what: str) -> None:
         self._read.add(what)
@@ -213,6 +228,7 @@ class PolicyWatches:
                 await self._follow()
                 for book in list(self._policies.census.books()):
                     self._policies.remove_policy(book.policy.key)
+                self._policies.census.forget_nodes()
             else:
                 self.ready.set()
                 await self._clock.sleep(_ABSENT_S)
@@ -236,6 +252,7 @@ class PolicyWatches:
     async def _follow(self) -> None:
         """Follow policies, and what they need, until the kind is gone."""
         self._read.clear()
+        self._passed_over.clear()
         policies = Informer(self._session, PATH, decode_keyed_policy, self)
         self._running, self._informers = {}, {}
         self._start(_POLICIES, policies)

@@ -109,7 +109,13 @@ class PolicyWriter:
             await self._write_status(policy, status, now_s)
         await self._write_costs(costs, now_s)
         for namespace in strays:
-            await self._clean(namespace)
+            # Before the list: a pod that is seen with a cost while others are seen to may not be in it.
+            self._policies.strays.discard(namespace)
+            try:
+                await self._clean(namespace)
+            except KubeError:
+                self._policies.strays.add(namespace)
+                raise
 
     # --- status -----------------------------------------------------------------------------------
 
@@ -194,7 +200,6 @@ class PolicyWriter:
                 # A cost that somebody has changed since stays, without our mark.
                 changes = cost_annotations(policy_pod_of(pod), None) or {names.ANN_COST_WRITTEN: None}
                 await self._annotate(namespace, pod.metadata.name, pod.metadata.uid, changes)
-        self._policies.strays.discard(namespace)
 
 
 def status_of(book: PolicyBook) -> dict[str, Any]:

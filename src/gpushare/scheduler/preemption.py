@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 #: Seconds: what kube-scheduler is given to make room by itself, and how long room is kept for one pod.
 SETTLE_S: Final = 1.0
 KEPT_S: Final = 180.0
+#: Seconds for which a pod is remembered of which the watch has not told yet.
+_UNSEEN_S: Final = 10.0
 #: Pods that are remembered for a look, and tries to find victims that no budget protects.
 _REMEMBERED: Final = 1024
 _TRIES: Final = 5
@@ -118,7 +120,11 @@ class Preemptor:
             await self._clock.sleep(SETTLE_S)
             self._forget()
             due_s = self._clock.monotonic() - SETTLE_S
-            due = [uid for uid, (asked_s, _) in self._asked.items() if asked_s <= due_s]
+            due = [
+                uid
+                for uid, (asked_s, _) in self._asked.items()
+                if asked_s <= due_s and (asked_s <= due_s - _UNSEEN_S or self._view.knows(uid))
+            ]
             nodes = {uid: self._asked.pop(uid)[1] for uid in due}
             waiting = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
             self._looking = bool(waiting)

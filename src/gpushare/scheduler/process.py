@@ -217,6 +217,7 @@ async def serve(access: Access, settings: Settings) -> None:
         foreseeing = Foreseeing(ledger, told=metrics.foreseen.inc)
         view.on_arrived = foreseeing.arrived
         view.on_freed = retries.freed
+        view.on_given_back = view.gangs.on_given_back = retries.given_back
         view.gangs.on_planned = preemptor.hurry = retries.hurry
         view.gangs.on_asked = retries.asked
         view.gangs.is_governed = policies.policies.governs

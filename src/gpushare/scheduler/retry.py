@@ -4,13 +4,14 @@ kube-scheduler tries a waiting pod again when it sees that another ended. Its wa
 asks before we know of the room, is refused, and has no reason to ask again until something else happens, up to
 five minutes later. So a pod that was refused shortly before we see room come free, and was not tried since, is
 touched: an annotation, one write, which is an event of that pod for kube-scheduler. So are pods of a gang for which
-room was found when another of them was asked about.
+room was found when another of them was asked about, and some of those that wait when room is given back that was set aside for others.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from gpushare.kube.backoff import Backoff
@@ -40,7 +41,8 @@ class Retries:
         self._pods = pods
         self._clock = clock
         self._refused: OrderedDict[str, float] = OrderedDict()
-        self._hurried: set[str] = set()
+        # Apart, for none of them gives way.
+        self._hurried: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=SETTLE_S)
         self.noting: Callable[[str], Mapping[str, str]] = lambda uid: {}
@@ -50,15 +52,16 @@ class Retries:
         """No node took the pod."""
         self._refused[uid] = self._clock.monotonic()
         self._refused.move_to_end(uid)
-        self._hurried.discard(uid)
+        self._hurried.pop(uid, None)
         if len(self._refused) > _REMEMBERED:
-            self._forget(next(iter(self._refused)))
+            self._refused.popitem(last=False)
 
     def hurry(self, uids: Iterable[str]) -> None:
         """Have these pods tried soon, whenever they were refused."""
+        now_s = self._clock.monotonic()
         for uid in uids:
-            self.refused(uid)
-            self._hurried.add(uid)
+            self._refused.pop(uid, None)
+            self._hurried[uid] = now_s
         self._woken.set()
 
     def asked(self, uid: str) -> None:
@@ -67,13 +70,17 @@ class Retries:
 
     def _forget(self, uid: str) -> None:
         self._refused.pop(uid, None)
-        self._hurried.discard(uid)
+        self._hurried.pop(uid, None)
 
     def freed(self) -> None:
         """Room came free, or a node changed."""
         latest_s = next(reversed(self._refused.values()), None)
         if latest_s is not None and latest_s >= self._clock.monotonic() - CLOSE_S:
             self._woken.set()
+
+    def given_back(self) -> None:
+        """Room came free by which nothing happens in the cluster: nobody but us wakes those who were refused for it."""
+        self.hurry(list(islice(self._waiting, _TOUCHED_AT_ONCE)))
 
     async def run(self) -> None:
         """Touch whom nobody tries again, for ever."""
@@ -97,14 +104,15 @@ class Retries:
         """UIDs of those for which it failed."""
         touched = await asyncio.gather(*map(self._touch, left))
         for record, done in zip(left, touched, strict=True):
-            if done and self._refused.get(record.uid, freed_s + 1) <= freed_s:
+            since_s = self._hurried.get(record.uid, self._refused.get(record.uid, freed_s + 1))
+            if done and since_s <= freed_s:
                 self._forget(record.uid)  # else it was tried, and refused, meanwhile
         return [record.uid for record, done in zip(left, touched, strict=True) if not done]
 
     def _left_behind(self, freed_s: float) -> list[PodRecord]:
         found: list[PodRecord] = []
         others = 0
-        for uid, refused_s in list(self._refused.items()):
+        for uid, refused_s in [*self._hurried.items(), *self._refused.items()]:
             hurried = uid in self._hurried
             if uid not in self._waiting or (refused_s < freed_s - CLOSE_S and not hurried):
                 self._forget(uid)

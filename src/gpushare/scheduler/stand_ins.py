@@ -10,7 +10,6 @@ one that may be repeated, so a process that is killed at any moment leaves at mo
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -31,6 +30,7 @@ from gpushare.model.stand_in import MOST_NAMED, UNSCHEDULABLE, Likeness, StandIn
 from gpushare.scheduler.autoscaling_options import StandInLimits
 from gpushare.scheduler.leading import Leading
 from gpushare.scheduler.records import PodRecord
+from gpushare.scheduler.refusing_nodes import RefusingNodes
 from gpushare.scheduler.view import ClusterView
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,7 @@ LOOK_S: Final = 1.0
 SETTLE_S: Final = 5.0
 _MOST_WAIT_S: Final = 600.0
 _UNSEEN_S: Final = 10.0
-#: Waiting pods remembered, pods worked on in one look, and nodes of one kind that are asked whether an empty one would do.
-_REMEMBERED: Final = 256
+#: Pods worked on in one look, and nodes of one kind that are asked whether an empty one would do.
 _LOOKED_AT: Final = 16
 _EXAMPLES: Final = 3
 #: Nodes of the right kinds that were not asked about and are looked at one by one.
@@ -80,14 +79,13 @@ class Marks:
 
 @dataclass(slots=True)
 class _Refused:
-    """Since when the pod is refused, when it was last, and by which nodes; what follows from that, and what was done.
+    """Since when the pod is refused, and when it was last; what follows from that, and what was done.
 
     ``wrong_s``: since when its stand-in is not what it should be.
     """
 
     since_s: float
     heard_s: float
-    nodes: list[str]
     hosts: set[str] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
     thought_s: float = float("-inf")
@@ -122,7 +120,8 @@ class StandIns:
         self._leading = leading
         self._marks = marks
         self._ready = ready
-        self._refused: OrderedDict[str, _Refused] = OrderedDict()
+        self._refused: dict[str, _Refused] = {}
+        self._nodes = RefusingNodes()
         self._there: dict[str, StandIn] = {}
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=LOOK_S)
@@ -139,14 +138,13 @@ class StandIns:
         if not nodes:
             return
         now_s = self._clock.monotonic()
+        self._nodes.note(uid, nodes)
         known = self._refused.get(uid)
         if known is None:
-            self._refused[uid] = _Refused(now_s, now_s, list(nodes))
-            if len(self._refused) > _REMEMBERED:
-                self._refused.popitem(last=False)
+            self._refused[uid] = _Refused(now_s, now_s)
             self._woken.set()
         else:
-            known.heard_s, known.nodes = now_s, list(nodes)
+            known.heard_s = now_s
 
     def synced(self) -> None:
         """The first list of stand-ins is complete."""
@@ -206,6 +204,7 @@ class StandIns:
         for uid, refused in list(self._refused.items()):
             if uid not in self._view.waiting and now_s > refused.since_s + _UNSEEN_S:
                 del self._refused[uid]
+                self._nodes.forget(uid)
 
     def _wanted(self, now_s: float) -> list[str]:
         """Pods for which a stand-in helps, the most important first, then who waits for longest."""
@@ -213,6 +212,7 @@ class StandIns:
             (-record.priority, refused.since_s, uid)
             for uid, refused in self._refused.items()
             if now_s >= refused.since_s + self._limits.wait_s
+            and (refused.helps or self._nodes.of(uid))
             and (record := self._view.waiting.get(uid)) is not None
             and self._may_have_one(record)
         )
@@ -220,7 +220,8 @@ class StandIns:
         found: list[str] = []
         for _, _, uid in due:
             refused, request = self._refused[uid], self._view.waiting[uid].request
-            if refused.thought_s <= refused.heard_s and now_s >= refused.thought_s + SETTLE_S and looks:
+            news = refused.thought_s <= refused.heard_s and bool(self._nodes.of(uid))
+            if news and now_s >= refused.thought_s + SETTLE_S and looks:
                 looks -= 1
                 assert request is not None
                 self._think(uid, refused, request)
@@ -244,7 +245,7 @@ class StandIns:
     def _think(self, uid: str, refused: _Refused, request: Request) -> None:
         """Whether a new node would help that cluster-autoscaler does not see to be needed, of which kind, and where it may not be."""
         refused.helps = False
-        known = [name for name in refused.nodes if name in self._marks and self._has_gpus(name)]
+        known = [name for name in self._nodes.of(uid) if name in self._marks and self._has_gpus(name)]
         if not self._sum_would_do(request, known) or self._ledger.best(request, known) is not None:
             # Sums say the same as GPUs, so it sees by itself; or it is for another reason than its GPU that the pod waits.
             return

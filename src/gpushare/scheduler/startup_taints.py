@@ -85,19 +85,25 @@ class StartupTaints:
                 wait_s = _LOOK_S if self._ready else 0.0
 
     async def _take_away(self, name: str) -> None:
+        # Before the read: what the watch tells while that is answered may be newer, and is not to be lost.
+        self._ready.discard(name)
+        try:
+            await self._take_away_read(name)
+        except ApiError as error:
+            self._ready.add(name)
+            if not (error.conflict or error.not_found):
+                raise  # else somebody else wrote: it is looked at again
+        except KubeError:
+            self._ready.add(name)
+            raise
+
+    async def _take_away_read(self, name: str) -> None:
         found = await self._nodes.list_tainted(name)
         node = found[0] if found else None
         taints = [] if node is None else node.spec.taints or []
         left = [one for one in taints if one.get("key") != STARTUP_TAINT]
         if node is None or len(left) == len(taints) or lacks(node):
-            self._ready.discard(name)  # the watch tells when that changes
-            return
-        try:
-            await self._nodes.set_taints(name, left, resource_version=node.metadata.resource_version)
-        except ApiError as error:
-            if not (error.conflict or error.not_found):
-                raise
-            return  # somebody else wrote: it is looked at again
-        self._ready.discard(name)
+            return  # the watch tells when that changes
+        await self._nodes.set_taints(name, left, resource_version=node.metadata.resource_version)
         about_it = about(node=name)
         logger.info("node %s has its GPUs: the taint %s is gone", name, STARTUP_TAINT, extra=about_it)

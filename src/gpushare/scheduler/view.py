@@ -152,6 +152,8 @@ class ClusterView:
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
         self.on_freed: Callable[[], None] = lambda: None
         """Called when room came free or a node changed."""
+        self.on_given_back: Callable[[], None] = lambda: None
+        """Called when room is free that was set aside for a pod without a node: by that nothing happens in the cluster."""
         self.on_arrived: Callable[[Request], None] = lambda request: None
         """Called with what a new pod asks for, before it was ever asked about."""
         self.gangs = Gangs(ledger)
@@ -263,7 +265,9 @@ class ClusterView:
 
     def _free(self, record: PodRecord, *, gone: bool) -> None:
         """What a pod held that finished, or is gone."""
-        self.waiting.pop(record.uid, None)
+        aside = self.quotas.keeps(record.uid)
+        if self.waiting.pop(record.uid, None) is not None:
+            aside = self.ledger.held(record.uid) is not None or bool(self.ledger.kept_on(record.uid))
         self.bound.pop(record.uid, None)
         self.waiting_besides.pop(record.uid, None)
         counted = self.besides.pop(record.uid, None) is not None and self.quotas.in_use
@@ -281,6 +285,8 @@ class ClusterView:
             self.gangs.remove(record.uid)
         if self.ledger.release(record.uid) or freed:
             self.on_freed()
+        if aside:
+            self.on_given_back()
         self.quotas.look(record.uid)
 
     def _resolve(self, record: PodRecord) -> Allocation | None:
@@ -324,6 +330,10 @@ class ClusterView:
         self._events.record(
             record.reference(), kind="Warning", reason=reason, action=action, note=problem, telling="standing"
         )
+
+    def knows(self, uid: str) -> bool:
+        """Whether the watch has told of the pod, and not of its end: kube-scheduler's may be ahead of ours."""
+        return uid in self.waiting or uid in self.waiting_besides or self.with_node(uid) is not None
 
     def with_node(self, uid: str) -> PodRecord | None:
         """The pod if it has a node, with GPUs or without."""

@@ -202,6 +202,24 @@ async def test_policies_work_from_the_moment_when_the_cluster_knows_them_until_i
     await beside.cost("p", "")
 
 
+async def test_a_node_that_went_while_the_cluster_knew_no_policies_is_in_no_unit(beside: Beside) -> None:
+    async def unknown() -> bool:
+        return "policy-nodes" not in await beside.figures("gpushare_scheduler_watched_objects")
+
+    for summary in ("0, 0", "0 (no node), 0"):
+        await define(beside.server.kubeconfig_path)
+        await beside.policy("x", in_pool("a"), in_pool("b"))
+        await beside.summary("x", summary)
+        for kind in (
+            "resourcepolicies.scheduling.alibabacloud.com",
+            "elasticquotatrees.scheduling.sigs.k8s.io",
+        ):
+            await beside.api.request("DELETE", f"{DEFINITION.rpartition('/')[0]}/{kind}")
+        await until(unknown)
+        if summary == "0, 0":
+            await beside.api.request("DELETE", "/api/v1/nodes/a1")
+
+
 async def test_a_scrape_tells_how_every_watch_fares_those_of_quotas_and_policies_too(beside: Beside) -> None:
     trouble, objects = "gpushare_scheduler_watch_trouble", "gpushare_scheduler_watched_objects"
     assert await beside.figures(trouble) == {"nodes": 0, "pods": 0, "elasticquotatrees": 0}

@@ -58,6 +58,27 @@ def test_an_agent_that_goes_after_its_successor_came_takes_nothing_away() -> Non
     assert places.agent("a") == ""
 
 
+def test_what_is_told_of_an_agent_that_ends_hides_none_of_its_successor() -> None:
+    places = Places()
+    old = place(pod("old", "gpushare-device-plugin"))
+    places.upsert(old)
+    places.upsert(place(pod("new", "gpushare-device-plugin", "10.0.0.2")))
+    # Its end is asked for, then its containers have ended: the new one has nothing to tell meanwhile.
+    places.upsert(old)
+    assert places.agent("a") == "10.0.0.2:9452"
+    ended = place(pod("old", "gpushare-device-plugin", phase="Succeeded"))
+    places.upsert(ended)
+    places.remove("kube-system/old", ended)
+    assert places.agent("a") == "10.0.0.2:9452"
+
+
+def test_an_agent_that_has_ended_is_not_asked() -> None:
+    places = Places()
+    places.upsert(place(pod("old", "gpushare-device-plugin")))
+    places.upsert(place(pod("old", "gpushare-device-plugin", phase="Failed")))
+    assert places.agent("a") == ""
+
+
 def test_pods_that_do_not_run_and_pods_of_others_are_not_asked() -> None:
     assert decode_place(pod("x", "webhook")) is None
     places = Places()

@@ -36,10 +36,10 @@ class Handler:
     def synced(self) -> None:
         self.told.append("synced")
 
-    def upsert(self, item: str) -> None:
-        self.told.append(item)
+    def upsert(self, item: object) -> None:
+        self.told.append(str(item))
 
-    def remove(self, key: str, last: str) -> None:
+    def remove(self, key: str, last: object) -> None:
         self.told.append(f"-{key}")
 
 
@@ -102,10 +102,32 @@ def test_marks_are_read_from_labels_and_forgotten_with_the_node() -> None:
     marks = made._marks  # type: ignore[attr-defined]
     assert (marks["n"].hostname, marks["n"].kind) == ("h", "t")
     del labelled["metadata"]["labels"]
-    noticed(msgspec.json.encode(labelled))
+    _, last = noticed(msgspec.json.encode(labelled))
     assert (marks["n"].hostname, marks["n"].kind) == ("n", "")
-    made.following(Handler()).remove("n", "n")
+    made.following(Handler()).remove("n", last)
     assert not marks
+
+
+def test_what_was_seen_of_a_node_that_came_anew_between_two_lists_stays_when_the_old_one_goes() -> None:
+    made, _ = scaling(Autoscaling(StandInLimits("s"), True))
+    noticed, follower = made.noticing(decode_anew), made.following(Handler())
+    _, old = noticed(msgspec.json.encode(node(OURS, units=0)))
+    follower.upsert(old)
+    # As an informer has it that lists anew: it reads what is there, then tells what is gone, then what has come.
+    _, new = noticed(msgspec.json.encode(node(OURS)))
+    follower.remove("n", old)
+    follower.upsert(new)
+    assert made._taints._ready == {"n"}  # type: ignore[attr-defined]
+    assert list(made._marks) == ["n"]  # type: ignore[attr-defined]
+    follower.remove("n", new)
+    assert not made._taints._ready  # type: ignore[attr-defined]
+    assert not made._marks  # type: ignore[attr-defined]
+
+
+def decode_anew(raw: bytes) -> tuple[str, list[str]]:
+    """As nodes are decoded: each time it is something else."""
+    name, _ = decode(raw)
+    return name, [name]
 
 
 def test_nothing_is_imported_where_nothing_is_asked_for() -> None:

@@ -13,6 +13,7 @@ from gpushare.model.wire import Stamp, allocation_annotations
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.records import record_of
 from tests.unit.scheduler.test_bind import BROKEN, LOST, NEVER_SENT, args, fail
+from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.test_preemption import ask
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -270,3 +271,20 @@ async def test_room_of_a_gang_of_before_is_looked_for_anew(world: World) -> None
     world.binder.begin_anew()
     assert world.ledger.totals().reserved == 0
     assert not world.reservations.deadlines
+
+
+async def test_room_of_a_gang_that_is_asked_about_while_one_of_its_reservations_is_settled_is_kept_on(
+    world: World,
+) -> None:
+    for name in "ab":
+        world.create(name, 8, labels=gang("g", 2))
+    assert ask(world, "a") == ["n1"]
+    await world.clock.turn(15.0)
+    read = SlowRead(world)
+    settling = asyncio.create_task(world.binder.settle("uid-a", "default/a"))
+    await read.asked.wait()  # the answer: not bound
+    assert ask(world, "b") == ["n1"]
+    read.answer.set()
+    await settling
+    await asyncio.gather(*(world.binder.bind(args(name)) for name in "ab"))
+    assert {name for name, _ in world.api.bindings} == {"default/a", "default/b"}

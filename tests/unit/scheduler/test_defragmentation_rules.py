@@ -149,3 +149,52 @@ async def test_a_pod_whose_owner_has_just_forbidden_it_is_not_moved() -> None:
     del moving.api.pods["default/b"]["metadata"]["annotations"][names.ANN_DEFRAGMENTATION]
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["b"]
+
+
+async def test_nobody_is_moved_for_a_pod_that_ends_while_it_is_noted_that_others_move_for_it(
+    moving: Moving,
+) -> None:
+    moving.node("m", 16)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    moving.api.before.append(lambda: moving.view.remove_pod(moving.view.waiting["uid-wide"]))
+    await moving.look(INTERVAL_S)
+    assert [name for name, _ in moving.api.annotated] == ["wide"]
+    assert not moving.api.evicted
+    assert not moving.mover._kept
+    assert not moving.mover._places
+
+
+async def test_the_second_of_two_stays_where_the_pod_has_another_node_once_the_first_has_gone() -> None:
+    moving = Moving()
+    moving.node("n", 16, 16)
+    moving.node("m", 16)
+    for name in ("a", "b"):
+        await moving.bound(name, 6, "n")
+    await moving.bound("c", 6, "n", owner="")
+    moving.made("wide", 14, "")
+    assert not moving.ask("wide", "n")
+
+    def bound_elsewhere() -> None:
+        moving.api.pods["default/wide"]["spec"]["nodeName"] = "m"
+        moving.see("wide")
+
+    # The note, then the first one's end.
+    moving.api.before += [lambda: None, bound_elsewhere]
+    await moving.look(INTERVAL_S)
+    assert moving.api.evicted == ["a"]
+    assert [place.key for place in moving.mover._places] == ["moved:uid-a"]
+
+
+async def test_where_very_many_are_refused_again_and_again_others_move_for_those_that_waited_long_enough(
+    moving: Moving,
+) -> None:
+    moving.node("m", 16)
+    pods = [f"wide-{number}" for number in range(300)]
+    for name in pods:
+        moving.made(name, 12, "")
+    for _ in range(int(INTERVAL_S / 20) + 1):
+        for name in pods:
+            assert not moving.ask(name, "n")
+        await moving.look(19.0)
+    assert moving.api.evicted == ["a"]

@@ -341,7 +341,11 @@ async def test_what_is_remembered_of_waiting_pods_has_a_bound(
         rules.make(name)
         rules.ask(name, "b1")
     assert len(rules.policies._tried) == 2
-    assert len(rules.policies._due) == 2
+    # When those that wait are to be tried again is remembered of each; of others, which nobody has told of yet, of some.
+    for name in "stu":
+        rules.api.create(pod_object(name, labels={"app": "x"}))
+        rules.ask(name, "b1")
+    assert list(rules.policies._due) == [f"uid-{name}" for name in "pqrtu"]
 
 
 async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: PolicyWorld) -> None:

@@ -1,6 +1,7 @@
 """Bindings within a unit's caps, what the unit puts on pods, and what is not known of them."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -190,6 +191,60 @@ async def test_overdue_promises_are_looked_at_every_second(rules: PolicyWorld) -
         while rules.policies.promises:
             await asyncio.sleep(0)
     sweeping.cancel()
+
+
+async def test_a_binding_that_takes_long_keeps_its_place_all_the_while(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1}, {})
+    for name in "pq":
+        rules.make(name)
+    rules.api.gate = asyncio.Event()
+    binding = asyncio.create_task(rules.bind("p", "a1"))
+    await _until(lambda: "uid-p" in rules.policies.promises)
+    await rules.clock.turn(PROMISED_S)
+    [promise] = rules.policies.overdue()
+    await rules.binding._settle(promise)
+    assert rules.ask("q")[0] == ["b1"]
+    rules.api.gate.set()
+    await binding
+    assert rules.api.bindings == [("default/p", "a1")]
+
+
+async def test_a_look_from_before_the_next_binding_gives_its_place_to_nobody(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1}, {})
+    for name in "pq":
+        rules.make(name)
+    rules.api.before = [_lost]
+    with pytest.raises(BindRefused):
+        await rules.bind("p", "a1")
+    await rules.clock.turn(PROMISED_S)
+    [promise] = rules.policies.overdue()
+    read, asked, answered = rules.api.get_pod, asyncio.Event(), asyncio.Event()
+
+    async def slowly(namespace: str, name: str) -> Any:
+        found = await read(namespace, name)
+        asked.set()
+        await answered.wait()
+        return found
+
+    rules.api.get_pod = slowly  # type: ignore[method-assign]
+    settling = asyncio.create_task(rules.binding._settle(promise))
+    await asked.wait()
+    rules.api.get_pod = read  # type: ignore[method-assign]
+    rules.api.gate = asyncio.Event()
+    binding = asyncio.create_task(rules.bind("p", "a1"))
+    await _until(lambda: rules.policies.promises["uid-p"] is not promise)
+    answered.set()
+    await settling
+    assert rules.ask("q")[0] == ["b1"]
+    rules.api.gate.set()
+    await binding
+    assert rules.api.bindings == [("default/p", "a1")]
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10.0):
+        while not reached():
+            await asyncio.sleep(0)
 
 
 def _lost() -> None:

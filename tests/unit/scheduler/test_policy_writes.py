@@ -238,6 +238,40 @@ async def test_costs_whose_policy_went_unseen_are_taken_off_and_those_of_others_
     assert not desk.policies.strays
 
 
+async def test_a_pod_that_is_bound_with_a_cost_while_its_namespace_is_cleaned_is_seen_to_next(
+    desk: Desk,
+) -> None:
+    late = pod_object("late", annotations={COST: "100", MARK: "100"})
+    desk.api.pods = [pod_object("ours", annotations={COST: "100", MARK: "100"})]
+    annotate = desk.api.annotate_pod
+
+    async def slowly(*args: Any, **more: Any) -> None:
+        if late not in desk.api.pods:
+            # Its Binding was under way when its policy went.
+            desk.api.pods.append(late)
+            desk.writer.notice(msgspec.json.encode(late))
+        await annotate(*args, **more)
+
+    desk.api.annotate_pod = slowly  # type: ignore[method-assign]
+    desk.policies.strays.add("default")
+    await desk.writer.write_due()
+    assert desk.policies.strays == {"default"}
+    await desk.writer.write_due()
+    assert [name for name, _ in desk.api.annotated][-1] == "late"
+    assert not desk.policies.strays
+
+
+async def test_a_namespace_that_could_not_be_cleaned_is_tried_again(desk: Desk) -> None:
+    desk.api.pods = [pod_object("ours", annotations={COST: "100", MARK: "100"})]
+    desk.policies.strays.add("default")
+    desk.api.fails = [ApiError(503, "", "busy", "")]
+    with pytest.raises(ApiError):
+        await desk.writer.write_due()
+    await desk.writer.write_due()
+    assert desk.api.annotated == [("ours", {COST: None, MARK: None})]
+    assert not desk.policies.strays
+
+
 async def test_a_namespace_that_has_a_policy_again_is_not_cleaned(desk: Desk) -> None:
     desk.policies.strays.add("default")
     desk.api.pods = [pod_object("ours", annotations={COST: "100", MARK: "100"})]

@@ -94,6 +94,24 @@ async def test_a_pod_that_was_asked_about_before_it_was_known_is_not_forgotten(w
     assert world.api.evicted == ["low"]
 
 
+async def test_a_pod_of_which_the_watch_tells_late_is_not_forgotten_and_one_that_never_comes_is(
+    world: World,
+) -> None:
+    await bound(world, "low", 16, priority=1)
+    for name in ("high", "never"):
+        world.api.create(pod_object(name, 8, priority=9))
+        assert not ask(world, name)
+    for _ in range(5):
+        await look(world)
+    assert not world.api.evicted
+    world.see("high")
+    await look(world)
+    assert world.api.evicted == ["low"]
+    for _ in range(10):
+        await look(world)
+    assert not world.preemptor._asked
+
+
 async def test_who_is_as_important_stays_and_who_never_preempts_ends_nobody(world: World) -> None:
     await bound(world, "a", 16, priority=5)
     for name, more in (("same", {"priority": 5}), ("never", {"priority": 9, "never": True})):

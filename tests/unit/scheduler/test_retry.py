@@ -9,10 +9,14 @@ import pytest
 
 from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model import names
+from gpushare.model.gang import Gang
 from gpushare.model.objects import decode_pod
+from gpushare.model.request import Request
+from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.records import record_of
 from gpushare.scheduler.wire import BindingArgs
+from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
@@ -162,6 +166,16 @@ async def test_all_of_a_gang_are_hurried_however_many_they_are(retrying: World) 
     assert {name for name, _ in retrying.api.annotated} == {*pods} - {"p7"}
 
 
+def test_nobody_who_is_hurried_is_forgotten_for_others(world: World) -> None:
+    """Of a tree of quotas that lets them in, say: nothing else has them tried for minutes."""
+    pods = [f"uid-{number}" for number in range(5000)]
+    world.retries.hurry(pods)
+    for number in range(5000):
+        world.retries.refused(f"other-{number}")
+    assert list(world.retries._hurried) == pods
+    assert len(world.retries._refused) == 4096
+
+
 async def test_who_was_hurried_and_refused_since_is_left_alone(retrying: World) -> None:
     retrying.create("late", 4)
     retrying.retries.hurry(["uid-late"])
@@ -182,3 +196,78 @@ async def test_of_those_that_one_room_could_help_some_are_tried(retrying: World)
     end(retrying, "full")
     assert await turns(retrying, lambda: len(retrying.api.annotated) == 64)
     assert not await turns(retrying, lambda: len(retrying.api.annotated) > 64)
+
+
+async def test_who_was_refused_for_a_share_whose_binding_never_came_is_tried_when_it_is_free(
+    retrying: World,
+) -> None:
+    end(retrying, "full")
+    retrying.create("lost", 16)
+    retrying.api.before.append(_no_answer)
+    with pytest.raises(BindRefused):
+        await retrying.binder.bind(_args("lost"))
+    retrying.create("late", 4)
+    ask(retrying, "late", 4)
+    await retrying.clock.turn(15.0)
+    await retrying.binder.settle("uid-lost", "default/lost")
+    assert await turns(retrying, lambda: "late" in [name for name, _ in retrying.api.annotated])
+
+
+async def test_others_are_tried_while_a_gang_gives_way_to_them(retrying: World) -> None:
+    end(retrying, "full")
+    for name in "ab":
+        retrying.create(name, 8, labels=gang("g", 2))
+    retrying.view.gangs.verdict("uid-a", "default/a", *_gang_of(retrying, "uid-a"), ["n1"])
+    retrying.create("late", 4)
+    ask(retrying, "late", 4)
+    await retrying.clock.turn(15.0)
+    await retrying.binder.settle("uid-a", "default/a")
+    assert await turns(retrying, lambda: "late" in [name for name, _ in retrying.api.annotated])
+
+
+async def test_others_are_tried_when_a_gang_that_room_was_kept_for_is_deleted(retrying: World) -> None:
+    end(retrying, "full")
+    for name in "abc":
+        retrying.create(name, 8, labels=gang("g", 3))
+    retrying.add_node(gpu_node("n2", 8192))
+    retrying.view.gangs.verdict("uid-a", "default/a", *_gang_of(retrying, "uid-a"), ["n1", "n2"])
+    retrying.create("late", 4)
+    ask(retrying, "late", 4)
+    await retrying.clock.turn(30.0)
+    end(retrying, "b")
+    assert await turns(retrying, lambda: "late" in [name for name, _ in retrying.api.annotated])
+
+
+async def test_others_are_tried_when_a_pod_that_room_was_made_for_is_deleted(retrying: World) -> None:
+    retrying.create("high", 16, priority=9)
+    record = retrying.view.waiting["uid-high"]
+    assert record.request is not None
+    plan = retrying.ledger.plan(record.request, ("n1",), retrying.view.lesser(9))
+    assert plan is not None
+    retrying.ledger.keep("uid-high", record.request, plan)
+    end(retrying, "full")
+    retrying.create("late", 4)
+    ask(retrying, "late", 4)
+    await retrying.clock.turn(30.0)
+    end(retrying, "high")
+    assert await turns(retrying, lambda: "late" in [name for name, _ in retrying.api.annotated])
+
+
+async def test_nobody_is_tried_because_a_pod_went_for_which_nothing_was_set_aside(retrying: World) -> None:
+    for name in ("late", "patient"):
+        retrying.create(name, 4)
+        ask(retrying, name, 4)
+    await retrying.clock.turn(30.0)
+    end(retrying, "patient")
+    assert not await turns(retrying, lambda: bool(retrying.api.annotated))
+
+
+def _gang_of(world: World, uid: str) -> tuple[Gang, Request]:
+    record = world.view.waiting[uid]
+    assert record.gang is not None
+    assert record.request is not None
+    return record.gang, record.request
+
+
+def _no_answer() -> None:
+    raise Unreachable("https://api", "no answer in time", sent=None)

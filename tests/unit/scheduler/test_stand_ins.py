@@ -347,7 +347,7 @@ async def test_few_pods_are_remembered_and_a_stand_in_that_was_replaced_stays() 
     assert not scaling.stand_ins._refused
     for number in range(300):
         scaling.refused(f"uid-{number}", ["n"])
-    assert len(scaling.stand_ins._refused) == 256
+    assert len(list(scaling.stand_ins._nodes)) == 256
     scaling.stand_ins.synced()
     raw = msgspec.json.encode(
         {
@@ -364,6 +364,19 @@ async def test_few_pods_are_remembered_and_a_stand_in_that_was_replaced_stays() 
     scaling.stand_ins.upsert(found[1])
     scaling.stand_ins.remove("", msgspec.structs.replace(found[1], uid="s1"))
     assert scaling.stand_ins.count == 1
+
+
+async def test_where_very_many_are_refused_again_and_again_a_node_is_asked_for_all_the_same(
+    scaling: Scaling,
+) -> None:
+    pods = [f"large-{number}" for number in range(300)]
+    for name in pods:
+        scaling.create(name, 12)
+    for _ in range(int(WAIT_S / 10) + 1):
+        for name in pods:
+            assert not scaling.ask(name)
+        await scaling.look(10.0)
+    assert scaling.there()
 
 
 async def test_it_waits_where_nobody_was_refused() -> None:

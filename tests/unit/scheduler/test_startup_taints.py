@@ -115,6 +115,28 @@ async def test_a_node_that_lost_its_gpus_or_is_gone_is_left_alone() -> None:
         assert not tainted.taints._ready
 
 
+async def test_gpus_that_come_back_while_the_node_is_read_without_them_are_not_missed() -> None:
+    tainted = Tainted(Api(OURS))
+    read = tainted.api.list_tainted
+    reads = 0
+
+    async def slowly(name: str) -> list[TaintedNode]:
+        nonlocal reads
+        reads += 1
+        tainted.api.nodes = [node(OURS, units=0 if reads == 1 else 15)]
+        found = await read(name)
+        if reads == 1:
+            # Its kubelet is there again before the answer is.
+            tainted.see(node(OURS, units=0))
+            tainted.see(node(OURS))
+        return found
+
+    tainted.api.list_tainted = slowly  # type: ignore[method-assign]
+    tainted.see(node(OURS))
+    await tainted.run(5.0, 5.0)
+    assert tainted.api.written == [("n", [], "7")]
+
+
 async def test_only_the_one_whose_kube_scheduler_leads_writes() -> None:
     tainted = Tainted(Api(OURS), ("kube-system", "co"))
     tainted.api.holder = "somebody_else"

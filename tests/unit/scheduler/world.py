@@ -229,6 +229,7 @@ class World:
         self.binder = Binder(self.view, self.api, self.reservations, self.clock)
         self.retries = Retries(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
         self.view.on_freed = self.retries.freed
+        self.view.on_given_back = self.view.gangs.on_given_back = self.retries.given_back
         self.view.gangs.on_planned = self.retries.hurry
         self.view.gangs.on_asked = self.retries.asked
         self.preemptor = Preemptor(self.view, self.api, self.events, self.clock)

@@ -1,0 +1,53 @@
+"""Where more namespaces have policies than are followed, the others are heeded as soon as there is a place for them."""
+
+import msgspec
+import pytest
+
+from gpushare.model.resource_policy import ResourcePolicy
+from gpushare.scheduler import policy_watches
+from gpushare.scheduler.policies import Policies
+from gpushare.scheduler.policy_watches import PolicyWatches
+from tests.unit.policy.policy_samples import policy
+from tests.unit.scheduler.world import TurnedClock
+
+
+def of(namespace: str, name: str = "p") -> ResourcePolicy:
+    return msgspec.structs.replace(policy({}, name=name), namespace=namespace, uid=f"{namespace}/{name}")
+
+
+@pytest.fixture
+def policies() -> Policies:
+    return Policies(TurnedClock())
+
+
+@pytest.fixture
+def watches(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> PolicyWatches:
+    monkeypatch.setattr(policy_watches, "MOST_NAMESPACES", 1)
+    return PolicyWatches(policies, None)  # type: ignore[arg-type]
+
+
+def test_policies_that_were_passed_over_are_heeded_when_another_namespace_has_none_any_more(
+    policies: Policies, watches: PolicyWatches
+) -> None:
+    first, others = of("a"), [of("b"), of("b", "q"), of("c")]
+    for one in (first, *others):
+        watches.upsert(one)
+    assert policies.census.namespaces == {"a"}
+    watches.remove(first.key, first)
+    assert policies.census.namespaces == {"b"}
+    assert len(list(policies.census.books())) == 2
+    for one in others[:2]:
+        watches.remove(one.key, one)
+    assert policies.census.namespaces == {"c"}
+
+
+def test_a_policy_that_is_gone_while_it_is_passed_over_is_not_taken_up(
+    policies: Policies, watches: PolicyWatches
+) -> None:
+    first, passed = of("a"), of("b")
+    for one in (first, passed):
+        watches.upsert(one)
+    watches.remove(passed.key, passed)
+    assert policies.census.namespaces == {"a"}
+    watches.remove(first.key, first)
+    assert not policies.in_use
