@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,12 +144,17 @@ async def test_an_agent_that_leaves_hands_over_to_one_that_comes_while_it_makes_
         await agents.start()
         return False
 
+    left_open: list[Any] = []
     monkeypatch.setattr("gpushare.nodeagent.agent.rights_are_gone", rights_stay)
+    monkeypatch.setattr("gpushare.nodeagent.registration._LEFT_OPEN", left_open)
     assert await agent.leave()
     assert world.kubelet.disconnections == []
     assert ready(world)[1] == "Sharing"
-    # Here no process ends with it: its lists end with the kubelet.
+    # No process ends with it here.
     await world.kubelet.stop()
+    await world.stop()
+    (server,) = left_open
+    await server.stop(None)
 
 
 async def test_an_old_agent_that_is_killed_is_missed_for_a_moment_only(world: World, agents: Agents) -> None:
