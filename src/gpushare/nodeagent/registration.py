@@ -130,7 +130,7 @@ class ResourceServer:
             try:
                 async with self._served() as inode:
                     while inode is not None and self._inode() == inode:
-                        if self.registered or self._may_ask() or not self._acts():
+                        if self.registered or not self._acts() or self._may_ask():
                             await self._pause(_LOOK_S)
                             continue
                         await self._hold_back(cuts)
