@@ -8,6 +8,7 @@ from documentation.__main__ import DOCS, PROJECT
 from documentation.blocks import STAGES, looks_typed, read_page
 from documentation.navigation import in_order
 from documentation.site import contents, settings, stage
+from pipelines import ci
 
 #: Records of what was measured and decided then, not for readers to type.
 _RECORDS = ("measurements/", "decisions/")
@@ -27,11 +28,11 @@ ALL = [*(f"docs/{name}" for name in in_order(DOCS)), "README.md", "examples/READ
 
 
 def test_what_is_said_to_be_a_step_of_ci_is_one() -> None:
-    steps = (PROJECT / ".ci" / "run").read_text().splitlines()
+    steps = [step.command for step in ci.STEPS]
     for name in ALL:
         page = read_page(name, (PROJECT / name).read_text())
         for block in (one for one in page.blocks if one.step):
-            assert block.step in steps, f"{name}:{block.line}: '{block.step}' is no line of .ci/run"
+            assert block.step in steps, f"{name}:{block.line}: '{block.step}' is no step of .ci/run"
             for command in page.commands(block):
                 target = " ".join(command.text.split()[:2])
                 assert any(step == target or step.startswith(f"{target} ") for step in steps), (

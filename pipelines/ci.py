@@ -1,0 +1,47 @@
+"""What a pull must pass; installs what it needs on a bare Debian 12."""
+
+from typing import Final
+
+from pipelines.step import Step
+
+#: All that is installed, in one step: neither two makes may make .venv at once, nor may two of apt-get run.
+INSTALL: Final = Step(
+    "install",
+    " && ".join(
+        (
+            "scripts/install-system-packages",
+            "scripts/install-browser",
+            "scripts/install-e2e-packages",
+            "scripts/install-c-tools",
+            "scripts/unpack-docker",
+            "make build/stamps/test build/stamps/docs fakegpu isolation proto",
+        )
+    ),
+    timeout_s=900,
+    cores=2,
+)
+
+STEPS: Final = (
+    INSTALL,
+    # The real components of Go modules (once; then they are kept), and the images.
+    Step("programs", "make e2e-programs e2e-archives", 1800, cores=2, needs=("install",)),
+    Step("check", "make check", 600, needs=("install",)),
+    Step("run", "make run ARGS=--exit", 600, needs=("install",)),
+    Step("docs", "make docs", 600, needs=("install",)),
+    Step(
+        "docs-test",
+        "make docs-test",
+        1800,
+        needs=("install",),
+        rerun="make docs-test DOCS_ARGS=\"-k '{names}'\"",
+    ),
+    Step("test", "make test", 1800, cores=2, needs=("install",), rerun='make test PYTEST_ARGS="-n0 {ids}"'),
+    Step("e2e", "make e2e", 2400, needs=("programs",), rerun="make e2e E2E_ARGS=\"-k '{names}'\""),
+    Step(
+        "e2e-parts",
+        "make e2e-parts",
+        2400,
+        needs=("programs",),
+        rerun="make e2e-parts E2E_ARGS=\"-k '{names}'\"",
+    ),
+)

@@ -1,0 +1,59 @@
+"""What the logs of steps tell: pytest's closing lines, failing tests, last lines."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_CLOSING: Final = re.compile(
+    r"^=*\s*((?:\d+ [a-z]+(?:, \d+ [a-z]+)*|no tests ran) in [\d.]+s(?: \([\d:, a-z]+\))?)\s*=*$"
+)
+_SUMMARY: Final = re.compile(r"^=+ short test summary info =+$")
+#: A parameter may hold anything: its bracket ends before " - " or at the line's end.
+_FAILING: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\](?= - |$))?)(?: - .*)?$")
+_OF_MAKE: Final = re.compile(r"^make(\[\d+\])?: ")
+
+
+@dataclass(frozen=True, slots=True)
+class FailingTest:
+    """A test that failed or could not be set up."""
+
+    test_id: str
+    line: str
+    """As pytest's summary has it, with the message."""
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a log without colours."""
+    return _COLOUR.sub("", text).splitlines()
+
+
+def closing_lines(lines: list[str]) -> list[str]:
+    """How each run of pytest ended, such as ``3 passed in 1.20s``."""
+    return [found[1] for line in lines if (found := _CLOSING.match(line))]
+
+
+def failing_tests(lines: list[str]) -> list[FailingTest]:
+    """The tests in pytest's short summaries that failed, each once."""
+    found: dict[str, FailingTest] = {}
+    in_summary = False
+    for line in lines:
+        if _SUMMARY.match(line):
+            in_summary = True
+        elif _CLOSING.match(line):
+            in_summary = False
+        elif in_summary and (test := _FAILING.match(line)):
+            found.setdefault(test[1], FailingTest(test[1], line))
+    return list(found.values())
+
+
+def last_lines(lines: list[str], most: int) -> list[str]:
+    """The last lines that say something; make's own remark on a failed recipe does only when there is nothing else."""
+    said = [line for line in lines if line.strip()]
+    return [line for line in said if not _OF_MAKE.match(line)][-most:] or said[-most:]
+
+
+def why_skipped(lines: list[str]) -> str:
+    """The reason when a step's last line says ``skipped: REASON``."""
+    last = last_lines(lines, 1)
+    return last[0].removeprefix("skipped: ") if last and last[0].startswith("skipped: ") else ""
