@@ -1,21 +1,22 @@
-"""``python3 -m pipelines ci [STEP …]``: runs a pipeline, or the named steps with what they need."""
+"""``python3 -m pipelines ci|nightly [STEP …]``: runs a pipeline, or the named steps with what they need."""
 
 import argparse
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from pipelines import ci, report
+from pipelines import ci, nightly, report, summary
 from pipelines.runner import Runner
-from pipelines.step import Step, UnknownStep, chosen
+from pipelines.step import Result, Step, UnknownStep, chosen
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOGS: Final = Path("build/logs")
-PIPELINES: Final[dict[str, Sequence[Step]]] = {"ci": ci.STEPS}
+SUMMARY: Final = Path("build/nightly.md")
+PIPELINES: Final[dict[str, Sequence[Step]]] = {"ci": ci.STEPS, "nightly": nightly.STEPS}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,28 +24,43 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m pipelines", description=__doc__)
     parser.add_argument("pipeline", choices=PIPELINES)
     parser.add_argument("steps", nargs="*", metavar="STEP", help="only these, and what they need")
+    parser.add_argument("--list", action="store_true", help="only list the steps")
     options = parser.parse_args(arguments)
     try:
         steps = chosen(PIPELINES[options.pipeline], options.steps)
     except UnknownStep as error:
         parser.error(str(error))
+    if options.list:
+        print("\n".join(f"{step.name:<16} {step.command}" for step in steps))
+        return 0
     os.chdir(ROOT)
-    return run(options.pipeline, steps, LOGS)
+    began = time.time()
+    write = (lambda results: _summarise(results, began)) if options.pipeline == "nightly" else None
+    return run(options.pipeline, steps, LOGS, write)
 
 
-def run(pipeline: str, steps: Sequence[Step], logs: Path) -> int:
-    """Run the steps and report; the exit status."""
+def run(
+    pipeline: str, steps: Sequence[Step], logs: Path, write: Callable[[Sequence[Result]], None] | None = None
+) -> int:
+    """Run the steps, report, and end with the exit status; ``write`` gets the results before the ending."""
     runner = Runner(steps, logs, _say)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.stop())
     began = time.monotonic()
     results = runner.run()
-    lines = ["", *report.table(results, time.monotonic() - began)]
-    good = all(one.good for one in results)
-    if not good:
-        lines += [*report.failing_logs(results, logs), "", *report.ending(pipeline, results, logs)]
-    _say("\n".join(lines))
-    return 0 if good else 1
+    _say("\n".join(["", *report.table(results, time.monotonic() - began)]))
+    if write:
+        write(results)
+    if all(one.good for one in results):
+        return 0
+    _say("\n".join([*report.failing_logs(results, logs), "", *report.ending(pipeline, results, logs)]))
+    return 1
+
+
+def _summarise(results: Sequence[Result], began: float) -> None:
+    SUMMARY.parent.mkdir(exist_ok=True)
+    SUMMARY.write_text(summary.page(ROOT, results, began, time.time() - began))
+    _say(f"\nWritten: {SUMMARY}")
 
 
 def _say(line: str) -> None:

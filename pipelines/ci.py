@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pipelines.step import Step
+from pipelines.step import ALL, Step
 
 #: All that is installed, in one step: neither two makes may make .venv at once, nor may two of apt-get run.
 INSTALL: Final = Step(
@@ -18,13 +18,13 @@ INSTALL: Final = Step(
         )
     ),
     timeout_s=900,
-    cores=2,
+    cores=ALL,
 )
 
 STEPS: Final = (
     INSTALL,
     # The real components of Go modules (once; then they are kept), and the images.
-    Step("programs", "make e2e-programs e2e-archives", 1800, cores=2, needs=("install",)),
+    Step("programs", "make e2e-programs e2e-archives", 1800, cores=ALL, needs=("install",)),
     Step("check", "make check", 600, needs=("install",)),
     Step("run", "make run ARGS=--exit", 600, needs=("install",)),
     Step("docs", "make docs", 600, needs=("install",)),
@@ -35,7 +35,7 @@ STEPS: Final = (
         needs=("install",),
         rerun="make docs-test DOCS_ARGS=\"-k '{names}'\"",
     ),
-    Step("test", "make test", 1800, cores=2, needs=("install",), rerun='make test PYTEST_ARGS="-n0 {ids}"'),
+    Step("test", "make test", 1800, cores=ALL, needs=("install",), rerun='make test PYTEST_ARGS="-n0 {ids}"'),
     Step("e2e", "make e2e", 2400, needs=("programs",), rerun="make e2e E2E_ARGS=\"-k '{names}'\""),
     Step(
         "e2e-parts",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-#: For ``Step.cores``: nothing else runs at the same time.
-ALONE: Final = float("inf")
+#: For ``Step.cores``: it uses every processor that there is, or measures, so that nothing else may run at the same time.
+ALL: Final = float("inf")
 #: In double quotes for the shell, and in a variable's value for make.
 _SPECIAL: Final = str.maketrans({sign: f"\\{sign}" for sign in '\\"`'} | {"$": "\\$\\$"})
 

@@ -11,7 +11,7 @@ from documentation.blocks import STAGES, Block
 ON_A_CLUSTER: Final = dict.fromkeys(STAGES, "tests/e2e/product/test_departure.py") | {
     "removed": "tests/e2e/product/test_removal.py"
 }
-STEPS: Final = ".ci/run"
+STEPS: Final = "pipelines/ci.py"
 #: Tests that run together with the one that types pages.
 OURS: Final = "tests/docs/"
 

@@ -21,7 +21,7 @@ NAMES: Final = (*(f"docs/{path}" for path in in_order(PROJECT / "docs")), "READM
 _CHARTS: Final = "tests/e2e/test_sentences.py"
 _CLUSTER: Final = "tests/e2e/product/test_departure.py"
 _TOOLS: Final = "tests/e2e/test_sentences_in_checkout.py"
-#: Typed by that test, which asks for them here (``sentences_typed_by``); of ``.ci/run`` they are lines.
+#: Typed by that test, which asks for them here (``sentences_typed_by``); of ``pipelines/ci.py`` they are steps.
 BY_ANOTHER: Final = {
     "make run ARGS=--exit": STEPS,
     "make docs": STEPS,

@@ -32,11 +32,11 @@ def test_what_is_said_to_be_a_step_of_ci_is_one() -> None:
     for name in ALL:
         page = read_page(name, (PROJECT / name).read_text())
         for block in (one for one in page.blocks if one.step):
-            assert block.step in steps, f"{name}:{block.line}: '{block.step}' is no step of .ci/run"
+            assert block.step in steps, f"{name}:{block.line}: '{block.step}' is no step of pipelines/ci.py"
             for command in page.commands(block):
                 target = " ".join(command.text.split()[:2])
                 assert any(step == target or step.startswith(f"{target} ") for step in steps), (
-                    f"{name}:{command.line}: '{target}' is no step of .ci/run"
+                    f"{name}:{command.line}: '{target}' is no step of pipelines/ci.py"
                 )
 
 

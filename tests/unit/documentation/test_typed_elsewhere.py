@@ -104,7 +104,7 @@ def test_each_block_is_told_of_and_all_are_counted() -> None:
     ]
     assert told[3][0] is Place.HERE
     assert counted((place, path) for place, path, _ in told) == (
-        "7 blocks: 3 typed here, 4 elsewhere (tests/a.py: 2, .ci/run: 1, "
+        "7 blocks: 3 typed here, 4 elsewhere (tests/a.py: 2, pipelines/ci.py: 1, "
         "tests/e2e/product/test_departure.py: 1), 0 nowhere"
     )
     assert counted([("here", "")]) == "1 blocks: 1 typed here, 0 elsewhere, 0 nowhere"

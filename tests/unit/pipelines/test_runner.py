@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.runner import Runner
-from pipelines.step import ALONE, Result, State, Step, UnknownStep
+from pipelines.step import ALL, Result, State, Step, UnknownStep
 
 #: For steps that end by themselves, on a busy machine as well.
 LONG_S = 60.0
@@ -65,7 +65,7 @@ def test_steps_run_side_by_side_while_there_are_processors_for_them(pipeline: Pi
     assert [one.state for one in results.values()] == [State.PASSED] * 2
 
 
-@pytest.mark.parametrize("cores", [1.5, 2, 3, ALONE])
+@pytest.mark.parametrize("cores", [1.5, 2, 3, ALL])
 def test_a_step_waits_until_there_are_processors_for_it(pipeline: Pipeline, cores: float) -> None:
     pipeline.run(Step("a", "true", LONG_S), Step("b", "true", LONG_S, cores=cores))
     assert pipeline.events() == ["started a", "passed a", "started b", "passed b"]

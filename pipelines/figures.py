@@ -1,0 +1,67 @@
+"""Figures that benchmarks have written, and the budgets that they are held to."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+#: File of figures below ``build/figures`` → file of budgets. Isolation's rows hold their promises themselves.
+_BUDGETS: Final = {
+    "bench.json": "benchmarks/budgets.json",
+    "cluster.json": "benchmarks/cluster/budgets.json",
+    "placement.json": "benchmarks/placement/budgets.json",
+}
+_ISOLATION: Final = "isolation.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure that has a budget."""
+
+    name: str
+    value: float | None
+    """``None`` where it was not measured."""
+    unit: str
+    budget: str
+    kept: bool
+
+
+def against_budgets(root: Path, since_s: float) -> list[Figure]:
+    """Every figure with a budget, of files that were written since then."""
+    found = []
+    for file, budgets in _BUDGETS.items():
+        measured = _values(_read(root / "build" / "figures" / file, since_s))
+        # A run without this benchmark says nothing of its figures.
+        if measured:
+            for name, budget in json.loads((root / budgets).read_text()).items():
+                found.append(_figure(name, measured.get(name), budget))
+    return found
+
+
+def missed_promises(root: Path, since_s: float) -> tuple[int, list[str]]:
+    """How many rows isolation's measurements have, and those that missed what was promised, or in which a peer is ahead."""
+    parts = _read(root / "build" / "figures" / _ISOLATION, since_s).get("parts", {})
+    rows = [(part, row) for part, found in parts.items() for row in found["rows"]]
+    missed = [f"{part}, {row['name']}: missed" for part, row in rows if row["good"] is False]
+    behind = [f"{part}, {row['name']}: a peer is ahead" for part, row in rows if row["standing"] == "behind"]
+    return len(rows), missed + behind
+
+
+def _figure(name: str, value: float | None, budget: dict[str, Any]) -> Figure:
+    words = {"most": "at most", "least": "at least"}
+    said = ", ".join(f"{words[bound]} {budget[bound]}" for bound in words if bound in budget)
+    kept = value is not None and budget.get("least", value) <= value <= budget.get("most", value)
+    return Figure(name, value, budget.get("unit", ""), said, kept)
+
+
+def _read(path: Path, since_s: float) -> dict[str, Any]:
+    if not path.exists() or path.stat().st_mtime < since_s:
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def _values(written: dict[str, Any]) -> dict[str, float]:
+    """``{name: value}`` of each of the forms in which benchmarks write."""
+    figures = written.get("figures", written)
+    return {name: one["value"] if isinstance(one, dict) else one for name, one in figures.items()}

@@ -1,0 +1,61 @@
+"""What takes too long for every pull: the oldest Kubernetes, long and random tests, and every benchmark once."""
+
+from typing import Final
+
+from pipelines.ci import INSTALL
+from pipelines.step import ALL, Step
+
+OLDEST: Final = "K8S=1.28"
+_INSTALLED: Final = ("install",)
+_BUILT: Final = ("programs",)
+#: As docs/isolation.md has it; the library is no part of the project.
+_PEER: Final = (
+    '[ -n "${HAMI:-}" ] || { echo "skipped: HAMI names no folder with a libvgpu.so of HAMi-core"; exit 0; }; '
+    "make bench-isolation ARGS='memory cost' PEER=\"HAMi-core:LD_PRELOAD=$HAMI/libvgpu.so "
+    "CUDA_REDIRECT=$HAMI/libvgpu.so LIBCUDA_LOG_LEVEL=0 CUDA_DEVICE_MEMORY_LIMIT={memory_mib}m "
+    'CUDA_DEVICE_SM_LIMIT={percent} CUDA_DEVICE_MEMORY_SHARED_CACHE={folder}/cache"'
+)
+
+
+def _alone(name: str, command: str, timeout_s: float, needs: tuple[str, ...] = _INSTALLED) -> Step:
+    return Step(name, command, timeout_s, cores=ALL, needs=needs)
+
+
+STEPS: Final = (
+    INSTALL,
+    _alone("programs", f"make e2e-programs && make e2e-programs {OLDEST} && make e2e-archives", 3600),
+    Step(
+        "e2e-oldest",
+        f"make e2e {OLDEST}",
+        3600,
+        needs=_BUILT,
+        rerun=f"make e2e {OLDEST} E2E_ARGS=\"-k '{{names}}'\"",
+    ),
+    Step(
+        "e2e-parts-oldest",
+        f"make e2e-parts {OLDEST}",
+        3600,
+        needs=_BUILT,
+        rerun=f"make e2e-parts {OLDEST} E2E_ARGS=\"-k '{{names}}'\"",
+    ),
+    # Tests with the mark "nightly": pytest chooses none while there are none.
+    Step(
+        "e2e-nightly",
+        'make e2e E2E_ARGS="-m nightly"',
+        3600,
+        needs=_BUILT,
+        rerun="make e2e E2E_ARGS=\"-m nightly -k '{names}'\"",
+    ),
+    _alone("soak", "make soak MINUTES=5", 1200),
+    _alone("soak-slow", "make soak-slow", 1800),
+    _alone("race-isolation", "make race-isolation", 600),
+    _alone("sanitize", "make sanitize", 1200),
+    _alone("valgrind", "make valgrind", 1200),
+    _alone("fuzz", "make fuzz FUZZ_SECONDS=60", 600),
+    _alone("bench", "make bench", 1800),
+    _alone("bench-isolation", "make bench-isolation", 1800),
+    _alone("peers", _PEER, 1800),
+    _alone("bench-cluster", 'make bench-cluster ARGS="--repeats 2"', 2400, needs=_BUILT),
+    _alone("bench-placement", "make bench-placement", 1200),
+    _alone("gpu-check", "make gpu-check DRIVER=fakegpu", 900),
+)
