@@ -17,7 +17,7 @@ NONE_CHOSEN = || [ $$? = 5 -a -n "$(E2E_ARGS)" ]
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ ci: ## What a pull must pass, step by step (ARGS="test docs": only these, and wh
 
 nightly: ## What takes too long for ci: the oldest Kubernetes, soak, races, sanitizers, fuzzing, benchmarks (ARGS=); writes build/nightly.md
 	@$(PYTHON) -m pipelines nightly $(ARGS)
+
+quick: $(STAMPS)/test fakegpu isolation proto ## Within a minute: lint, types, import contracts, and the tests closest to what changed since main (ARGS=--list: say which)
+	@$(BIN)/python -m pipelines quick $(ARGS)
 
 run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through the examples, stay up (ARGS=--exit: end after the walk; CLUSTER=real: on the real control plane)
 	@case "$(CLUSTER)" in \

@@ -1,4 +1,4 @@
-"""``python3 -m pipelines ci|nightly [STEP …]``: runs a pipeline, or the named steps with what they need."""
+"""``python3 -m pipelines ci|nightly|quick [STEP …]``: runs a pipeline, or the named steps with what they need."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from pipelines import ci, nightly, report, summary
+from pipelines import ci, nightly, quick, report, summary
 from pipelines.runner import Runner
 from pipelines.step import Result, Step, UnknownStep, chosen
 
@@ -17,24 +17,26 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 LOGS: Final = Path("build/logs")
 SUMMARY: Final = Path("build/nightly.md")
 PIPELINES: Final[dict[str, Sequence[Step]]] = {"ci": ci.STEPS, "nightly": nightly.STEPS}
+#: Its steps depend on what changed.
+QUICK: Final = "quick"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what is asked for; the exit status is 1 when a step failed or could not run."""
     parser = argparse.ArgumentParser(prog="python3 -m pipelines", description=__doc__)
-    parser.add_argument("pipeline", choices=PIPELINES)
+    parser.add_argument("pipeline", choices=[*PIPELINES, QUICK])
     parser.add_argument("steps", nargs="*", metavar="STEP", help="only these, and what they need")
     parser.add_argument("--list", action="store_true", help="only list the steps")
     options = parser.parse_args(arguments)
+    began = time.time()
     try:
-        steps = chosen(PIPELINES[options.pipeline], options.steps)
+        steps = chosen(_steps(options.pipeline, began), options.steps)
     except UnknownStep as error:
         parser.error(str(error))
     if options.list:
         print("\n".join(f"{step.name:<16} {step.command}" for step in steps))
         return 0
     os.chdir(ROOT)
-    began = time.time()
     write = (lambda results: _summarise(results, began)) if options.pipeline == "nightly" else None
     return run(options.pipeline, steps, LOGS, write)
 
@@ -55,6 +57,14 @@ def run(
         return 0
     _say("\n".join([*report.failing_logs(results, logs), "", *report.ending(pipeline, results, logs)]))
     return 1
+
+
+def _steps(pipeline: str, now_s: float) -> Sequence[Step]:
+    if pipeline != QUICK:
+        return PIPELINES[pipeline]
+    plan = quick.plan(ROOT)
+    _say("\n".join([*plan.said(), ""]))
+    return plan.steps(now_s)
 
 
 def _summarise(results: Sequence[Result], began: float) -> None:

@@ -33,6 +33,11 @@ def closing_lines(lines: list[str]) -> list[str]:
     return [found[1] for line in lines if (found := _CLOSING.match(line))]
 
 
+def remarks(lines: list[str]) -> list[str]:
+    """What the output of a whole run repeats of a step's: pytest's closing lines, and what it says that it left out."""
+    return [line for line in lines if line.startswith("left out: ")] + closing_lines(lines)
+
+
 def failing_tests(lines: list[str]) -> list[FailingTest]:
     """The tests in pytest's short summaries that failed, each once."""
     found: dict[str, FailingTest] = {}

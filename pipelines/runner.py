@@ -166,8 +166,8 @@ class Runner:
         self._say(
             f"{state:<8} {one.step.name} in {wall_s:.0f} s, {one.processor_s:.0f} s of processors{because}"
         )
-        # Alone on their lines, as pytest has them: CI's host looks for them.
-        for line in logs.closing_lines(lines):
+        # pytest's closing lines stand alone, as it writes them: CI's host looks for them.
+        for line in logs.remarks(lines):
             self.say(line)
 
     def _heartbeat(self) -> None:

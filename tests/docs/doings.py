@@ -162,6 +162,13 @@ _REPORT: Final = '--quick --out $OUT"'
 
 #: Typed in the checkout, without a cluster.
 IN_THE_CHECKOUT: Final = (
+    Doing("make quick", "make quick ARGS=--list", shows=("… files changed since …", "…", "format …", "…")),
+    Doing("make ci", "make ci ARGS=--list", shows=("install …", "…", "test make test", "…")),
+    Doing(
+        "make nightly",
+        "make nightly ARGS=--list",
+        shows=("install …", "…", "fuzz make fuzz FUZZ_SECONDS=60", "…"),
+    ),
     Doing("make fakegpu"),
     Doing("make isolation"),
     Doing("make proto"),
