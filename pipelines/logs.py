@@ -11,7 +11,9 @@ _CLOSING: Final = re.compile(
 _SUMMARY: Final = re.compile(r"^=+ short test summary info =+$")
 #: A parameter may hold anything: its bracket ends before " - " or at the line's end.
 _FAILING: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\](?= - |$))?)(?: - .*)?$")
-_OF_MAKE: Final = re.compile(r"^make(\[\d+\])?: ")
+_OF_MAKE: Final = re.compile(
+    r"^make(\[\d+\])?: (\*\*\* \[.*\] Error \d+|Entering directory|Leaving directory)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,36 +50,41 @@ def ending(pipeline: str, results: Sequence[Result], folder: Path) -> list[str]:
     shown = failed if len(failed) * _LEAST <= left else failed[: (left - 1) // _LEAST]
     rest = failed[len(shown) :]
     left -= bool(rest)
-    for number, one in enumerate(shown):
-        share = left // (len(shown) - number)
-        said = _of_step(one, folder, share)
-        left -= len(said)
-        lines += said
+    found = [_what_failed(one, folder) for one in shown]
+    rooms = _divided(left - (_LEAST - 1) * len(shown), [len(what) for what, _ in found])
+    for one, (what, tests), room in zip(shown, found, rooms, strict=True):
+        lines += _of_step(one, folder, what, tests, room)
     if rest:
         lines.append(_cut(f"failed as well: {', '.join(one.step.name for one in rest)}; logs in {folder}"))
     return lines
 
 
-def _of_step(result: Result, folder: Path, most: int) -> list[str]:
-    step, found = result.step, _log(result, folder)
-    tests = logs.failing_tests(found)
-    room = most - (_LEAST - 1)
-    if tests:
-        shown = tests if len(tests) <= room else tests[: max(room - 1, 1)]
-        what = [one.line for one in shown]
-        more = len(tests) - len(shown)
-        if more and room > 1:
-            what.append(f"... and {more} more")
-        elif more:
-            what = [f"{what[0][: _WIDTH - 30]} ... and {more} more"]
-    else:
-        shown = []
-        what = logs.last_lines(found, min(room, _LAST_LINES)) or ["(no output)"]
-    rerun = step.rerun_command([one.test_id for one in shown])
+def _divided(left: int, wanted: Sequence[int]) -> list[int]:
+    """Of so many lines as many for each as it wants; where that is too many, those that want most get the same."""
+    given = dict.fromkeys(range(len(wanted)), 0)
+    for number, at in enumerate(sorted(given, key=lambda one: wanted[one])):
+        given[at] = min(wanted[at], left // (len(wanted) - number))
+        left -= given[at]
+    return list(given.values())
+
+
+def _what_failed(result: Result, folder: Path) -> tuple[list[str], list[str]]:
+    """Lines that say what failed, and the ids of failing tests, which are as many, or none."""
+    found = _log(result, folder)
+    if tests := logs.failing_tests(found):
+        return [one.line for one in tests], [one.test_id for one in tests]
+    return logs.last_lines(found, _LAST_LINES) or ["(no output)"], []
+
+
+def _of_step(result: Result, folder: Path, what: Sequence[str], tests: Sequence[str], room: int) -> list[str]:
+    if tests and len(tests) > room:
+        tests = tests[: max(room - 1, 1)]
+        more = f"... and {len(what) - len(tests)} more"
+        what = [*what[: room - 1], more] if room > 1 else [f"{what[0][: _WIDTH - len(more) - 3]} {more}"]
     return [
-        f"{step.name}: {result.reason}, after {result.wall_s:.0f} s; log: {log_of(folder, step)}",
-        *(_cut(f"  {line}") for line in what),
-        f"  rerun: {rerun}",
+        f"{result.step.name}: {result.reason}, after {result.wall_s:.0f} s; log: {log_of(folder, result.step)}",
+        *(_cut(f"  {line}") for line in what[-room:]),
+        f"  rerun: {result.step.rerun_command(tests)}",
     ]
 
 

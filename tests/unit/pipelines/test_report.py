@@ -90,6 +90,22 @@ def test_an_ending_never_has_more_lines_than_it_may(tmp_path: Path, steps: int, 
         assert "again 'tests/unit/test_x.py::test_0'" in text
 
 
+def test_what_one_step_does_not_need_another_gets(tmp_path: Path) -> None:
+    many = "".join(f"FAILED tests/unit/test_x.py::test_{number}\n" for number in range(100))
+    results = [
+        failed(tmp_path, "test", f"{'=' * 9} short test summary info {'=' * 9}\n{many}"),
+        failed(tmp_path, "check", "no"),
+    ]
+    lines = ending("ci", results, tmp_path)
+    assert len(lines) == MOST_LINES
+    assert "  ... and 87 more" in lines
+
+
+def test_that_make_finds_no_target_is_what_failed(tmp_path: Path) -> None:
+    said = "make: *** No rule to make target 'x'.  Stop."
+    assert f"  {said}" in ending("ci", [failed(tmp_path, "x", f"before\n{said}\n")], tmp_path)
+
+
 def test_steps_that_there_is_no_room_for_are_named(tmp_path: Path) -> None:
     results = [failed(tmp_path, f"step-{number}", "no") for number in range(8)]
     assert ending("nightly", results, tmp_path)[-1].startswith("failed as well: step-6, step-7; logs in ")
