@@ -34,7 +34,7 @@ def changed_files(root: Path) -> tuple[str, list[str]]:
 def closest_tests(root: Path, changed: Iterable[str]) -> list[str]:
     """Files of tests, each once: changed ones, namesakes of a changed module, those that import one, those of its folder.
 
-    A helper of tests that imports a changed module counts as changed, one rank lower.
+    At last those that import a helper which imports one: most of these bring up whole processes.
     """
     ranks: dict[str, tuple[int, int]] = {}
 
@@ -46,12 +46,12 @@ def closest_tests(root: Path, changed: Iterable[str]) -> list[str]:
     for path in changed:
         note(path, 0)
         for test in _in_folder(root, path):
-            note(test, 4)
+            note(test, 3)
     modules = {_module(path) for path in changed if path.endswith(".py") and not _is_test(path)}
     for test in _namesakes(root, modules):
         note(test, 1)
     seen: set[str] = set()
-    for rank in (2, 3):
+    for rank in (2, 4):
         importers = dict(_importers(root, modules))
         for path, imports in importers.items():
             note(path, rank, imports)

@@ -49,8 +49,8 @@ def test_tests_that_import_a_changed_module_follow_its_namesake_the_most_specifi
         "tests/unit/model/test_few.py",
         "tests/unit/model/test_many.py",
         "tests/integration/whole/test_whole.py",
-        "tests/unit/model/test_through.py",
         "tests/unit/ledger/test_other.py",
+        "tests/unit/model/test_through.py",
     ]
 
 
