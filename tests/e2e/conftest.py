@@ -11,6 +11,16 @@ from tests.e2e.cluster import THREE_NODES, Cluster, build, down, up
 from tests.e2e.cluster.programs import KUBERNETES
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side go files, each on what it starts itself; the bed is tried on the cluster that is changed later."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            group = "changed" if item.path.name == "test_cluster.py" else item.path.stem
+            item.add_marker(pytest.mark.xdist_group(group))
+        elif item.path.parent.name == "charts":
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def k8s() -> str:
     """The version that this run is about: ``$GPUSHARE_E2E_K8S``, else the newest; that of the cluster that is up already."""

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from tests.e2e.cluster import (
     wait_for,
 )
 from tests.e2e.cluster.kwok import add_kwok_nodes, remove_kwok_nodes
+from tests.patience import starved_s
 
 IMAGE = "e2e.local/busybox:1"
 UP_SECONDS = 60.0
@@ -102,12 +102,6 @@ def get(cluster: Cluster, path: str, *, of: str, port: int, check: bool = True) 
     host, _, rest = path.partition("/")
     script = f"printf 'GET /{rest} HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {host} {port}"
     return cluster.kubectl("exec", of, "--", "sh", "-c", script, check=check).stdout.partition("\n\n")[2]
-
-
-def starved() -> float:
-    """For how many seconds, since it was started, some process of this machine has waited for a processor."""
-    told = Path("/proc/pressure/cpu")
-    return int(re.findall(r"^some .*total=(\d+)", told.read_text())[0]) / 1e6 if told.exists() else 0.0
 
 
 def gone_from(spaces: traces.Spaces) -> None:
@@ -189,7 +183,7 @@ def test_logs_exec_and_proxy_come_through_the_api_server(pods: Cluster) -> None:
         assert pods.kubectl("get", "--raw", path).stdout == "from-bed-web\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL])
 def test_components_come_back_and_containers_run_on(pods: Cluster, number: signal.Signals) -> None:
     def containers() -> dict[str, str]:
         items = pods.get("/api/v1/namespaces/default/pods")["items"]
@@ -268,14 +262,15 @@ def test_simulated_nodes_run_pods(cluster: Cluster) -> None:
         remove_kwok_nodes(cluster)
 
 
+@pytest.mark.nightly
 def test_a_second_cluster_beside_it_goes_without_a_trace(
     cluster: Cluster, binaries: Path, k8s: str, states: Path
 ) -> None:
     state, environment = states / "mine", typing(states, k8s)
     before, there = traces.look(), traces.other_clusters(None, state)
-    start = time.monotonic() - starved()
+    start = time.monotonic() - starved_s()
     said = typed(UP, environment)
-    took = time.monotonic() - starved() - start
+    took = time.monotonic() - starved_s() - start
     second = Cluster(state)
     try:
         assert said == f"export KUBECONFIG={second.kubeconfig}\nexport PATH={second.bin}:$PATH\n"
@@ -305,6 +300,7 @@ def test_the_programs_are_built_and_their_folder_is_printed(k8s: str, states: Pa
     assert typed(BUILD, typing(states, k8s)).strip() == str(binaries)
 
 
+@pytest.mark.nightly
 def test_clusters_stay_up_side_by_side_until_they_are_interrupted(
     k8s: str, states: Path, binaries: Path, tmp_path: Path
 ) -> None:
@@ -328,6 +324,7 @@ def test_clusters_stay_up_side_by_side_until_they_are_interrupted(
     assert not [name for name in ("default", "two") if (states / name).exists()]
 
 
+@pytest.mark.nightly
 def test_what_a_killed_supervisor_left_is_taken_down(k8s: str, states: Path, binaries: Path) -> None:
     state = states / "orphan"
     before = traces.look()

@@ -1,12 +1,10 @@
 """A cluster that is up, for tests: its nodes, its components, kubectl and helm."""
 
-import http.client
 import json
 import os
 import ssl
 import subprocess
 import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from signal import SIGKILL as KILL
 from signal import SIGTERM as TERM
 from typing import Any
 
-from tests.e2e.cluster import record, settings
+from tests.e2e.cluster import https, record, settings
 from tests.e2e.cluster.components import CONTROL, ON_NODES, Layout
 from tests.e2e.cluster.machine import Machine, Process
 from tests.e2e.cluster.network import Plan
@@ -156,15 +154,7 @@ class Cluster:
     def _ask(self, method: str, path: str, timeout: float) -> Any:
         context = ssl.create_default_context(cafile=str(self.layout.credentials / "ca.crt"))
         context.load_cert_chain(self.layout.credentials / "admin.crt", self.layout.credentials / "admin.key")
-        request = urllib.request.Request(self.layout.url + path, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
-                body = answer.read()
-        except http.client.HTTPException as error:
-            # One that is killed while it answers.
-            raise ConnectionError(f"the answer to {method} {path} is cut off: {error!r}") from error
-        is_json = answer.headers.get_content_type() == "application/json"
-        return json.loads(body) if is_json else body.decode()
+        return https.ask(method, self.layout.url + path, context, timeout)
 
     def ready(self) -> bool:
         """Whether the API server says that it is ready."""

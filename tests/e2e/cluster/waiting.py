@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.patience import Deadline
+
 _NEVER_SET = threading.Event()
 
 T = TypeVar("T")
@@ -24,11 +26,11 @@ def pause(seconds: float) -> None:
 
 
 def wait_for(what: str, look: Callable[[], T], *, timeout: float = 60.0, every: float = 0.05) -> T:
-    """Look until what is seen is true, and return it. Seconds; ``every`` at the least.
+    """Look until what is seen is true, and return it. Seconds, of a machine that is not busy; ``every`` at the least.
 
     Raises :class:`NotReached` with ``what`` and the last false value or ``OSError`` seen.
     """
-    end = time.monotonic() + timeout
+    deadline = Deadline(timeout)
     seen: object = None
     while True:
         began = time.monotonic()
@@ -38,7 +40,6 @@ def wait_for(what: str, look: Callable[[], T], *, timeout: float = 60.0, every: 
                 return found
         except OSError as error:
             seen = error
-        now = time.monotonic()
-        if now > end:
-            raise NotReached(f"{what}: not within {timeout:g} s; last seen: {seen!r}")
-        pause(max(every, min(_RESTS * (now - began), _REST_MOST_S)))
+        if deadline.passed():
+            raise NotReached(f"{what}: not within {deadline}; last seen: {seen!r}")
+        pause(max(every, min(_RESTS * (time.monotonic() - began), _REST_MOST_S)))

@@ -1,4 +1,4 @@
-"""The product on the cluster, installed once; and the order in which it is tried."""
+"""The product on the cluster, installed once; and which tests share a cluster."""
 
 import json
 from collections.abc import Iterator
@@ -15,13 +15,23 @@ from tests.e2e.product.stream import APP, ON_TWO_NODES, REPLICAS, deployment
 
 IMAGES = Path(__file__).parents[3] / "build" / "images"
 
-#: What is left behind is looked at long after it was removed; what tests the rights needs all others to have run.
-ORDER = {"test_departure.py": 0, "test_rights.py": 2, "test_removal.py": 3}
+#: Files that need a cluster of their own, or one on which they install the product otherwise than by default: side by side with the others.
+CLUSTERS = {
+    "departure": {"test_departure.py", "test_removal.py"},
+    "changed": {
+        f"test_{name}.py"
+        for name in ("autoscaling", "clocks", "dashboard", "defragmentation", "isolation", "rollouts")
+    },
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort modules by ``ORDER``, wherever they are; the others between."""
-    items.sort(key=lambda item: ORDER.get(item.path.name, 1))
+    """Give each file's tests to the worker that has its cluster; what tests the rights needs all others to have run."""
+    items.sort(key=lambda item: item.path.name == "test_rights.py")
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            cluster = next((one for one, files in CLUSTERS.items() if item.path.name in files), "product")
+            item.add_marker(pytest.mark.xdist_group(cluster))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +93,10 @@ def product(installed: Product) -> Iterator[Product]:
     installed.delete_all()
 
 
-@pytest.fixture
-def churn(product: Product) -> Product:
+@pytest.fixture(scope="module")
+def churn(installed: Product) -> Iterator[Product]:
     """The product, with pods that a stream can delete one by one."""
-    product.apply(deployment(APP, REPLICAS, 2, affinity=ON_TWO_NODES))
-    product.running(f"app={APP}", REPLICAS)
-    return product
+    installed.apply(deployment(APP, REPLICAS, 2, affinity=ON_TWO_NODES))
+    installed.running(f"app={APP}", REPLICAS)
+    yield installed
+    installed.delete_all()

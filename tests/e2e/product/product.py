@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from gpushare.kube.access import load_access
+from gpushare.kube.tls import tls_context
 from gpushare.model import names
+from tests.e2e.cluster.https import ask
 from tests.e2e.cluster.waiting import wait_for
 
 Json = dict[str, Any]
@@ -40,7 +44,10 @@ class Ran:
 
 
 class Product:
-    """What a user types, on a cluster: ``kubeconfig`` and the folder of ``kubectl`` and ``helm``."""
+    """What a user types, on a cluster: ``kubeconfig`` and the folder of ``kubectl`` and ``helm``.
+
+    What is only waited for is asked of the API server: kubectl takes longer to start than the server to answer.
+    """
 
     def __init__(self, kubeconfig: Path, programs: Path) -> None:
         self.kubeconfig = kubeconfig
@@ -102,6 +109,12 @@ class Product:
         """``kubectl … -o json``, decoded."""
         return json.loads(self.kubectl(*argv, "-o", "json"))
 
+    def get(self, path: str) -> Any:
+        """What the API server answers to GET ``path``. Raises ``OSError``."""
+        access = load_access(str(self.kubeconfig))
+        context = tls_context(access, access.client_certificate, access.client_key)
+        return ask("GET", access.server + path, context, 10.0)
+
     def apply(self, *manifests: Mapping[str, object]) -> None:
         """``kubectl apply -f -``."""
         listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
@@ -154,7 +167,7 @@ class Product:
         seen: Json = {}
 
         def reached() -> bool:
-            seen.update(self.json("get", "node", node)["status"])
+            seen.update(self.get(f"/api/v1/nodes/{node}")["status"])
             return all(seen[part].get(key, "0") == value for part in parts for key, value in wanted.items())
 
         wait_for(f"node {node} offers {wanted}", reached, timeout=timeout_s, every=0.3)
@@ -169,7 +182,7 @@ class Product:
         agents: dict[str, str] = {}
 
         def reached() -> bool:
-            found = self.json("-n", NAMESPACE, "get", AGENT)
+            found = self.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{AGENT.replace('/', 's/')}")
             status = found["status"]
             pods = self.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
             seen.update(status=status, pods=[(one["metadata"]["name"], _ready(one)) for one in pods])
@@ -192,8 +205,8 @@ class Product:
 
     def pods(self, selector: str = "", namespace: str = "default") -> list[Json]:
         """The pods of a namespace, by label selector."""
-        arguments = ["get", "pods", "-n", namespace, *(["-l", selector] if selector else [])]
-        items: list[Json] = self.json(*arguments)["items"]
+        query = urlencode({"labelSelector": selector})
+        items: list[Json] = self.get(f"/api/v1/namespaces/{namespace}/pods?{query}")["items"]
         return items
 
     def running(self, selector: str, count: int = 1, timeout_s: float = 120.0) -> list[Json]:
@@ -225,9 +238,8 @@ class Product:
 
     def events(self, about: str, namespace: str = "default") -> list[str]:
         """``reason: note`` of the events about the object of that name."""
-        items = self.json(
-            "get", "events", "-n", namespace, "--field-selector", f"involvedObject.name={about}"
-        )["items"]
+        query = urlencode({"fieldSelector": f"involvedObject.name={about}"})
+        items = self.get(f"/api/v1/namespaces/{namespace}/events?{query}")["items"]
         return [f"{item.get('reason')}: {item.get('message')}" for item in items]
 
     def told(self, about: str, words: str) -> None:
@@ -259,7 +271,7 @@ class Product:
 
     def node_of(self, pod: str) -> str:
         """The node that a pod of the default namespace is bound to, or nothing."""
-        name: str = self.json("get", "pod", pod)["spec"].get("nodeName", "")
+        name: str = self.get(f"/api/v1/namespaces/default/pods/{pod}")["spec"].get("nodeName", "")
         return name
 
     def delete_all(self) -> None:

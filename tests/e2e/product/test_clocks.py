@@ -15,6 +15,9 @@ from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, SCHEDULER, Product
 from tests.e2e.product.stream import APP, REPLICAS, settle, stream
 
+#: Of every night: tests/integration/nodeagent/test_clock_jumps.py lets the same clocks jump in every pull.
+pytestmark = pytest.mark.nightly
+
 _FOLDER: Final = "srv/clock"
 _DEPLOYMENT: Final = f"deployment/{SCHEDULER}"
 DAY_S: Final = 86400

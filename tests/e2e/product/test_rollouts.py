@@ -80,13 +80,13 @@ def test_charts_are_upgraded_and_rolled_back_under_running_pods(cluster: Cluster
     wait_for("kubelets and records agree", lambda: not disagreements(cluster), timeout=20)
 
 
-def test_values_that_make_no_sense_change_nothing(steady: Product) -> None:
+def test_values_that_make_no_sense_change_nothing(installed: Product) -> None:
     for value, words in (
         ("gpuMemoryUnit=3GiB", "gpuMemoryUnit"),
         ("gpuMemoryUnits=1GiB", "gpuMemoryUnits"),
         ("nodeAgent.containerRuntime=docker", "containerRuntime"),
     ):
-        ran = steady.run(
+        ran = installed.run(
             "helm",
             "upgrade",
             INSTALLER,
@@ -100,13 +100,13 @@ def test_values_that_make_no_sense_change_nothing(steady: Product) -> None:
         assert ran.code == 1
         assert words in ran.text
         print(ran.text)
-    history = json.loads(steady.typed("helm", "history", INSTALLER, "-n", NAMESPACE, "-o", "json"))
+    history = json.loads(installed.typed("helm", "history", INSTALLER, "-n", NAMESPACE, "-o", "json"))
     assert history[-1]["status"] == "deployed"
 
 
-def test_a_cluster_that_is_too_old_is_told(steady: Product) -> None:
+def test_a_cluster_that_is_too_old_is_told(installed: Product) -> None:
     for chart in (INSTALLER, SCHEDULER):
-        ran = steady.run("helm", "template", chart, f"charts/{chart}", "--kube-version", "1.27.3")
+        ran = installed.run("helm", "template", chart, f"charts/{chart}", "--kube-version", "1.27.3")
         assert ran.code == 1
         assert "1.28" in ran.text
 

@@ -1,0 +1,43 @@
+"""Deadlines that scale with the machine: time for which it was short of processors does not count."""
+
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+_PRESSURE: Final = Path("/proc/pressure/cpu")
+_SOME: Final = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
+#: However busy the machine is, a deadline passes after so many times as long.
+_MOST_TIMES: Final = 5.0
+
+
+def starved_s() -> float:
+    """For how many seconds since the machine started some process has waited for a processor; 0 where the kernel does not say."""
+    try:
+        found = _SOME.search(_PRESSURE.read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1e6 if found else 0.0
+
+
+class Deadline:
+    """``seconds`` from now of a machine on which nothing waits for a processor."""
+
+    def __init__(self, seconds: float) -> None:
+        now = time.monotonic()
+        self._seconds = seconds
+        self._end = now + seconds
+        self._latest = now + seconds * _MOST_TIMES
+        self._starved = starved_s()
+
+    def left_s(self) -> float:
+        """Seconds until it would pass if nothing waited for a processor from now on; 0 or less once it has passed."""
+        now = time.monotonic()
+        return min(self._end + starved_s() - self._starved, self._latest) - now
+
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return self.left_s() <= 0
+
+    def __str__(self) -> str:
+        return f"{self._seconds:g} s"
