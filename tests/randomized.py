@@ -15,10 +15,8 @@ def rounds(test: int, *, soak: int) -> int:
     return soak if SOAK else test
 
 
-def seeds(test: int, *, soak: int) -> range:
+def seeds(count: int) -> range:
     """As many seeds: the same ones in every ``make test``, others in each round of ``make soak``."""
-    if not SOAK:
-        return range(test)
-    first = random.SystemRandom().randrange(1 << 32)
+    first = random.SystemRandom().randrange(1 << 32) if SOAK else 0
     print(f"seeds from {first} on")  # pytest shows it if the test fails
-    return range(first, first + soak)
+    return range(first, first + count)
