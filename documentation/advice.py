@@ -6,7 +6,7 @@ Advice stands between backticks within a text: a command (``PROGRAMS``), a value
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -76,19 +76,19 @@ def of_module(name: str, source: str) -> list[Told]:
     """The texts of one module."""
     tree = ast.parse(source)
     constants = dict(_constants(tree))
-    skipped = {id(one) for one in _docstrings(tree)}
+    nodes = list(ast.walk(tree))
+    skipped = {id(one) for one in _docstrings(nodes)}
     found = []
+    texts = [one for one in nodes if isinstance(one, ast.JoinedStr | ast.Constant)]
     # What holds others comes before them.
-    for node in sorted(
-        ast.walk(tree), key=lambda one: (getattr(one, "lineno", 0), getattr(one, "col_offset", 0))
-    ):
+    for node in sorted(texts, key=lambda one: (one.lineno, one.col_offset)):
         if id(node) in skipped:
             continue
         if isinstance(node, ast.JoinedStr):
             skipped |= {id(part) for part in node.values}
             text = "".join(_part(part, constants) for part in node.values)
             found.append(Told(f"{name}:{node.lineno}", text))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif isinstance(node.value, str):
             found.append(Told(f"{name}:{node.lineno}", node.value))
     return found
 
@@ -167,8 +167,8 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
             yield from ((one.id, value.value) for one in targets if isinstance(one, ast.Name))
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.Constant]:
     """Strings that stand alone."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.value

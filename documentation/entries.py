@@ -51,20 +51,24 @@ def without_entry(
 ) -> list[Message]:
     """The messages that no entry is about; ``to_the_letter``: an entry holds the message, a wider one does not do."""
     texts = [entry.text for entry in known]
-    wide = [] if to_the_letter else [_wide(text) for text in texts]
-    return [one for one in messages if not _are_about(texts, wide, [one.template], [_parts(one.template)])]
+    wide = [] if to_the_letter else [text.split(ANY) for text in texts if _is_clear(text)]
+    return [
+        one for one in messages if not _is_held(one, texts) and not any(_fills(one.template, w) for w in wide)
+    ]
 
 
 def without_message(known: Iterable[Entry], messages: list[Message]) -> list[Entry]:
     """Entries about messages of several words that the code does not have any more."""
-    templates = [one.template for one in messages]
-    parts = [_parts(template) for template in templates]
+    held = [(_longest(pieces), pieces) for pieces in map(_pieces, messages)]
     return [
         entry
         for entry in known
         if not entry.of_others
         and len(WORD.findall(entry.text)) >= LEAST_WORDS
-        and not _are_about([entry.text], [_wide(entry.text)], templates, parts)
+        and not any(longest in entry.text and _holds(entry.text, pieces) for longest, pieces in held)
+        and not (
+            _is_clear(entry.text) and any(_fills(one.template, entry.text.split(ANY)) for one in messages)
+        )
     ]
 
 
@@ -79,34 +83,45 @@ def says_nothing(known: Iterable[Entry]) -> list[Entry]:
     ]
 
 
-def _are_about(
-    texts: list[str], wide: list[re.Pattern[str] | None], templates: list[str], parts: list[re.Pattern[str]]
-) -> bool:
-    """Whether an entry of ``texts`` holds one of ``templates``, or is so wide that it is one of them itself.
+def _is_held(message: Message, texts: list[str]) -> bool:
+    pieces = _pieces(message)
+    longest = _longest(pieces)
+    return any(longest in text and _holds(text, pieces) for text in texts)
 
-    The patterns come compiled: a thousand entries by a thousand messages are more than ``re`` keeps.
-    """
-    return any(part.search(text) for part in parts for text in texts) or any(
-        one.fullmatch(template) for one in wide if one for template in templates
+
+def _pieces(message: Message) -> list[str]:
+    """What is fixed in a message, without what joins it to others."""
+    return message.template.strip(" ;,.:").split(ANY)
+
+
+def _longest(pieces: list[str]) -> str:
+    return max(pieces, key=len)
+
+
+def _holds(text: str, pieces: list[str]) -> bool:
+    """Whether the pieces are in the text, one behind the other."""
+    at = 0
+    for piece in pieces:
+        at = text.find(piece, at)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
+def _fills(template: str, pieces: list[str]) -> bool:
+    """Whether the template is the pieces, with something or nothing between them."""
+    if len(pieces) == 1:
+        return template == pieces[0]
+    first, *between, last = pieces
+    inner = len(template) - len(last)
+    return (
+        template.startswith(first)
+        and inner >= len(first)
+        and template.endswith(last)
+        and _holds(template[len(first) : inner], between)
     )
-
-
-def _parts(template: str) -> re.Pattern[str]:
-    return re.compile(_pattern(_core(template)), re.DOTALL)
-
-
-def _wide(text: str) -> re.Pattern[str] | None:
-    return re.compile(_pattern(text), re.DOTALL) if _is_clear(text) else None
-
-
-def _core(template: str) -> str:
-    """A template without what joins it to others."""
-    return template.strip(" ;,.:")
 
 
 def _is_clear(text: str) -> bool:
     return sum(map(str.isalpha, text.replace(ANY, ""))) >= _LEAST_LETTERS
-
-
-def _pattern(template: str) -> str:
-    return ".*".join(re.escape(part) for part in template.split(ANY))

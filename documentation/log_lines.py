@@ -22,6 +22,8 @@ def from_logs(package: Path) -> list[Message]:
 
 def of_module(name: str, source: str) -> list[Message]:
     """The lines of one module. One that has no word of its own (``%s: %s``) is told by its parts, which have entries."""
+    if not any(f"{logger}." in source for logger in LOGGERS):
+        return []
     lines = [(call.lineno, _template(call)) for call in _lines(ast.parse(source))]
     return [Message(f"{name}:{at}", template) for at, template in lines if WORD.search(template)]
 

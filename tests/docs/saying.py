@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from functools import cache
 from typing import Final
 
 from documentation.understood.shell import ANYTHING
@@ -26,6 +27,7 @@ def says(text: str, typed: str) -> bool:
     return any(pattern.match(_joined(line)) for line in lines)
 
 
+@cache
 def _joined(line: str) -> str:
     """The words of a line, each with a mark behind it; none where a shell would wait for more."""
     try:

@@ -12,6 +12,7 @@ from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_slips import PLACED_WORDS, SMALL, SMALL_MIB, large_words
 from tests.admission_words import COUNT, RECORDS, PodCase, box, counted
 from tests.admission_writes import WRITES, Write
+from tests.rows import every_row
 from tests.unit.admission.reviews import answered, patched, review, reviewer
 
 OURS = [case for case in PODS if case.by == "gpushare"]
@@ -26,14 +27,14 @@ def said(response: dict[str, Any]) -> str:
     return "" if response["allowed"] else response["status"]["message"]
 
 
-@pytest.mark.parametrize("case", OURS, ids=lambda case: case.id)
+@every_row(OURS)
 async def test_a_pod(case: PodCase) -> None:
     response = answered(await reviewer().validate(review("pods", pod(case, "x"))))
     assert said(response) == case.says
     assert "warnings" not in response
 
 
-@pytest.mark.parametrize("case", POINTED, ids=lambda case: case.id)
+@every_row(POINTED)
 async def test_which_scheduler_a_pod_gets(case: PodCase) -> None:
     sent = pod(case, "x")
     sent["spec"].setdefault("schedulerName", "default-scheduler")  # as the API server has filled it in
@@ -42,7 +43,7 @@ async def test_which_scheduler_a_pod_gets(case: PodCase) -> None:
     assert patched(sent, response.get("patch", []))["spec"]["schedulerName"] == case.scheduler
 
 
-@pytest.mark.parametrize("case", TAKEN, ids=lambda case: case.id)
+@every_row(TAKEN)
 async def test_peoples_units_become_units(case: PodCase) -> None:
     sent = settled(pod(case, "x"))
     response = answered(await reviewer().count(review("pods", sent)))
@@ -58,7 +59,7 @@ async def test_peoples_units_become_units(case: PodCase) -> None:
     assert pointed.get("patch") == before.get("patch")
 
 
-@pytest.mark.parametrize("case", [case for case in PODS if case.refused], ids=lambda case: case.id)
+@every_row([case for case in PODS if case.refused])
 async def test_what_is_wrong_is_refused_in_the_same_words_after_that(case: PodCase) -> None:
     """Or by Kubernetes, which sees its own mistakes as they were submitted."""
     sent = settled(pod(case, "x"))
@@ -110,7 +111,7 @@ def settled(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-@pytest.mark.parametrize("case", OURS, ids=lambda case: case.id)
+@every_row(OURS)
 async def test_a_template(kind: str, case: PodCase) -> None:
     version, resource = WORKLOADS[kind]
     group = version.rpartition("/")[0]
@@ -126,7 +127,7 @@ async def test_a_template(kind: str, case: PodCase) -> None:
     assert said(answered(await reviewer().validate(changed))) == case.says
 
 
-@pytest.mark.parametrize("case", OURS, ids=lambda case: case.id)
+@every_row(OURS)
 async def test_slips_are_taken_with_a_warning(case: PodCase) -> None:
     for kind, (version, resource) in {"Pod": ("v1", "pods"), **WORKLOADS}.items():
         sent = pod(case, "x") if kind == "Pod" else workload(kind, case, "x")
@@ -150,7 +151,7 @@ async def test_units_of_128_mib_are_eight_times_as_many() -> None:
     assert told == large_words(("c", "8193")).replace("1GiB", "128MiB")
 
 
-@pytest.mark.parametrize("case", [*SMALL, *SMALL_MIB], ids=lambda case: case.id)
+@every_row([*SMALL, *SMALL_MIB])
 async def test_less_than_a_context_takes_is_warned_about_where_a_unit_is_so_small(case: PodCase) -> None:
     small = reviewer(counting=Counting(MemoryUnit.MIB_128))
     sent = review("deployments", workload("Deployment", case, "x"), group="apps")
@@ -186,7 +187,7 @@ async def test_nothing_is_warned_about_that_is_not_written() -> None:
         assert answered(await reviewer().warn(body)) == {"uid": "u-1", "allowed": True}
 
 
-@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.id)
+@every_row(WRITES)
 async def test_a_write(write: Write) -> None:
     body = review(
         write.resource, write.new, write.old, operation=write.operation, name=write.name, user=write.user

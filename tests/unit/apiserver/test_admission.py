@@ -12,6 +12,7 @@ from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_slips import PLACED_WORDS
 from tests.admission_words import PodCase, counted
 from tests.admission_writes import Write
+from tests.rows import every_row
 from tests.unit.apiserver.plane import HERE, Plane
 
 
@@ -38,8 +39,9 @@ def agrees(case: PodCase, act: Any, ending: str) -> Outcome | None:
     return outcome
 
 
-@pytest.mark.parametrize("case", PODS, ids=lambda case: case.id)
-def test_a_pod(plane: Plane, case: PodCase) -> None:
+@every_row(PODS)
+def test_a_pod(case: PodCase) -> None:
+    plane = Plane()
     namespace = "labelled" if case.namespace_labels else "default"
     plane.space("labelled", dict(case.namespace_labels))
     outcome = agrees(case, lambda: plane.create("pods", pod(case, "p", namespace)), "")
@@ -49,8 +51,9 @@ def test_a_pod(plane: Plane, case: PodCase) -> None:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-@pytest.mark.parametrize("case", PODS, ids=lambda case: case.id)
-def test_a_template(plane: Plane, kind: str, case: PodCase) -> None:
+@every_row(PODS)
+def test_a_template(kind: str, case: PodCase) -> None:
+    plane = Plane()
     ending = {"CronJob": "-cronjobs", "PodTemplate": "-podtemplates"}.get(kind, "-templates")
     agrees(case, lambda: plane.create(WORKLOADS[kind][1], workload(kind, case, "w")), ending)
 
@@ -94,8 +97,9 @@ def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(pl
     ]
 
 
-@pytest.mark.parametrize("write", HERE, ids=lambda write: write.id)
-def test_a_write(plane: Plane, write: Write) -> None:
+@every_row(HERE)
+def test_a_write(write: Write) -> None:
+    plane = Plane()
     plane.fill()
     if not write.says:
         plane.write(write)

@@ -3,6 +3,7 @@
 import datetime
 import json
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,22 @@ def ago(seconds: float) -> str:
 GPU = Device(0, "GPU-1", 16160, "Tesla V100")
 
 
-def rendered(name: str) -> list[Json]:
-    return [one for one in yaml.safe_load_all((GOLDEN / name).read_text()) if one]
+@cache
+def _read(name: str) -> list[Json]:
+    return [one for one in yaml.load_all((GOLDEN / name).read_text(), yaml.CSafeLoader) if one]
 
 
-_ALL = rendered("installer-1.36.yaml") + rendered("scheduler-1.36.yaml")
+def rendered(name: str, kind: str) -> list[Json]:
+    """The objects of a kind that helm renders into a file, for the caller to change."""
+    return [deepcopy(one) for one in _read(name) if one["kind"] == kind]
 
 
 def objects(kind: str) -> list[Json]:
     """Those of a kind; policies are in the files by their name alone."""
     return [
-        deepcopy(one) if "metadata" in one else {"metadata": {"name": one["name"]}}
-        for one in _ALL
-        if one["kind"] == kind
+        one if "metadata" in one else {"metadata": {"name": one["name"]}}
+        for name in ("installer-1.36.yaml", "scheduler-1.36.yaml")
+        for one in rendered(name, kind)
     ]
 
 

@@ -9,13 +9,13 @@ from tests.unit.doctor.sound import agent_pod, endpoints, rendered, scheduler_po
 
 
 def with_dashboard(*, behind: bool = True, status: Json | None = None, **changes: Any) -> ClusterFacts:
-    (deployment,) = [one for one in rendered("scheduler-dashboard.yaml") if one["kind"] == "Deployment"]
+    (deployment,) = rendered("scheduler-dashboard.yaml", "Deployment")
     deployment["status"] = {"readyReplicas": deployment["spec"]["replicas"]}
     pod = scheduler_pod()
     pod["status"]["containerStatuses"] = [{"name": "dashboard", "ready": True, **(status or {})}]
     facts = {
         "deployments": [deployment],
-        "config_maps": [one for one in rendered("scheduler-dashboard.yaml") if one["kind"] == "ConfigMap"],
+        "config_maps": rendered("scheduler-dashboard.yaml", "ConfigMap"),
         "part_pods": [agent_pod(), pod],
         "endpoint_slices": [endpoints("ack-co-scheduler", True), endpoints("gpushare-dashboard", behind)],
     }

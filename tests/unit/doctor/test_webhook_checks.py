@@ -47,11 +47,7 @@ ALL = (
 
 
 def deployment(ready: int | None, wanted: int = 2) -> list[Json]:
-    (one,) = [
-        one
-        for one in rendered("installer-1.28.yaml")
-        if (one["kind"], one.get("metadata", {}).get("name")) == ("Deployment", NAME)
-    ]
+    (one,) = [one for one in rendered("installer-1.28.yaml", "Deployment") if one["metadata"]["name"] == NAME]
     one["spec"]["replicas"] = wanted
     one["status"] = {} if ready is None else {"readyReplicas": ready}
     return [one]
@@ -59,8 +55,7 @@ def deployment(ready: int | None, wanted: int = 2) -> list[Json]:
 
 def kinds(kind: str) -> list[Json]:
     """Of both charts as they are for Kubernetes 1.28."""
-    installer, scheduler = rendered("installer-1.28.yaml"), rendered("scheduler-1.36.yaml")
-    return [one for one in installer + scheduler if one["kind"] == kind]
+    return rendered("installer-1.28.yaml", kind) + rendered("scheduler-1.36.yaml", kind)
 
 
 def with_webhook(ready: int | None = 2, *behind: bool | None, **changes: Any) -> ClusterFacts:

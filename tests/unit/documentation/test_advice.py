@@ -1,22 +1,29 @@
 """What the product tells people to type would be understood, and stands where no new one can be missed."""
 
+import functools
+
 import pytest
 
 from documentation.__main__ import PROJECT
 from documentation.advice import Told, of_module, told, trouble, wrong
 
 PACKAGE = PROJECT / "src" / "gpushare"
-TEXTS = told(PACKAGE)
+
+
+@functools.cache
+def texts() -> list[Told]:
+    """Read when a test asks, not when tests are collected: it takes long."""
+    return told(PACKAGE)
 
 
 def test_all_that_people_are_told_to_type_is_marked_and_would_be_understood() -> None:
-    faults = [f"{one.where}: {said}" for one in TEXTS for said in trouble(one, PROJECT)]
+    faults = [f"{one.where}: {said}" for one in texts() for said in trouble(one, PROJECT)]
     assert not faults, "\n".join(faults)
 
 
 def test_commands_are_found_in_the_rooms_that_give_advice() -> None:
     """A reader that finds nothing would pass every other test here."""
-    rooms = [one.where.partition("/")[0] for one in TEXTS for _ in one.commands]
+    rooms = [one.where.partition("/")[0] for one in texts() for _ in one.commands]
     for room, least in (("doctor", 40), ("scheduler", 6), ("simulate", 5), ("inspect", 5), ("nodeagent", 2)):
         assert rooms.count(room) >= least, room
 

@@ -1,5 +1,6 @@
 """Every message of the product has its entry on the pages about messages, and the other way round."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -19,15 +20,42 @@ from documentation.script_messages import from_scripts
 
 PACKAGE = PROJECT / "src" / "gpushare"
 ENTRIES = list(entries(DOCS / "troubleshooting"))
-ANSWERS = [*from_code(PACKAGE), *from_charts(PROJECT / "charts"), *from_builders(PROJECT)]
-LOGS = from_logs(PACKAGE)
-OF_C = from_c(PROJECT / "isolation")
-OF_STAND_IN = from_c(PROJECT / "fakegpu")
-OF_CHECK = from_check(PROJECT / "benchmarks" / "gpu_check")
-OF_SCRIPTS = from_scripts(PACKAGE / "dashboard" / "static")
-#: What people copy as it stands, and search for.
-LINES = [*LOGS, *OF_C, *OF_STAND_IN, *OF_SCRIPTS, *OF_CHECK]
-MESSAGES = [*ANSWERS, *LINES]
+
+
+class Found:
+    """The messages of all sources, which are read when a test asks, not when tests are collected: it takes long."""
+
+    @functools.cached_property
+    def answers(self) -> list[Message]:
+        return [*from_code(PACKAGE), *from_charts(PROJECT / "charts"), *from_builders(PROJECT)]
+
+    @functools.cached_property
+    def logs(self) -> list[Message]:
+        return from_logs(PACKAGE)
+
+    @functools.cached_property
+    def of_c(self) -> list[Message]:
+        return from_c(PROJECT / "isolation")
+
+    @functools.cached_property
+    def of_stand_in(self) -> list[Message]:
+        return from_c(PROJECT / "fakegpu")
+
+    @functools.cached_property
+    def of_check(self) -> list[Message]:
+        return from_check(PROJECT / "benchmarks" / "gpu_check")
+
+    @functools.cached_property
+    def of_scripts(self) -> list[Message]:
+        return from_scripts(PACKAGE / "dashboard" / "static")
+
+    @property
+    def lines(self) -> list[Message]:
+        """What people copy as it stands, and search for."""
+        return [*self.logs, *self.of_c, *self.of_stand_in, *self.of_scripts, *self.of_check]
+
+
+FOUND = Found()
 
 
 def _told(found: list[Message]) -> str:
@@ -35,7 +63,10 @@ def _told(found: list[Message]) -> str:
 
 
 def test_every_message_has_an_entry() -> None:
-    missing = [*without_entry(ANSWERS, ENTRIES), *without_entry(LINES, ENTRIES, to_the_letter=True)]
+    missing = [
+        *without_entry(FOUND.answers, ENTRIES),
+        *without_entry(FOUND.lines, ENTRIES, to_the_letter=True),
+    ]
     assert not missing, f"no entry in docs/troubleshooting (why it comes, what to do) for:\n{_told(missing)}"
 
 
@@ -64,7 +95,7 @@ def test_every_reason_of_an_event_has_an_entry() -> None:
 
 
 def test_no_entry_is_about_a_message_that_is_gone() -> None:
-    gone = without_message(ENTRIES, MESSAGES)
+    gone = without_message(ENTRIES, [*FOUND.answers, *FOUND.lines])
     assert not gone, "\n".join(f"{entry.where}: {entry.text}" for entry in gone)
 
 
@@ -89,7 +120,7 @@ def test_what_is_left_out_exists() -> None:
 
 def test_many_messages_are_found_in_every_room_that_speaks() -> None:
     """A collector that finds nothing would pass every other test here."""
-    rooms = [one.where.partition("/")[0] for one in ANSWERS]
+    rooms = [one.where.partition("/")[0] for one in FOUND.answers]
     for room in (
         "ledger",
         "model",
@@ -104,7 +135,7 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
         "ack-ai-installer",
     ):
         assert rooms.count(room) >= 15, room
-    of_logs = [one.where.partition("/")[0] for one in LOGS]
+    of_logs = [one.where.partition("/")[0] for one in FOUND.logs]
     for room, least in (
         ("scheduler", 15),
         ("nodeagent", 25),
@@ -113,13 +144,13 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
         ("uninstall", 2),
     ):
         assert of_logs.count(room) >= least, room
-    of_playground = [one.where.split("/")[1] for one in ANSWERS if one.where.startswith("playground/")]
+    of_playground = [one.where.split("/")[1] for one in FOUND.answers if one.where.startswith("playground/")]
     for room in ("apiserver", "controllers", "images", "kubelet", "kubescheduler", "walk"):
         assert of_playground.count(room) >= 8, room
-    assert len(OF_C) >= 30
-    assert len(OF_STAND_IN) >= 30
-    assert len(OF_SCRIPTS) >= 30
-    assert len(OF_CHECK) >= 60
+    assert len(FOUND.of_c) >= 30
+    assert len(FOUND.of_stand_in) >= 30
+    assert len(FOUND.of_scripts) >= 30
+    assert len(FOUND.of_check) >= 60
 
 
 SOURCE = '''\

@@ -51,7 +51,7 @@ def test_one_that_does_not_end_is_ended_with_what_it_began(tmp_path: Path) -> No
         f"child = subprocess.Popen(['sleep', '1000'])\nopen({str(child)!r}, 'w').write(str(child.pid))\n"
         "signal.pause()"
     )
-    ended = python(lines, timeout_s=5)
+    ended = python(lines, timeout_s=2)
     assert ended.status is None
     assert ended.words().startswith("did not end within ")
     if not child.exists():

@@ -24,6 +24,8 @@ from gpushare.nodeagent.isolation import children, daemons, mps
 from gpushare.nodeagent.isolation.children import Child
 
 DEADLINE_S = 60.0
+#: Longer than a program that fails takes to start and end on a busy machine.
+FAILS_S = 10.0
 
 
 class Watched:
@@ -337,22 +339,28 @@ async def test_a_node_where_no_daemon_ever_ran_is_one_that_cannot(
     watched = Watched()
     for module in (children, daemons):
         monkeypatch.setattr(module, "Backoff", lambda *_: Backoff(0.01, 0.02))
-    # Longer than one that fails may take to start on a busy machine.
-    backend = servers(tmp_path, watched, monkeypatch, steady_s=4.0)
+    backend = servers(tmp_path, watched, monkeypatch, steady_s=FAILS_S)
     assert not backend.unable
     backend.want(["GPU-a"])
     task = asyncio.create_task(backend.run(0.02))
     await watched.until(lambda: "nvidia-cuda-mps-control is not on the node" in backend.unable)
     control(tmp_path, "echo no such device >&2; exit 1")
     await watched.until(lambda: "(no such device)" in backend.unable)
-    control(tmp_path, noting(tmp_path / "pid"))
-    await watched.until(lambda: not backend.lacking())
+    (child, _) = backend._children["GPU-a"]
+    noted = tmp_path / "pid"
+    control(tmp_path, noting(noted))
+    await watched.until(noted.exists)
+    # How long this one has to run was settled when it started; the next one need not run for so long.
+    child._steady_s = 0.1
+    first = noted.read_text()
+    os.kill(int(first), signal.SIGKILL)
+    await watched.until(lambda: not backend.lacking() and noted.read_text() != first)
     assert not backend.unable
     # One that has run will run again: that is no reason to do without.
     control(tmp_path, "exit 1")
-    (child, _) = backend._children["GPU-a"]
+    child._steady_s = FAILS_S
     starts = child.starts
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    os.kill(int(noted.read_text()), signal.SIGKILL)
     await watched.until(lambda: child.starts >= starts + mps.ENDS)
     assert backend.lacking()
     assert not backend.unable

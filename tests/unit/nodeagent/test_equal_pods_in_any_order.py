@@ -28,6 +28,7 @@ from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.pods_on_node import PodsOnNode
 from gpushare.nodeagent.reconcile import Reconciler
 from gpushare.nodeagent.whole_gpus import WholeGpus
+from tests.randomized import rounds
 from tests.unit.nodeagent.claiming import APP, claim, node_of, request
 
 GPUS: Final = 4
@@ -352,7 +353,8 @@ def test_a_watch_that_lags_does_not_have_an_older_record_marked() -> None:
     [(EQUAL, 4, Wish(2)), (Wish(11, 5), 1, Wish(2, 5)), (Wish(1, 45), 2, Wish(2, 10))],
     ids=["memory", "memory is what fills", "compute is what fills"],
 )
-@settings(max_examples=200, deadline=None)
+@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
+@settings(max_examples=rounds(30, soak=200), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_nobody_is_refused_and_every_record_ends_true(
     equals: Wish, of_a_gpu: int, other: Wish, seed: int
@@ -372,7 +374,8 @@ def test_nobody_is_refused_and_every_record_ends_true(
     ],
     ids=lambda wish: f"{wish.units} units, {wish.core_percent}%",
 )
-@settings(max_examples=150, deadline=None)
+@pytest.mark.no_cover
+@settings(max_examples=rounds(20, soak=150), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_who_is_bound_while_equal_pods_are_told_apart_is_served_too(
     early: Wish, late: Wish, seed: int

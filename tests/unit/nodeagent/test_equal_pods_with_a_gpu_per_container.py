@@ -15,6 +15,7 @@ from gpushare.nodeagent.answers import type_of_listing
 from gpushare.nodeagent.bound_pods import claim_of
 from gpushare.nodeagent.device_ids import CORE_PER_GPU
 from gpushare.nodeagent.errors import ClaimRefused
+from tests.randomized import rounds
 from tests.unit.nodeagent.claiming import APP, claim, request
 from tests.unit.nodeagent.test_equal_pods_in_any_order import UNITS_OF_A_GPU, Node, Wish
 
@@ -99,7 +100,8 @@ async def admits_all(
 @pytest.mark.parametrize("rests", [True, False], ids=["with time in between", "at once"])
 @pytest.mark.parametrize("core", [False, True], ids=["memory", "memory and compute"])
 @pytest.mark.parametrize("places", PLACES)
-@settings(max_examples=40, deadline=None)
+@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
+@settings(max_examples=rounds(10, soak=40), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_nobody_is_refused_and_every_container_is_where_its_record_says(
     places: Sequence[Sequence[int]], core: bool, rests: bool, seed: int
@@ -109,7 +111,8 @@ def test_nobody_is_refused_and_every_container_is_where_its_record_says(
 
 
 @pytest.mark.parametrize("places", PLACES)
-@settings(max_examples=40, deadline=None)
+@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
+@settings(max_examples=rounds(10, soak=40), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_who_is_taken_for_another_leaves_that_one_its_own_places(
     places: Sequence[Sequence[int]], seed: int

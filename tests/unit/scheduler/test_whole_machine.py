@@ -1,18 +1,17 @@
 """Whatever pods, people, nodes and failures do, in any order: nobody is given what another has (Hypothesis state machine).
 
-10,000 steps, counted, drive everything together that decides: filter, prioritize, bind and preempt, reservations, gangs, room kept
+Thousands of steps, counted, drive everything together that decides: filter, prioritize, bind and preempt, reservations, gangs, room kept
 for more important pods, retries, and the defragmenter; by two replicas of the scheduler between which the lease goes, over an API
 server in memory whose watches tell each of them late.
 """
 
 import asyncio
-import os
 from collections import Counter, defaultdict
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     initialize,
@@ -26,6 +25,7 @@ from msgspec import structs
 from gpushare.model import names
 from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
 from gpushare.model.quantity import MemoryUnit
+from tests.randomized import SOAK, rounds
 from tests.unit.scheduler.idle_time import IdleTimeLoop
 from tests.unit.scheduler.machine_leading import Electing
 from tests.unit.scheduler.machine_moving import Moving
@@ -51,10 +51,10 @@ MODES = (
 )
 
 #: How many rules are carried out at least, over all examples.
-STEPS = 10_000
+STEPS = rounds(2_500, soak=10_000)
 
 machine = settings(
-    max_examples=150,
+    max_examples=rounds(40, soak=150),
     stateful_step_count=100,
     deadline=None,
     # A failure is made small; to look for other ones beside it takes too long.
@@ -404,11 +404,17 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
         return any(map(_asks, bound)) and len(bound) < GANGS[gang]
 
 
+if not SOAK:
+    # With it all kinds of events that are counted below come about. A change of the rules may ask for another one.
+    seed(8)(WholeMachine)
+
+
 def _asks(pod: dict[str, Any]) -> bool:
     return bool(pod["spec"]["containers"][0]["resources"]["limits"])
 
 
-@pytest.mark.hypothesis
+@pytest.mark.randomized
+@pytest.mark.no_cover  # it would take more than twice as long; other tests go through the same lines
 @pytest.mark.timeout(1800)
 def test_nobody_is_given_what_another_has_whatever_happens() -> None:
     WholeMachine.steps = 0
@@ -419,10 +425,10 @@ def test_nobody_is_given_what_another_has_whatever_happens() -> None:
         f" both knew everything after {WholeMachine.both} steps"
     )
     assert WholeMachine.steps >= STEPS
-    if os.environ.get("GPUSHARE_SOAK"):
+    if SOAK:
         return  # other examples each time: now and then one kind of event is rare in all of them
-    assert Preempting.added >= 10, "the verb has to add somebody to be tried"
-    assert Moving.moved >= 10, "pods have to be moved to be looked at"
-    assert Moving.spared >= 10, "budgets have to stand against moves"
-    assert Electing.switched >= 100, "the lease has to go to and fro"
-    assert WholeMachine.both >= 1000, "ledgers have to be compared"
+    assert Preempting.added >= 5, "the verb has to add somebody to be tried"
+    assert Moving.moved >= 2, "pods have to be moved to be looked at"
+    assert Moving.spared >= 2, "budgets have to stand against moves"
+    assert Electing.switched >= 50, "the lease has to go to and fro"
+    assert WholeMachine.both >= 500, "ledgers have to be compared"

@@ -1,4 +1,6 @@
-"""What the record of decisions says agrees with what happened, for each of 1,000 random pods on random nodes with random policies.
+"""What the record of decisions says agrees with what happened, for random pods on random nodes with random policies.
+
+``make soak`` tries 1,000 pods a round, ``make test`` 400.
 
 What should happen is worked out once more, by the naive ledger and a few lines for policies (``why_world``, ``why_truth``); what
 happens comes of the verbs, over HTTP's own bytes.
@@ -10,16 +12,18 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
+import pytest
 
 from gpushare.ledger.records import Held
 from gpushare.model.device import Device, Placement
 from gpushare.model.request import Request
+from tests.randomized import SOAK, rounds, seeds
 from tests.unit.scheduler import why_truth
 from tests.unit.scheduler.test_preemption import look
 from tests.unit.scheduler.why_world import Answer, Scene
 
-PODS = 1000
 PODS_OF_ONE_WORLD = 8
+WORLDS = rounds(50, soak=125)
 
 
 class Tried(Scene):
@@ -279,16 +283,20 @@ class Tried(Scene):
         assert choice["why"] == why_truth.preference(placement, request)
 
 
-def test_what_is_said_of_a_thousand_random_pods_is_what_happened() -> None:
+@pytest.mark.randomized
+@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
+def test_what_is_said_of_random_pods_is_what_happened() -> None:
     async def all_of_one(seed: int) -> list[str]:
         tried = Tried(seed)
         return [await tried.one(number) for number in range(PODS_OF_ONE_WORLD)]
 
-    outcomes = [one for seed in range(PODS // PODS_OF_ONE_WORLD) for one in asyncio.run(all_of_one(seed))]
+    outcomes = [one for seed in seeds(WORLDS) for one in asyncio.run(all_of_one(seed))]
 
-    assert len(outcomes) == PODS
+    assert len(outcomes) == WORLDS * PODS_OF_ONE_WORLD
+    if SOAK:
+        return  # other pods each time: now and then one kind of outcome is rare
     # Each kind of outcome is there often enough to mean something.
-    assert outcomes.count("bound") > 150
-    assert outcomes.count("waits") > 50
-    assert outcomes.count("would end") + outcomes.count("ended") > 50
-    assert outcomes.count("ended") > 30
+    assert outcomes.count("bound") > WORLDS
+    assert outcomes.count("waits") > WORLDS // 3
+    assert outcomes.count("would end") + outcomes.count("ended") > WORLDS // 3
+    assert outcomes.count("ended") > WORLDS // 4

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.settings.file import check_file
@@ -16,12 +16,10 @@ from gpushare.settings.parser import parser_of
 from gpushare.settings.reading import gather, read
 from gpushare.settings.roles import ROLES, role_of
 from gpushare.settings.schema import schema_of, table_of
+from tests.randomized import rounds
 
 SCHEDULER = role_of("scheduler")
 ALL = [role_of(name) for name in ROLES]
-OPTIONS = [
-    pytest.param(role, option, id=f"{role.name} {option.name}") for role in ALL for option in role.options
-]
 
 
 def written(folder: Path, text: str, name: str = "options.yaml") -> str:
@@ -168,16 +166,20 @@ def test_hours_are_read_in_hours() -> None:
     assert (option.read(Text("90d")), option.read("30m"), option.read(24)) == (90 * 24.0, 0.5, 24.0)
 
 
-@pytest.mark.parametrize(("role", "option"), OPTIONS)
+@settings(max_examples=rounds(100, soak=2_000))
 @given(
     raw=st.one_of(
         st.text(), st.floats(), st.integers(), st.booleans(), st.none(), st.lists(st.text()), st.just({})
     )
 )
-def test_whatever_an_option_is_given_is_read_or_refused_with_what_may_be(
-    role: Role, option: Option, raw: Any
-) -> None:
-    for one in (raw, Text(raw) if isinstance(raw, str) else raw):
+def test_whatever_an_option_is_given_is_read_or_refused_with_what_may_be(raw: Any) -> None:
+    for role in ALL:
+        for option in role.options:
+            _is_read_or_refused(role, option, raw)
+
+
+def _is_read_or_refused(role: Role, option: Option, raw: Any) -> None:
+    for one in [raw, Text(raw)] if isinstance(raw, str) else [raw]:
         try:
             value = option.read(one)
         except ValueError as error:
@@ -186,21 +188,22 @@ def test_whatever_an_option_is_given_is_read_or_refused_with_what_may_be(
             told = f"give {option.allowed}"
             assert not option.kind.number or math.isfinite(value) or option.most is None
             assert not option.choices or value in option.choices
-        assert told == f"give {option.allowed}"
+        assert told == f"give {option.allowed}", f"{role.name} {option.name}"
 
 
-@pytest.mark.parametrize(("role", "option"), OPTIONS)
-def test_every_default_may_be_given_and_every_flag_says_default_and_variable(
-    role: Role, option: Option
-) -> None:
-    if option.default not in (None, []):
-        shown = option.default if isinstance(option.default, bool) else Text(option.kind.show(option.default))
-        assert option.read(shown) == option.default
+@pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)
+def test_every_default_may_be_given_and_every_flag_says_default_and_variable(role: Role) -> None:
     help_text = " ".join(parser_of(role).format_help().split())
-    assert option.flag in help_text
-    assert option.variable in help_text
-    assert option.help
-    assert "default: " in help_text
+    for option in role.options:
+        if option.default not in (None, []):
+            shown = (
+                option.default if isinstance(option.default, bool) else Text(option.kind.show(option.default))
+            )
+            assert option.read(shown) == option.default, option.name
+        assert option.flag in help_text
+        assert option.variable in help_text
+        assert option.help, option.name
+        assert "default: " in help_text
 
 
 def test_a_variable_that_reaches_several_roles_may_be_the_same_for_each() -> None:
