@@ -10,6 +10,8 @@ from benchmarks.api_server import node_name
 from tests.integration.dashboard.bed import Bed, Look, looking
 from tests.integration.dashboard.test_page import WAITS
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 VIEWS = {
     "overview": ("#/", "canvas"),
     "nodes": ("#/nodes", "table"),

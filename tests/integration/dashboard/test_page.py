@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Browser, Route, expect
 
 from benchmarks.api_server import node_name
 from tests.integration.dashboard.bed import TOKEN, Bed, bed, looking
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 WAITS = {
     "key": "default/pod-60",
