@@ -6,7 +6,7 @@ from contextlib import suppress
 
 DEADLINE_S = 60.0
 #: What nobody tells of is seen within this time.
-EVERY_S = 0.25
+EVERY_S = 0.02
 
 
 class Changes:
