@@ -141,7 +141,7 @@ soak: $(STAMPS)/test fakegpu isolation proto ## Randomized tests, with other exa
 	@end=$$(( $$(date +%s) + 60 * $(or $(MINUTES),10) )); round=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
 		round=$$((round + 1)); echo "round $$round, $$(( (end - $$(date +%s)) / 60 + 1 )) minutes left"; \
-		GPUSHARE_SOAK=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --no-cov -q -m hypothesis tests/unit tests/integration || exit 1; \
+		GPUSHARE_SOAK=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --no-cov -q -m "hypothesis or randomized" tests/unit tests/integration || exit 1; \
 	done
 
 SLOW_TESTS := $(patsubst %,tests/integration/%,nodeagent kubelet scheduler kube apiserver admission inspect)

@@ -12,7 +12,7 @@ from tests.integration.whole.seen import Json, held_mib, is_running, node_of, re
 from tests.integration.whole.test_one_gpu_of_a_node import runs_on
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 V100_OLD_MIB, V100_MIB = 16160, 16384

@@ -11,10 +11,11 @@ from gpushare.playground import gpus
 from tests.integration.whole.seen import Json, annotations_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SLIPS = ["InvalidGPULabel", "UnknownGPUMode"]
-NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
+# Labelled, so that no other test shares the cluster: events of nodes are counted here.
+NODES = (shared_node("four", "core-mem-4", "share", ("test", "events")), shared_node("single", "v100-16384"))
 
 
 async def of_node(seen: World, node: str) -> list[str]:

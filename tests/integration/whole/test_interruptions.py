@@ -14,7 +14,7 @@ from gpushare.playground import gpus
 from tests.integration.whole.seen import held_mib, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (
     shared_node("four", "core-mem-4", "share", (names.LABEL_PLACEMENT, "spread")),

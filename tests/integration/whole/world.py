@@ -127,6 +127,8 @@ class World:
         self.pods = Seen()
         self.nodes = Seen()
         self.events = Seen()
+        self.failed = False
+        """Whether a test failed on it."""
         self._past: set[str] = set()
         """Events of pods that were deleted with all others."""
 
