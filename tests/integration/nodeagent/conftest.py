@@ -85,7 +85,7 @@ class World:
                 and names.ANN_DEVICES in self.api.annotations("nodes", self.settings.node)
             )
 
-        await self.changes.until(lambda: self._died() or served(), "the agent is ready", every_s=0.02)
+        await self.changes.until(lambda: self._died() or served(), "the agent is ready")
 
     def _died(self) -> bool:
         assert self._running is not None

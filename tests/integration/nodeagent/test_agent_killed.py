@@ -151,7 +151,6 @@ async def test_isolated_containers_keep_their_files_over_kills_and_nothing_else_
         ),
         "only what is used is left",
         30.0,
-        every_s=0.05,
     )
     assert await agent.end(signal.SIGTERM) == 0
     assert all(path.is_file() for path in used.values())

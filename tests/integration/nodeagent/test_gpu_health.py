@@ -93,7 +93,7 @@ async def test_a_driver_that_opens_and_fails_is_one_event_and_opened_anew_until_
     world.nvml.breaks = "version mismatch"
     await world.changes.until(lambda: device(world, 1).reason == "version mismatch")
     await world.changes.until(lambda: world.api.told("DriverFailed"))
-    await world.changes.until(lambda: world.nvml.opened >= opened + 3, every_s=0.02)
+    await world.changes.until(lambda: world.nvml.opened >= opened + 3)
     assert [one["reason"] for one in world.api.events] == ["DriverFailed"]
     world.nvml.breaks = ""
     await world.changes.until(lambda: device(world, 1).healthy and world.api.told("DriverWorks"))
@@ -121,7 +121,7 @@ async def test_a_node_whose_only_gpu_is_lost_is_not_told_to_drop_its_label(world
     agent = world.agent
     assert agent is not None
     # What comes while the first is on its way is counted on it.
-    await world.changes.until(lambda: not agent._recorder.waiting, "it is written", every_s=0.02)
+    await world.changes.until(lambda: not agent._recorder.waiting, "it is written")
     world.nvml.gpus, world.nvml.unreadable = [gpu(0, mig=True)], ()
     await world.changes.until(lambda: "nvidia-smi -i 0 -mig 0" in world.api.told("NoGPU")[-1]["note"])
     assert "dmesg" not in world.api.told("NoGPU")[-1]["note"]

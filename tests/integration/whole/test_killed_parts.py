@@ -268,8 +268,6 @@ async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_lea
     print(f"seed {seed}; GPUSHARE_TEST_SEED={seed} repeats the choices")
     chance = random.Random(seed)
     async with world(*NODES, unit=MemoryUnit.GIB, check=never_above_capacity) as seen:
-        for part in seen.cluster.parts.values():
-            part.most_backoff_s = 0.4
         stream = Stream(seen, chance)
         async with beside(no_device_is_given_twice(seen)):
             async with beside(kill_at_random(stream, random.Random(seed + 1))) as [killing]:
