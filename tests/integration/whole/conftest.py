@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from gpushare.model import names
 from gpushare.playground.cluster import NodeDescription
 from tests.integration.whole.world import World, world
 
@@ -49,20 +50,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[at] = item
 
 
+def offered(seen: World) -> dict[str, list[str]]:
+    """What each node offers of memory, compute and whole GPUs."""
+    resources = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
+    return {one.name: [seen.allocatable(one.name, what) for what in resources] for one in seen.cluster.nodes}
+
+
 class Shared:
     """The cluster of the test that ran last, for as long as tests want the same nodes and leave it sound."""
 
     def __init__(self) -> None:
         self._stack = contextlib.AsyncExitStack()
         self._nodes: tuple[NodeDescription, ...] = ()
+        self._offered: dict[str, list[str]] = {}
         self._world: World | None = None
 
-    async def of(self, nodes: tuple[NodeDescription, ...]) -> World:
-        """The cluster of these nodes."""
+    async def of(self, nodes: tuple[NodeDescription, ...], *, isolated: bool) -> World:
+        """The cluster of these nodes; files whose nodes are alike are isolated alike."""
         if self._world is None or self._world.failed or self._nodes != nodes:
             await self.end()
-            self._world, self._nodes = await self._stack.enter_async_context(world(*nodes)), nodes
+            self._world, self._nodes = (
+                await self._stack.enter_async_context(world(*nodes, isolated=isolated)),
+                nodes,
+            )
+            self._offered = offered(self._world)
         return self._world
+
+    async def restored(self) -> None:
+        """Wait until nodes offer what they did when the cluster was new; what a test labels it labels back."""
+        made = self._world
+        if made is not None:
+            await made.nodes.until(
+                lambda: offered(made) == self._offered,
+                f"nodes offer again {self._offered}",
+                tell=lambda: offered(made),
+            )
 
     async def end(self) -> None:
         """End it, if there is one."""
@@ -79,8 +101,9 @@ async def shared() -> AsyncIterator[Shared]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def seen(request: pytest.FixtureRequest, shared: Shared) -> AsyncIterator[World]:
-    """The cluster of the file's ``NODES``; empty and without a traceback in any log when the test has ended."""
-    made = await shared.of(request.module.NODES)
+    """The cluster of the file's ``NODES``, which are ``ISOLATED`` or not; when the test has ended it is empty and sound."""
+    made = await shared.of(request.module.NODES, isolated=getattr(request.module, "ISOLATED", False))
     yield made
     await made.delete_all()
     made.assert_sound()
+    await shared.restored()
