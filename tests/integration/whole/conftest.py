@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from gpushare.model import names
 from gpushare.playground.cluster import NodeDescription
+from tests.integration.whole.seen import Json
 from tests.integration.whole.world import World, world
 
 #: Lines of each part's log that are shown with a failed test.
@@ -50,10 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[at] = item
 
 
-def offered(seen: World) -> dict[str, list[str]]:
+def offered(nodes: Iterable[Json]) -> dict[str, list[str]]:
     """What each node offers of memory, compute and whole GPUs."""
     resources = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
-    return {one.name: [seen.allocatable(one.name, what) for what in resources] for one in seen.cluster.nodes}
+    return {
+        node["metadata"]["name"]: [node["status"].get("allocatable", {}).get(what, "0") for what in resources]
+        for node in nodes
+    }
 
 
 class Shared:
@@ -73,7 +77,8 @@ class Shared:
                 await self._stack.enter_async_context(world(*nodes, isolated=isolated)),
                 nodes,
             )
-            self._offered = offered(self._world)
+            listed = json.loads(await self._world.session.request("GET", "/api/v1/nodes"))
+            self._offered = offered(listed["items"])
         return self._world
 
     async def restored(self) -> None:
@@ -81,9 +86,9 @@ class Shared:
         made = self._world
         if made is not None:
             await made.nodes.until(
-                lambda: offered(made) == self._offered,
+                lambda: offered(made.nodes.items.values()) == self._offered,
                 f"nodes offer again {self._offered}",
-                tell=lambda: offered(made),
+                tell=lambda: offered(made.nodes.items.values()),
             )
 
     async def end(self) -> None:
