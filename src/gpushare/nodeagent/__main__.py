@@ -75,6 +75,8 @@ def _settings(options: SimpleNamespace) -> Settings:
         pace=Pace(
             wait_s=min(1.0, options.health_period, options.watchdog_period),
             probe_s=options.health_period,
+            # Whoever probes more often than by default has a lost GPU back sooner, too.
+            reopen_s=min(30.0, 6 * options.health_period),
             watch_s=options.watchdog_period,
         ),
         xid_quiet_s=options.xid_quiet,

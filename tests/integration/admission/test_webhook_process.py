@@ -262,12 +262,23 @@ async def test_other_methods_and_pages(running: Running) -> None:
         assert answer.status == 405
 
 
-async def test_it_answers_on_for_a_while_after_it_was_told_to_end(tmp_path: Path) -> None:
+async def test_it_answers_on_for_a_while_after_it_was_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained, told = asyncio.Event(), process._told
+
+    async def drains(stop: asyncio.Event, drain_s: float) -> None:
+        assert drain_s == 4.0
+        await told(stop, 0.0)
+        await drained.wait()
+
+    monkeypatch.setattr(process, "_told", drains)
     async with running_webhook(tmp_path, drain_s=4.0) as running:
         await running.ready()
         os.kill(os.getpid(), signal.SIGTERM)
         await running.says("it is ending")
         assert (await running.post("/validate", WRONG))[0] == 200
+        drained.set()
         await asyncio.wait_for(running.serving, DEADLINE_S)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import pytest
 from aiohttp import web
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
@@ -39,12 +38,13 @@ def chromium() -> str:
 
 
 @contextlib.asynccontextmanager
-async def browser() -> AsyncIterator[Browser]:
+async def browser(*, hide_scrollbars: bool = True) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         started = await playwright.chromium.launch(
             executable_path=chromium(),
             # No sandbox in containers and as root; nothing but our own page is opened.
             args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+            ignore_default_args=[] if hide_scrollbars else ["--hide-scrollbars"],
         )
         yield started
         await started.close()
@@ -297,9 +297,3 @@ async def looking(
         assert look.bad == []
     finally:
         await context.close()
-
-
-@pytest.fixture
-async def window() -> AsyncIterator[Browser]:
-    async with browser() as started:
-        yield started

@@ -1,16 +1,32 @@
-"""What the tests of this folder share."""
+"""What the tests of this folder share: one Chromium, and a dashboard that does not keep anybody waiting."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
 
-from tests.integration.dashboard.bed import Bed, bed, window
+from gpushare.dashboard import app, live, waiting
+from tests.integration.dashboard.bed import Bed, bed, browser
 
-__all__ = ["made", "window"]
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's intervals, shortened: nothing here is about their length."""
+    monkeypatch.setattr(app, "WRONG_S", 0.05)
+    monkeypatch.setattr(live, "TICK_S", 0.05)
+    monkeypatch.setattr(waiting, "FRESH_S", 0.05)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def window() -> AsyncIterator[Browser]:
+    """One browser for all tests; each looks through a context of its own."""
+    async with browser() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def made(tmp_path: Path) -> AsyncIterator[Bed]:
     async with bed(tmp_path) as started:
         yield started

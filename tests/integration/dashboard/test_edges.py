@@ -4,9 +4,11 @@ import base64
 import json
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
-from tests.integration.dashboard.bed import Bed, chromium, looking
+from tests.integration.dashboard.bed import Bed, browser, looking
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 #: Where the bar and the dialog are, and how much of the window's width is left beside its content.
 PLACES = """() => {
@@ -25,31 +27,24 @@ LIGHT = """async ([picture, places]) => {
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["no scrollbars", "scrollbars that take room"])
 async def test_nothing_moves_and_no_strip_stays_light_when_a_dialog_opens(made: Bed, hidden: bool) -> None:
-    async with async_playwright() as playwright:
-        window = await playwright.chromium.launch(
-            executable_path=chromium(),
-            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
-            ignore_default_args=[] if hidden else ["--hide-scrollbars"],
-        )
-        async with looking(window, made) as look:
-            page = look.page
-            await look.tile("GPUs", "160")
-            before = await page.evaluate(PLACES)
-            assert before["bar"] == [0, 1280 - before["beside"]]
-            assert (before["beside"] == 0) is hidden
-            await page.keyboard.press("?")
-            await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    async with browser(hide_scrollbars=hidden) as window, looking(window, made) as look:
+        page = look.page
+        await look.tile("GPUs", "160")
+        before = await page.evaluate(PLACES)
+        assert before["bar"] == [0, 1280 - before["beside"]]
+        assert (before["beside"] == 0) is hidden
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+        assert await page.evaluate(PLACES) == before
+        # Beside the dialog and at the very edge, away from the bar and from a scrollbar's thumb.
+        middle, edge = await _light(window, page, [[1100, 780], [1277, 780]])
+        assert edge <= middle + 2, json.dumps([middle, edge])
+        await page.keyboard.press("Escape")
+        # A view that is longer than the window, and one that is not.
+        for view in ("#/nodes", "#/history"):
+            await page.evaluate("hash => (location.hash = hash)", view)
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
             assert await page.evaluate(PLACES) == before
-            # Beside the dialog and at the very edge, away from the bar and from a scrollbar's thumb.
-            middle, edge = await _light(window, page, [[1100, 780], [1277, 780]])
-            assert edge <= middle + 2, json.dumps([middle, edge])
-            await page.keyboard.press("Escape")
-            # A view that is longer than the window, and one that is not.
-            for view in ("#/nodes", "#/history"):
-                await page.evaluate("hash => (location.hash = hash)", view)
-                await expect(page.get_by_role("heading", level=1)).to_be_visible()
-                assert await page.evaluate(PLACES) == before
-        await window.close()
 
 
 async def _light(window: Browser, page: Page, places: list[list[int]]) -> list[float]:

@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Browser, Page, expect
 
 from benchmarks.api_server import node_name
 from tests.integration.dashboard.bed import bed, looking
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = 600
 #: The measures of which each part that is taken, and each drawing, is told.

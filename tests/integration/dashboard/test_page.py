@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Browser, Route, expect
 
 from benchmarks.api_server import node_name
 from tests.integration.dashboard.bed import TOKEN, Bed, bed, looking
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 WAITS = {
     "key": "default/pod-60",
@@ -454,11 +457,12 @@ async def test_addresses_that_lead_nowhere_say_so(window: Browser, made: Bed) ->
         await expect(look.page.get_by_role("alert")).to_contain_text("no pod default/absent")
 
 
-async def test_forty_thousand_gpus_are_on_one_page(window: Browser, tmp_path: Path) -> None:
-    async with bed(tmp_path, 5000, 1000, 2) as large, looking(window, large) as look:
-        await look.tile("GPUs", "40,000")
-        await expect(look.page.locator("canvas")).to_have_attribute("aria-label", re.compile("40,000 GPUs"))
-        large.bind("pod-1000", 4999)
+async def test_thousands_of_gpus_are_on_one_page(window: Browser, tmp_path: Path) -> None:
+    """Forty thousand of them, and how long that takes: ``make bench``."""
+    async with bed(tmp_path, 1000, 1000, 2) as large, looking(window, large) as look:
+        await look.tile("GPUs", "8,000")
+        await expect(look.page.locator("canvas")).to_have_attribute("aria-label", re.compile("8,000 GPUs"))
+        large.bind("pod-1000", 999)
         await look.tile("Pods", "1,001")
         await look.page.locator("canvas").focus()
         await look.page.keyboard.press("End")

@@ -23,6 +23,14 @@ clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}]
 users: [{name: a, user: {}}]
 contexts: [{name: a, context: {cluster: a, user: a}}]
 """
+#: The command, which looks for another leader and other pods that wait more often.
+PROMPT = """\
+import sys
+from gpushare.__main__ import main
+from gpushare.dashboard import waiting
+waiting.FRESH_S = waiting._LEADER_FRESH_S = 0.1
+sys.exit(main())
+"""
 
 
 @pytest.mark.parametrize(
@@ -127,7 +135,7 @@ async def test_who_waits_is_asked_of_the_dashboard_beside_the_leader(tmp_path: P
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "config").write_text(CONFIG.replace("http://127.0.0.1:1", server))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gpushare", "dashboard", "--kubeconfig", str(tmp_path / "config")),
+        *(sys.executable, "-c", PROMPT, "dashboard", "--kubeconfig", str(tmp_path / "config")),
         *("--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port"), "--scheduler", server),
         *("--token-file", str(tmp_path / "token"), "--lease", "kube-system/ack-co-scheduler"),
         *("--pod", "kube-system/us", "--parts-in", "kube-system"),
@@ -203,6 +211,7 @@ async def test_only_short_answers_of_servers_that_are_there_are_taken(
     await runner.cleanup()
 
 
+@pytest.mark.asyncio(loop_scope="session")
 async def test_pages_are_let_go_when_the_dashboard_ends(made: Bed) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (

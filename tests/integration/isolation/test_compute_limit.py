@@ -267,7 +267,10 @@ def test_an_arbiter_that_ends_in_order_says_so(container: LimitedContainer, cont
     assert page(here)["heartbeat"] == 0
 
 
-@pytest.mark.parametrize("flavour", ["", "address", "thread"])
+@pytest.mark.parametrize(
+    "flavour",
+    ["", *(pytest.param(one, marks=pytest.mark.sanitized) for one in ("address", "thread"))],
+)
 def test_what_a_tenant_does_to_its_page_is_its_own_loss(
     container: LimitedContainer, containers: Path, flavour: str
 ) -> None:
@@ -312,6 +315,7 @@ def test_containers_that_come_and_go(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.sanitized
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_threads_that_launch_capture_end_contexts_and_fork(
     container: LimitedContainer, sanitizer: str

@@ -11,7 +11,11 @@ from tests.integration.isolation.conftest import LimitedContainer
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import Container, build
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.parametrize("sanitizer", ["address", "thread"])]
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.sanitized,
+    pytest.mark.parametrize("sanitizer", ["address", "thread"]),
+]
 
 
 def run(here: Container, sanitizer: str, program: str, *arguments: str | Path) -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 DEADLINE_S = 60.0
 #: What nobody tells of is seen within this time.
-EVERY_S = 0.25
+EVERY_S = 0.02
 
 
 class Changes:
@@ -28,11 +28,10 @@ class Changes:
         state: Callable[[], object],
         what: str = "",
         deadline_s: float = DEADLINE_S,
-        every_s: float = EVERY_S,
     ) -> None:
         """Return once ``state()`` holds; fail with ``what`` when it does not in time.
 
-        It looks every ``every_s`` besides: for states that nobody tells of, such as files.
+        It looks every ``EVERY_S`` besides: for states that nobody tells of, such as files.
         """
         event = asyncio.Event()
         self._waiting.add(event)
@@ -42,7 +41,7 @@ class Changes:
                     event.clear()
                     # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(every_s):
+                        async with asyncio.timeout(EVERY_S):
                             await event.wait()
         except TimeoutError:
             raise AssertionError(f"not reached within {deadline_s} s: {what or state}") from None

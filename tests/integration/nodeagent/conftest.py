@@ -19,6 +19,7 @@ from gpushare.model.allocation import Allocation
 from gpushare.model.device import NodeMode
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.wire import read_allocation
+from gpushare.nodeagent import registration, succession
 from gpushare.nodeagent.agent import Agent
 from gpushare.nodeagent.device_lists import resources_of
 from gpushare.nodeagent.isolation.options import IsolationOptions
@@ -84,7 +85,7 @@ class World:
                 and names.ANN_DEVICES in self.api.annotations("nodes", self.settings.node)
             )
 
-        await self.changes.until(lambda: self._died() or served(), "the agent is ready", every_s=0.02)
+        await self.changes.until(lambda: self._died() or served(), "the agent is ready")
 
     def _died(self) -> bool:
         assert self._running is not None
@@ -155,6 +156,14 @@ class World:
         """The pod has finished and is deleted."""
         self.kubelet.remove(f"default/{name}")
         self.api.drop("pods", f"default/{name}")
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals that are no setting, shortened: nothing here is about their length."""
+    monkeypatch.setattr(registration, "_LOOK_S", 0.02)
+    monkeypatch.setattr(registration, "_RETRY_FIRST_S", 0.05)
+    monkeypatch.setattr(succession, "_LOOK_S", 0.02)
 
 
 @pytest.fixture

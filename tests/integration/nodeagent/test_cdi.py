@@ -97,14 +97,12 @@ async def test_a_description_that_comes_later_and_goes_is_followed(world: World)
     await world.start()
     assert not (await world.run_pod("before", 1, on=0)).answers["c"].cdi_devices
     describe(world, 0, 1)
-    await world.changes.until(lambda: ours(world).exists(), "derived", every_s=0.05)
+    await world.changes.until(lambda: ours(world).exists(), "derived")
     assert (await world.run_pod("after", 1, on=0)).answers["c"].cdi_devices
     (world.settings.cdi_folders[0] / "nvidia.json").unlink()
     agent = world.agent
     assert agent is not None
-    await world.changes.until(
-        lambda: agent.metrics.runtime.value("nvidia", "auto") == 1.0, "back", every_s=0.05
-    )
+    await world.changes.until(lambda: agent.metrics.runtime.value("nvidia", "auto") == 1.0, "back")
     # Containers that were given a name from it may be started again.
     assert ours(world).exists()
 
@@ -126,7 +124,7 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
     with pytest.raises(AdmissionFailed):
         await world.kubelet.admit(world.bind("a", container("c", 3), on=0))
     describe(world, 0, 1)
-    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered", every_s=0.05)
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
     await world.changes.until(lambda: world.api.told("CDIAvailable"), "told")
     assert agent.missing() == []
     assert (await world.run_pod("b", 3, on=0)).answers["c"].cdi_devices
@@ -140,9 +138,7 @@ async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -
     world.nvml.faults[gpu(1).uuid] = "GPU is lost"
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
     describe(world, 0)
-    await world.changes.until(
-        lambda: gpu(1).uuid not in ours(world).read_text(), "derived anew", every_s=0.05
-    )
+    await world.changes.until(lambda: gpu(1).uuid not in ours(world).read_text(), "derived anew")
     assert (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
 
 
@@ -152,7 +148,7 @@ async def test_a_file_that_stays_broken_is_told_once(world: World) -> None:
     folder.mkdir()
     (folder / "nvidia.yaml").write_text("kind: [")
     await world.start()
-    await world.changes.until(lambda: world.api.told("CDIFileUnusable"), "told", every_s=0.05)
+    await world.changes.until(lambda: world.api.told("CDIFileUnusable"), "told")
     assert f"{folder}/nvidia.yaml: it is not YAML" in world.api.told("CDIFileUnusable")[0]["note"]
 
 
@@ -166,7 +162,7 @@ async def test_ours_goes_when_the_node_shares_no_more_and_no_pod_holds_a_share(w
     await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 0)
     assert ours(world).exists()
     world.end_pod("a")
-    await world.changes.until(lambda: not ours(world).exists(), "removed", every_s=0.05)
+    await world.changes.until(lambda: not ours(world).exists(), "removed")
 
 
 async def test_an_agent_that_ends_leaves_ours_for_containers_that_start_again(world: World) -> None:

@@ -35,7 +35,7 @@ def limit(world: World, admitted: Admitted, on: int = 0) -> int | None:
 
 
 async def limited(world: World, admitted: Admitted, mib: int, on: int = 0) -> None:
-    await world.changes.until(lambda: limit(world, admitted, on) == mib * MIB, f"{mib} MiB", every_s=0.02)
+    await world.changes.until(lambda: limit(world, admitted, on) == mib * MIB, f"{mib} MiB")
 
 
 async def run_in_cgroup(world: World, name: str, units: int, on: int, pid: int) -> Admitted:
@@ -55,7 +55,7 @@ async def looked(world: World) -> None:
         return asked(root)
 
     world.nvml.can_limit = counting  # type: ignore[method-assign,assignment]
-    await world.changes.until(lambda: seen[0] >= 2, "looked", every_s=0.02)
+    await world.changes.until(lambda: seen[0] >= 2, "looked")
     world.nvml.can_limit = asked  # type: ignore[method-assign]
 
 
@@ -82,9 +82,7 @@ async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(wor
         1.0,
         1.0,
     )
-    await world.changes.until(
-        lambda: metrics.limited_mib.value("default/a", "c", gpu(0).uuid) == 2048.0, every_s=0.02
-    )
+    await world.changes.until(lambda: metrics.limited_mib.value("default/a", "c", gpu(0).uuid) == 2048.0)
     # What is set is not set again, also by the agent that comes next.
     await looked(world)
     assert len(world.nvml.set_limits) == 2
@@ -168,7 +166,7 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
     await looked(world)
     assert not world.nvml.limits  # until the kubelet tells which is which
     tell_containers(world, "a", **ids)
-    await world.changes.until(lambda: len(world.nvml.limits) == 2, "limited", every_s=0.02)
+    await world.changes.until(lambda: len(world.nvml.limits) == 2, "limited")
     await looked(world)
     assert world.nvml.limits == {
         (gpu(0).uuid, directory_of(world, a, ids["c"])): 1024 * MIB,
@@ -205,7 +203,7 @@ async def test_a_container_that_is_started_again_is_found_in_its_new_cgroup(worl
     assert not world.nvml.limits
     run_process(world, 42, cgroup_of(a, "5" * 64))
     tell_containers(world, "a", c="5" * 64)
-    await world.changes.until(lambda: world.nvml.limits, "limited", every_s=0.02)
+    await world.changes.until(lambda: world.nvml.limits, "limited")
     assert world.nvml.limits == {(gpu(0).uuid, directory_of(world, a, "5" * 64)): 2048 * MIB}
 
 

@@ -197,7 +197,7 @@ async def agent(world: World, gpus: Path, *more: str) -> AsyncIterator[asyncio.s
 
 async def until_limited(world: World, nvml: Nvml, admitted: Admitted, mib: int) -> None:
     where = directory_of(world, admitted)
-    await world.changes.until(lambda: nvml.limits(where)[1] == mib, "limited", 30.0, every_s=0.05)
+    await world.changes.until(lambda: nvml.limits(where)[1] == mib, "limited", 30.0)
 
 
 async def test_who_calls_the_driver_without_our_library_gets_no_more_than_the_share(
@@ -307,7 +307,7 @@ async def test_on_the_kernels_own_cgroups_a_container_is_held_wherever_it_thinks
         tell_containers(world, "a", c=CONTAINER)
         first, second = await started(programs), await started(programs, "sh", "-c", INSIDE, "sh")
         enter(where, first.pid, second.pid)
-        await world.changes.until(lambda: nvml.limits(str(where))[1] == 3072, "limited", 30.0, every_s=0.05)
+        await world.changes.until(lambda: nvml.limits(str(where))[1] == 3072, "limited", 30.0)
         assert await first.asked("") == [0]
         await second.says("")  # for the shell
         assert await second.asked("") == [0]

@@ -56,7 +56,7 @@ async def until(world: World, said: Any, what: str) -> dict[str, dict[tuple[str,
         except KeyError:
             return False
 
-    await world.changes.until(looked, what, every_s=0.02)
+    await world.changes.until(looked, what)
     return scraped(world)
 
 

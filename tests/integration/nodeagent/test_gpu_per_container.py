@@ -71,7 +71,7 @@ async def test_pods_with_the_same_wish_that_are_served_in_another_order_keep_the
     ]
     agent = world.agent
     assert agent is not None
-    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both", every_s=0.02)
+    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both")
     world.kubelet.lists_admitting = listed
     given = {}
     for pod in reversed(pods):
@@ -105,7 +105,7 @@ async def test_beside_an_ordinary_pod_with_the_same_wish_no_container_leaves_its
     pods = [make() for make in ((apart, ordinary) if apart_first else (ordinary, apart))]
     agent = world.agent
     assert agent is not None
-    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both", every_s=0.02)
+    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both")
     world.kubelet.lists_admitting = listed
     given = {}
     for pod in pods:

@@ -92,7 +92,7 @@ async def test_what_is_active_is_in_the_annotation_the_metrics_and_the_log(
     # It ends with the test.
     monkeypatch.setattr(mps, "outlives_us", lambda: False)
     await world.start(mode=mode)
-    await world.changes.until(lambda: active(world) == says, "annotated", every_s=0.05)
+    await world.changes.until(lambda: active(world) == says, "annotated")
     agent = world.agent
     assert agent is not None
     values = {one: agent.metrics.isolation.value(one, "auto") for one in ("none", "preload", "mps")}
@@ -137,7 +137,7 @@ async def test_with_cdi_the_driver_is_where_the_description_says(world: World) -
     world.api.put("nodes", NODE, made)
     await world.start(mode="cgpu")
     untried = "could not be tried on this node's driver (the driver's libraries are not found"
-    await world.changes.until(lambda: untried in active(world), "it says so", every_s=0.05)
+    await world.changes.until(lambda: untried in active(world), "it says so")
     assert active(world).startswith("preload (in place of the driver's libraries, by CDI): mode cgpu")
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
     admitted = await world.run_pod("a", 3, on=0)
@@ -161,7 +161,7 @@ async def test_a_directory_goes_with_its_pod_and_not_before(world: World) -> Non
     await world.until_assigned("a", "b")
     assert len(directories(world)) == 2
     world.end_pod("a")
-    await world.changes.until(lambda: len(directories(world)) == 1, "removed", every_s=0.02)
+    await world.changes.until(lambda: len(directories(world)) == 1, "removed")
     assert kept.is_dir()
     assert not mounted(first)["/run/gpushare/limits"][0].exists()
 
@@ -180,7 +180,6 @@ async def test_an_agent_that_starts_anew_goes_on_with_what_is_there(world: World
     await world.changes.until(
         lambda: [one.name for one in world.settings.isolation.folder.iterdir()] == [kept.name],
         "only what is used is left",
-        every_s=0.02,
     )
     assert world.agent is not None
     await world.changes.until(lambda: world.agent and world.agent.metrics.directories.value() == 1.0)
@@ -192,7 +191,7 @@ async def test_what_another_agent_makes_beside_it_is_kept_and_removed_as_well(wo
     await world.run_pod("a", 3, on=0)
     other = Directories(world.settings.isolation.folder)
     made = other.make(Claimed("default/gone", "nobody", "c", gpu(0).uuid, 1, "0"), "hard")
-    await world.changes.until(lambda: not made.exists(), "removed", every_s=0.02)
+    await world.changes.until(lambda: not made.exists(), "removed")
     assert len(directories(world)) == 1
 
 
@@ -208,20 +207,19 @@ async def test_files_that_are_lost_are_made_anew_while_a_pod_uses_them(world: Wo
     await world.changes.until(
         lambda: limits.is_file() and usage.is_file() and (libraries / "libcuda.so.1").is_file(),
         "made anew",
-        every_s=0.02,
     )
     assert limits.read_bytes() == before
     assert usage.stat().st_size == USAGE_BYTES
     (libraries / "libnvidia-ml.so.1").unlink()
     limits.unlink()
     await world.changes.until(
-        lambda: limits.is_file() and (libraries / "libnvidia-ml.so.1").is_file(), "a part", every_s=0.02
+        lambda: limits.is_file() and (libraries / "libnvidia-ml.so.1").is_file(), "a part"
     )
     assert limits.read_bytes() == before
     assert len(directories(world)) == 1
     # Not for a pod that has gone.
     world.end_pod("a")
-    await world.changes.until(lambda: not directories(world), "removed", every_s=0.02)
+    await world.changes.until(lambda: not directories(world), "removed")
 
 
 async def test_an_agent_that_leaves_for_good_takes_with_it_what_no_pod_uses(world: World) -> None:
@@ -236,7 +234,7 @@ async def test_an_agent_that_leaves_for_good_takes_with_it_what_no_pod_uses(worl
     await world.stop()
     await world.start(mode="cgpu")
     world.end_pod("a")
-    await world.changes.until(lambda: not directories(world), "removed", every_s=0.02)
+    await world.changes.until(lambda: not directories(world), "removed")
     agent = world.agent
     assert agent is not None
     assert agent._isolation.there
@@ -256,7 +254,7 @@ async def test_nothing_is_taken_away_while_the_kubelet_does_not_say_who_has_what
     assert len(directories(world)) == 2
     world.kubelet.remove("default/a")
     world.kubelet.listing_works = True
-    await world.changes.until(lambda: len(directories(world)) == 1, "removed", every_s=0.02)
+    await world.changes.until(lambda: len(directories(world)) == 1, "removed")
 
 
 async def test_a_new_release_is_delivered_and_the_old_one_goes_with_its_last_container(world: World) -> None:
@@ -267,14 +265,12 @@ async def test_a_new_release_is_delivered_and_the_old_one_goes_with_its_last_con
     (world.folder / "image" / "new").replace(world.folder / "image" / "libcuda.so.1")
     assert world.agent is not None
     state = world.agent._isolation
-    await world.changes.until(
-        lambda: state._ready and state._ready.release.folder != old, "delivered", every_s=0.02
-    )
+    await world.changes.until(lambda: state._ready and state._ready.release.folder != old, "delivered")
     new = mounted(await world.run_pod("b", 3, on=0))["/etc/ld.so.preload"][0].parent
     assert new != old
     assert old.is_dir()
     world.end_pod("a")
-    await world.changes.until(lambda: not old.exists(), "removed", every_s=0.02)
+    await world.changes.until(lambda: not old.exists(), "removed")
     assert new.is_dir()
 
 
@@ -287,7 +283,7 @@ async def test_a_gpu_holds_no_more_isolated_pods_than_can_be_held_apart(world: W
         await world.run_pod("c", 1, on=0)
     world.end_pod("a")
     world.api.drop("pods", "default/c")
-    await world.changes.until(lambda: len(directories(world)) == 1, "the end of a is seen", every_s=0.02)
+    await world.changes.until(lambda: len(directories(world)) == 1, "the end of a is seen")
     await world.run_pod("d", 1, on=0)
 
 
@@ -316,7 +312,7 @@ async def test_twins_that_are_taken_for_each_other_keep_their_files(world: World
     world.api.drop("pods", f"default/{whose.pod.partition('/')[2]}")
     await world.run_pod("x", 1, on=1)
     world.end_pod("x")
-    await world.changes.until(lambda: len(directories(world)) == 1, "that of x is gone", every_s=0.02)
+    await world.changes.until(lambda: len(directories(world)) == 1, "that of x is gone")
     assert made.is_dir()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.model import names
+from gpushare.nodeagent.isolation.children import Child
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.playground.gpus import preset, write
 from tests.integration.isolation.containers import run_tenant
@@ -86,8 +87,9 @@ assert result == OUT_OF_MEMORY, result
 
 
 async def test_on_a_node_that_limits_compute_the_arbiter_runs_and_is_started_again(
-    world: World, described: Path
+    world: World, described: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(Child.__init__.__kwdefaults__, "steady_s", 0.1)
     await asyncio.to_thread(build, "all")
     world.use(isolation=replace(world.settings.isolation, library_folder=BUILT))
     await world.start(mode="core_mem")
@@ -133,6 +135,6 @@ async def test_what_the_tenant_makes_of_its_usage_file_harms_the_tenant_alone(
     other = in_container(world, await world.run_pod("b", 2, on=0), described)
     await asyncio.to_thread(run_tenant, other, 'context(); assert take("plain", 1000 * MIB)[0] == 0')
     world.end_pod("a")
-    await world.changes.until(lambda: one.limits.stat().st_nlink == 1, "removed", every_s=0.02)
+    await world.changes.until(lambda: one.limits.stat().st_nlink == 1, "removed")
     assert other.limits.stat().st_nlink == 2
     assert world.api.annotations("nodes", NODE)[names.ANN_ISOLATION].startswith("preload")

@@ -124,7 +124,7 @@ async def test_a_node_that_was_told_how_to_isolate_and_cannot_offers_nothing_and
     if breaking is without_folder:
         world.settings.isolation.folder.unlink()
     install(world, asked=AskedIsolation.PRELOAD)
-    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered", every_s=0.02)
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
     await world.changes.until(lambda: world.api.told("IsolationAvailable"), "told")
     assert len(world.api.told("IsolationUnavailable")) == 1
     assert agent.missing() == []
@@ -167,16 +167,14 @@ async def test_a_driver_that_goes_file_by_file_is_told_as_that_and_holds_up_no_r
     world.nvml.driver, world.nvml.exchanged = False, True
     await world.changes.until(lambda: world.api.told("DriverNotFound"), "told")
     missed.clear()
-    await world.changes.until(lambda: len(missed) > 2, "the libraries are missed", every_s=0.02)
-    await world.changes.until(lambda: agent.missing() == [], "the pod is ready", every_s=0.02)
-    await world.changes.until(
-        lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered", every_s=0.02
-    )
+    await world.changes.until(lambda: len(missed) > 2, "the libraries are missed")
+    await world.changes.until(lambda: agent.missing() == [], "the pod is ready")
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered")
     install(world)
     world.use(container_runtime=asked)
     describe(world)
     world.nvml.driver = True
-    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered", every_s=0.02)
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
     await world.changes.until(lambda: "by CDI" in active(world), "in place")
 
 

@@ -66,7 +66,7 @@ async def test_a_pod_that_goes_meanwhile_hears_nothing_more(world: World) -> Non
     world.api.drop("pods", "default/a")
     agent = world.agent
     assert agent is not None
-    await world.changes.until(lambda: len(agent._pods.uids()) == 1, "the watch shows it gone", every_s=0.02)
+    await world.changes.until(lambda: len(agent._pods.uids()) == 1, "the watch shows it gone")
     mend(world)
     await world.changes.until(lambda: ("b", BACK) in heard(world), "the other is told")
     assert ("a", BACK) not in heard(world)

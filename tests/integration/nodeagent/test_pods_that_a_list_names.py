@@ -43,7 +43,7 @@ async def test_a_pod_that_goes_while_it_is_listed_is_gone(world: World) -> None:
     await world.until_assigned("gone")
     async with listing(world):
         world.end_pod("gone")
-        await world.changes.until(lambda: not known(world), "the watch has told", every_s=0.01)
+        await world.changes.until(lambda: not known(world), "the watch has told")
     assert not known(world)
     # A node that shares no more is described for as long as any pod holds what it gave.
     world.api.label_node(NODE, {})
@@ -59,12 +59,12 @@ async def test_a_record_that_is_written_while_it_is_listed_stays_known(world: Wo
     def place() -> list[int]:
         return [share.index for claim in agent._book.claims for share in claim.allocation.gpus]
 
-    await world.changes.until(lambda: place() == [0], every_s=0.01)
+    await world.changes.until(lambda: place() == [0])
     async with listing(world):
         moved = {**made, "metadata": {**made["metadata"], "annotations": {}}}
         world.decide(moved, on=1)
         world.api.put_pod(moved)
-        await world.changes.until(lambda: place() == [1], "the watch has told", every_s=0.01)
+        await world.changes.until(lambda: place() == [1], "the watch has told")
     assert place() == [1]
 
 
@@ -81,5 +81,5 @@ async def test_a_pod_that_the_watch_never_shows_is_asked_for_again(
     world.end_pod("short")
     world.api.forget()
     world.api.release_watch()
-    await world.changes.until(lambda: known(world) == {"stays"}, every_s=0.02)
+    await world.changes.until(lambda: known(world) == {"stays"})
     await world.run_pod("next", 15, on=1)

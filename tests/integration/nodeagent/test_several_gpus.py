@@ -70,7 +70,7 @@ async def test_pods_with_the_same_wish_that_are_served_in_another_order_change_t
     second = world.bind("second", container("c", 24), on=(2, 3), labels=TWO)
     agent = world.agent
     assert agent is not None
-    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both", every_s=0.02)
+    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both")
     world.kubelet.lists_admitting = False
     await world.kubelet.admit(second)
     await world.kubelet.admit(first)

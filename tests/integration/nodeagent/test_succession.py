@@ -121,7 +121,6 @@ async def test_an_agent_that_leaves_waits_for_the_next_one_that_is_there_and_doe
     await world.changes.until(
         lambda: len([*world.kubelet.plugins_dir.glob("gpushare-mem-*.sock")]) == 2,
         "it is there",
-        every_s=0.01,
     )
     assert await agents.end(old) == 0
     await world.changes.until(lambda: len(world.kubelet.registrations) == 2, "it serves")

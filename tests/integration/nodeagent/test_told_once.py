@@ -49,10 +49,8 @@ async def again(world: World) -> None:
     await world.start(ready=False)
     agent = world.agent
     assert agent is not None
-    await world.changes.until(lambda: not agent.missing(), "the agent is ready", every_s=0.02)
-    await world.changes.until(
-        lambda: agent._status.settled and not agent._recorder.waiting, "all is written", every_s=0.02
-    )
+    await world.changes.until(lambda: not agent.missing(), "the agent is ready")
+    await world.changes.until(lambda: agent._status.settled and not agent._recorder.waiting, "all is written")
 
 
 async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_anew(world: World) -> None:
@@ -60,7 +58,7 @@ async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_an
     lose(world, 1)
     await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
     opened = world.nvml.opened
-    await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened anew", every_s=0.02)
+    await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened anew")
     assert reasons(world) == ["", "GPU is lost"]
     for _ in range(2):
         await again(world)
@@ -179,7 +177,6 @@ async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(
     await world.changes.until(
         lambda: used.value("default/a", "c", gpu(0).uuid) == 100.0,
         "it is known which container",
-        every_s=0.02,
     )
     uses(world, (41, 3200, 0), (42, 1500, 0))
     await world.changes.until(

@@ -79,20 +79,14 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
     assert agent is not None
-    await world.changes.until(
-        lambda: agent.metrics.used_mib.value("default/a", "c", gpu(0).uuid) == 3200.0, every_s=0.02
-    )
+    await world.changes.until(lambda: agent.metrics.used_mib.value("default/a", "c", gpu(0).uuid) == 3200.0)
     assert agent.metrics.sm_percent.value("default/a", "c", gpu(0).uuid) == 30.0
     assert agent.metrics.exceeded.value("memory") >= 1.0
-    await world.changes.until(
-        lambda: told.get("series", {}).get("count", 1) > 1, "counted when it goes on", every_s=0.05
-    )
+    await world.changes.until(lambda: told.get("series", {}).get("count", 1) > 1, "counted when it goes on")
     assert len(world.api.told("GPUMemoryExceeded")) == 1
     assert first_gpu(world).foreign_mib == 0
     uses(world)
-    await world.changes.until(
-        lambda: agent.metrics.used_mib.value("default/a", "c", gpu(0).uuid) == 0.0, every_s=0.02
-    )
+    await world.changes.until(lambda: agent.metrics.used_mib.value("default/a", "c", gpu(0).uuid) == 0.0)
 
 
 async def test_a_container_that_is_above_its_share_with_other_figures_each_time_is_one_event(
@@ -112,7 +106,6 @@ async def test_a_container_that_is_above_its_share_with_other_figures_each_time_
         await world.changes.until(
             lambda before=before: agent.metrics.exceeded.value("memory") > before,  # type: ignore[misc]
             "above again",
-            every_s=0.02,
         )
     await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
     assert len(world.api.told("GPUMemoryExceeded")) == 1
@@ -136,9 +129,7 @@ async def test_on_a_share_node_containers_are_trusted(world: World) -> None:
     uses(world, (41, 4000, 0))
     agent = world.agent
     assert agent is not None
-    await world.changes.until(
-        lambda: agent.metrics.used_mib.value("default/a", "", gpu(0).uuid) == 4000.0, every_s=0.02
-    )
+    await world.changes.until(lambda: agent.metrics.used_mib.value("default/a", "", gpu(0).uuid) == 4000.0)
     assert not world.api.told("GPUMemoryExceeded")
 
 
@@ -202,7 +193,7 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
     # What the kubelet is told stays: it counts what pods are given.
     assert world.kubelet.allocatable(names.GPU_MEM) == 30
     uses(world)
-    await world.changes.until(lambda: first_gpu(world).foreign_mib == 0, "described", every_s=0.02)
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 0, "described")
     await world.changes.until(lambda: world.api.told("GPUForeignUseEnded"), "told")
 
 
@@ -250,7 +241,7 @@ async def test_it_is_told_when_it_was_looked_and_until_when_that_is_known(world:
     await world.start(mode="share")
     assert world.agent is not None
     looked = world.agent.metrics.looked
-    await world.changes.until(lambda: looked.value() > 1_700_000_000, "looked", every_s=0.02)
+    await world.changes.until(lambda: looked.value() > 1_700_000_000, "looked")
     world.agent._watchdog.lose()
     assert looked.value() == 0
 
@@ -265,11 +256,11 @@ async def test_what_the_driver_does_not_tell_of_memory_has_no_figure(world: Worl
     uses(world, (41, 300, 10), (42, -1, 20))
     assert world.agent is not None
     metrics = world.agent.metrics
-    await world.changes.until(lambda: "} 30" in "".join(metrics.sm_percent.lines()), "seen", every_s=0.02)
+    await world.changes.until(lambda: "} 30" in "".join(metrics.sm_percent.lines()), "seen")
     assert "mebibytes{" not in "".join(metrics.used_mib.lines())
     assert "gpushare_container_memory_used_bytes{" not in world.agent.figures.exposition().decode()
     uses(world, (41, 300, 10), (42, 200, 20))
-    await world.changes.until(lambda: "} 500" in "".join(metrics.used_mib.lines()), "told", every_s=0.02)
+    await world.changes.until(lambda: "} 500" in "".join(metrics.used_mib.lines()), "told")
 
 
 @pytest.fixture

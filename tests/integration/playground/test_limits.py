@@ -6,23 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from gpushare.model import names
 from tests.integration.playground.running_playground import Playground, a_pod, wait_until
 from tests.unit.fakegpu.building import system_program
 
 SHARE, T4, FOUR = "share-v100", "cgpu-t4", "core-mem-v100x4"
 CUDA = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
-
-
-@pytest.fixture(scope="module")
-def playground() -> Iterator[Playground]:
-    started = Playground()
-    yield started
-    assert started.end() == 0
-    assert started.processes() == []
-    assert not started.state.exists()
 
 
 @contextmanager

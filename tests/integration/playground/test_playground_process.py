@@ -1,4 +1,7 @@
-"""The playground as its user meets it: the walk, and that nothing is left behind."""
+"""The playground as its user meets it: nothing is left behind, and what is wrong is said.
+
+Its walk is a step of its own in CI: ``make run ARGS=--exit``.
+"""
 
 import signal
 import subprocess
@@ -10,14 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.playground.running_playground import Playground, a_pod, start, wait_until
-
-
-@pytest.mark.timeout(310)
-def test_every_expectation_of_the_walk_holds() -> None:
-    process = start("--exit")
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    assert "expectations held." in said
 
 
 @pytest.fixture

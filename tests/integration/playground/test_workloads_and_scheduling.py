@@ -1,22 +1,10 @@
 """Controllers and scheduling loop at work in a whole playground, with the real kubectl and extender."""
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from tests.integration.playground.running_playground import Playground, a_pod, a_template, wait_until
 
 T4, FOUR = "cgpu-t4", "core-mem-v100x4"
-
-
-@pytest.fixture(scope="module")
-def playground() -> Iterator[Playground]:
-    started = Playground()
-    yield started
-    assert started.end() == 0
-    assert started.processes() == []
-    assert not started.state.exists()
 
 
 def condition(pod: dict[str, Any]) -> tuple[str, str]:

@@ -161,6 +161,7 @@ async def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(policy_watches, "_ABSENT_S", 0.05)
     monkeypatch.setattr(policy_watches, "_PRESENT_S", 0.05)
     monkeypatch.setattr(policy_writes, "_EVERY_S", 0.05)
+    monkeypatch.setattr(policy_writes, "_SEEN_S", 0.5)
     async with (
         ApiServer(tmp_path / "api", users=("extender",)) as server,
         Session(load_access(str(server.kubeconfig_path))) as session,

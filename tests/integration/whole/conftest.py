@@ -1,12 +1,17 @@
-"""One cluster a test file: started once, emptied and looked over after each test."""
+"""One cluster for all tests that want the same nodes: emptied and looked over after each."""
 
+import contextlib
 import json
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterable
+from pathlib import Path
 from typing import Final
 
 import pytest
 import pytest_asyncio
 
+from gpushare.model import names
+from gpushare.playground.cluster import NodeDescription
+from tests.integration.whole.seen import Json
 from tests.integration.whole.world import World, world
 
 #: Lines of each part's log that are shown with a failed test.
@@ -21,6 +26,8 @@ def pytest_runtest_makereport(
     report = yield
     made = getattr(item, "funcargs", {}).get("seen")
     if report.failed and isinstance(made, World):
+        # Whatever state it is in: the next test starts with another.
+        made.failed = True
         pods = [json.dumps(pod) for pod in made.pods.items.values()]
         report.sections.append(("pods of the cluster", "\n".join(pods)))
         for part, log in made.logs().items():
@@ -28,16 +35,80 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """The cluster of the file's ``NODES``."""
-    async with world(*request.module.NODES) as made:
-        yield made
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the same nodes run one after the other."""
+    places = [
+        at for at, item in enumerate(items)
+        if isinstance(item, pytest.Function)
+        and item.path.parent == Path(__file__).parent
+        and "seen" in item.fixturenames
+        and hasattr(item.module, "NODES")
+    ]  # fmt: skip
+    nodes = {at: repr(items[at].module.NODES) for at in places}  # type: ignore[attr-defined]
+    first = {one: at for at, one in reversed(nodes.items())}
+    found = [items[at] for at in sorted(places, key=lambda at: (first[nodes[at]], at))]
+    for at, item in zip(places, found, strict=True):
+        items[at] = item
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def seen(shared_world: World) -> AsyncIterator[World]:
-    """The file's cluster; empty and without a traceback in any log when the test has ended."""
-    yield shared_world
-    await shared_world.delete_all()
-    shared_world.assert_sound()
+def offered(nodes: Iterable[Json]) -> dict[str, list[str]]:
+    """What each node offers of memory, compute and whole GPUs."""
+    resources = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
+    return {
+        node["metadata"]["name"]: [node["status"].get("allocatable", {}).get(what, "0") for what in resources]
+        for node in nodes
+    }
+
+
+class Shared:
+    """The cluster of the test that ran last, for as long as tests want the same nodes and leave it sound."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.AsyncExitStack()
+        self._nodes: tuple[NodeDescription, ...] = ()
+        self._offered: dict[str, list[str]] = {}
+        self._world: World | None = None
+
+    async def of(self, nodes: tuple[NodeDescription, ...], *, isolated: bool) -> World:
+        """The cluster of these nodes; files whose nodes are alike are isolated alike."""
+        if self._world is None or self._world.failed or self._nodes != nodes:
+            await self.end()
+            self._world, self._nodes = (
+                await self._stack.enter_async_context(world(*nodes, isolated=isolated)),
+                nodes,
+            )
+            listed = json.loads(await self._world.session.request("GET", "/api/v1/nodes"))
+            self._offered = offered(listed["items"])
+        return self._world
+
+    async def restored(self) -> None:
+        """Wait until nodes offer what they did when the cluster was new; what a test labels it labels back."""
+        made = self._world
+        if made is not None:
+            await made.nodes.until(
+                lambda: offered(made.nodes.items.values()) == self._offered,
+                f"nodes offer again {self._offered}",
+                tell=lambda: offered(made.nodes.items.values()),
+            )
+
+    async def end(self) -> None:
+        """End it, if there is one."""
+        self._world = None
+        await self._stack.aclose()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared() -> AsyncIterator[Shared]:
+    made = Shared()
+    yield made
+    await made.end()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def seen(request: pytest.FixtureRequest, shared: Shared) -> AsyncIterator[World]:
+    """The cluster of the file's ``NODES``, which are ``ISOLATED`` or not; when the test has ended it is empty and sound."""
+    made = await shared.of(request.module.NODES, isolated=getattr(request.module, "ISOLATED", False))
+    yield made
+    await made.delete_all()
+    made.assert_sound()
+    await shared.restored()

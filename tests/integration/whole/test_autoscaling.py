@@ -19,7 +19,7 @@ from tests.autoscaler_rules import Answer, simulated
 from tests.integration.whole.seen import Json, node_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, run, shared_node
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (
     shared_node("four", "core-mem-4", "core_mem", (INSTANCE_TYPE, "gpu.four")),

@@ -16,7 +16,7 @@ from gpushare.playground import gpus
 from tests.integration.whole.seen import Json, is_running, phase_of, waits_because
 from tests.integration.whole.world import World, environment, gpu_pod, run, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (shared_node("single", "v100-16384"), shared_node("compute", "core-mem-4", "core_mem"))
 UNREACHABLE = """

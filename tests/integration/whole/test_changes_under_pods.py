@@ -12,7 +12,7 @@ from tests.integration.whole.seen import Json, held_mib, is_running, node_of, re
 from tests.integration.whole.test_one_gpu_of_a_node import runs_on
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 V100_OLD_MIB, V100_MIB = 16160, 16384
@@ -165,11 +165,6 @@ async def test_a_pod_that_is_resized_in_place_keeps_its_share_and_every_figure(s
 
 
 async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_recovers(seen: World) -> None:
-    # Asked after its health more often than by default, so that this test need not wait.
-    seen.cluster.parts["node-agent four"].arguments += ["--health-period", "0.2"]
-    seen.cluster.kill("node-agent four")
-    await seen.offers("four", 0)
-    await seen.offers("four", 60)
     file = seen.cluster.gpu_file("four")
     good = gpus.read(file)
     await runs(seen, gpu_pod("stays", 3, node="four"))
@@ -302,10 +297,6 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
 
 
 async def test_a_gpu_that_fails_under_pods_of_several_gpus_and_gangs_keeps_every_figure(seen: World) -> None:
-    seen.cluster.parts["node-agent four"].arguments += ["--health-period", "0.2"]
-    seen.cluster.kill("node-agent four")
-    await seen.offers("four", 0)
-    await seen.offers("four", 60)
     file = seen.cluster.gpu_file("four")
     good = gpus.read(file)
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}

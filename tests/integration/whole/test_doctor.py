@@ -17,12 +17,18 @@ from typing import Any
 import pytest
 import yaml
 
+from gpushare.doctor.__main__ import of_cluster
+from gpushare.doctor.findings import exit_code
+from gpushare.doctor.options import ROLE
+from gpushare.doctor.report import as_json
+from gpushare.kube.access import load_access
 from gpushare.model import names
 from gpushare.playground import gpus
+from gpushare.settings.reading import read
 from tests.integration.whole.seen import Json, is_running, record_of
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, run, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 NODES = (shared_node("first", "t4"), shared_node("second", "core-mem-4", "core_mem"))
 GOLDEN = CHECKOUT / "tests" / "e2e" / "charts" / "golden"
 FIRST = "/api/v1/nodes/first"
@@ -30,11 +36,19 @@ MERGE = "application/merge-patch+json"
 
 
 async def doctor(seen: World, *options: str) -> tuple[int, list[dict[str, str]]]:
-    """Exit code, and the findings that are not ok."""
-    command = (sys.executable, "-m", "gpushare", "doctor", "-o", "json", *options)
-    ran = await run(*command, env={"KUBECONFIG": str(seen.cluster.kubeconfig)})
-    assert not ran.err, ran.err
-    return ran.code, [one for one in json.loads(ran.out)["findings"] if one["state"] != "ok"]
+    """Exit code, and the findings that are not ok, as the command has them: in this process, for it is asked often."""
+    asked = read(ROLE, options, {"KUBECONFIG": str(seen.cluster.kubeconfig)})
+    access = load_access(asked.kubeconfig or str(seen.cluster.kubeconfig), asked.context)
+    findings = await of_cluster(access, asked.timeout, asked.namespace)
+    told = as_json(findings, "")["findings"]
+    return exit_code(findings), [one for one in told if one["state"] != "ok"]
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are read again soon, and given up soon: tests ask again until they are told what they wait for."""
+    monkeypatch.setattr("gpushare.doctor.__main__._PATIENCE_S", 0.5)
+    monkeypatch.setattr("gpushare.doctor.__main__._AGAIN_S", 0.1)
 
 
 async def finds(seen: World, check: str, subject: str, says: str, *, state: str = "fault") -> None:

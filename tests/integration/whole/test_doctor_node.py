@@ -12,7 +12,7 @@ import pytest
 from gpushare.playground import gpus
 from tests.integration.whole.world import CHECKOUT, DRIVER, World, run, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 NODES = (shared_node("first", "mixed"),)
 LIBRARIES = CHECKOUT / "build" / "isolation"
 CDI = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [{"name": "all", "containerEdits": {}}]}

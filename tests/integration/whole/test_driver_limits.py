@@ -2,28 +2,23 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
-import pytest_asyncio
 
 from tests.integration.whole.seen import Json
-from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 NODE: Final = "t4-r615"
 CUDA: Final = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
 #: What a context takes on the stand-in's T4, and the last piece that may be too large.
 _SLACK_MIB: Final = 256 + 512
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_world() -> AsyncIterator[World]:
-    """One node, whose driver has limits."""
-    async with world(shared_node(NODE, "t4-r615", "cgpu"), isolated=True) as made:
-        yield made
+#: One node, whose driver has limits.
+NODES = (shared_node(NODE, "t4-r615", "cgpu"),)
+ISOLATED = True
 
 
 def cuda_pod(name: str, units: int) -> Json:

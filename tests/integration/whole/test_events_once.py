@@ -11,10 +11,11 @@ from gpushare.playground import gpus
 from tests.integration.whole.seen import Json, annotations_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SLIPS = ["InvalidGPULabel", "UnknownGPUMode"]
-NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
+# Labelled, so that no other test shares the cluster: events of nodes are counted here.
+NODES = (shared_node("four", "core-mem-4", "share", ("test", "events")), shared_node("single", "v100-16384"))
 
 
 async def of_node(seen: World, node: str) -> list[str]:
@@ -71,10 +72,6 @@ async def killed(seen: World, node: str, offers: int) -> None:
 
 async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_killed(seen: World) -> None:
     await seen.create(gpu_pod("waits", 16, node="four"))
-    seen.cluster.parts["node-agent four"].arguments += ["--health-period", "0.2"]
-    seen.cluster.kill("node-agent four")
-    await seen.offers("four", 0)
-    await seen.offers("four", 60)
     file = seen.cluster.gpu_file("four")
     good = gpus.read(file)
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
@@ -107,8 +104,6 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
 
 
 async def test_the_only_gpu_of_a_node_is_lost_and_that_is_one_event(seen: World) -> None:
-    seen.cluster.parts["node-agent single"].arguments += ["--health-period", "0.2"]
-    await killed(seen, "single", 16)
     file = seen.cluster.gpu_file("single")
     good = gpus.read(file)
     gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"),)))

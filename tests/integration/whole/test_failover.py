@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import signal
 import sys
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from aiohttp import web
 from yarl import URL
 
 from gpushare.kube.access import load_access
 from gpushare.kube.credentials import Credentials
 from gpushare.kube.errors import ApiError
+from gpushare.kube.session import MERGE_PATCH
 from gpushare.model import names
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.real import RealControl
@@ -24,18 +27,19 @@ from tests.integration.whole.test_gangs import member
 from tests.integration.whole.test_killed_parts import fits, never_above_capacity
 from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
 
 #: A leader on a busy machine may be late by seconds.
 LEASE_S = 6
 GANG = 8
-STREAM, LET_THROUGH = 100, 40
+STREAM, LET_THROUGH = 50, 20
 #: Pods of 3 units each that are all that there is.
 EVERYTHING, SOME = 40, 15
 #: Pods that a unit of a policy may hold, and those of them that the first leader puts there.
 MOST_ON_FOUR, LET_ON_FOUR = 10, 6
 #: 15 GiB on each of eight GPUs.
 NODES = (shared_node("four", "core-mem-4"), shared_node("more", "core-mem-4"))
+NUMBERS = itertools.count()
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{names.SCHEDULER_NAME}"
 
 
@@ -115,10 +119,10 @@ def _write_kubeconfig(path: Path, server: str) -> None:
 class Replica:
     """An extender and its kube-scheduler, neither of which is started again."""
 
-    def __init__(self, seen: World, number: int) -> None:
+    def __init__(self, seen: World) -> None:
         self._seen = seen
         self._state = seen.cluster.state
-        self.name = f"replica-{number}"
+        self.name = f"replica-{next(NUMBERS)}"
         self.way = Narrows(seen.cluster.control.access("extender"))
         self._parts: list[Part] = []
 
@@ -178,8 +182,8 @@ async def leader(seen: World) -> str:
     return str(lease["spec"].get("holderIdentity") or "")
 
 
-@contextlib.asynccontextmanager
-async def leaderless() -> AsyncIterator[World]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[World]:
     """A cluster without a scheduler, that watches over every GPU."""
     async with world(*NODES, check=never_above_capacity) as seen:
         if isinstance(seen.cluster.control, RealControl):
@@ -189,17 +193,25 @@ async def leaderless() -> AsyncIterator[World]:
         for part in ("kubescheduler", "extender"):
             await seen.cluster.parts[part].stop()
         yield seen
-        assert not seen.over, "\n".join(seen.over)
-        await seen.pods.until(lambda: fits(seen), "no GPU is given more than once")
-        seen.assert_sound()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def leaderless(cluster: World) -> AsyncIterator[World]:
+    """The cluster, empty and without a lease."""
+    yield cluster
+    assert not cluster.over, "\n".join(cluster.over)
+    await cluster.pods.until(lambda: fits(cluster), "no GPU is given more than once")
+    cluster.assert_sound()
+    await cluster.session.request("DELETE", LEASE)
+    await cluster.delete_all()
 
 
 @contextlib.asynccontextmanager
 async def leading_and_waiting(seen: World) -> AsyncIterator[tuple[Replica, Replica]]:
     """Two replicas; the first leads."""
-    async with Replica(seen, 0).running() as first:
+    async with Replica(seen).running() as first:
         await until(lambda: leader(seen), "the first leads")
-        async with Replica(seen, 1).running() as second:
+        async with Replica(seen).running() as second:
             yield first, second
 
 
@@ -207,8 +219,11 @@ def bound(seen: World) -> list[str]:
     return [key for key, pod in seen.pods.items.items() if node_of(pod)]
 
 
-async def killed_with(seen: World, replica: Replica, bindings: int) -> None:
-    """Wait until so many Bindings went through and another is on its way, and kill who posted them."""
+async def killed_with(seen: World, replica: Replica, bindings: int, *, runs_out: bool = False) -> None:
+    """Wait until so many Bindings went through and another is on its way, and kill who posted them.
+
+    The next one leads once the lease ``runs_out``, or at once: then the lease is free as it is afterwards.
+    """
     async with asyncio.timeout(60):
         await replica.way.blocked.wait()
     await seen.pods.until(
@@ -218,18 +233,22 @@ async def killed_with(seen: World, replica: Replica, bindings: int) -> None:
     )
     before = await leader(seen)
     replica.kill()
+    if not runs_out:
+        free = json.dumps({"spec": {"holderIdentity": None}}).encode()
+        await seen.session.request("PATCH", LEASE, body=free, content_type=MERGE_PATCH)
 
     async def another() -> bool:
-        return await leader(seen) != before
+        return await leader(seen) not in ("", before)
 
     await until(another, "another leads")
 
 
 @pytest.mark.parametrize("let_through", [0, 3, 7])
 async def test_a_gang_whose_leader_dies_in_the_middle_of_its_bindings_is_whole_in_the_end(
-    let_through: int,
+    leaderless: World, let_through: int
 ) -> None:
-    async with leaderless() as seen, leading_and_waiting(seen) as (first, _):
+    seen = leaderless
+    async with leading_and_waiting(seen) as (first, _):
         first.way.most = let_through
         members = [f"g-{number}" for number in range(GANG)]
         await seen.create(*(member(name, "g", GANG) for name in members))
@@ -239,8 +258,11 @@ async def test_a_gang_whose_leader_dies_in_the_middle_of_its_bindings_is_whole_i
         assert len(set(gpus)) == GANG
 
 
-async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next_leader() -> None:
-    async with leaderless() as seen, leading_and_waiting(seen) as (first, _):
+async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next_leader(
+    leaderless: World,
+) -> None:
+    seen = leaderless
+    async with leading_and_waiting(seen) as (first, _):
         first.way.most = 0
         members = [f"g-{number}" for number in range(GANG)]
         await seen.create(*(member(name, "g", GANG) for name in members))
@@ -257,8 +279,11 @@ async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next
         )
 
 
-async def test_the_next_leader_reads_what_its_watches_have_not_told_before_it_decides() -> None:
-    async with leaderless() as seen, leading_and_waiting(seen) as (first, second):
+async def test_the_next_leader_reads_what_its_watches_have_not_told_before_it_decides(
+    leaderless: World,
+) -> None:
+    seen = leaderless
+    async with leading_and_waiting(seen) as (first, second):
         second.way.hang_watches()
         first.way.most = SOME
         # With any one forgotten that was bound while it heard nothing, a GPU would be given twice.
@@ -274,18 +299,21 @@ async def test_the_next_leader_reads_what_its_watches_have_not_told_before_it_de
         )
 
 
-async def test_the_next_leader_reads_what_pods_hold_of_a_policys_units_before_it_decides() -> None:
-    async with leaderless() as seen:
-        units = [{**_only("four"), "max": MOST_ON_FOUR}, _only("more")]
-        applied = await seen.apply(
-            {
-                "apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}",
-                "kind": "ResourcePolicy",
-                "metadata": {"name": "ordered", "namespace": "default"},
-                "spec": {"strategy": "prefer", "units": units},
-            }
-        )
-        assert applied.code == 0, applied.text
+async def test_the_next_leader_reads_what_pods_hold_of_a_policys_units_before_it_decides(
+    leaderless: World,
+) -> None:
+    seen = leaderless
+    units = [{**_only("four"), "max": MOST_ON_FOUR}, _only("more")]
+    applied = await seen.apply(
+        {
+            "apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}",
+            "kind": "ResourcePolicy",
+            "metadata": {"name": "ordered", "namespace": "default"},
+            "spec": {"strategy": "prefer", "units": units},
+        }
+    )
+    assert applied.code == 0, applied.text
+    try:
         async with leading_and_waiting(seen) as (first, second):
             second.way.hang_watches()
             first.way.most = LET_ON_FOUR
@@ -302,17 +330,21 @@ async def test_the_next_leader_reads_what_pods_hold_of_a_policys_units_before_it
             )
             on_four = [key for key, pod in seen.pods.items.items() if node_of(pod) == "four"]
             assert len(on_four) == MOST_ON_FOUR
+    finally:
+        gone = await seen.kubectl("delete", "resourcepolicy", "ordered")
+        assert gone.code == 0, gone.text
 
 
 def _only(node: str) -> Json:
     return {"resource": "ecs", "nodeSelector": {"kubernetes.io/hostname": node}}
 
 
-async def test_a_stream_of_bindings_whose_leader_dies_goes_on_under_the_next_one() -> None:
-    async with leaderless() as seen, leading_and_waiting(seen) as (first, _):
+async def test_a_stream_of_bindings_whose_leader_dies_goes_on_under_the_next_one(leaderless: World) -> None:
+    seen = leaderless
+    async with leading_and_waiting(seen) as (first, _):
         first.way.most = LET_THROUGH
         await seen.create(*(gpu_pod(f"s-{number}", 1) for number in range(STREAM)))
-        await killed_with(seen, first, LET_THROUGH)
+        await killed_with(seen, first, LET_THROUGH, runs_out=True)
         await seen.pods.until(
             lambda: len(bound(seen)) == STREAM,
             "all are bound",

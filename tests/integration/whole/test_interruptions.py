@@ -14,7 +14,7 @@ from gpushare.playground import gpus
 from tests.integration.whole.seen import held_mib, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (
     shared_node("four", "core-mem-4", "share", (names.LABEL_PLACEMENT, "spread")),
@@ -155,11 +155,6 @@ async def test_containers_outlive_a_killed_kubelet_and_capacity_and_records_come
 
 async def test_a_gpu_that_is_back_takes_pods_once_the_kubelet_knows_too(seen: World) -> None:
     """Bound before that, the kubelet would give the pod's units of other GPUs, which fit by the sum, and fail it for good."""
-    agent = "node-agent four"
-    seen.cluster.parts[agent].arguments += ["--health-period", "0.2"]
-    seen.cluster.kill(agent)
-    await seen.offers("four", 0)
-    await seen.offers("four", 60)
     file = seen.cluster.gpu_file("four")
     good = gpus.read(file)
     filling = [f"fills-{number}" for number in range(3)]

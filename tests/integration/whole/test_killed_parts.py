@@ -39,7 +39,9 @@ NODES = (
     shared_node("single", "v100-16384"),
 )
 UNITS = {"four": [15, 15, 15, 15], "isolated": [15], "single": [16]}
-PODS, KILLS, WAITING, FULL = 200, 20, 12, 0.7
+#: Fewer than in ``make soak``, which marks of randomized tests are for.
+PODS, KILLS = (200, 20) if os.environ.get("GPUSHARE_SOAK") else (60, 6)
+WAITING, FULL = 12, 0.7
 #: How many pods may be made before a kill that is due has happened.
 AHEAD = 4
 #: What every kubelet says when the device plugin is away at admission; anything else is a mistake of ours.
@@ -221,7 +223,7 @@ class Stream:
 
 
 async def kill_at_random(stream: Stream, chance: random.Random) -> list[str]:
-    """Kill twenty times, spread over the stream, each time some events after a certain pod was made."""
+    """Kill so many times, spread over the stream, each time some events after a certain pod was made."""
     seen = stream.seen
     agents = [f"node-agent {node.name}" for node in NODES]
     victims = ["extender"] * (KILLS // 2) + [chance.choice(agents) for _ in range(KILLS - KILLS // 2)]
@@ -259,14 +261,13 @@ async def beside(*coroutines):  # type: ignore[no-untyped-def]
                 raise ended
 
 
+@pytest.mark.randomized
 @pytest.mark.timeout(500)
 async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_leaks_nothing() -> None:
     seed = int(os.environ.get("GPUSHARE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}; GPUSHARE_TEST_SEED={seed} repeats the choices")
     chance = random.Random(seed)
     async with world(*NODES, unit=MemoryUnit.GIB, check=never_above_capacity) as seen:
-        for part in seen.cluster.parts.values():
-            part.most_backoff_s = 0.4
         stream = Stream(seen, chance)
         async with beside(no_device_is_given_twice(seen)):
             async with beside(kill_at_random(stream, random.Random(seed + 1))) as [killing]:

@@ -6,7 +6,7 @@ from gpushare.model import names
 from tests.integration.whole.seen import is_running, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 #: 15 units on each of four GPUs.
 NODES = (shared_node("four", "core-mem-4"),)

@@ -9,10 +9,10 @@ from gpushare.model.quantity import MemoryUnit
 from tests.integration.whole.seen import Json, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 #: 16384 MiB on one GPU, and 16160 on each of four: the smaller is the card of which percent is meant, 15 units.
-NODES = (shared_node("single", "v100-16384"), shared_node("four", "core-mem-4"))
+NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 MEMORY, PERCENT = names.GPU_MEMORY, names.GPU_MEMORY_PERCENT
 
 

@@ -10,7 +10,7 @@ from gpushare.playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, is_running, node_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 #: 15 GiB on each of four GPUs, and 16 on one.
 NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))

@@ -12,7 +12,7 @@ from gpushare.model import names
 from tests.integration.whole.seen import Json, is_running
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (shared_node("four", "core-mem-4"),)
 PAGE: Final = CHECKOUT / "docs" / "guide" / "quotas.md"
@@ -27,7 +27,7 @@ ABOVE: Final = (
 )
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def team(seen: World) -> AsyncIterator[World]:
     assert (await seen.kubectl("create", "namespace", "team-a")).code == 0
     assert (await seen.kubectl("apply", "-f", "-", stdin=WRITTEN["ResourceQuota"])).code == 0

@@ -8,7 +8,7 @@ from gpushare.model import names
 from tests.integration.whole.seen import Json, is_finished, is_running, node_of, waits_because
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 #: Each with 8 processors; one with several GPUs, one that says that it is virtual.
 NODES = (

@@ -8,7 +8,7 @@ from gpushare.model import names
 from tests.integration.whole.seen import Json, is_running, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (shared_node("single", "v100-16384"), shared_node("bare", "t4"))
 CUDA = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"

@@ -12,7 +12,7 @@ from gpushare.simulate.state import workload_of
 from tests.integration.whole.seen import Json, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, run, shared_node
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (
     shared_node("four", "core-mem-4", "core_mem"),

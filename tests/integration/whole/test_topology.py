@@ -9,7 +9,7 @@ from gpushare.playground import gpus
 from tests.integration.whole.seen import Json, annotations_of, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 #: Two boards of four, linked with 100 GB/s within a board; four GPUs with 25 or 50 GB/s between each two.
 NODES = (

@@ -8,7 +8,7 @@ from gpushare.model import names
 from tests.integration.whole.seen import Json
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = (shared_node("isles", "two-islands", "topology"),)
 

@@ -11,7 +11,7 @@ from tests.integration.whole.seen import Json, node_of, record_of, waits_because
 from tests.integration.whole.test_resource_policy import POLICIES, policy, put
 from tests.integration.whole.world import PODS, World, gpu_pod, shared_node
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 #: 15 GiB on each of four GPUs, and 16 on one.
 NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))

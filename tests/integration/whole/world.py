@@ -31,6 +31,7 @@ from gpushare.playground import gpus
 from gpushare.playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
 from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
+from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.real import RealControl
 from tests.integration.whole.seen import (
     Json,
@@ -109,6 +110,17 @@ async def until(
     return found
 
 
+class Watchful(Cluster):
+    """A cluster whose agents look at their GPUs more often than by default, and whose parts start again sooner."""
+
+    def _add(self, name: str, arguments: list[str], environment: dict[str, str]) -> Part:
+        if name.startswith("node-agent "):
+            arguments = [*arguments, "--health-period", "0.2", "--watchdog-period", "0.5"]
+        part = super()._add(name, arguments, environment)
+        part.most_backoff_s = 0.4
+        return part
+
+
 class World:
     """A running cluster with its pods, nodes and events in view."""
 
@@ -127,6 +139,8 @@ class World:
         self.pods = Seen()
         self.nodes = Seen()
         self.events = Seen()
+        self.failed = False
+        """Whether a test failed on it."""
         self._past: set[str] = set()
         """Events of pods that were deleted with all others."""
 
@@ -397,7 +411,7 @@ async def world(
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
     told: list[str] = []
     async with (
-        Cluster(
+        Watchful(
             driver=DRIVER,
             nodes=nodes,
             unit=unit,

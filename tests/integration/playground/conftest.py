@@ -1,0 +1,16 @@
+"""One playground for the tests that change nothing of it for good."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.playground.running_playground import Playground
+
+
+@pytest.fixture(scope="package")
+def playground() -> Iterator[Playground]:
+    started = Playground()
+    yield started
+    assert started.end() == 0
+    assert started.processes() == []
+    assert not started.state.exists()
