@@ -20,7 +20,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.__main__ import ROOT, over_budget
+from benchmarks.__main__ import ROOT
+from benchmarks.budgets import over_budget
 from benchmarks.cluster import storm
 from benchmarks.cluster.bed import Bed, cluster
 from benchmarks.cluster.measuring import Load, Run, pods, run
