@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Final
 
 Figures = dict[str, tuple[float, str]]
-#: The sizes in a figure's name: ``5000`` of ``filter_p99_ms_5000``, and nothing of ``p99``.
-_SIZE: Final = re.compile(r"(?<=_)\d+")
+#: The sizes in a figure's name: ``5000`` of ``filter_p99_ms_5000``, and nothing of ``p99``. A share of nodes may be adaptive.
+_SIZE: Final = re.compile(r"(?<=_)(?:\d+|adaptive)(?=_|$)")
 
 
 def over_budget(
