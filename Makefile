@@ -11,13 +11,15 @@ export PYTHONDONTWRITEBYTECODE :=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 K8S ?= 1.36
-E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m pytest -n0 --timeout 900 -v --durations=10
-# pytest ends with 5 when it ran nothing: good where E2E_ARGS chose only tests of the other half.
-NONE_CHOSEN = || [ $$? = 5 -a -n "$(E2E_ARGS)" ]
+# Which end-to-end tests: MARKS="not nightly", MARKS=nightly, or all of them with MARKS=.
+MARKS ?= not nightly
+# Tests that share a cluster run in one worker (xdist_group); those that E2E_ARGS chooses in this process.
+E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m pytest --timeout 1800 -v --durations=10 -m "$(MARKS)" \
+  $(if $(E2E_ARGS),-n0,-n $(WORKERS) --dist loadgroup)
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-images e2e-on-cluster e2e-changed e2e-apart cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement bench-smoke gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,40 +47,28 @@ test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... 
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= --cov-config=pyproject.toml
 	@$(if $(filter file,$(origin PYTEST_ARGS)),$(BIN)/python scripts/coverage_floor.py,echo "coverage is held to its floors by make test without PYTEST_ARGS alone")
 
-e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install the charts, run what a user does and what may go wrong (root; K8S=1.28 for the oldest; E2E_ARGS=... narrows)
+e2e: WORKERS = 3
+e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install the charts, run what a user does and what may go wrong (root; K8S=1.28 for the oldest; MARKS= with those of the night; E2E_ARGS=... narrows)
 	@scripts/install-system-packages
 	@scripts/install-e2e-packages
 	@scripts/install-browser
-	@$(MAKE) --no-print-directory -j2 e2e-on-cluster e2e-changed
+	@$(MAKE) --no-print-directory e2e-programs e2e-archives
+	@$(E2E) tests/e2e/test_cluster.py tests/e2e/product $(E2E_ARGS)
 
+e2e-parts: WORKERS = 2
 e2e-parts: $(STAMPS)/test fakegpu isolation proto ## End-to-end tests of the parts: images, policies and charts on an API server, the playground beside the real control plane (K8S=, E2E_ARGS=)
 	@scripts/install-system-packages
 	@scripts/install-e2e-packages
 	@scripts/install-c-tools
 	@scripts/unpack-docker
-	@$(MAKE) --no-print-directory -j2 e2e-images e2e-apart
+	@$(MAKE) --no-print-directory e2e-programs e2e-archives
+	@$(E2E) tests/e2e --ignore=tests/e2e/test_cluster.py --ignore=tests/e2e/product $(E2E_ARGS)
 
 e2e-archives: # The images, of packages and Python alone
 	@$(BIN)/python -m images all
 
 e2e-programs: # The components, of Go modules
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S)
-
-CHANGED := $(patsubst %,tests/e2e/product/test_%.py,rollouts isolation clocks defragmentation autoscaling)
-IMAGES := $(patsubst %,tests/e2e/test_%.py,images containerfile pushing)
-
-# Side by side: they wait for their clusters more than they work.
-e2e-on-cluster: e2e-programs e2e-archives # What is tried with the product on a cluster of three nodes
-	@$(E2E) tests/e2e/product $(CHANGED:%=--ignore=%) $(E2E_ARGS) $(NONE_CHOSEN)
-
-e2e-changed: e2e-programs e2e-archives # The bed itself, before anything is on it; then what installs the product otherwise than by default
-	@$(E2E) tests/e2e/test_cluster.py $(CHANGED) $(E2E_ARGS) $(NONE_CHOSEN)
-
-e2e-apart: e2e-programs e2e-archives # What starts the components that it needs by itself
-	@$(E2E) tests/e2e --ignore=tests/e2e/test_cluster.py --ignore=tests/e2e/product $(IMAGES:%=--ignore=%) $(E2E_ARGS) $(NONE_CHOSEN)
-
-e2e-images: e2e-archives # The images themselves
-	@$(E2E) $(IMAGES) $(E2E_ARGS) $(NONE_CHOSEN)
 
 cluster: $(STAMPS)/run fakegpu ## Bring up the real components as a cluster and stay up (root; ARGS="--nodes 3 --k8s 1.28 --label" and more)
 	@scripts/install-e2e-packages
@@ -112,6 +102,17 @@ bench-cluster: $(STAMPS)/test proto ## Pods per second on a real control plane, 
 
 bench-placement: $(STAMPS)/test ## GPU allocation per placement policy on the openb traces, beside the paper's; writes build/figures/placement.json (TRACES=DIR: every pod list there; ARGS="default --seeds 1")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.placement $(if $(TRACES),--traces "$(TRACES)") $(ARGS)
+
+# What is measured in so short a run says nothing, so two may run beside each other.
+BENCHMARKS := bench-cluster bench-isolation bench bench-placement gpu-check
+bench-smoke: $(STAMPS)/test fakegpu isolation proto ## Start every benchmark for a few seconds; fails where one does not run or leaves out a figure (ONLY="bench-cluster gpu-check": those)
+	@scripts/install-browser
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target $(patsubst %,smoke-%,$(or $(ONLY),$(BENCHMARKS)))
+
+smoke-%:
+	@begun=$$(date +%s); timeout --foreground -k 10 300 $(MAKE) --no-print-directory $* ARGS=--quick DRIVER=fakegpu TRACES= PEER= \
+	  || { echo "FAILED: make $* ARGS=--quick, after $$(( $$(date +%s) - begun )) s"; exit 1; }; \
+	echo "make $* ARGS=--quick: ran for $$(( $$(date +%s) - begun )) s"
 
 gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; SECTION=memory: that alone; ARGS="--out DIR")
 	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(if $(SECTION),--section $(SECTION)) $(ARGS)

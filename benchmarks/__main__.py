@@ -2,7 +2,7 @@
 
 Usage: ``python -m benchmarks [--quick] [PART …]``. Prints the machine and each figure, writes
 ``build/figures/bench.json`` (``{"figure": {"value": …, "unit": …}}``) and exits 1 when one is over budget, or in a run of all
-parts when one that has a budget was not measured.
+parts when one that has a budget was not measured. A quick run writes nothing and compares with no budget.
 """
 
 import argparse
@@ -10,9 +10,9 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.budgets import Figures, verdict
 from benchmarks.processes import machine
 
 ROOT = Path(__file__).parent.parent
@@ -32,29 +32,6 @@ PARTS = {
 }
 
 
-def over_budget(
-    figures: Mapping[str, tuple[float, str]], budgets: Mapping[str, Mapping[str, float]]
-) -> list[str]:
-    """A sentence for every figure that is above its most or below its least."""
-    found = []
-    for name, budget in budgets.items():
-        if name not in figures:
-            continue
-        value, unit = figures[name]
-        if value > budget.get("most", value):
-            found.append(f"{name} is {value:.3f} {unit}, more than {budget['most']}")
-        if value < budget.get("least", value):
-            found.append(f"{name} is {value:.3f} {unit}, less than {budget['least']}")
-    return found
-
-
-def unmeasured(
-    figures: Mapping[str, tuple[float, str]], budgets: Mapping[str, Mapping[str, float]]
-) -> list[str]:
-    """A sentence for every figure that has a budget and was not measured."""
-    return [f"{name} was not measured" for name in budgets if name not in figures]
-
-
 def main() -> int:
     """Measure, print, write, compare; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -68,7 +45,7 @@ def main() -> int:
     chosen = options.parts or list(PARTS)
     print(f"Machine: {machine()}", flush=True)
     budgets = json.loads((ROOT / "benchmarks" / "budgets.json").read_text())
-    figures: dict[str, tuple[float, str]] = {}
+    figures: Figures = {}
     for part in chosen:
         started = time.perf_counter()
         print(f"\n{part} …", flush=True)
@@ -90,11 +67,8 @@ def main() -> int:
             + "\n"
         )
         print(f"\nWritten: {out.relative_to(ROOT)}")
-    problems = [f"OVER BUDGET: {one}" for one in over_budget(figures, budgets)]
-    if not options.quick and set(chosen) == PARTS.keys():
-        problems += [f"MISSING: {one}" for one in unmeasured(figures, budgets)]
-    print("\n".join(["", *problems]) if problems else "\nEvery budget is kept.")
-    return int(bool(problems))
+    print()
+    return verdict(figures, budgets, quick=options.quick, everything=set(chosen) == PARTS.keys())
 
 
 if __name__ == "__main__":

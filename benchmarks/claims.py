@@ -86,7 +86,7 @@ def claims(nodes: int, calls: int) -> Figures:
 
 def measure(quick: bool = False) -> Figures:
     """Every figure of what a claim costs."""
-    nodes, calls = (500, 60) if quick else (5000, 300)
+    nodes, calls = (100, 20) if quick else (5000, 300)
     return claims(nodes, calls)
 
 

@@ -320,7 +320,7 @@ def placements(nodes: int, calls: int) -> Figures:
 
 def measure(quick: bool = False) -> Figures:
     """Every figure of decisions with everything in use."""
-    nodes, calls = (500, 60) if quick else (5000, 300)
+    nodes, calls = (100, 20) if quick else (5000, 300)
     return preemption(nodes, calls) | filters(nodes, 2 * calls) | placements(nodes, calls)
 
 

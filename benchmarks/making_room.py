@@ -172,7 +172,7 @@ def defragmentation(nodes: int) -> Figures:
 
 def measure(quick: bool = False) -> Figures:
     """Every figure of making room."""
-    nodes = 500 if quick else 5000
+    nodes = 100 if quick else 5000
     return preemption(nodes) | defragmentation(nodes)
 
 

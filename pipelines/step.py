@@ -86,4 +86,5 @@ def chosen(steps: Sequence[Step], names: Iterable[str]) -> list[Step]:
 def _function(test_id: str) -> str:
     """The name of a test's function; of a file that could not be collected, its name."""
     last = test_id.partition("[")[0].rpartition("::")[2]
-    return last.rpartition("/")[2].removesuffix(".py")
+    # xdist adds the group that the test runs in.
+    return last.partition("@")[0].rpartition("/")[2].removesuffix(".py")

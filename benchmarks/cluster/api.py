@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -12,10 +12,12 @@ import aiohttp
 import msgspec
 
 from benchmarks.cluster.objects import NAMESPACE
+from benchmarks.cluster.processes import WORK_S, Program, until
 from gpushare.kube.access import Access, load_access
 from gpushare.kube.tls import tls_context
 
-DEADLINE_S: Final = 600.0
+#: A busy API server gives up on a request after a minute.
+_REQUEST: Final = aiohttp.ClientTimeout(total=90.0)
 _WRITERS: Final = 12
 #: Only metadata comes, so that the watch costs the API server as little as can be.
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -42,47 +44,30 @@ class _Line(msgspec.Struct):
 _LINE: Final = msgspec.json.Decoder(_Line)
 
 
-async def until(
-    met: Callable[[], Awaitable[bool]], what: str, *, deadline_s: float = DEADLINE_S, every_s: float = 0.05
-) -> None:
-    """Ask every ``every_s`` seconds until it is ``met``; raises ``TimeoutError`` that says what did not come about."""
-    end = time.monotonic() + deadline_s
-    while not await met():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not in {deadline_s:.0f} s: {what}")
-        await asyncio.sleep(every_s)
-
-
 class Bound:
     """When each pod was seen with a node: name → seconds of the monotonic clock."""
 
     def __init__(self) -> None:
         self.at_s: dict[str, float] = {}
-        self._changed = asyncio.Condition()
-        self._failed: Exception | None = None
+        self.failed: Exception | None = None
+        """Why nothing more will be seen."""
 
-    async def fail(self, error: Exception) -> None:
-        """Nothing more will be seen."""
-        self._failed = error
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def note(self, name: str) -> None:
+    def note(self, name: str) -> None:
         """A pod with a node was seen."""
-        if name not in self.at_s:
-            self.at_s[name] = time.perf_counter()
-            async with self._changed:
-                self._changed.notify_all()
+        self.at_s.setdefault(name, time.perf_counter())
 
-    async def reaches(self, count: int, deadline_s: float = DEADLINE_S) -> None:
-        """Wait until ``count`` pods have been seen with a node."""
+    async def reaches(self, count: int, programs: Sequence[Program], deadline_s: float = WORK_S) -> None:
+        """Wait until ``count`` pods have been seen with a node, which is the work of ``programs``."""
+
+        async def reached() -> bool:
+            if self.failed is not None:
+                raise RuntimeError("the pods cannot be watched any more") from self.failed
+            return len(self.at_s) >= count
+
         try:
-            async with asyncio.timeout(deadline_s), self._changed:
-                await self._changed.wait_for(lambda: self._failed or len(self.at_s) >= count)
-        except TimeoutError:
-            raise TimeoutError(f"{len(self.at_s)} of {count} pods got a node in {deadline_s:.0f} s") from None
-        if self._failed is not None:
-            raise self._failed
+            await until(reached, f"{count} pods have a node", programs, deadline_s=deadline_s, every_s=0.02)
+        except TimeoutError as error:
+            raise TimeoutError(f"{len(self.at_s)} of {count} pods have a node; {error}") from None
 
 
 class Api:
@@ -132,8 +117,8 @@ class Api:
         """POST many of them."""
         await self.create_all(_PODS, things)
 
-    async def delete_pods(self) -> None:
-        """Delete every pod of the benchmark, and wait until none is left."""
+    async def delete_pods(self, programs: Sequence[Program]) -> None:
+        """Delete every pod of the benchmark, and wait until none is left; ``programs`` help with that."""
 
         async def none_left() -> bool:
             params = {"gracePeriodSeconds": "0"}
@@ -145,7 +130,7 @@ class Api:
             names, _ = await self._pods(limit="1", resourceVersion="0")
             return not names
 
-        await until(none_left, "the pods are gone", every_s=0.5)
+        await until(none_left, "the pods are gone", programs, deadline_s=WORK_S, every_s=0.5)
 
     async def delete_pod(self, name: str) -> None:
         """Delete one pod at once."""
@@ -176,7 +161,7 @@ class Api:
                 while True:
                     resume = await self._follow(found, resume)
             except Exception as error:
-                await found.fail(error)
+                found.failed = error
 
         following = asyncio.create_task(follow())
         try:
@@ -200,7 +185,7 @@ class Api:
                     raise RuntimeError(f"the watch of pods failed: {raw.decode()}")
                 version = line.object.metadata.resource_version or version
                 if line.type != "DELETED":
-                    await found.note(line.object.metadata.name)
+                    found.note(line.object.metadata.name)
         return version
 
 
@@ -210,5 +195,5 @@ async def connect(kubeconfig: Path) -> AsyncIterator[Api]:
     access = load_access(str(kubeconfig))
     context = tls_context(access, access.client_certificate, access.client_key)
     connector = aiohttp.TCPConnector(ssl=True if context is None else context, limit=64)
-    async with aiohttp.ClientSession(connector=connector) as http:
+    async with aiohttp.ClientSession(connector=connector, timeout=_REQUEST) as http:
         yield Api(http, access)

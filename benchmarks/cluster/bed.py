@@ -1,5 +1,6 @@
 """The cluster under the schedulers: a real API server on etcd, and nodes that kwok plays."""
 
+import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -8,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cluster.api import Api, connect, until
+from benchmarks.cluster import chart
+from benchmarks.cluster.api import Api, connect
 from benchmarks.cluster.objects import NAMESPACE, PLAYED, node
-from benchmarks.cluster.processes import program
+from benchmarks.cluster.processes import WORK_S, Program, program, until
 from gpushare.playground.controlplane import ControlPlane
 
 _HERE: Final = Path(__file__).parent
@@ -18,22 +20,24 @@ _HERE: Final = Path(__file__).parent
 _COMPONENTS: Final = ("etcd", "kube-apiserver")
 #: A new node is tainted until a controller finds it ready; here nobody would take the taint off.
 _FLAGS: Final = {"kube-apiserver": ("--disable-admission-plugins=TaintNodesByCondition",)}
-_NODES_S: Final = 600.0
-_SCHEDULER_USER: Final = "system:kube-scheduler"
 
 
 @dataclass(frozen=True)
 class Bed:
     """A running cluster without a scheduler.
 
-    ``kubeconfig`` is that of schedulers and extenders, ``folder`` is for their files, ``pids`` are the cluster's
-    processes by name.
+    ``kubeconfig`` is that of schedulers and extenders, whose rights, ``configuration`` and ``arguments`` (of the extender) are the
+    chart's; ``folder`` is for their files. ``pids`` are the cluster's processes by name, ``programs`` those that do
+    what kubelets would.
     """
 
     api: Api
     kubeconfig: Path
+    configuration: chart.Configuration
+    arguments: list[str]
     folder: Path
     pids: dict[str, int]
+    programs: tuple[Program, ...]
     nodes: int
 
 
@@ -46,19 +50,28 @@ async def cluster(binaries: Path, nodes: int) -> AsyncIterator[Bed]:
         async with plane, connect(plane.kubeconfig) as api:
             pids = {name: part.pid for name, part in plane.parts.items()}
             await _prepare(api)
+            await asyncio.to_thread(chart.install, binaries / "helm", plane.kubeconfig, state)
             with program("kwok", _kwok(binaries, plane.kubeconfig), state / "kwok.log") as kwok:
                 pids["kwok"] = kwok.pid
                 started = time.perf_counter()
                 await api.create_all("/api/v1/nodes", (node(number) for number in range(nodes)))
 
                 async def ready() -> bool:
-                    kwok.check()
                     return await api.nodes_ready(nodes)
 
                 # Each look reads all of them.
-                await until(ready, f"{nodes} nodes are ready", deadline_s=_NODES_S, every_s=1.0)
+                await until(ready, f"{nodes} nodes are ready", [kwok], deadline_s=WORK_S, every_s=1.0)
                 print(f"  {nodes} nodes are ready after {time.perf_counter() - started:.0f} s", flush=True)
-                yield Bed(api, plane.kubeconfig_of(_SCHEDULER_USER), state / "variants", pids, nodes)
+                yield Bed(
+                    api,
+                    plane.kubeconfig_of(chart.USER, chart.GROUPS),
+                    await chart.configuration(api),
+                    await chart.extender_arguments(api),
+                    state / "variants",
+                    pids,
+                    (kwok,),
+                    nodes,
+                )
 
 
 async def _prepare(api: Api) -> None:

@@ -94,10 +94,10 @@ class Meter:
 async def backlog(bed: Bed, scheduler: Scheduler, bound: Bound, count: int) -> Run:
     """Watch ``count`` waiting pods being placed by a scheduler that has just started."""
     meter = Meter(bed, scheduler)
-    await bound.reaches(max(1, int(count * _WARM_UP)))
+    await bound.reaches(max(1, int(count * _WARM_UP)), scheduler.programs)
     await meter.start()
     first, started_s = len(bound.at_s), max(bound.at_s.values())
-    await bound.reaches(count)
+    await bound.reaches(count, scheduler.programs)
     placed, took_s = count - first, max(bound.at_s.values()) - started_s
     spent, stages, verbs = await meter.stop(placed)
     rss = {name: rss_mb(pid) for name, pid in {**bed.pids, **scheduler.pids}.items()}
@@ -109,7 +109,9 @@ def pods(prefix: str, count: int) -> list[dict[str, object]]:
     return [pod(f"{prefix}-{number}", _UNITS[number % len(_UNITS)]) for number in range(count)]
 
 
-async def arrivals(bed: Bed, bound: Bound, prefix: str, count: int, per_s: float) -> list[float]:
+async def arrivals(
+    bed: Bed, scheduler: Scheduler, bound: Bound, prefix: str, count: int, per_s: float
+) -> list[float]:
     """Create ``count`` pods, ``per_s`` a second (0: at once); seconds from each creation to its node."""
     before = len(bound.at_s)
     asked_s: dict[str, float] = {}
@@ -126,13 +128,13 @@ async def arrivals(bed: Bed, bound: Bound, prefix: str, count: int, per_s: float
             if per_s:
                 await asyncio.sleep(started_s + number / per_s - time.perf_counter())
             creating.create_task(create(thing, f"{prefix}-{number}"))
-    await bound.reaches(before + count)
+    await bound.reaches(before + count, scheduler.programs)
     return [bound.at_s[name] - at_s for name, at_s in asked_s.items()]
 
 
 async def run(bed: Bed, scheduler: Scheduler, bound: Bound, load: Load) -> Run:
     """The whole of one run; the backlog's pods are there, and wait."""
     found = await backlog(bed, scheduler, bound, load.backlog)
-    found.burst_s = await arrivals(bed, bound, "burst", load.burst, 0.0)
-    found.steady_s = await arrivals(bed, bound, "steady", load.steady, load.steady_per_s)
+    found.burst_s = await arrivals(bed, scheduler, bound, "burst", load.burst, 0.0)
+    found.steady_s = await arrivals(bed, scheduler, bound, "steady", load.steady, load.steady_per_s)
     return found

@@ -1,4 +1,4 @@
-"""The programs under measurement: started, watched, and asked what they have used."""
+"""The programs under measurement: started, waited for, watched, and asked what they have used."""
 
 import asyncio
 import os
@@ -7,14 +7,20 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import aiohttp
+
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 _STOP_S: Final = 10.0
-READY_S: Final = 120.0
+READY_S: Final = 60.0
+"""How long a program may take until it is ready."""
+WORK_S: Final = 600.0
+"""How long the cluster may take for the work that it is given."""
+_TAIL: Final = 3000
 
 
 class Program:
@@ -29,7 +35,40 @@ class Program:
     def check(self) -> None:
         """Raise with the end of its log when it has ended."""
         if (code := self._process.poll()) is not None:
-            raise RuntimeError(f"{self.name} ended with {code}:\n{self._log.read_text()[-3000:]}")
+            raise RuntimeError(f"{self.name} ended with {code}; {self.tail()}")
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return f"the log of {self.name} ends with:\n{self._log.read_text(errors='replace')[-_TAIL:].rstrip()}"
+
+
+async def until(
+    met: Callable[[], Awaitable[bool]],
+    what: str,
+    programs: Sequence[Program],
+    *,
+    deadline_s: float,
+    every_s: float = 0.05,
+) -> None:
+    """Ask every ``every_s`` seconds until it is ``met``.
+
+    Raises ``RuntimeError`` as soon as one of ``programs`` has ended, and ``TimeoutError`` after ``deadline_s``: it says
+    ``what`` did not come about, the last error, and how the logs of ``programs`` end.
+    """
+    end = time.monotonic() + deadline_s
+    problem = ""
+    while True:
+        for one in programs:
+            one.check()
+        try:
+            if await met():
+                return
+        except (aiohttp.ClientError, TimeoutError) as error:
+            problem = f" ({error!r})"
+        if time.monotonic() > end:
+            tails = "".join(f"\n{one.tail()}" for one in programs)
+            raise TimeoutError(f"not within {deadline_s:.0f} s: {what}{problem}{tails}")
+        await asyncio.sleep(every_s)
 
 
 @contextmanager
@@ -50,13 +89,12 @@ def program(name: str, command: Sequence[str], log: Path) -> Iterator[Program]:
 
 async def file_text(path: Path, of: Program) -> str:
     """The text of a file that ``of`` writes once it is ready."""
-    until = time.monotonic() + READY_S
-    while not (text := _text(path)):
-        of.check()
-        if time.monotonic() > until:
-            raise TimeoutError(f"{of.name} wrote no {path.name} in {READY_S:.0f} s")
-        await asyncio.sleep(0.02)
-    return text
+
+    async def written() -> bool:
+        return bool(_text(path))
+
+    await until(written, f"{of.name} writes {path.name}", [of], deadline_s=READY_S)
+    return _text(path)
 
 
 def _text(path: Path) -> str:

@@ -17,7 +17,7 @@ _STATES: Final = {"01": "established", "06": "time-wait"}
 
 async def scheduler_profile(scheduler: Scheduler, bound: Bound, after: int, out: Path) -> None:
     """Take kube-scheduler's processor profile while it works, from the moment when ``after`` pods have a node."""
-    await bound.reaches(after)
+    await bound.reaches(after, scheduler.programs)
     raw = await scheduler.raw(f"/debug/pprof/profile?seconds={_SECONDS}", timeout_s=_SECONDS + 60)
     await asyncio.to_thread(out.write_bytes, raw)
 

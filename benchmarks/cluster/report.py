@@ -3,10 +3,9 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
+from benchmarks.budgets import Figures
 from benchmarks.cluster.measuring import Run, percentile
 from benchmarks.cluster.variants import ALONE
-
-Figures = dict[str, tuple[float, str]]
 
 
 def _slug(variant: str) -> str:

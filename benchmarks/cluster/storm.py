@@ -6,20 +6,21 @@ filters let the pods through, and our extender refuses them. Each pod that ends 
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.api_server import GPUS_PER_NODE
-from benchmarks.cluster.api import Bound, until
+from benchmarks.budgets import Figures
+from benchmarks.cluster.api import Bound
 from benchmarks.cluster.bed import Bed
 from benchmarks.cluster.measuring import EVERYTHING, percentile
 from benchmarks.cluster.metrics import attempts
 from benchmarks.cluster.objects import pod
-from benchmarks.cluster.processes import busy_s, cpu_of, fresh_folder
+from benchmarks.cluster.processes import WORK_S, Program, busy_s, cpu_of, fresh_folder, until
 from benchmarks.cluster.variants import OURS, Scheduler, scheduler
 
-Figures = dict[str, tuple[float, str]]
 #: Of 80 units: two of the first do not fit beside one another, one of the second not beside the first.
 _FILLING_UNITS: Final = 41
 _WAITING_UNITS: Final = 40
@@ -69,7 +70,7 @@ async def measure(bed: Bed, binaries: Path, null: Path, plan: Storm) -> Figures:
     found: Figures = {}
     async with bed.api.bound() as bound, scheduler(OURS, bed, binaries, state, 0, null) as started:
         await bed.api.create_pods(pod(f"filling-{number}", _FILLING_UNITS) for number in range(filling))
-        await bound.reaches(filling)
+        await bound.reaches(filling, started.programs)
         span = _Span(bed, started)
         await span.start()
         before = attempts(await started.text("/metrics"))
@@ -78,28 +79,32 @@ async def measure(bed: Bed, binaries: Path, null: Path, plan: Storm) -> Figures:
         async def all_tried() -> bool:
             return attempts(await started.text("/metrics")) >= before + plan.waiting
 
-        await until(all_tried, "every waiting pod was tried once", every_s=0.5)
+        await until(
+            all_tried, "every waiting pod was tried once", started.programs, deadline_s=WORK_S, every_s=0.5
+        )
         found |= await span.stop("first")
         await span.start()
         await asyncio.sleep(plan.quiet_s)
         found |= await span.stop("quiet")
         await span.start()
-        first_s, second_s = await _ends(bed, bound, plan)
+        first_s, second_s = await _ends(bed, started.programs, bound, plan)
         found |= await span.stop("ends")
         for name, times in (("first", first_s), ("second", second_s)):
             for share, label in ((0.5, "p50"), (0.99, "p99")):
                 found[f"storm_{name}_taker_{label}_ms"] = (percentile(times, share) * 1e3, "ms")
-    await bed.api.delete_pods()
+    await bed.api.delete_pods(bed.programs)
     return found
 
 
-async def _ends(bed: Bed, bound: Bound, plan: Storm) -> tuple[list[float], list[float]]:
+async def _ends(
+    bed: Bed, programs: Sequence[Program], bound: Bound, plan: Storm
+) -> tuple[list[float], list[float]]:
     """End one pod after the other; seconds until the first and until the second waiting pod took its place."""
     first_s, second_s = [], []
     for number in range(plan.ends):
         before, started_s = len(bound.at_s), time.perf_counter()
         await bed.api.delete_pod(f"filling-{number}")
-        await bound.reaches(before + _PER_ROOM)
+        await bound.reaches(before + _PER_ROOM, programs)
         times = sorted(bound.at_s.values())
         first_s.append(times[before] - started_s)
         second_s.append(times[before + 1] - started_s)

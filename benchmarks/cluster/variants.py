@@ -1,38 +1,43 @@
-"""kube-scheduler alone, with an extender that does nothing, and with ours: one configuration, one difference."""
+"""kube-scheduler alone, with an extender that does nothing, and with ours: the chart's configuration, one difference."""
 
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import yaml
 
-from benchmarks.cluster.api import until
 from benchmarks.cluster.bed import Bed
-from benchmarks.cluster.objects import SCHEDULER
-from benchmarks.cluster.processes import Program, file_text, free_port, program
+from benchmarks.cluster.chart import adapted
+from benchmarks.cluster.processes import READY_S, Program, file_text, free_port, program, until
 from gpushare.kube.access import load_access
-from gpushare.model import names
 
 ALONE: Final = "alone"
 NULL: Final = "null extender"
 UNBOUND: Final = "null, binds itself"
 OURS: Final = "ours"
-VARIANTS: Final = (ALONE, NULL, OURS)
+#: Of one request; a program that is not ready may take it and never answer.
+_REQUEST: Final = aiohttp.ClientTimeout(total=60.0)
+_READY_REQUEST: Final = aiohttp.ClientTimeout(total=5.0)
 
 
 @dataclass
 class Scheduler:
     """A running kube-scheduler and, where there is one, its extender."""
 
-    pids: dict[str, int]
+    programs: list[Program]
     url: str
     """Where kube-scheduler serves metrics and profiles."""
     extender_url: str = ""
     http: aiohttp.ClientSession = field(repr=False, kw_only=True)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Their processes by name."""
+        return {one.name: one.pid for one in self.programs}
 
     async def text(self, path: str) -> str:
         """What kube-scheduler answers to a GET of ``path``."""
@@ -54,31 +59,6 @@ class Scheduler:
             return await answer.text()
 
 
-def configuration(kubeconfig: Path, percentage: int, extender: str, *, binds: bool = True) -> dict[str, Any]:
-    """KubeSchedulerConfiguration; ``percentage`` of nodes to score (0: kube-scheduler's own choice)."""
-    config: dict[str, Any] = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000},
-        "leaderElection": {"leaderElect": False},
-        "percentageOfNodesToScore": percentage,
-        "profiles": [{"schedulerName": SCHEDULER}],
-    }
-    if extender:
-        verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 100}
-        config["extenders"] = [
-            {
-                "urlPrefix": extender,
-                **verbs,
-                **({"bindVerb": "bind"} if binds else {}),
-                "nodeCacheCapable": True,
-                "httpTimeout": "15s",
-                "managedResources": [{"name": names.GPU_MEM}],
-            }
-        ]
-    return config
-
-
 @asynccontextmanager
 async def scheduler(
     variant: str,
@@ -90,35 +70,31 @@ async def scheduler(
     profile: Path | None = None,
 ) -> AsyncIterator[Scheduler]:
     """A ready scheduler of that variant, ended at the end; ``profile`` is where our extender leaves its profile."""
-    port_file = state / "port"
     # kube-scheduler makes its certificate itself, at its start; and nothing of it leaves loopback.
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as http:
+    connector = aiohttp.TCPConnector(ssl=False)
+    async with aiohttp.ClientSession(connector=connector, timeout=_REQUEST) as http:
         with ExitStack() as stack:
-            pids: dict[str, int] = {}
+            programs: list[Program] = []
             url, extender_url = "", ""
             if variant != ALONE:
                 extender = stack.enter_context(_extender(variant, bed, state, null_extender, profile))
-                url = f"http://127.0.0.1:{await file_text(port_file, extender)}/gpushare"
-                pids["extender"] = extender.pid
-            if variant == OURS:
-                extender_url = url.removesuffix("/gpushare")
-                await until(lambda: _answers(http, f"{extender_url}/readyz"), "the extender is ready")
+                programs.append(extender)
+                origin = f"http://127.0.0.1:{await file_text(state / 'port', extender)}"
+                url = f"{origin}/gpushare"
+                if variant == OURS:
+                    extender_url = origin
+                    await _ready(http, extender_url, extender)
             config = state / "scheduler.yaml"
+            binds = variant != UNBOUND
             config.write_text(
-                yaml.safe_dump(configuration(bed.kubeconfig, percentage, url, binds=variant != UNBOUND))
+                yaml.safe_dump(adapted(bed.configuration, bed.kubeconfig, percentage, url, binds=binds))
             )
             port = free_port()
             command = _command(binaries, config, bed.kubeconfig, port)
-            log = state / "kube-scheduler.log"
-            kube_scheduler = stack.enter_context(program("kube-scheduler", command, log))
-            pids["kube-scheduler"] = kube_scheduler.pid
-            found = Scheduler(pids, f"https://127.0.0.1:{port}", extender_url, http=http)
-
-            async def ready() -> bool:
-                kube_scheduler.check()
-                return await _answers(http, f"{found.url}/readyz")
-
-            await until(ready, "kube-scheduler is ready")
+            kube_scheduler = program("kube-scheduler", command, state / "kube-scheduler.log")
+            programs.append(stack.enter_context(kube_scheduler))
+            found = Scheduler(programs, f"https://127.0.0.1:{port}", extender_url, http=http)
+            await _ready(http, found.url, programs[-1])
             yield found
 
 
@@ -127,9 +103,9 @@ def _extender(
 ) -> AbstractContextManager[Program]:
     log, port_file = state / "extender.log", state / "port"
     if variant == OURS:
-        options = ["--kubeconfig", str(bed.kubeconfig), "--listen", "127.0.0.1:0", "--log-level", "warning"]
         watched = ["-m", "cProfile", "-o", str(profile)] if profile else []
-        command = [sys.executable, *watched, "-m", "gpushare", "scheduler", *options]
+        command = [sys.executable, *watched, "-m", "gpushare", *bed.arguments]
+        command += ["--kubeconfig", str(bed.kubeconfig), "--listen", "127.0.0.1:0"]
         command += ["--port-file", str(port_file)]
         return program("extender", command, log)
     access = load_access(str(bed.kubeconfig))
@@ -141,12 +117,13 @@ def _extender(
     return program("extender", command, log)
 
 
-async def _answers(http: aiohttp.ClientSession, url: str) -> bool:
-    try:
-        async with http.get(url) as answer:
-            return answer.status == 200
-    except aiohttp.ClientError:
-        return False
+async def _ready(http: aiohttp.ClientSession, url: str, of: Program) -> None:
+    async def answers() -> bool:
+        async with http.get(f"{url}/readyz", timeout=_READY_REQUEST) as answer:
+            answer.raise_for_status()
+            return True
+
+    await until(answers, f"the {of.name} is ready", [of], deadline_s=READY_S)
 
 
 def _command(binaries: Path, config: Path, kubeconfig: Path, port: int) -> list[str]:

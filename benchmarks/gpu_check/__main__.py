@@ -76,7 +76,11 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="what all of it may take (default: %(default)g)"
     )
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter, for a look")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer and shorter, to see that it runs; what depends on speed is measured, not judged",
+    )
     parser.add_argument(
         "--libraries", type=Path, help="libraries to be checked instead of build/isolation/open"
     )

@@ -2,7 +2,7 @@
 
 Usage: ``python -m benchmarks.isolation [--quick] [--peer NAME:VARIABLE=VALUE…] [PART …]``. Prints every row with what was
 promised, writes ``build/figures/isolation.json`` (parts that were not measured stay in it) and exits 1 when a promise was missed, or
-when a peer was ahead in a row. A part is a module with ``measure(peer, *, quick) -> Iterator[Row]``.
+when a peer was ahead in a row. A quick run writes nothing, and exits 1 only when a row has no figures. A part is a module with ``measure(peer, *, quick) -> Iterator[Row]``.
 """
 
 import argparse
@@ -28,7 +28,9 @@ def arguments() -> argparse.Namespace:
         "parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all when none is named"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="fewer rows and shorter, for a look; nothing is written"
+        "--quick",
+        action="store_true",
+        help="fewer rows and shorter, to see that it runs: nothing is written, and only a row without figures fails",
     )
     parser.add_argument(
         "--peer",
@@ -85,6 +87,10 @@ def main() -> int:
         keep(FIGURES, parts)
         print(f"\nWritten: {FIGURES.relative_to(ROOT)}")
     rows = [row for part in parts.values() for row in part.rows]
+    if options.quick:
+        bad = [f"{row.name}: no figures, {row.got}" for row in rows if isinstance(row.got, str)]
+        print(f"\n{len(rows)} rows, {len(bad)} without figures" + "".join(f"\n  {line}" for line in bad))
+        return int(bool(bad))
     bad = [f"{row.name}: missed" for row in rows if row.good is False]
     bad += [f"{row.name}: the peer is ahead" for row in rows if row.standing == "behind"]
     print(f"\n{len(rows)} rows, {len(bad)} not as promised" + "".join(f"\n  {line}" for line in bad))

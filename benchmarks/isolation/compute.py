@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 from benchmarks.isolation.bed import Bed, Container, Share
 from benchmarks.isolation.cases import Case, Figures, rows
@@ -104,7 +105,7 @@ def measured(
     return share_case(name, wanted or given, measure, tolerance=tolerance, ours_only=ours_only)
 
 
-def alone(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
+def alone(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Percent by length of kernel."""
     for length, nanoseconds in LENGTHS.items():
         cases = [
@@ -113,17 +114,14 @@ def alone(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
                 [Load(Share(percent), f"kernels:{nanoseconds}")],
                 seconds,
             )
-            for percent in ((30, 70) if quick else PERCENTS)
+            for percent in PERCENTS
         ]
-        if not quick:
-            all_of_it = Load(Share(100), f"kernels:{nanoseconds}")
-            cases.append(
-                measured(f"alone, kernels of {length}, 100%", [all_of_it], seconds, TOLERANCE_OF_ALL)
-            )
+        all_of_it = Load(Share(100), f"kernels:{nanoseconds}")
+        cases.append(measured(f"alone, kernels of {length}, 100%", [all_of_it], seconds, TOLERANCE_OF_ALL))
         yield BESIDE, cases
 
 
-def kinds(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
+def kinds(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Other work than one queue of kernels."""
     works = {
         "4 streams of 0.05 ms": ("kernels:50000", 4, BESIDE),
@@ -139,12 +137,12 @@ def kinds(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
             beside,
             [
                 measured(f"alone, {name}, {percent}%", [Load(Share(percent), work, streams)], seconds)
-                for percent in ((50,) if quick else PERCENTS)
+                for percent in PERCENTS
             ],
         )
 
 
-def waited_for(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
+def waited_for(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Kernels that are each waited for leave gaps, on a busy machine long ones: a share of what is possible may be all
     that can be had."""
     possible = cache(bare)
@@ -171,10 +169,10 @@ def waited_for(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
         )
 
     for length, work in {"0.05 ms": "single:50000", "1 ms": "single:1000000"}.items():
-        yield BESIDE_WAITING, [case(length, work, percent) for percent in ((50,) if quick else (30, 70))]
+        yield BESIDE_WAITING, [case(length, work, percent) for percent in (30, 70)]
 
 
-def soon(_seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
+def soon(_seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Within a second: the share of the second second alone."""
     lengths = [length for length in LENGTHS if length != "200 ms"]
     yield (
@@ -185,18 +183,16 @@ def soon(_seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
                 [Load(Share(percent), f"kernels:{LENGTHS[length]}")],
                 1.0,
             )
-            for length in (lengths[:1] if quick else lengths)
-            for percent in ((30,) if quick else (10, 50, 90))
+            for length in lengths
+            for percent in (10, 50, 90)
         ],
     )
 
 
-def together(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
+def together(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Pairs and triples, of equal and of unequal kernels."""
     groups: list[tuple[int, ...]] = [(30, 70), (50, 50), (10, 90), (30, 30, 30)]
     for length, nanoseconds in LENGTHS.items():
-        if quick and length in {"20 ms", "200 ms"}:
-            continue
         yield (
             BESIDE,
             [
@@ -208,8 +204,6 @@ def together(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
                 for group in groups
             ],
         )
-    if quick:
-        return
     long_and_short = [Load(Share(10), "kernels:200000000"), Load(Share(90), "kernels:50000")]
     mixed = [Load(Share(30), f"kernels:{length}") for length in (50_000, 1_000_000, 20_000_000)]
     many = [
@@ -227,7 +221,7 @@ def together(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
     )
 
 
-def a_third(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
+def a_third(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Two tenants who try to have more than theirs, beside a third, of whom the row is."""
     greedy = {
         "4 streams of 200 ms": ("kernels:200000000", 4),
@@ -245,11 +239,7 @@ def a_third(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
 
     yield (
         BESIDE,
-        [
-            case(name, *what, length)
-            for name, what in list(greedy.items())[: 1 if quick else None]
-            for length in (("1 ms",) if quick else ("0.05 ms", "1 ms"))
-        ],
+        [case(name, *what, length) for name, what in greedy.items() for length in ("0.05 ms", "1 ms")],
     )
 
 
@@ -271,7 +261,7 @@ def _given_back(_peer: Peer | None) -> Figures:
     return [sorted(got)[2]]
 
 
-def idle(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
+def idle(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """The policy `idle`: what nobody wants is used, and given back."""
     borrower = Load(Share(30, "idle"), "kernels:50000")
     both = [borrower, Load(Share(50), "kernels:50000")]
@@ -282,12 +272,11 @@ def idle(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
             measured("idle policy, 30% beside a hard 50%", both, seconds, wanted=[50, 50]),
         ],
     )
-    if not quick:
-        name = "idle policy: the owner of 70%, 200 ms after it began (median of 5)"
-        yield 1, [share_case(name, [70], _given_back, ours_only=True)]
+    name = "idle policy: the owner of 70%, 200 ms after it began (median of 5)"
+    yield 1, [share_case(name, [70], _given_back, ours_only=True)]
 
 
-def misfortune(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
+def misfortune(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Neighbours and arbiters that stop, die or start."""
     loads = [Load(Share(30), "kernels:1000000"), Load(Share(70), "kernels:50000")]
     length = seconds / 2
@@ -322,8 +311,6 @@ def misfortune(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
     def bounded(got: Figures) -> bool:
         return min(got) > TOLERANCE and got[0] <= 30 + TOLERANCE and got[1] <= 70 + TOLERANCE
 
-    if quick:
-        return
     without = "30 + 70, the arbiter was killed"
     yield (
         BESIDE,
@@ -346,7 +333,7 @@ def misfortune(seconds: float, quick: bool) -> Iterator[tuple[int, list[Case]]]:
     )
 
 
-SUBJECTS: tuple[Callable[[float, bool], Iterator[tuple[int, list[Case]]]], ...] = (
+SUBJECTS: tuple[Callable[[float], Iterator[tuple[int, list[Case]]]], ...] = (
     alone,
     kinds,
     waited_for,
@@ -359,8 +346,8 @@ SUBJECTS: tuple[Callable[[float, bool], Iterator[tuple[int, list[Case]]]], ...] 
 
 
 def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
-    """Every row of the table."""
-    seconds = 2.0 if quick else 10.0
+    """Every row of the table; a quick run has the first ones of each subject."""
+    seconds = 0.5 if quick else 10.0
     for subject in SUBJECTS:
-        for beside, cases in subject(seconds, quick):
-            yield from rows(cases, peer, beside=beside)
+        for beside, cases in islice(subject(seconds), 1 if quick else None):
+            yield from rows(cases[:beside] if quick else cases, peer, beside=beside)

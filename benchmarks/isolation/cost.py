@@ -216,14 +216,14 @@ def loop_case(name: str, work: str, share: Share, most_percent: float, turns: in
 
 def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
     """Every row of the table."""
-    batches, turns, seconds = (15, 3, 0.5) if quick else (101, 5, 1.0)
+    batches, turns, seconds = (5, 1, 0.2) if quick else (101, 5, 1.0)
     free, half, whole = Share(), Share(50), Share(100)
     cases = [call_case(call, f"{call.name}, compute not limited", free, batches) for call in HOOKED]
     launch = Call("a launch", "launch", 250, MOST_LIMITED_LAUNCH_NS)
     cases.append(call_case(launch, "a launch under 50% with time in hand", half, batches))
     cases += [call_case(call, f"{call.name}, alone", free, batches) for call in MEMORY]
-    cases += [crowd_case(call, batches, at_once=False) for call in (MEMORY[:2] if quick else MEMORY)]
-    cases += [crowd_case(call, min(batches, 15), at_once=True) for call in MEMORY[:2]]
+    cases += [crowd_case(call, batches, at_once=False) for call in (MEMORY[:1] if quick else MEMORY)]
+    cases += [crowd_case(call, min(batches, 15), at_once=True) for call in MEMORY[: 1 if quick else 2]]
     cases.append(start_case(turns if quick else 15))
     loops = {
         "kernels of 0.05 ms, queued": "kernels:50000",

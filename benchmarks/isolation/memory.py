@@ -101,5 +101,5 @@ def _race_case(seconds: float, kills: int) -> Case:
 def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
     """Every row of the table."""
     yield from rows([_limit_case(name, *what) for name, what in KINDS.items()], peer, beside=2)
-    races = [(5.0, 0), (5.0, 80)] if quick else [(60.0, 0), (30.0, 1000)]
+    races = [(1.0, 0), (1.0, 20)] if quick else [(60.0, 0), (30.0, 1000)]
     yield from rows([_race_case(*race) for race in races], peer)

@@ -29,6 +29,7 @@ BY_ANOTHER: Final = {
     "make test": STEPS,
     "make e2e": STEPS,
     "make e2e-parts": STEPS,
+    "make bench-smoke": STEPS,
     "helm list": _CHARTS,
     "helm show values charts/CHART": _CHARTS,
     "helm show values charts/ack-ai-installer": _CHARTS,

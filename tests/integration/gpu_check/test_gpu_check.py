@@ -150,10 +150,9 @@ def test_limits_that_do_not_hold_are_found_out(tmp_path: Path) -> None:
 
 
 def test_every_other_section_comes_to_its_end() -> None:
-    """Shares and costs are timed: whether they hold on a busy machine is not for a test to say."""
+    """Shares and costs are timed: a quick run does not say whether they hold."""
     done = typed(TRIAL, SECTION="races,costs,compute,pytorch")
-    ended = re.search(r"Error (\d+)$", done.stderr)
-    assert done.returncode == 0 or (ended and ended[1] == "1"), done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     text = written(done)
     assert "Ended in order" in text
     assert "Traceback" not in done.stderr

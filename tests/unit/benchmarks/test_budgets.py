@@ -1,4 +1,4 @@
-"""A figure that has a budget is held to it, and in a run of all parts it has to be there."""
+"""A figure that has a budget is held to it, but in a quick run, and in a run of all parts it has to be there."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 import benchmarks.__main__ as command
+from benchmarks.budgets import unmeasured
 
 FIGURES = {"slow_ms": (7.0, "ms"), "rate_per_s": (9.0, "1/s")}
 
@@ -46,4 +47,20 @@ def test_what_was_not_measured_in_a_run_of_all_parts_fails_by_name(
     assert "MISSING: gone_ms was not measured" in capsys.readouterr().out
     assert run(monkeypatch, tmp_path, budgets, "other", "part") == 1
     assert run(monkeypatch, tmp_path, budgets, "part") == 0, "nobody asked for all"
-    assert run(monkeypatch, tmp_path, budgets, "--quick") == 0, "with fewer nodes figures have other names"
+
+
+def test_a_quick_run_compares_nothing_but_has_every_figure_of_whatever_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, tmp_path, {"slow_ms": {"most": 1.0}, "rate_per_s": {"most": 1.0}}, "--quick") == 0
+    assert "no figure is compared with its budget" in capsys.readouterr().out
+    assert run(monkeypatch, tmp_path, {"gone_ms": {"most": 1.0}}, "--quick") == 1
+    assert "MISSING: gone_ms was not measured" in capsys.readouterr().out
+    assert run(monkeypatch, tmp_path, {"gone_ms": {"most": 1.0}}, "--quick", "part") == 0, "not all parts"
+
+
+def test_sizes_are_numbers_between_underscores() -> None:
+    small = {"filter_p99_ms_500": (1.0, "ms"), "ratio_50_to_10": (1.0, "")}
+    assert unmeasured(small, {"filter_p99_ms_5000": {}, "ratio_50000_to_1000": {}}, any_size=True) == []
+    assert unmeasured(small, {"filter_p99_ms_5000": {}}) == ["filter_p99_ms_5000 was not measured"]
+    assert unmeasured(small, {"filter_p50_ms_5000": {}}, any_size=True) != []

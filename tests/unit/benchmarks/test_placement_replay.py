@@ -165,10 +165,18 @@ def test_pods_without_a_gpu_go_where_most_is_free() -> None:
     assert replay(nodes, [*free_first, free_first[1]], Placement.BINPACK, 1).percent == 100
 
 
-def run(monkeypatch: pytest.MonkeyPatch, root: Path, *arguments: str) -> int:
-    budgets = root / "benchmarks" / "placement" / "budgets.json"
-    budgets.parent.mkdir(parents=True, exist_ok=True)
-    budgets.write_text(json.dumps({"small.binpack": {"least": 101, "unit": "%"}}))
+SMALL: dict[str, dict[str, float]] = {"small.binpack": {"least": 101}}
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    root: Path,
+    *arguments: str,
+    budgets: dict[str, dict[str, float]] = SMALL,
+) -> int:
+    path = root / "benchmarks" / "placement" / "budgets.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(budgets))
     monkeypatch.setattr(command, "ROOT", root)
     monkeypatch.setattr(sys, "argv", ["bench-placement", *arguments])
     return command.main()
@@ -179,6 +187,18 @@ def test_where_the_traces_are_missing_the_command_says_so_and_does_not_fail(
 ) -> None:
     assert run(monkeypatch, tmp_path, "--traces", str(tmp_path / "none")) == 0
     assert "skipped: " in capsys.readouterr().out
+
+
+def test_a_quick_run_replays_generated_lists_where_the_traces_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "DATA", tmp_path / "none")
+    budgets = {"default.binpack": {"least": 101}, "gpushare60.spread": {"least": 101}}
+    assert run(monkeypatch, tmp_path, "--quick", budgets=budgets) == 0
+    assert "generated lists are replayed" in capsys.readouterr().out
+    assert not (tmp_path / "build").exists()
+    assert run(monkeypatch, tmp_path, "--quick", budgets={"other.binpack": {"least": 1}}) == 1
+    assert "MISSING: other.binpack was not measured" in capsys.readouterr().out
 
 
 def test_every_list_of_a_folder_is_replayed_and_its_figures_written(

@@ -1,0 +1,60 @@
+"""Figures against their budgets."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+Figures = dict[str, tuple[float, str]]
+#: The sizes in a figure's name: ``5000`` of ``filter_p99_ms_5000``, and nothing of ``p99``. A share of nodes may be adaptive.
+_SIZE: Final = re.compile(r"(?<=_)(?:\d+|adaptive)(?=_|$)")
+
+
+def over_budget(
+    figures: Mapping[str, tuple[float, str]], budgets: Mapping[str, Mapping[str, float]]
+) -> list[str]:
+    """A sentence for every figure that is above its most or below its least."""
+    found = []
+    for name, budget in budgets.items():
+        if name not in figures:
+            continue
+        value, unit = figures[name]
+        if value > budget.get("most", value):
+            found.append(f"{name} is {value:.3f} {unit}, more than {budget['most']}")
+        if value < budget.get("least", value):
+            found.append(f"{name} is {value:.3f} {unit}, less than {budget['least']}")
+    return found
+
+
+def unmeasured(
+    figures: Mapping[str, tuple[float, str]],
+    budgets: Mapping[str, Mapping[str, float]],
+    *,
+    any_size: bool = False,
+) -> list[str]:
+    """A sentence for every figure that has a budget and was not measured; ``any_size``: nor was it on a smaller cluster."""
+
+    def kind(name: str) -> str:
+        return _SIZE.sub("N", name) if any_size else name
+
+    measured = {kind(name) for name in figures}
+    return [f"{name} was not measured" for name in budgets if kind(name) not in measured]
+
+
+def verdict(
+    figures: Mapping[str, tuple[float, str]],
+    budgets: Mapping[str, Mapping[str, float]],
+    *,
+    quick: bool,
+    everything: bool,
+) -> int:
+    """Print what is wrong with the figures; returns the exit code.
+
+    In a run of ``everything`` each figure with a budget has to be there. A ``quick`` run says nothing about how fast
+    something is, so it is held to that alone, whatever the sizes.
+    """
+    problems = [] if quick else [f"OVER BUDGET: {one}" for one in over_budget(figures, budgets)]
+    if everything:
+        problems += [f"MISSING: {one}" for one in unmeasured(figures, budgets, any_size=quick)]
+    well = "Quick: no figure is compared with its budget." if quick else "Every budget is kept."
+    print("\n".join(problems or [well]))
+    return int(bool(problems))

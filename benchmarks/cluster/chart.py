@@ -1,0 +1,83 @@
+"""The scheduler's chart, installed as its users install it: rights and configuration are the chart's, and stay so.
+
+Nothing runs the chart's pods here. What the benchmark starts in their place is the user that is their service account, and reads its
+configuration and its arguments from the objects that the chart made.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from benchmarks.cluster.api import Api
+
+_NAMESPACE: Final = "kube-system"
+_NAME: Final = "ack-co-scheduler"
+#: RBAC knows a service account by its user name and groups, whichever way it authenticates: here by a client certificate.
+USER: Final = f"system:serviceaccount:{_NAMESPACE}:{_NAME}"
+GROUPS: Final = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}")
+_CHART: Final = Path(__file__).parents[2] / "charts" / _NAME
+_INSTALL_S: Final = 120.0
+#: Of the extender's arguments, those that do not fit a single process on a machine shared with others: fixed ports, and
+#: the Lease of a kube-scheduler that elects a leader.
+_LEFT_OUT: Final = ("--listen=", "--health-listen=", "--lease=")
+
+Configuration = dict[str, Any]
+
+
+def install(helm: Path, kubeconfig: Path, folder: Path) -> None:
+    """``helm install`` of the chart with its defaults; raises ``RuntimeError`` with what helm said."""
+    command = [str(helm), "install", _NAME, str(_CHART), "-n", _NAMESPACE]
+    own = {f"HELM_{kind}_HOME": str(folder / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
+    environment = os.environ | own | {"KUBECONFIG": str(kubeconfig)}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_INSTALL_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"not within {_INSTALL_S:.0f} s: {' '.join(command)}") from None
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr.strip()}")
+
+
+async def configuration(api: Api) -> Configuration:
+    """The KubeSchedulerConfiguration that the chart gives to kube-scheduler."""
+    found = await api.get(f"/api/v1/namespaces/{_NAMESPACE}/configmaps/{_NAME}")
+    config: Configuration = yaml.safe_load(found["data"]["config.yaml"])
+    return config
+
+
+async def extender_arguments(api: Api) -> list[str]:
+    """The chart's command line of the extender, without what the benchmark decides itself."""
+    found = await api.get(f"/apis/apps/v1/namespaces/{_NAMESPACE}/deployments/{_NAME}")
+    containers = found["spec"]["template"]["spec"]["containers"]
+    (arguments,) = (one["args"] for one in containers if one["name"] == "extender")
+    return [text for text in arguments if not text.startswith(_LEFT_OUT)]
+
+
+def adapted(
+    chart: Configuration, kubeconfig: Path, percentage: int, extender: str, *, binds: bool = True
+) -> Configuration:
+    """The chart's configuration for a kube-scheduler of the benchmark.
+
+    ``percentage`` of nodes to score (0: kube-scheduler's own choice); ``extender`` is where it listens (empty: there is none). Only
+    one scheduler runs at a time, so nothing elects a leader. A kube-scheduler that binds by itself writes to the API
+    server for each pod: without a limit of its client, or that limit would be all that is measured.
+    """
+    kube_scheduler_binds = not extender or not binds
+    limits = {"qps": 5000, "burst": 5000} if kube_scheduler_binds else {}
+    config = chart | {
+        "clientConnection": chart["clientConnection"] | {"kubeconfig": str(kubeconfig)} | limits,
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": percentage,
+        "extenders": [],
+    }
+    if extender:
+        (one,) = chart["extenders"]
+        left_out = () if binds else ("bindVerb",)
+        config["extenders"] = [
+            {key: value for key, value in one.items() if key not in left_out} | {"urlPrefix": extender}
+        ]
+    return config

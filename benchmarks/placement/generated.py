@@ -1,0 +1,23 @@
+"""A few nodes and pods in the form of the traces, for a quick run where those are not there."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+_NODES = 40
+_PODS = 400
+_MODELS = ("T4", "V100M32", "G2")
+_GPU_MILLI = (100, 300, 460, 700, 1000)
+
+
+def write(folder: Path, traces: Iterable[str]) -> None:
+    """A list of nodes, and one of pods for each of ``traces``."""
+    nodes = [f"node-{i},96000,393216,{2 * (1 + i % 4)},{_MODELS[i % len(_MODELS)]}" for i in range(_NODES)]
+    _write(folder / "openb_node_list_gpu_node.csv", "sn,cpu_milli,memory_mib,gpu,model", nodes)
+    pods = [f"pod-{i:04},{4000 + i % 5 * 1000},16384,1,{_GPU_MILLI[i % 5]}," for i in range(_PODS)]
+    for name in traces:
+        path = folder / f"openb_pod_list_{name}.csv"
+        _write(path, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec", pods)
+
+
+def _write(path: Path, head: str, rows: Iterable[str]) -> None:
+    path.write_text("\n".join([head, *rows, ""]))
