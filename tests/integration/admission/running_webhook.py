@@ -21,6 +21,7 @@ from gpushare.admission.writes import Writers
 from gpushare.kube.access import Access
 from gpushare.kube.clock import SystemClock
 from tests.integration.admission.kept_api import KeptApi, kept_api
+from tests.patience import Deadline
 
 DEADLINE_S = 60.0
 AGENT = "system:serviceaccount:n:gpushare-device-plugin"
@@ -46,12 +47,10 @@ async def pause() -> None:
 
 async def reached(what: str, look: Callable[[], Awaitable[bool]]) -> None:
     """Look until what is seen is so."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await look():
-                await pause()
-    except TimeoutError:
-        raise AssertionError(f"not within {DEADLINE_S:g} s: {what}") from None
+    deadline = Deadline(DEADLINE_S)
+    while not await look():
+        assert not deadline.passed(), f"not within {deadline}: {what}"
+        await pause()
 
 
 class JumpingClock(SystemClock):

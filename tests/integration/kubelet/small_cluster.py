@@ -6,7 +6,6 @@ import json
 import select
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 from gpushare.kube.access import load_access
@@ -17,6 +16,7 @@ from gpushare.playground.kubelet.agent import Kubelet
 from gpushare.playground.kubelet.folders import Folders
 from gpushare.playground.kubelet.leftovers import stop_leftovers
 from gpushare.playground.kubelet.settings import Settings
+from tests.patience import Deadline
 
 PODS = "/api/v1/namespaces/default/pods"
 RESOURCE = "example.com/part"
@@ -25,14 +25,14 @@ TOKEN = "token-of-the-test"
 
 async def until(condition, what, within_s=60.0):
     """Wait for a state: ``condition`` may be async; returns what it returned that was true."""
-    deadline = time.monotonic() + within_s
+    deadline = Deadline(within_s)
     while True:
         found = condition()
         if asyncio.iscoroutine(found):
             found = await found
         if found:
             return found
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
+        assert not deadline.passed(), f"not within {deadline}: {what}"
         await asyncio.to_thread(select.select, [], [], [], 0.01)
 
 

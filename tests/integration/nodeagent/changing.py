@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from tests.patience import Deadline
+
 DEADLINE_S = 60.0
 #: What nobody tells of is seen within this time.
 EVERY_S = 0.02
@@ -35,15 +37,14 @@ class Changes:
         """
         event = asyncio.Event()
         self._waiting.add(event)
+        deadline = Deadline(deadline_s)
         try:
-            async with asyncio.timeout(deadline_s):
-                while not state():
-                    event.clear()
-                    # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(EVERY_S):
-                            await event.wait()
-        except TimeoutError:
-            raise AssertionError(f"not reached within {deadline_s} s: {what or state}") from None
+            while not state():
+                assert not deadline.passed(), f"not reached within {deadline}: {what or state}"
+                event.clear()
+                # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EVERY_S):
+                        await event.wait()
         finally:
             self._waiting.discard(event)

@@ -16,19 +16,16 @@ from gpushare.nodeagent.isolation.directories import USAGE_BYTES
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed, Admitted
+from tests.randomized import rounds, seeds
 
 ROOT = Path(__file__).parents[3]
 GPU_UNITS = 15
-#: In ``make soak`` at other moments each time, and for longer.
-SOAK = bool(os.environ.get("GPUSHARE_SOAK"))
 
 
 def chance(seed: int) -> random.Random:
-    """The same choices in every ``make test``."""
-    if SOAK:
-        seed = random.SystemRandom().randrange(1 << 32)
-        print(f"seed {seed}")
-    return random.Random(seed)
+    """The same choices in every ``make test``, others in ``make soak``."""
+    (drawn,) = seeds(1)
+    return random.Random(drawn + seed)
 
 
 class AgentProcess:
@@ -79,7 +76,7 @@ async def test_records_are_right_after_kills_at_random_moments(world: World) -> 
     await agent.start()
     living: dict[str, dict[str, Any]] = {}
     failed, kills = [], 0
-    for number in range(60 if SOAK else 30):
+    for number in range(rounds(30, soak=60)):
         name = f"p{number}"
         units = rng.choice((1, 2, 3, 5))
         held = book(world, living)
@@ -137,7 +134,7 @@ async def test_isolated_containers_keep_their_files_over_kills_and_nothing_else_
     agent = AgentProcess(world, "1GiB", str(world.folder))
     await agent.start()
     living: list[str] = []
-    for number in range(24 if SOAK else 14):
+    for number in range(rounds(14, soak=24)):
         name = f"p{number}"
         if len(living) == 6:
             world.end_pod(living.pop(rng.randrange(len(living))))

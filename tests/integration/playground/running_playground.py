@@ -7,10 +7,11 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.patience import Deadline
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(sys.executable).parent
@@ -19,9 +20,9 @@ WITHIN_S = 60.0
 
 def wait_until(condition: Callable[[], object], *, within_s: float = WITHIN_S, told: object = "") -> None:
     """Look until ``condition`` holds."""
-    deadline_s = time.monotonic() + within_s
+    deadline = Deadline(within_s)
     while not condition():
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {told() if callable(told) else told}"
+        assert not deadline.passed(), f"not within {deadline}: {told() if callable(told) else told}"
         select.select([], [], [], 0.02)
 
 

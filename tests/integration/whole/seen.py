@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from gpushare.kube.informer import Informer
 from gpushare.kube.session import Session
 from gpushare.model import names
+from tests.patience import Deadline
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -63,14 +63,13 @@ class Seen:
     ) -> T:
         """Wait until ``reached()`` is true; looks again after every event. ``tell`` says what is instead."""
         with self._listening() as event:
-            deadline_s = time.monotonic() + within_s
+            deadline = Deadline(within_s)
             while not (found := reached()):
                 event.clear()
-                try:
-                    async with asyncio.timeout(deadline_s - time.monotonic()):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(deadline.left_s()):
                         await event.wait()
-                except TimeoutError:
-                    raise AssertionError(f"not within {within_s} s: {what}. {tell()}") from None
+                assert not deadline.passed(), f"not within {deadline}: {what}. {tell()}"
             return found
 
     @contextlib.contextmanager

@@ -32,6 +32,7 @@ from tests.integration.whole.seen import (
     waits_because,
 )
 from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
+from tests.randomized import rounds
 
 NODES = (
     shared_node("four", "core-mem-4", "share", (names.LABEL_PLACEMENT, "spread")),
@@ -40,7 +41,7 @@ NODES = (
 )
 UNITS = {"four": [15, 15, 15, 15], "isolated": [15], "single": [16]}
 #: Fewer than in ``make soak``, which marks of randomized tests are for.
-PODS, KILLS = (200, 20) if os.environ.get("GPUSHARE_SOAK") else (60, 6)
+PODS, KILLS = rounds(60, soak=200), rounds(6, soak=20)
 WAITING, FULL = 12, 0.7
 #: How many pods may be made before a kill that is due has happened.
 AHEAD = 4

@@ -8,7 +8,6 @@ import re
 import select
 import shutil
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +43,7 @@ from tests.integration.whole.seen import (
     type_of_check,
     waits_because,
 )
+from tests.patience import Deadline
 
 T = TypeVar("T")
 
@@ -103,9 +103,9 @@ async def until(
     reached: Callable[[], Awaitable[T]], what: str, within_s: float = 60.0, tell: Callable[[], object] = str
 ) -> T:
     """Wait for a state that nothing announces; returns what ``reached()`` returned that was true."""
-    deadline_s = time.monotonic() + within_s
+    deadline = Deadline(within_s)
     while not (found := await reached()):
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}. {tell()}"
+        assert not deadline.passed(), f"not within {deadline}: {what}. {tell()}"
         await asyncio.to_thread(select.select, [], [], [], 0.02)
     return found
 

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.model.objects import ObjectReference
 from gpushare.playground.cache import Cache
 from gpushare.playground.objects import Json, Kind, Objects, key_of
+from tests.patience import Deadline
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -214,9 +214,9 @@ class Events:
 
 async def until(condition: Callable[[], object], *, within_s: float = 30.0) -> None:
     """Let the loop turn until ``condition`` holds."""
-    deadline = time.monotonic() + within_s
+    deadline = Deadline(within_s)
     while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s} s"
+        assert not deadline.passed(), f"not within {deadline}"
         await asyncio.sleep(0)
 
 

@@ -1,7 +1,6 @@
 """A clock that only its waiters move, and an API server without a wire, whose troubles are scripted."""
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ import msgspec
 
 from gpushare.kube.errors import ApiError, KubeError, OversizeLine, Unreachable
 from gpushare.kube.session import status_error
+from tests.patience import Deadline
 
 GONE = {
     "kind": "Status",
@@ -229,7 +229,7 @@ def decode(raw: bytes) -> tuple[str, tuple[str, str, object]] | None:
 async def until(condition: object, within_s: float = 30.0) -> None:
     """Let others run until ``condition()`` holds."""
     assert callable(condition)
-    deadline_s = time.monotonic() + within_s
+    deadline = Deadline(within_s)
     while not condition():
-        assert time.monotonic() < deadline_s, "it never came to be"
+        assert not deadline.passed(), f"not within {deadline}"
         await asyncio.sleep(0)
