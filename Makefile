@@ -103,8 +103,8 @@ bench-cluster: $(STAMPS)/test proto ## Pods per second on a real control plane, 
 bench-placement: $(STAMPS)/test ## GPU allocation per placement policy on the openb traces, beside the paper's; writes build/figures/placement.json (TRACES=DIR: every pod list there; ARGS="default --seeds 1")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.placement $(if $(TRACES),--traces "$(TRACES)") $(ARGS)
 
-# What is measured in so short a run says nothing, so two may run beside each other.
-BENCHMARKS := bench-cluster bench-isolation bench bench-placement gpu-check
+# What is measured in so short a run says nothing, so two may run beside each other; the longest begins first.
+BENCHMARKS := bench bench-cluster bench-isolation gpu-check bench-placement
 bench-smoke: $(STAMPS)/test fakegpu isolation proto ## Start every benchmark for a few seconds; fails where one does not run or leaves out a figure (ONLY="bench-cluster gpu-check": those)
 	@scripts/install-browser
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target $(patsubst %,smoke-%,$(or $(ONLY),$(BENCHMARKS)))

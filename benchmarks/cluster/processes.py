@@ -64,7 +64,7 @@ async def until(
             if await met():
                 return
         except (aiohttp.ClientError, TimeoutError) as error:
-            problem = f" ({error!r})"
+            problem = f" ({type(error).__name__}: {error})"
         if time.monotonic() > end:
             tails = "".join(f"\n{one.tail()}" for one in programs)
             raise TimeoutError(f"not within {deadline_s:.0f} s: {what}{problem}{tails}")
