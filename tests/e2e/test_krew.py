@@ -43,6 +43,8 @@ def typed(*argv: object, environment: Mapping[str, str] | None = None) -> str:
     return ran.stdout + ran.stderr
 
 
+# In every pull, the one file that is packed for krew is run by every Python (tests/integration/inspect/test_one_file.py).
+@pytest.mark.nightly
 def test_krew_installs_it_and_kubectl_finds_it(krew: Path, binaries: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "kubectl-inspect-cgpu"
     typed(sys.executable, ROOT / "plugins/kubectl/build.py", plugin)

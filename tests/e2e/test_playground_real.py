@@ -37,6 +37,8 @@ def binaries(k8s: str) -> Path:
     return build(k8s, COMPONENTS)
 
 
+# In every pull, the walk runs on the embedded control plane (make run), whose answers are held against the real one's below.
+@pytest.mark.nightly
 def test_the_walk_holds_on_the_real_control_plane(binaries: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "gpushare", "playground", "--control-plane", str(binaries), "--exit"],
@@ -67,6 +69,8 @@ WHOLE = (
 )
 
 
+# In every pull, the same files run on the embedded control plane (make test), and what they promise on a cluster (tests/e2e/product).
+@pytest.mark.nightly
 @pytest.mark.parametrize("file", [f"test_{subject}.py" for subject in WHOLE])
 def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
     binaries: Path, file: str
@@ -127,7 +131,7 @@ def _processes_with(word: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL])
 def test_nothing_runs_on_when_the_playground_has_ended(binaries: Path, number: signal.Signals) -> None:
     command = ["-m", "gpushare", "playground", "--control-plane", str(binaries), "--no-walk"]
     process = subprocess.Popen(
