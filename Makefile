@@ -128,7 +128,7 @@ isolation: ## Build the isolation libraries into build/isolation/
 sanitize: $(STAMPS)/test ## Build and run the C tests under the sanitizers
 	@$(MAKE) --no-print-directory --silent -C fakegpu sanitize
 	@$(MAKE) --no-print-directory --silent -C isolation sanitize
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit/fakegpu tests/unit/isolation tests/integration/isolation \
+	@PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_SANITIZE=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit/fakegpu tests/unit/isolation tests/integration/isolation \
 	  -k "sanitize or [address or [thread or found_again"
 
 valgrind: $(STAMPS)/test fakegpu isolation ## Run the C tests that need no speed under valgrind (scripts/install-c-tools installs it)

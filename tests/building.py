@@ -1,10 +1,13 @@
 """The parts in C, built by their own Makefiles: once for all test processes."""
 
 import fcntl
+import os
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+#: What C programs are also built with by ``make sanitize``; in ``make test`` the plain builds do, which are there already.
+SANITIZERS = ("address", "thread") if os.environ.get("GPUSHARE_SANITIZE") else ()
 
 
 def make(folder: str, target: str, lock: Path) -> None:
