@@ -17,6 +17,7 @@ from gpushare.model.device import Device, NodeDevices, NodeMode, Placement, inde
 from gpushare.model.nearness import matrix
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
+from tests.randomized import rounds
 from tests.unit.ledger.ledger_samples import asks, counts
 from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
 
@@ -419,7 +420,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(
-    max_examples=120,
+    max_examples=rounds(60, soak=120),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
