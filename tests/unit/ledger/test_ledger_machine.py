@@ -418,7 +418,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger._columns.width <= len(NAMES) + 1
 
 
-TestLedgerMachine = LedgerMachine.TestCase
+# Not traced for coverage: it would take twice as long, and other tests go through the same lines.
+TestLedgerMachine = pytest.mark.no_cover(LedgerMachine.TestCase)
 TestLedgerMachine.settings = settings(
     max_examples=rounds(60, soak=120),
     stateful_step_count=40,
