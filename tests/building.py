@@ -4,7 +4,11 @@ import fcntl
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+#: With what C programs are also built for ``make sanitize``; ``make test`` runs the plain builds, which are there already.
+SANITIZERS = tuple(pytest.param(one, marks=pytest.mark.sanitized) for one in ("address", "thread"))
 
 
 def make(folder: str, target: str, lock: Path) -> None:

@@ -1,9 +1,10 @@
 """Names and their columns."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.arrays import Found, Index
+from tests.randomized import rounds
 
 NAMES = st.text(min_size=1, max_size=3)
 
@@ -38,6 +39,7 @@ def test_names_are_laid_out_anew_once_there_are_enough_new_ones() -> None:
     assert all(one is not other for one, other in zip(index, laid, strict=False))
 
 
+@settings(max_examples=rounds(40, soak=100))
 @given(
     st.lists(
         st.tuples(st.integers(0, 99), st.booleans(), st.lists(st.integers(0, 120), min_size=50, max_size=80))

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from gpushare.playground import gpus
+from tests.building import SANITIZERS
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant, running_tenant
 from tests.integration.isolation.test_sanitized import run
@@ -269,7 +270,7 @@ def test_an_arbiter_that_ends_in_order_says_so(container: LimitedContainer, cont
 
 @pytest.mark.parametrize(
     "flavour",
-    ["", *(pytest.param(one, marks=pytest.mark.sanitized) for one in ("address", "thread"))],
+    ["", *SANITIZERS],
 )
 def test_what_a_tenant_does_to_its_page_is_its_own_loss(
     container: LimitedContainer, containers: Path, flavour: str

@@ -3,11 +3,12 @@
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.patching import json_patch, merge_patch
+from tests.randomized import rounds
 
 OBJ = {"a": {"b": 1, "c": [1, 2, 3]}, "x/y": {"~": "t"}}
 
@@ -75,6 +76,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(max_examples=rounds(40, soak=100))
 @given(target=_JSON, patch=_JSON)
 def test_a_merge_patch_twice_is_a_merge_patch_once(target, patch):
     once = merge_patch(target, patch)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.playground import gpus
-from tests.building import ROOT
+from tests.building import ROOT, SANITIZERS
 from tests.unit.fakegpu.building import BUILT, build
 from tests.unit.fakegpu.cuda_process import OUT, Processes
 
@@ -173,10 +173,11 @@ def test_sixty_four_processes_at_once_get_what_they_ask(processes: Processes) ->
 
 
 @pytest.mark.timeout(600)  # it may have to build everything first
-@pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_everything_about_work_under_sanitizers(sanitizer: str, processes: Processes) -> None:
-    program = [str(build("sanitize") / sanitizer / "engine_calls"), str(SPIN), "2", "4"]
-    if shutil.which("setarch"):
+@pytest.mark.parametrize("sanitizer", ["", *SANITIZERS])
+def test_everything_about_work(sanitizer: str, processes: Processes) -> None:
+    folder = build("sanitize" if sanitizer else "programs") / sanitizer
+    program = [str(folder / "engine_calls"), str(SPIN), "2", "4"]
+    if sanitizer and shutil.which("setarch"):
         program = ["setarch", "--addr-no-randomize", *program]
     ended = subprocess.run(
         program,

@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from gpushare.playground import gpus
+from tests.building import SANITIZERS
 from tests.unit.fakegpu.building import build
 
 
-@pytest.mark.parametrize(("sanitizer", "rounds"), [("", "200"), ("address", "20"), ("thread", "20")])
+@pytest.mark.parametrize(
+    ("sanitizer", "rounds"),
+    [("", "200"), *(pytest.param(*one.values, "20", marks=one.marks) for one in SANITIZERS)],
+)
 def test_threads_that_take_and_give_back_memory_leave_the_gpu_as_it_was(
     sanitizer: str, rounds: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpushare.playground import gpus
 from gpushare.playground.gpus.__main__ import main
 from gpushare.playground.gpus.keys import KEYS, Key, Part
-from tests.building import ROOT
+from tests.building import ROOT, SANITIZERS
 from tests.unit.fakegpu.building import build
 
 Verdict = Callable[[bytes], str]
@@ -72,9 +72,10 @@ def c_verdict() -> Iterator[Verdict]:
     yield from reader(build("programs"))
 
 
-@pytest.fixture(scope="module")
-def sanitized_verdict() -> Iterator[Verdict]:
-    yield from reader(build("sanitize") / "address")
+@pytest.fixture(scope="module", params=["", *SANITIZERS[:1]])
+def verdict(request: pytest.FixtureRequest) -> Iterator[Verdict]:
+    """Of whatever bytes: ``make sanitize`` watches the reader."""
+    yield from reader(build("sanitize" if request.param else "programs") / request.param)
 
 
 def changed(old: str, new: str, *, times: int = 1) -> bytes:
@@ -276,23 +277,23 @@ FEW = settings(
 @FEW
 @given(mutations=MUTATIONS)
 def test_both_readers_say_the_same_of_a_description_with_slips(
-    mutations: list[tuple[int, str, bool]], sanitized_verdict: Verdict
+    mutations: list[tuple[int, str, bool]], verdict: Verdict
 ) -> None:
     lines = GOOD.splitlines()
     for at, line, insert in mutations:
         lines[at : at if insert else at + 1] = [line]
     text = "\n".join(lines).encode()
-    assert python_verdict(text) == sanitized_verdict(text)
+    assert python_verdict(text) == verdict(text)
 
 
 @FEW
 @given(
     text=st.one_of(st.binary(max_size=600), st.binary(max_size=200).map(lambda tail: GOOD.encode() + tail))
 )
-def test_no_bytes_make_a_reader_stumble(text: bytes, sanitized_verdict: Verdict) -> None:
-    verdict = sanitized_verdict(text)
-    assert "\n" not in verdict
-    assert python_verdict(text) == verdict
+def test_no_bytes_make_a_reader_stumble(text: bytes, verdict: Verdict) -> None:
+    said = verdict(text)
+    assert "\n" not in said
+    assert python_verdict(text) == said
 
 
 # --- presets and writing ------------------------------------------------------------------------

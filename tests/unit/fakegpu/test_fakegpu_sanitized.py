@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from gpushare.playground import gpus
+from tests.building import SANITIZERS
 from tests.unit.fakegpu.building import build
 
 ROUNDS = "60"
 
 
 @pytest.mark.timeout(600)  # it may have to build everything first
-@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+@pytest.mark.parametrize("sanitizer", ["", *SANITIZERS])
 def test_calls_stay_right_while_the_file_is_replaced_under_several_threads(
     sanitizer: str, tmp_path: Path
 ) -> None:
@@ -28,9 +29,10 @@ def test_calls_stay_right_while_the_file_is_replaced_under_several_threads(
         ("broken", good.replace("\ngpu 1", "\ngpuu 1")),
     ):
         (tmp_path / name).write_text(text)
-    program = [str(build("sanitize") / sanitizer / "hammer"), "good", "lost", "broken", ROUNDS]
+    folder = build("sanitize" if sanitizer else "programs") / sanitizer
+    program = [str(folder / "hammer"), "good", "lost", "broken", ROUNDS]
     # ThreadSanitizer wants memory where newer kernels' randomisation may not leave it.
-    if shutil.which("setarch"):
+    if sanitizer and shutil.which("setarch"):
         program = ["setarch", "--addr-no-randomize", *program]
     ended = subprocess.run(
         program,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.randomized import rounds
 from tests.unit.isolation.building import build
 
 
@@ -18,7 +19,8 @@ def usage_file(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("processes", "kills"), [(3, 250), (24, 60)])
+@pytest.mark.randomized
+@pytest.mark.parametrize(("processes", "kills"), [(3, rounds(80, soak=250)), (24, rounds(25, soak=60))])
 def test_processes_that_race_and_are_killed_at_any_moment_neither_pass_the_limit_nor_leave_anything_behind(
     tmp_path: Path, processes: int, kills: int
 ) -> None:

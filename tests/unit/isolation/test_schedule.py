@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.randomized import rounds
 from tests.unit.isolation.building import build
 from tests.unit.isolation.schedule_model import MS, NEVER, Model, Page
 
@@ -112,7 +113,7 @@ def happen(change: Change, model: Model, pages: dict[int, Page], ask: Ask) -> No
         page.used, page.busy_until = change.noise, (change.noise * 7919) % 2**64
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(150, soak=600), deadline=None, suppress_health_check=list(HealthCheck))
 @given(HISTORIES)
 def test_every_step_is_the_models(schedule: Ask, history: list[tuple[int, bool, list[Change]]]) -> None:
     model = Model(now=1000 * MS)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpushare.kube.errors import ApiError, Unreachable
 from gpushare.kube.informer import Informer
+from tests.randomized import rounds
 from tests.unit.kube.scripted import PATH, ScriptedClock, ScriptedServer, View, decode, until
 
 NAMES = "abcdef"
@@ -83,7 +84,7 @@ async def play(steps: list[tuple[str, str]], page_size: int) -> None:
         await task
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(120, soak=300), deadline=None)
 @given(steps=STEPS, page_size=st.integers(1, 4))
 def test_the_view_ends_as_the_servers(steps: list[tuple[str, str]], page_size: int) -> None:
     asyncio.run(play(steps, page_size))

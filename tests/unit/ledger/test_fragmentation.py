@@ -16,9 +16,10 @@ from gpushare.ledger.fragmentation import (
 from gpushare.ledger.mix import ARRIVAL, MOST_ARRIVALS, MOST_KINDS, Kind, Mix
 from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI
 from gpushare.ledger.served import OPEN_TO_CORE, OPEN_TO_MEMORY
+from tests.randomized import rounds
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 
-quick = settings(max_examples=200, deadline=None)
+quick = settings(max_examples=rounds(60, soak=200), deadline=None)
 MIB = 128
 
 kinds = st.builds(

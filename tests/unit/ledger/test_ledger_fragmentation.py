@@ -14,10 +14,11 @@ from gpushare.ledger.growth import Growth
 from gpushare.ledger.mix import ARRIVAL, Kind
 from gpushare.model.device import NodeDevices, NodeMode, Placement
 from gpushare.model.request import Request
+from tests.randomized import rounds
 from tests.unit.ledger.ledger_samples import A100, T4, asks, holding, node, share
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=rounds(30, soak=60), deadline=None)
 NAMES = [f"n{number}" for number in range(6)]
 FRAGMENTATION = Placement.FRAGMENTATION
 

@@ -17,6 +17,7 @@ from gpushare.model.device import Device, NodeDevices, NodeMode, Placement, inde
 from gpushare.model.nearness import matrix
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request
+from tests.randomized import rounds
 from tests.unit.ledger.ledger_samples import asks, counts
 from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
 
@@ -417,9 +418,10 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger._columns.width <= len(NAMES) + 1
 
 
-TestLedgerMachine = LedgerMachine.TestCase
+# Not traced for coverage: it would take twice as long, and other tests go through the same lines.
+TestLedgerMachine = pytest.mark.no_cover(LedgerMachine.TestCase)
 TestLedgerMachine.settings = settings(
-    max_examples=120,
+    max_examples=rounds(60, soak=120),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from gpushare.ledger import Ledger, Refused
 from gpushare.model.device import NodeMode
 from gpushare.model.quantity import MemoryUnit
+from tests.randomized import rounds
 from tests.unit.ledger.ledger_samples import asks, holding, node, share
 
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=rounds(60, soak=150), deadline=None)
 
 
 @quick

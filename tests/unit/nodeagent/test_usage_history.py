@@ -16,8 +16,9 @@ from gpushare.nodeagent.isolation import region
 from gpushare.nodeagent.isolation.files import USAGE, Claimed
 from gpushare.nodeagent.isolation.judging import Holder, Use
 from gpushare.nodeagent.usage_history import UsageHistory, most_in, step_of
+from tests.randomized import rounds
 
-quick = settings(max_examples=200, deadline=None)
+quick = settings(max_examples=rounds(100, soak=200), deadline=None)
 
 
 class Wall:
@@ -140,7 +141,7 @@ looks_of_pods = st.lists(
 )
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=rounds(50, soak=150))
 @given(looks_of_pods, st.integers(1, 50_000))
 def test_a_window_tells_of_every_look_since_the_moment_that_is_told_and_of_no_other(
     looks: list[tuple[int, dict[str, tuple[int, int]]]], window_s: int
@@ -176,6 +177,7 @@ def test_a_window_tells_of_every_look_since_the_moment_that_is_told_and_of_no_ot
             assert one["peakPercent"] == max(percent for *_, percent in its)
 
 
+@pytest.mark.no_cover  # 260,000 looks: it would take twice as long
 def test_the_memory_is_bounded_and_old_slices_are_the_longer_ones() -> None:
     clock = Wall()
     history = UsageHistory(clock)

@@ -8,6 +8,7 @@ from gpushare.model import names
 from gpushare.model.amounts import amounts_of
 from gpushare.model.quota_tree import QuotaTree
 from gpushare.scheduler.records import followed_record_of
+from tests.randomized import rounds
 from tests.unit.scheduler.test_quotas import BAD, HALVES, MEM, WHOLE, ask, create, root, tree
 from tests.unit.scheduler.test_quotas_of_every_pod import plain, processors
 from tests.unit.scheduler.world import World, gpu_node
@@ -227,5 +228,5 @@ class Quotas(RuleBasedStateMachine):
         assert staying() == stayed
 
 
-Quotas.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+Quotas.TestCase.settings = settings(max_examples=rounds(60, soak=100), stateful_step_count=25, deadline=None)
 TestQuotas = Quotas.TestCase

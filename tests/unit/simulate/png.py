@@ -26,29 +26,41 @@ def pixels_of(path: Path) -> list[list[Pixel]]:
 
 
 def _rows(raw: bytes, width: int, height: int) -> list[list[Pixel]]:
-    rows, above = [], bytearray(4 * width)
+    rows, length = [], 4 * width
+    # With a black pixel before the first one, as filters have it.
+    above = bytearray(4 + length)
     for number in range(height):
-        start = number * (4 * width + 1)
-        row = bytearray(raw[start + 1 : start + 1 + 4 * width])
-        way = raw[start]
-        for at in range(len(row)):
-            left, up = (row[at - 4] if at > 3 else 0), above[at]
-            corner = above[at - 4] if at > 3 else 0
-            row[at] = (row[at] + _predicted(way, left, up, corner)) & 255
-        rows.append([(row[at], row[at + 1], row[at + 2]) for at in range(0, len(row), 4)])
+        start = number * (length + 1)
+        row = bytearray(4) + raw[start + 1 : start + 1 + length]
+        _unfilter(raw[start], row, above)
+        rows.append([(row[at], row[at + 1], row[at + 2]) for at in range(4, len(row), 4)])
         above = row
     return rows
 
 
-def _predicted(way: int, left: int, up: int, corner: int) -> int:
-    match way:
-        case 0:
-            return 0
-        case 1:
-            return left
-        case 2:
-            return up
-        case 3:
-            return (left + up) // 2
+def _unfilter(way: int, row: bytearray, above: bytearray) -> None:
+    """Add to each byte what is predicted from those before and above it."""
+    for at in range(4, len(row)):
+        left, up = row[at - 4], above[at]
+        match way:
+            case 0:
+                return
+            case 1:
+                guess = left
+            case 2:
+                guess = up
+            case 3:
+                guess = (left + up) // 2
+            case _:
+                guess = _nearest(left, up, above[at - 4])
+        row[at] = (row[at] + guess) & 255
+
+
+def _nearest(left: int, up: int, corner: int) -> int:
+    """Paeth's choice."""
+    if left == corner:
+        return up
+    if up == corner:
+        return left
     guess = left + up - corner
     return min((left, up, corner), key=lambda one: abs(guess - one))

@@ -26,10 +26,11 @@ from gpushare.simulate.manifests import manifests_of
 from gpushare.simulate.scheduling import Settings
 from gpushare.simulate.simulation import simulate
 from gpushare.simulate.state import ClusterState, counting_of
+from tests.randomized import rounds
 from tests.unit.scheduler.world import Api, Recorded, TurnedClock
 from tests.unit.simulate.making import node, pod
 
-quick = settings(max_examples=120, deadline=None)
+quick = settings(max_examples=rounds(50, soak=120), deadline=None)
 
 
 class Verbs:

@@ -28,11 +28,12 @@ from gpushare.simulate.manifests import manifests_of
 from gpushare.simulate.scheduling import Settings
 from gpushare.simulate.simulation import simulate
 from gpushare.simulate.state import ClusterState, counting_of
+from tests.randomized import rounds
 from tests.unit.scheduler.world import Recorded
 from tests.unit.simulate.making import node, pod
 from tests.unit.simulate.test_agrees_with_the_verbs import GPUS, Verbs
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=rounds(30, soak=60), deadline=None)
 APP = "app"
 
 

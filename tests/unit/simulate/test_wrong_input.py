@@ -12,6 +12,7 @@ import pytest
 from gpushare.config.__main__ import main as config
 from gpushare.model.errors import Fault
 from gpushare.model.json_objects import Json
+from gpushare.settings import yaml_text
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.documents import read_documents
 from gpushare.simulate.errors import SimulateError
@@ -136,9 +137,16 @@ def ran(there: list[Json], come: list[Json]) -> str:
     return ""
 
 
+@pytest.fixture
+def quick_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read here is JSON, which PyYAML reads to the same, but slowly."""
+    monkeypatch.setattr(yaml_text, "documents", lambda raw: [json.loads(raw)])
+
+
 @pytest.mark.parametrize(
     "item", [ASKING, SET, *RULES], ids=lambda item: str(item["kind"] if isinstance(item, dict) else item)
 )
+@pytest.mark.usefixtures("quick_yaml")
 def test_any_field_of_a_manifest_may_be_of_another_kind_and_is_taken_or_refused_in_words(item: Json) -> None:
     beside = [] if item in (ASKING, SET) else [SET]
     assert not ran(nodes(), [item, *beside])
@@ -146,6 +154,7 @@ def test_any_field_of_a_manifest_may_be_of_another_kind_and_is_taken_or_refused_
     assert len(refused) > 5
 
 
+@pytest.mark.usefixtures("quick_yaml")
 @pytest.mark.parametrize("place", range(2 + len(RULES)))
 def test_any_field_of_a_snapshot_may_be_of_another_kind_and_is_taken_or_refused_in_words(place: int) -> None:
     items = [*nodes(), bound(), *RULES]
