@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from gpushare.model import names
+from gpushare.model.device import NodeMode
 from gpushare.playground.cluster import NodeDescription
 from tests.integration.whole.seen import Json
 from tests.integration.whole.world import World, world
@@ -77,9 +78,19 @@ class Shared:
                 await self._stack.enter_async_context(world(*nodes, isolated=isolated)),
                 nodes,
             )
-            listed = json.loads(await self._world.session.request("GET", "/api/v1/nodes"))
-            self._offered = offered(listed["items"])
+            self._offered = await self._world.nodes.until(self._all_offered, f"nodes offer what {nodes} say")
         return self._world
+
+    def _all_offered(self) -> dict[str, list[str]]:
+        """What nodes offer, once each offers all that its mode has; nothing before."""
+        assert self._world is not None
+        found = offered(self._world.nodes.items.values())
+        for node in self._nodes:
+            mode = NodeMode(dict(node.labels)[names.LABEL_MODE])
+            wanted = (mode.shares_memory, mode.gives_core, mode is NodeMode.TOPOLOGY)
+            if [amount != "0" for amount in found.get(node.name, ())] != list(wanted):
+                return {}
+        return found
 
     async def restored(self) -> None:
         """Wait until nodes offer what they did when the cluster was new; what a test labels it labels back."""
