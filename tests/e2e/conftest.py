@@ -11,6 +11,7 @@ from tests.e2e.cluster import THREE_NODES, Cluster, build, down, up
 from tests.e2e.cluster.programs import KUBERNETES
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side go files, each on what it starts itself; the bed is tried on the cluster that is changed later."""
     for item in items:

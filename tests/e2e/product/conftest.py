@@ -25,6 +25,7 @@ CLUSTERS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each file's tests to the worker that has its cluster; what tests the rights needs all others to have run."""
     items.sort(key=lambda item: item.path.name == "test_rights.py")
