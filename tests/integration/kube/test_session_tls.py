@@ -42,7 +42,7 @@ async def test_a_server_of_the_given_ca_is_trusted() -> None:
         assert await reach(Access(served.url, ca=CA_PEM)) == b"{}"
 
 
-@pytest.mark.parametrize("ca", [OTHER_CA.cert_pem.bytes(), b""])
+@pytest.mark.parametrize("ca", [OTHER_CA.cert_pem.bytes(), b""], ids=["another", "none"])
 async def test_a_server_of_another_ca_is_refused(ca: bytes) -> None:
     async with secured("127.0.0.1") as served:
         with pytest.raises(
