@@ -49,7 +49,8 @@ def failing_tests(lines: list[str]) -> list[FailingTest]:
             in_summary = True
         elif _CLOSING.match(line):
             in_summary = False
-        elif in_summary and (test := _FAILING.match(line)):
+        # Workers of xdist can fail, too.
+        elif in_summary and (test := _FAILING.match(line)) and ".py" in test[1]:
             found.setdefault(test[1], FailingTest(test[1], line))
     return list(found.values())
 
