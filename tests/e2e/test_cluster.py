@@ -262,7 +262,6 @@ def test_simulated_nodes_run_pods(cluster: Cluster) -> None:
         remove_kwok_nodes(cluster)
 
 
-@pytest.mark.nightly
 def test_a_second_cluster_beside_it_goes_without_a_trace(
     cluster: Cluster, binaries: Path, k8s: str, states: Path
 ) -> None:
@@ -300,7 +299,6 @@ def test_the_programs_are_built_and_their_folder_is_printed(k8s: str, states: Pa
     assert typed(BUILD, typing(states, k8s)).strip() == str(binaries)
 
 
-@pytest.mark.nightly
 def test_clusters_stay_up_side_by_side_until_they_are_interrupted(
     k8s: str, states: Path, binaries: Path, tmp_path: Path
 ) -> None:
@@ -324,6 +322,7 @@ def test_clusters_stay_up_side_by_side_until_they_are_interrupted(
     assert not [name for name in ("default", "two") if (states / name).exists()]
 
 
+# On every pull, clusters are taken down by those who brought them up.
 @pytest.mark.nightly
 def test_what_a_killed_supervisor_left_is_taken_down(k8s: str, states: Path, binaries: Path) -> None:
     state = states / "orphan"

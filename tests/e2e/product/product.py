@@ -2,10 +2,12 @@
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -111,9 +113,13 @@ class Product:
 
     def get(self, path: str) -> Any:
         """What the API server answers to GET ``path``. Raises ``OSError``."""
+        server, context = self._server
+        return ask("GET", server + path, context, 10.0)
+
+    @cached_property
+    def _server(self) -> tuple[str, ssl.SSLContext | None]:
         access = load_access(str(self.kubeconfig))
-        context = tls_context(access, access.client_certificate, access.client_key)
-        return ask("GET", access.server + path, context, 10.0)
+        return access.server, tls_context(access, access.client_certificate, access.client_key)
 
     def apply(self, *manifests: Mapping[str, object]) -> None:
         """``kubectl apply -f -``."""
