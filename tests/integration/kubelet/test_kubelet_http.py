@@ -1,11 +1,22 @@
 """Logs and exec, through the API server and on the kubelet's own port."""
 
+import asyncio
 import json
 
 import aiohttp
 import pytest
 
-from gpushare.playground.kubelet.execsession import CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT
+from gpushare.playground.kubelet.containers import Launch
+from gpushare.playground.kubelet.execsession import (
+    CLOSE,
+    ERROR,
+    RESIZE,
+    STDERR,
+    STDIN,
+    STDOUT,
+    ExecSession,
+    Streams,
+)
 from tests.integration.kubelet.small_cluster import TOKEN, script, until
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -47,7 +58,7 @@ class Exec:
         return json.loads(self.heard[ERROR])
 
     async def _receive(self):
-        message = await self.socket.receive(timeout=10)
+        message = await self.socket.receive(timeout=60)
         assert message.type is aiohttp.WSMsgType.BINARY, (message, self.heard)
         self.heard[message.data[0]] += message.data[1:]
 
@@ -117,6 +128,33 @@ async def test_a_command_ends_with_its_container(cluster, pod, execute):
     attempt = cluster.attempt("p")
     cluster.kubelet.containers.signal(attempt, 9)
     assert (await session.end())["details"]["causes"][0]["message"] == "137"
+
+
+async def test_a_command_that_is_only_being_started_ends_with_its_container_too(tmp_path):
+    """A session ends its command whenever it is told to: before there is a process, as well as after."""
+
+    class Connection:
+        def __init__(self):
+            self.sent = []
+
+        async def send_bytes(self, payload):
+            self.sent.append(payload)
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            await asyncio.Event().wait()
+
+    connection = Connection()
+    session = ExecSession(connection, Streams())
+    launch = Launch(argv=("sleep", "1000"), env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path)
+    running = asyncio.create_task(session.run(launch, ("sleep", "1000")))
+    await asyncio.sleep(0)  # it runs as far as it can without its process
+    session.kill()
+    await until(running.done, "the command has ended")
+    [end] = connection.sent
+    assert json.loads(end[1:])["details"]["causes"][0]["message"] == "137"
 
 
 async def test_a_command_ends_with_its_connection(cluster, pod, execute, tmp_path):

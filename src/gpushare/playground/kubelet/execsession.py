@@ -65,6 +65,7 @@ class ExecSession:
         self._socket = socket
         self._streams = streams
         self._process: asyncio.subprocess.Process | None = None
+        self._killed = False
         self._input: int | asyncio.StreamWriter | None = None
 
     async def run(self, launch: Launch, command: Sequence[str]) -> None:
@@ -76,6 +77,8 @@ class ExecSession:
             pumps = await self._start_on_pipes(arguments)
         process = self._process
         assert process is not None
+        if self._killed:  # its container ended while it was being started
+            self.kill()
         output = [asyncio.create_task(one) for one in pumps]
         listening = asyncio.create_task(self._listen())
         ending = asyncio.create_task(process.wait())
@@ -112,7 +115,8 @@ class ExecSession:
         return 0 if process is None or process.returncode is not None else process.pid
 
     def kill(self) -> None:
-        """End the command and whatever it started in its session."""
+        """End the command and whatever it started in its session, also if it is only being started."""
+        self._killed = True
         process = self._process
         if process is not None:
             with suppress(ProcessLookupError, PermissionError):
