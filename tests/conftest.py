@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,19 @@ settings.load_profile("soak" if os.environ.get("GPUSHARE_SOAK") else "the same e
 # A make that a test starts is a reader's own, not a part of the one that started the tests: that one's flags are not its.
 for _name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
     os.environ.pop(_name, None)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Nothing is measured in a test with ``no_cover``: xdist's workers start two measurements, of which pytest-cov 7.1 pauses one."""
+    tracer = sys.gettrace() if item.get_closest_marker("no_cover") else None
+    if tracer is not None:
+        sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        if tracer is not None:
+            sys.settrace(tracer)
 
 
 @pytest.fixture(autouse=True)

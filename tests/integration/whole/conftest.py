@@ -17,6 +17,7 @@ from tests.integration.whole.world import World, world
 
 #: Lines of each part's log that are shown with a failed test.
 _SHOWN_LINES: Final = 80
+_IS_LAST: Final = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -37,7 +38,10 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the same nodes run one after the other."""
+    """Tests of the same nodes run one after the other; what is tried here runs in processes that nothing measures."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker("no_cover")
     places = [
         at for at, item in enumerate(items)
         if isinstance(item, pytest.Function)
@@ -50,6 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     found = [items[at] for at in sorted(places, key=lambda at: (first[nodes[at]], at))]
     for at, item in zip(places, found, strict=True):
         items[at] = item
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Before its fixtures end: whether the next test of this process, if any, is elsewhere."""
+    item.stash[_IS_LAST] = nextitem is None or nextitem.path.parent != Path(__file__).parent
 
 
 def offered(nodes: Iterable[Json]) -> dict[str, list[str]]:
@@ -122,4 +132,7 @@ async def seen(request: pytest.FixtureRequest, shared: Shared) -> AsyncIterator[
     yield made
     await made.delete_all()
     made.assert_sound()
-    await shared.restored()
+    if request.node.stash[_IS_LAST]:
+        await shared.end()  # a cluster that nobody uses takes a tenth of a processor from the tests of others
+    else:
+        await shared.restored()

@@ -11,7 +11,7 @@ import pytest
 
 from gpushare.model import names
 from gpushare.playground import gpus
-from tests.integration.whole.seen import held_mib, is_running, node_of, record_of, waits_because
+from tests.integration.whole.seen import Json, held_mib, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -104,12 +104,19 @@ async def test_equal_pods_that_the_kubelet_serves_in_another_order_end_with_true
     assert not [one for one in seen.events.items.values() if one.get("reason") == "FailedGPUAllocation"]
 
 
+async def bound(seen: World, pod: Json) -> None:
+    await seen.create(pod)
+    name = pod["metadata"]["name"]
+    await seen.pods.until(lambda: node_of(seen.pod(name)), f"{name} is bound")
+
+
 async def test_pods_with_compute_that_come_at_once_fill_a_node_each_on_one_gpu(seen: World) -> None:
     # The kubelet asks for memory and compute one after the other, in any order; these differ in memory alone.
     core = {names.GPU_CORE: 5}
     wanted = {f"pod-{number}": 11 if number % 2 else 4 for number in range(8)}
-    for name, units in wanted.items():  # in this order: two small ones first on one GPU would leave no room
-        await seen.create(gpu_pod(name, units, node="both", limits=core))
+    # Decided one after the other, for two small ones on one GPU would leave no room; the kubelet has them all at once.
+    for name, units in wanted.items():
+        await bound(seen, gpu_pod(name, units, node="both", limits=core))
     await all_run(seen, [*wanted])
     given = await records_follow_the_kubelet(seen, "both")
     assert sorted(given.values()) == [0, 0, 1, 1, 2, 2, 3, 3]

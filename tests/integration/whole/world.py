@@ -8,6 +8,7 @@ import re
 import select
 import shutil
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,10 +105,13 @@ async def until(
 ) -> T:
     """Wait for a state that nothing announces; returns what ``reached()`` returned that was true."""
     deadline = Deadline(within_s)
-    while not (found := await reached()):
+    while True:
+        asked_s = time.monotonic()
+        if found := await reached():
+            return found
         assert not deadline.passed(), f"not within {deadline}: {what}. {tell()}"
-        await asyncio.to_thread(select.select, [], [], [], 0.02)
-    return found
+        # What takes long to ask, such as a command, is asked less often: the others need the processors.
+        await asyncio.to_thread(select.select, [], [], [], max(0.02, time.monotonic() - asked_s))
 
 
 class Watchful(Cluster):
@@ -115,7 +119,7 @@ class Watchful(Cluster):
 
     def _add(self, name: str, arguments: list[str], environment: dict[str, str]) -> Part:
         if name.startswith("node-agent "):
-            arguments = [*arguments, "--health-period", "0.2", "--watchdog-period", "0.5"]
+            arguments = [*arguments, "--health-period", "0.4", "--watchdog-period", "0.5"]
         part = super()._add(name, arguments, environment)
         part.most_backoff_s = 0.4
         return part

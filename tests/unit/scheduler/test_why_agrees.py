@@ -284,6 +284,7 @@ class Tried(Scene):
 
 
 @pytest.mark.randomized
+@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
 def test_what_is_said_of_random_pods_is_what_happened() -> None:
     async def all_of_one(seed: int) -> list[str]:
         tried = Tried(seed)
