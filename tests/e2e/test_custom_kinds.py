@@ -27,6 +27,7 @@ GROUPS = "matchLabelKeys says in which groups pods are counted; give at least on
 PREVIOUS = "ignorePreviousPod says which pods are counted; give at least one unit max or maxResources, or leave it out"
 SELECTED = "podLabels of a unit gives a label of the selector another value, so the pod would leave the policy; choose another label"
 GROUPED = "podLabels of a unit sets a label of matchLabelKeys, so the pod would leave its group; choose another label"
+RECORD = "podLabels or podAnnotations of a unit sets a key by which gpushare records who holds what; remove it"
 PARENT = "a quota with children has no namespaces of its own; move them to a child"
 
 
@@ -100,6 +101,18 @@ CASES = (
             _policy({"max": 1, "podLabels": {"other": "y"}}, matchLabelKeys=["hash"]),
             _policy({"max": 1, "podLabels": {"hash": "y"}}),
         ),
+    ),
+    *(
+        Case(
+            f"{field}-that-are-records-{key.partition('/')[0].lower().replace('_', '-')}",
+            POLICY,
+            RECORD,
+            "spec",
+            _policy({}, {field: {key: "y"}}),
+            (_policy({}, {field: {f"x-{key}": "y", "app.example.com/part": "y"}}),),
+        )
+        for field in ("podLabels", "podAnnotations")
+        for key in (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_CORE, names.ANN_MEM_INDEX)
     ),
     Case(
         "a-root-with-children-and-namespaces",

@@ -297,6 +297,8 @@ class _Gpu:
 def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu | None]) -> PodUsage | None:
     subject = f"pod {pod.key}"
     meta = pod.metadata
+    if not _asks(pod):
+        return None  # as the scheduler counts: what it carries is no record
     allocation = read_allocation(meta.annotations or {}, devices, subject)
     if allocation is not None:
         shares = _shares(allocation, devices, gpu_of, subject)
@@ -306,6 +308,13 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
         return None
     waiting = (request.memory_units * request.gpu_count, request.core_percent * request.gpu_count)
     return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, (), *waiting)
+
+
+def _asks(pod: Pod) -> bool:
+    try:
+        return request_of(pod) is not None
+    except ModelError:
+        return True
 
 
 def _counts_gpus(pod: Pod) -> bool:

@@ -77,6 +77,10 @@ NODE_TYPE_VIRTUAL: Final = "virtual-kubelet"
 LABEL_ADMISSION: Final = "gpushare.dev/admission"
 """``disabled`` on a namespace: its pods keep the scheduler that they name."""
 
+# --- labels and annotations that nobody else sets through us ----------------------------------
+RESERVED: Final = ("gpushare.dev/", "scheduler.framework.", "gpushare.alibabacloud.com/", "ALIYUN_COM_GPU_")
+"""How keys of records begin. A policy of a tenant must not have the scheduler write them under its own identity."""
+
 # --- annotations on a bound pod, first generation ---------------------------------------------
 ANN_MEM_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
 ANN_MEM_POD: Final = "ALIYUN_COM_GPU_MEM_POD"

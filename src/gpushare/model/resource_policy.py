@@ -207,6 +207,10 @@ class _Policy(msgspec.Struct):
     status: dict[str, Any] | None = None
 
 
+#: Labels that change what a pod requests.
+_SHAPING: Final = frozenset({names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT})
+_OF_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
+
 _POLICY: Final = msgspec.json.Decoder(_Policy)
 
 
@@ -231,6 +235,7 @@ def decode_policy(raw: bytes) -> ResourcePolicy:
                     f"{subject}: unit {number}",
                     f"podLabels sets {label}, by which the policy finds its pods or groups them; choose another label",
                 )
+        _check_keys(one, f"{subject}: unit {number}")
     when = spec.when_try_next_units or _When()
     return ResourcePolicy(
         namespace=meta.namespace,
@@ -248,6 +253,22 @@ def decode_policy(raw: bytes) -> ResourcePolicy:
         label_keys=tuple(keys),
         status=read.status,
     )
+
+
+def _check_keys(read: _Unit, subject: str) -> None:
+    """Raise ``MalformedPolicy`` for keys that the scheduler must not write at a tenant's wish."""
+    for key in read.pod_labels or ():
+        if key.startswith(names.RESERVED) or key in _SHAPING:
+            raise MalformedPolicy(
+                subject, f"podLabels sets {key}, which says what a pod requests or holds; remove it"
+            )
+    for key in read.pod_annotations or ():
+        # A binding's annotations pass no admission of pods: what other components obey stays with whoever makes the pod.
+        if key.startswith(names.RESERVED) or key.partition("/")[0].endswith(_OF_KUBERNETES):
+            raise MalformedPolicy(
+                subject,
+                f"podAnnotations sets {key}, which only gpushare or a component of Kubernetes writes; remove it",
+            )
 
 
 def _unit(read: _Unit, subject: str) -> Unit:

@@ -146,10 +146,12 @@ def _without_gang(pod: Pod) -> PodRecord | None:
         except InvalidRequest as error:
             return PodRecord(meta.uid, pod.key, "", pod.finished, problem=error.problem)
         return None if request is None else PodRecord(meta.uid, pod.key, "", pod.finished, request)
+    if not _asks(pod):
+        return None  # whatever its annotations say: no kubelet gives it a share
     annotations = meta.annotations or {}
     if not is_allocated(annotations):
-        # Followed all the same if it asks: it may have lost its annotations, and keeps what it was given.
-        return PodRecord(meta.uid, pod.key, node, pod.finished) if _asks(pod) else None
+        # Followed all the same: it may have lost its annotations, and keeps what it was given.
+        return PodRecord(meta.uid, pod.key, node, pod.finished)
     if names.ANN_SHARE not in annotations:
         foreign = {name: annotations[name] for name in _OLD_GENERATIONS if name in annotations}
         return PodRecord(meta.uid, pod.key, node, pod.finished, foreign=foreign)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import yaml
 
+from gpushare.admission.rules import RECORDS
 from gpushare.model import names
 from gpushare.model.objects import decode_pod
 from gpushare.model.resource_policy import (
@@ -106,6 +107,14 @@ def test_virtual_nodes_are_told_by_their_label() -> None:
         ([{"maxResources": {"cpu": "much"}}], {}, "maxResources cpu"),
         ([{"podLabels": {"app": "y"}}], {}, "podLabels sets app"),
         ([{"podLabels": {"h": "y"}}], {"matchLabelKeys": ["h"]}, "podLabels sets h"),
+        *(
+            ([{"podAnnotations": {key: "y"}}], {}, f"podAnnotations sets {key}, which only gpushare or")
+            for key in (*RECORDS, "gpushare.dev/x", "kubernetes.io/config.mirror", "scheduler.alpha.k8s.io/x")
+        ),
+        *(
+            ([{"podLabels": {key: "y"}}], {}, f"podLabels sets {key}, which says what a pod requests or holds")
+            for key in (*RECORDS, names.LABEL_POD_APART, "aliyun.com/gpu-count", "ack.gpushare.placement")
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_place(
