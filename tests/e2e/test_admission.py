@@ -451,16 +451,34 @@ def test_without_nodes_in_tokens_the_other_rules_on_agents_stay(api: Api, comman
     wait_for("agents are bound", lambda: not api.attempt(free).taken)
 
 
+@pytest.mark.parametrize("switched_off", ["enabled", "validation", "pointToScheduler"])
+def test_records_and_nodes_are_guarded_whatever_else_is_off(
+    api: Api, commands: Commands, switched_off: str
+) -> None:
+    left = policies(commands, api, "--set", f"admission.{switched_off}=false")
+    assert [one for one in left if _guards(one)] == [one for one in policies(commands, api) if _guards(one)]
+    assert len([one for one in left if _guards(one)]) == 12
+
+
+def _guards(policy: dict[str, Any]) -> bool:
+    name: str = policy["metadata"]["name"]
+    return name.startswith(("gpushare-node-agent", "gpushare-records"))
+
+
 def _of_agents(policy: dict[str, Any]) -> bool:
     name: str = policy["metadata"]["name"]
     return name.startswith("gpushare-node-agent")
 
 
 def test_off_means_off(api: Api, commands: Commands) -> None:
-    assert policies(commands, api, "--set", "admission.enabled=false") == []
-    pointing = policies(commands, api, "--set", "admission.validation=false")
+    def made(*values: str) -> list[dict[str, Any]]:
+        return policies(commands, api, *(option for value in values for option in ("--set", value)))
+
+    assert made("admission.enabled=false", "admission.guards=false") == []
+    pointing = made("admission.validation=false", "admission.guards=false")
     assert {one["kind"] for one in pointing} <= {MUTATING, f"{MUTATING}Binding"}
-    judging = policies(commands, api, "--set", "admission.pointToScheduler=false")
+    assert not any(map(_guards, made("admission.guards=false")))
+    judging = made("admission.pointToScheduler=false")
     mutating = {one["metadata"]["name"] for one in judging if one["kind"] in (MUTATING, f"{MUTATING}Binding")}
     assert mutating <= {"gpushare-peoples-units"}, (
         "requests in people's units are turned into units all the same"

@@ -64,6 +64,17 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .enabled .validation (ne .mode "policy") (not (include "gpushare.admission.validateByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
+{{/* Who protects records and holds node agents to their nodes, whether requests are judged or not. */}}
+{{- define "gpushare.admission.guardByPolicy" -}}
+{{- with .Values.admission -}}
+{{- if and .guards (ne .mode "webhook") (include "gpushare.admission.hasValidatingPolicy" $) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+{{- define "gpushare.admission.guardByWebhook" -}}
+{{- with .Values.admission -}}
+{{- if and .guards (not (include "gpushare.admission.guardByPolicy" $)) -}}true{{- end -}}
+{{- end -}}
+{{- end }}
 {{- define "gpushare.admission.pointByPolicy" -}}
 {{- with .Values.admission -}}
 {{- if and .enabled .pointToScheduler (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}
@@ -87,7 +98,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{/* Whether the webhook runs at all. */}}
 {{- define "gpushare.admission.webhook" -}}
-{{- if or (include "gpushare.admission.validateByWebhook" .) (include "gpushare.admission.countByWebhook" .) -}}true{{- end -}}
+{{- if or (include "gpushare.admission.validateByWebhook" .) (include "gpushare.admission.guardByWebhook" .) (include "gpushare.admission.countByWebhook" .) -}}true{{- end -}}
 {{- end }}
 
 {{- define "gpushare.schedulerNamespace" -}}
