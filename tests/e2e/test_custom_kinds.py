@@ -27,7 +27,9 @@ GROUPS = "matchLabelKeys says in which groups pods are counted; give at least on
 PREVIOUS = "ignorePreviousPod says which pods are counted; give at least one unit max or maxResources, or leave it out"
 SELECTED = "podLabels of a unit gives a label of the selector another value, so the pod would leave the policy; choose another label"
 GROUPED = "podLabels of a unit sets a label of matchLabelKeys, so the pod would leave its group; choose another label"
-RECORD = "podLabels or podAnnotations of a unit sets a key by which gpushare records who holds what; remove it"
+RECORD = (
+    "podLabels or podAnnotations of a unit sets a key by which gpushare records who holds what; remove it"
+)
 PARENT = "a quota with children has no namespaces of its own; move them to a child"
 
 

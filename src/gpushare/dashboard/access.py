@@ -6,7 +6,8 @@ new token ends it.
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,15 @@ class TokenFile:
         return self._token
 
 
+class Shown(Enum):
+    """What a request shows of the token."""
+
+    GOOD = auto()
+    OLD = auto()
+    """A cookie whose time is over."""
+    WRONG = auto()
+
+
 class Guard:
     """Says who may come in. ``now_s`` is in seconds since 1970."""
 
@@ -76,27 +86,34 @@ class Guard:
 
     def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether a request with these headers (names in lower case) shows the token or a cookie that is good."""
+        return Shown.GOOD in self._shown(headers)
+
+    def is_guess(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether such a request shows another token, or a cookie that was not signed with it: it may be a guess."""
+        return Shown.WRONG in self._shown(headers)
+
+    def _shown(self, headers: Iterable[tuple[bytes, bytes]]) -> set[Shown]:
+        found = set()
         for name, value in headers:
             if name == b"authorization":
                 scheme, _, given = value.partition(b" ")
-                if scheme.lower() == b"bearer" and self.knows(given.strip()):
-                    return True
-            elif name == b"cookie" and self._good(value):
-                return True
-        return False
+                if scheme.lower() == b"bearer":
+                    found.add(Shown.GOOD if self.knows(given.strip()) else Shown.WRONG)
+            elif name == b"cookie":
+                found.update(self._cookies(value))
+        return found
 
-    def _good(self, header: bytes) -> bool:
+    def _cookies(self, header: bytes) -> Iterator[Shown]:
         for part in header.split(b";"):
             name, _, value = part.strip().partition(b"=")
             if name != COOKIE.encode():
                 continue
             ends, _, signature = value.decode("ascii", "replace").partition(".")
-            if not (ends.isascii() and ends.isdecimal() and len(ends) < 16):
-                continue
-            same = hmac.compare_digest(signature.encode(), self._sign(ends).encode())
-            if same and int(ends) > self._now_s():
-                return True
-        return False
+            is_time = ends.isascii() and ends.isdecimal() and len(ends) < 16
+            if is_time and hmac.compare_digest(signature.encode(), self._sign(ends).encode()):
+                yield Shown.GOOD if int(ends) > self._now_s() else Shown.OLD
+            else:
+                yield Shown.WRONG
 
     def _sign(self, ends: str) -> str:
         return hmac.new(self._token(), _PURPOSE + ends.encode(), hashlib.sha256).hexdigest()

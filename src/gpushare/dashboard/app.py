@@ -125,6 +125,8 @@ class DashboardApp:
             await self._asset(scope, send, path)
             return
         if not self._guard.admits(scope["headers"]):
+            if self._guard.is_guess(scope["headers"]):
+                await self._punish()
             raise Refusal(401, "log in first, or send the token: Authorization: Bearer TOKEN")
         asked = Asked(
             {

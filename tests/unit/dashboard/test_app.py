@@ -4,7 +4,7 @@ import asyncio
 import base64
 import gzip
 import json
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, MutableMapping
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from gpushare.dashboard import app as apps
 from gpushare.dashboard import assets
 from gpushare.dashboard import stream as streams
-from gpushare.dashboard.access import Guard
+from gpushare.dashboard.access import LOGIN_S, Guard
 from gpushare.dashboard.app import Asked, DashboardApp, as_binary, as_json
 from gpushare.dashboard.stream import Stream
 from gpushare.serving.exchange import Refusal
@@ -185,12 +185,36 @@ async def test_a_login_that_is_none_gives_no_cookie(headers: Any, body: bytes, s
     assert ask.slept == ([apps.WRONG_S] if status == 401 else [])
 
 
-async def test_guesses_are_answered_one_after_the_other_and_only_so_many_wait() -> None:
+def _by_login(ask: Asking) -> Awaitable[tuple[int, Any, bytes]]:
+    return ask("/login", "POST", JSON, body=b'{"token":"wrong"}')
+
+
+def _by_bearer(ask: Asking) -> Awaitable[tuple[int, Any, bytes]]:
+    return ask("/api/x", headers=[(b"authorization", b"Bearer wrong")])
+
+
+def _by_cookie(ask: Asking) -> Awaitable[tuple[int, Any, bytes]]:
+    cookie = Guard(lambda: b"another-token-entirely", lambda: 1000.0).cookie(secure=False)
+    return ask("/api/events", headers=[(b"cookie", cookie.partition(b";")[0])])
+
+
+@pytest.mark.parametrize("guess", [_by_login, _by_bearer, _by_cookie])
+async def test_guesses_are_answered_one_after_the_other_and_only_so_many_wait(guess: Any) -> None:
     ask = Asking()
-    guesses = [ask("/login", "POST", JSON, body=b'{"token":"wrong"}') for _ in range(40)]
-    codes = sorted(code for code, _, _ in await asyncio.gather(*guesses))
+    codes = sorted(code for code, _, _ in await asyncio.gather(*(guess(ask) for _ in range(40))))
     assert set(codes) == {401, 429}
     assert len(ask.slept) == codes.count(401) <= 17
+
+
+async def test_who_knows_the_token_or_shows_nothing_does_not_wait_for_guesses() -> None:
+    ask = Asking()
+    guesses = [asyncio.ensure_future(_by_bearer(ask)) for _ in range(40)]
+    assert (await ask("/api/x", headers=BEARER, query="q=1"))[0] == 200
+    assert (await ask("/api/x"))[0] == 401
+    ended = Guard(lambda: TOKEN, lambda: 1000.0 - LOGIN_S).cookie(secure=False).partition(b";")[0]
+    assert (await ask("/api/x", headers=[(b"cookie", ended)]))[0] == 401
+    assert not all(one.done() for one in guesses)
+    await asyncio.gather(*guesses)
 
 
 class Listener:

@@ -112,7 +112,11 @@ def test_virtual_nodes_are_told_by_their_label() -> None:
             for key in (*RECORDS, "gpushare.dev/x", "kubernetes.io/config.mirror", "scheduler.alpha.k8s.io/x")
         ),
         *(
-            ([{"podLabels": {key: "y"}}], {}, f"podLabels sets {key}, which says what a pod requests or holds")
+            (
+                [{"podLabels": {key: "y"}}],
+                {},
+                f"podLabels sets {key}, which says what a pod requests or holds",
+            )
             for key in (*RECORDS, names.LABEL_POD_APART, "aliyun.com/gpu-count", "ack.gpushare.placement")
         ),
     ],
