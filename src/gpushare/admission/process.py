@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gpushare.admission.app import ReviewApp
 from gpushare.admission.keeper import Keeper, Pace
@@ -23,12 +23,14 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.session import Session
 from gpushare.model import names
 from gpushare.model.requested import Counting
-from gpushare.serving.bounded import bounded_server
 from gpushare.serving.probes import Probes
-from gpushare.serving.server import Server, bind, write_ports
+from gpushare.serving.server import Server, bind, server_of, write_ports
 from gpushare.signals import told_to_end
 
 logger = logging.getLogger(__name__)
+
+#: How long requests under way may take once we are told to stop.
+_STOP_S: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 settings.bind_agents,
                 settings.counting,
             )
-            reviews = bounded_server(ReviewApp(reviewer, metrics), tls.context)
+            reviews = server_of(ReviewApp(reviewer, metrics), stop_s=_STOP_S, tls=tls.context)
             stop = told_to_end()
 
             def closed() -> str:
@@ -79,7 +81,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 return "it is ending" if stop.is_set() else closed()
 
             _export(metrics, keeper, closed)
-            servers = [reviews, bounded_server(Probes(missing, metrics))]
+            servers = [reviews, server_of(Probes(missing, metrics), stop_s=_STOP_S)]
             logger.info("serving at %s:%d, API server %s", *settings.listen, access.server)
             await _until(
                 _told(stop, settings.drain_s),

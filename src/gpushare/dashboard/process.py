@@ -7,7 +7,7 @@ import secrets
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gpushare.dashboard import assets
 from gpushare.dashboard.access import Guard, TokenFile
@@ -29,12 +29,14 @@ from gpushare.kube.session import Session
 from gpushare.model.device import Placement
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.view import NodeReader
-from gpushare.serving.bounded import bounded_server
 from gpushare.serving.probes import Exposition, Probes
-from gpushare.serving.server import bind, write_ports
+from gpushare.serving.server import bind, server_of, write_ports
 from gpushare.signals import told_to_end
 
 logger = logging.getLogger(__name__)
+
+#: How long requests under way may take once we are told to stop.
+_STOP_S: Final = 5
 
 _BACKLOG = 256
 
@@ -132,7 +134,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             stream,
             Probes(missing, _exposition(cluster, stream)),
         )
-        server = bounded_server(app)
+        server = server_of(app, stop_s=_STOP_S)
         running = [
             asyncio.create_task(part, name=name)
             for name, part in (

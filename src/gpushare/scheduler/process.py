@@ -290,7 +290,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 takeover,
             ),
             stop_s=_STOP_S,
-            http=QuickProtocol,
+            protocol=QuickProtocol,
         )
         servers = [(server, bound)]
         if probed is not None:

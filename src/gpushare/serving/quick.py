@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
+from gpushare.serving.bounded import BoundedProtocol
 from gpushare.serving.exchange import JSON, TEXT, Refusal
-from gpushare.serving.quick_uvicorn import STATUS_LINE, FlowControl, HttpToolsProtocol
+from gpushare.serving.quick_uvicorn import STATUS_LINE, FlowControl
 
 logger = logging.getLogger(__name__)
 
@@ -49,22 +50,21 @@ class _UnderWay:
         self.response_complete = False
 
 
-class QuickProtocol(HttpToolsProtocol):
-    """uvicorn's connection, for an application that is a ``QuickApp`` too."""
+class QuickProtocol(BoundedProtocol):
+    """A bounded connection, for an application that is a ``QuickApp`` too."""
 
     app: Any
-    cycle: Any
     _verb: type_of_verb | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As uvicorn's, but for the addresses, which nobody here asks for and which cost system calls."""
+        """As uvicorn's, but for our own address, which nobody here asks for."""
         self.connections.add(self)
         self.transport = transport
         self.flow = FlowControl(transport)
         self.scheme = "http"
+        self._entered()
 
-    def on_headers_complete(self) -> None:
-        """Decide who answers."""
+    def _begin(self) -> None:
         parser = self.parser
         if (
             parser.get_method() == b"POST"
@@ -72,7 +72,6 @@ class QuickProtocol(HttpToolsProtocol):
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
             and not self.expect_100_continue
-            and self.limit_concurrency is None
             and parser.get_http_version() == "1.1"
             and not parser.should_upgrade()
             and _is_small(self.headers)
@@ -82,20 +81,18 @@ class QuickProtocol(HttpToolsProtocol):
             self.cycle = _UnderWay()
             self.cycle.keep_alive = parser.should_keep_alive()
         else:
-            super().on_headers_complete()
+            super()._begin()
 
-    def on_body(self, body: bytes) -> None:
-        """Keep it."""
+    def _take(self, body: bytes) -> None:
         if self._verb is None:
-            super().on_body(body)
+            super()._take(body)
         else:
             self._parts.append(body)
 
-    def on_message_complete(self) -> None:
-        """Answer, or begin to."""
+    def _answer(self) -> None:
         verb, self._verb = self._verb, None
         if verb is None:
-            super().on_message_complete()
+            super()._answer()
             return
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts = []

@@ -1,17 +1,23 @@
-"""A uvicorn server in our own event loop, on sockets of our own."""
+"""A uvicorn server in our own event loop, on sockets of our own, with bounds on what peers may do."""
 
-import asyncio
+import functools
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from gpushare.serving.bounded import BoundedProtocol
+from gpushare.serving.crowd import Crowd
 from gpushare.serving.quick_uvicorn import Config
 from gpushare.serving.quick_uvicorn import Server as _Server
 
 #: kube-scheduler and API servers keep idle connections for 90 s; closing them earlier than they do would lose requests.
 _KEEP_ALIVE_S: Final = 120
+_BACKLOG: Final = 512
+#: Connections at once.
+_MOST_AT_ONCE: Final = 512
 
 
 class Server(_Server):
@@ -27,32 +33,31 @@ def server_of(
     app: Any,
     *,
     stop_s: int,
-    http: type[asyncio.Protocol] | Literal["httptools"] = "httptools",
-    most_at_once: int | None = None,
-    backlog: int = 2048,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
+    tls: ssl.SSLContext | None = None,
 ) -> Server:
     """A server for ``app``; ``serve(sockets=[…])`` runs it until its ``should_exit`` is set.
 
-    Requests under way may take ``stop_s`` seconds more then. Connections beyond ``most_at_once`` get a 503.
+    Requests under way may take ``stop_s`` seconds more then.
     """
-    return Server(
-        Config(
-            app,
-            http=http,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            access_log=False,
-            log_config=None,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=stop_s,
-            limit_concurrency=most_at_once,
-            backlog=backlog,
-        )
+    config = Config(
+        app,
+        http=functools.partial(protocol, crowd=Crowd(_MOST_AT_ONCE)),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=stop_s,
+        backlog=_BACKLOG,
+        # uvicorn itself takes certificates from files only, once.
+        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
+    return Server(config)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -114,7 +114,7 @@ async def serving(
     )
     bound = bind("127.0.0.1", 0)
     bound.listen(16)
-    server = server_of(app, stop_s=5, http=QuickProtocol)
+    server = server_of(app, stop_s=5, protocol=QuickProtocol)
     served = asyncio.create_task(server.serve(sockets=[bound]))
     async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as http:
         try:

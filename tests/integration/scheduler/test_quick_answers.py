@@ -3,19 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import uvloop
 
+from gpushare.serving.bounded import BoundedProtocol
 from gpushare.serving.exchange import JSON, Receive, Refusal, read_body
 from gpushare.serving.probes import Exposition, Probes
 from gpushare.serving.quick import QuickProtocol, type_of_verb
 from gpushare.serving.server import Server, bind, server_of
 
 DEADLINE_S = 60.0
-type_of_http = type[QuickProtocol] | Literal["httptools"]
-both_ways = pytest.mark.parametrize("http", [QuickProtocol, "httptools"], ids=["quick", "ASGI"])
+type_of_http = type[BoundedProtocol]
+both_ways = pytest.mark.parametrize("http", [QuickProtocol, BoundedProtocol], ids=["quick", "ASGI"])
 
 
 class App(Probes):
@@ -101,7 +102,7 @@ async def talking(http: type_of_http, stop_s: int = 5) -> AsyncIterator[Talk]:
     """A connection to an ``App`` that is served like this."""
     app, bound = App(), bind("127.0.0.1", 0)
     bound.listen(16)
-    server = server_of(app, stop_s=stop_s, http=http)
+    server = server_of(app, stop_s=stop_s, protocol=http)
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     talk = Talk(app, server, bound.getsockname()[1])
     async with asyncio.timeout(DEADLINE_S):
@@ -170,7 +171,7 @@ def test_the_answers_are_the_same(requests: list[bytes], at_once: bool) -> None:
 
     async def compare() -> None:
         found["quick"] = await told(QuickProtocol)
-        found["ASGI"] = await told("httptools")
+        found["ASGI"] = await told(BoundedProtocol)
 
     on_uvloop(compare)
     assert found["quick"] == found["ASGI"]
