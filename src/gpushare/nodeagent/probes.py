@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from gpushare.serving.crowd import Crowd
+
 logger = logging.getLogger(__name__)
 
 _READ_S: Final = 5.0
@@ -23,6 +25,20 @@ _PHRASES: Final = {
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 _EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Visit:
+    """One connection."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.is_answered = False
+        self._writer = writer
+        address = writer.get_extra_info("peername")
+        self.peer: str = address[0] if address else ""
+
+    def hang_up(self) -> None:
+        """Close it: whoever reads from it finds its end."""
+        self._writer.close()
 
 
 class Probes:
@@ -41,25 +57,25 @@ class Probes:
         self._missing = missing
         self._figures = figures
         self._pages = pages or {}
-        self._open = 0
+        self._crowd = Crowd(_MOST_AT_ONCE)
 
     async def start(self, host: str, port: int) -> asyncio.Server:
         """Listen; the caller closes what it gets. Raises ``OSError`` when the address cannot be had."""
         return await asyncio.start_server(self._serve, host, port, limit=_MOST_HEADER_BYTES)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        visit = _Visit(writer)
+        self._crowd.enter(visit, visit.peer)
         try:
-            if self._open > _MOST_AT_ONCE:
-                return
             async with asyncio.timeout(_READ_S):
                 header = await reader.readuntil(b"\r\n\r\n")
+                visit.is_answered = True
                 writer.write(self._answer(header))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             logger.debug("a probe was cut off: %r", error)
         finally:
-            self._open -= 1
+            self._crowd.leave(visit, visit.peer)
             writer.close()
 
     def _answer(self, header: bytes) -> bytes:
