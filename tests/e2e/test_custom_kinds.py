@@ -13,6 +13,7 @@ import yaml
 
 from gpushare.kube.access import load_access
 from gpushare.model import names
+from tests.admission_words import RECORDS
 from tests.e2e.asking import Answer, Api, Commands
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import CHECKOUT, control_plane
@@ -104,17 +105,13 @@ CASES = (
             _policy({"max": 1, "podLabels": {"hash": "y"}}),
         ),
     ),
-    *(
-        Case(
-            f"{field}-that-are-records-{key.partition('/')[0].lower().replace('_', '-')}",
-            POLICY,
-            RECORD,
-            "spec",
-            _policy({}, {field: {key: "y"}}),
-            (_policy({}, {field: {f"x-{key}": "y", "app.example.com/part": "y"}}),),
-        )
-        for field in ("podLabels", "podAnnotations")
-        for key in (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_CORE, names.ANN_MEM_INDEX)
+    Case(
+        "an-annotation-that-is-a-record",
+        POLICY,
+        RECORD,
+        "spec",
+        _policy({}, {"podAnnotations": {names.ANN_SHARE: "{}"}}),
+        (_policy({}, {"podAnnotations": {f"x-{names.ANN_SHARE}": "{}", "example.com/part": "y"}}),),
     ),
     Case(
         "a-root-with-children-and-namespaces",
@@ -182,6 +179,14 @@ def test_what_a_rule_means_is_refused_in_its_words_and_what_lies_beside_is_taken
     for spec in case.taken:
         answer = _tried(api, case, spec)
         assert answer.taken, answer.message
+
+
+@pytest.mark.parametrize("field", ["podLabels", "podAnnotations"])
+def test_no_key_of_a_record_is_put_on_pods(api: Api, field: str) -> None:
+    case = next(one for one in CASES if one.message == RECORD)
+    for key in (*RECORDS, names.LABEL_POD_APART):
+        refused = _tried(api, case, _policy({}, {field: {key: "y"}}))
+        assert (refused.status, RECORD in refused.message) == (422, True), key
 
 
 def test_a_tree_where_nobody_looks_says_so_and_a_status_that_is_written_takes_the_place_of_that(
