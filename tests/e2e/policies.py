@@ -1,17 +1,21 @@
 """The chart's admission policies, as helm renders them for what an API server has."""
 
+import re
 from typing import Any, Final
 
 import yaml
 
-from tests.admission_words import COUNTING
-from tests.e2e.asking import Api, Commands
+from tests.admission_words import COUNTING, PodCase
+from tests.e2e.asking import Answer, Api, Commands
 from tests.e2e.plane import CHECKOUT
 
 CHART: Final = CHECKOUT / "charts" / "ack-ai-installer"
 NAMESPACE: Final = "kube-system"
 VALIDATING: Final = "ValidatingAdmissionPolicy"
 MUTATING: Final = "MutatingAdmissionPolicy"
+_OF_POLICY = re.compile(
+    "Validation failed for ValidatingAdmissionPolicy '(gpushare-slips[a-z-]*)' with binding '\\1': "
+)
 
 
 def policies(commands: Commands, api: Api, *arguments: str) -> list[dict[str, Any]]:
@@ -29,3 +33,20 @@ def serves(api: Api, kind: str) -> bool:
     """Whether the API server knows this kind of policy."""
     listed = api.get("/apis/admissionregistration.k8s.io/v1")["resources"]
     return kind in {one["kind"] for one in listed}
+
+
+def problem(case: PodCase, answer: Answer, *, pointed: str | None = None) -> str:
+    """What ``answer`` has against ``case``; empty when it is as the table says. ``pointed``: the scheduler got."""
+    ours = [told for told in answer.warnings if "gpushare" in told]
+    ends = [told.partition("': ")[2] if _OF_POLICY.match(told) else told for told in ours]
+    if case.refused:
+        if answer.taken or case.says not in answer.message:
+            return f"wanted {case.says!r}, got {answer.status} {answer.message!r}"
+        return ""
+    if not answer.taken:
+        return f"refused: {answer.message}"
+    if ends != list(case.warns):
+        return f"warned: {ours}, not {case.warns}"
+    if pointed is not None and pointed != case.scheduler:
+        return f"scheduler {pointed}, not {case.scheduler}"
+    return ""

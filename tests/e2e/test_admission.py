@@ -36,13 +36,10 @@ from tests.e2e.plane import (
     create_objects,
     wait_for_accounts,
 )
-from tests.e2e.policies import MUTATING, NAMESPACE, VALIDATING, policies, serves
+from tests.e2e.policies import MUTATING, NAMESPACE, VALIDATING, policies, problem, serves
 from tests.unit.apiserver.plane import HERE, Plane
 
 CASES = {case.id: case for case in PODS}
-_OF_POLICY = re.compile(
-    "Validation failed for ValidatingAdmissionPolicy '(gpushare-slips[a-z-]*)' with binding '\\1': "
-)
 
 
 @pytest.fixture(scope="module")
@@ -104,23 +101,6 @@ def _asleep(api: Api, mutating: bool) -> list[str]:
         if not made.taken or counted(CASES["mib"], made.body):
             found.append("people's units")
     return found
-
-
-def problem(case: PodCase, answer: Answer, *, pointed: str | None = None) -> str:
-    """What ``answer`` has against ``case``; empty when it is as the table says. ``pointed``: the scheduler got."""
-    ours = [told for told in answer.warnings if "gpushare" in told]
-    ends = [told.partition("': ")[2] if _OF_POLICY.match(told) else told for told in ours]
-    if case.refused:
-        if answer.taken or case.says not in answer.message:
-            return f"wanted {case.says!r}, got {answer.status} {answer.message!r}"
-        return ""
-    if not answer.taken:
-        return f"refused: {answer.message}"
-    if ends != list(case.warns):
-        return f"warned: {ours}, not {case.warns}"
-    if pointed is not None and pointed != case.scheduler:
-        return f"scheduler {pointed}, not {case.scheduler}"
-    return ""
 
 
 # --- pods and templates ------------------------------------------------------------------------------
