@@ -441,8 +441,12 @@ def test_records_and_nodes_are_guarded_whatever_else_is_off(
 
 
 def _guards(policy: dict[str, Any]) -> bool:
-    name: str = policy["metadata"]["name"]
-    return name.startswith(("gpushare-node-agent", "gpushare-records"))
+    """Whether it says who may write; records in templates are judged with their requests."""
+    return _of_agents(policy) or policy["metadata"]["name"] in (
+        "gpushare-records",
+        "gpushare-records-bindings",
+        "gpushare-records-nodes",
+    )
 
 
 def _of_agents(policy: dict[str, Any]) -> bool:
