@@ -289,3 +289,20 @@ async def test_less_important_pods_are_ended_for_a_unit_only_if_the_policy_puts_
     assert sum(f"default/low-{number}" in seen.pods.items for number in range(4)) == 3
     await seen.kubectl("delete", "resourcepolicy", "patient")
     await drop(seen, "urgent")
+
+
+async def test_a_policy_of_a_tenant_records_nothing_on_a_pod(seen: World) -> None:
+    """The API server of a real cluster refuses such a policy; here the scheduler passes it over."""
+    (device,) = json.loads(seen.nodes.items["first"]["metadata"]["annotations"][names.ANN_DEVICES])["gpus"]
+    whole = {"uuid": device["uuid"], "index": 0, "mib": 15360, "units": 15, "of": 15, "core": 100}
+    record = {"version": 1, "unit": "1GiB", "gpus": [whole], "containers": {}}
+    made = policy("squat", {"resource": "ecs", "podAnnotations": {names.ANN_SHARE: json.dumps(record)}})
+    assert (await seen.apply(made)).code == 0
+    try:
+        await seen.create(plain_pod("squatter", "squat", nodeSelector={"kubernetes.io/hostname": "first"}))
+        await seen.run_all("squatter")
+        assert names.ANN_SHARE not in seen.pod("squatter")["metadata"].get("annotations", {})
+        await seen.create(gpu_pod("all-of-it", 15, node="first"))
+        await seen.run_all("all-of-it")
+    finally:
+        await seen.kubectl("delete", "resourcepolicy", "squat")
