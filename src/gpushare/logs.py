@@ -16,6 +16,10 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 #: What a JSON line has, in this order; those that say nothing are left out, ``error`` is a traceback.
 FIELDS: Final = ("ts", "level", "role", "msg", "pod", "uid", "node", "request", "logger", "error")
 _ABOUT: Final = "about"
+#: Control characters, and what else ends a line somewhere: as Python writes them.
+_ESCAPED: Final = {
+    code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029) if code != 9
+}
 
 
 def about(*, pod: str = "", uid: str = "", node: str = "", request: str = "") -> dict[str, Any]:
@@ -24,15 +28,21 @@ def about(*, pod: str = "", uid: str = "", node: str = "", request: str = "") ->
 
 
 class _Lines(logging.Formatter):
-    """For people: the words, and behind them whose request it is."""
+    """For people: the words, and behind them whose request it is.
+
+    Texts that others wrote begin no line and move no cursor: a line that begins with a time is one of ours.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line, without control characters."""
+        return super().formatMessage(record).translate(_ESCAPED)
 
     def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
+        first, *traceback = super().format(record).split("\n")
         said = record.__dict__.get(_ABOUT)
-        if said is None or not said[3]:
-            return line
-        first, newline, rest = line.partition("\n")
-        return f"{first} request={said[3]}{newline}{rest}"
+        if said is not None and said[3]:
+            first = f"{first} request={said[3]}"
+        return "\n".join([first, *(f"  {line.translate(_ESCAPED)}" for line in traceback)])
 
 
 class _JsonLines(logging.Formatter):

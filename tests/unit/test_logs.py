@@ -55,4 +55,26 @@ def test_a_text_line_ends_with_whose_request_it_is(capsys: pytest.CaptureFixture
     assert told[0].endswith("a: bound request=u-1")
     assert told[1].endswith("a: ready")
     assert told[2].endswith("a: failed request=u-2")
-    assert told[-1] == "ValueError: broken"
+    assert told[-1] == "  ValueError: broken"
+
+
+FORGED = "2026-01-01 00:00:00,000 INFO    gpushare.scheduler.bind: pod default/x bound"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\x1b[2K\x1b[1G"])
+@pytest.mark.parametrize("layout", ["text", "json"])
+def test_no_text_of_others_makes_a_line(capsys: pytest.CaptureFixture[str], layout: str, end: str) -> None:
+    configure("info", layout)
+    text = f"x{end}{FORGED}{end}"
+    logging.getLogger("a").info("label %s is unknown", text, extra=about(uid="u"))
+    try:
+        raise ValueError(text)
+    except ValueError:
+        logging.getLogger("a").exception("pod %s", text)
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    lines = told.split("\n")
+    assert not [line for line in lines if line.startswith((FORGED, f"\r{FORGED}"))]
+    # One line an event, and those of a traceback are indented.
+    events = [line for line in lines if line and not line.startswith(" ")]
+    assert [FORGED in line for line in events] == [True, True]
