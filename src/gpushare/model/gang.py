@@ -22,6 +22,11 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
     least: int
     owner: str = ""
 
+    @property
+    def namespace(self) -> str:
+        """That of its pods."""
+        return self.key.partition("/")[0]
+
 
 def gang_of(pod: Pod) -> Gang | None:
     """The pod's gang, ``None`` where it belongs to none.

@@ -45,6 +45,7 @@ class Group:
         "come",
         "done",
         "here",
+        "news_s",
         "offered",
         "opened",
         "placed",
@@ -67,6 +68,7 @@ class Group:
         self.placed: set[str] = set()
         self.opened = asyncio.Event()
         self.since_s = 0.0
+        self.news_s = 0.0
         self.rests_until_s = 0.0
 
 

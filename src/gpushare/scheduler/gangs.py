@@ -36,6 +36,7 @@ from gpushare.scheduler.gang_members import (
     type_of_candidate,
     waiting_of,
 )
+from gpushare.scheduler.gang_rests import Rests
 from gpushare.scheduler.records import PodRecord
 
 type_of_told = Callable[[str], None]
@@ -47,9 +48,12 @@ type_of_refusal = Callable[[str], str]
 #: answer. It goes through 20 to 100 pods a second: of a gang of hundreds the first come again when the last have come.
 PATIENCE_S: Final = 3.0
 MOST_PATIENCE_S: Final = 8.0
-#: How long room is kept for a gang whose pods do not all come, and how long others may have it then, in seconds.
+#: How long room is kept for a gang whose pods do not all come, and while kube-scheduler asks about no further one of those that it
+#: was not asked about, in seconds.
 KEPT_S: Final = 60.0
-REST_S: Final = 10.0
+UNASKED_S: Final = 15.0
+#: Room that is given up sooner was kept from nobody.
+_FLEETING_S: Final = 5.0
 #: Pods of which it is remembered that we were asked about them too early; the oldest give way.
 _EARLY_ONES: Final = 4096
 _THE_OTHERS: Final = "others of it need what is here"
@@ -90,11 +94,11 @@ class Gangs:
         self.on_asked: type_of_told = lambda uid: None
         """Called for each pod that was asked about and has its room: it need not be asked about soon any more."""
         self.monotonic = time.monotonic
+        self._rests = Rests()
         self.refusal: type_of_refusal = lambda uid: ""
         """Why the pod of a UID may have no room, whatever there is; empty where it may."""
         self.passed: type_of_refusal = lambda uid: ""
         """Why it may not have the room that it was just given; empty where it may."""
-
         self.is_governed: Callable[[str], bool] = lambda namespace: False
         """Whether a policy decides which pods of a namespace get a node, those without a GPU, too."""
         self.is_counted: Callable[[str], bool] = lambda namespace: False
@@ -172,6 +176,8 @@ class Gangs:
         group.placed.discard(uid)
         together = len(group.planned.keys() | self._running(group, "", gang))
         if uid in group.planned or (group.planned and together < gang.least):
+            if not group.placed and self.monotonic() > group.since_s + _FLEETING_S:
+                self._rest(group, gang)
             self._give_up(group)
             self.on_given_back()
 
@@ -182,8 +188,14 @@ class Gangs:
             return
         group.placed.discard(uid)  # its Binding never came: it needs room again, and is one more that does
         if uid in group.planned:
+            gang = group.pods[uid].gang
+            assert gang is not None
             self._give_up(group)
-            group.rests_until_s = self.monotonic() + REST_S
+            self._rest(group, gang)
+
+    def _rest(self, group: Group, gang: Gang) -> None:
+        """Room was kept for it in vain: others may have it for some time."""
+        group.rests_until_s = self._rests.in_vain(gang.namespace, self.monotonic())
 
     def give_up_all(self) -> None:
         """Keep no room for any gang until it is asked about again."""
@@ -205,6 +217,7 @@ class Gangs:
     def wake(self) -> None:
         """Have gangs tried again that gave way to others for long enough."""
         now_s = self.monotonic()
+        self._rests.forget(now_s)
         for group in self._groups.values():
             if 0 < group.rests_until_s <= now_s:
                 group.rests_until_s = 0.0
@@ -229,6 +242,8 @@ class Gangs:
         if need <= 0:
             return None
         there = there_of(group, gang)
+        if uid not in group.offered:
+            group.news_s = self.monotonic()
         remember(group, uid, nodes)
         if there < gang.least:
             self._give_up(group)
@@ -243,16 +258,29 @@ class Gangs:
                     f"gang {gang.key}: its first {pods(gang.least)} {are(gang.least)} bound before others",
                 )
             if node in nodes:
-                if self.monotonic() < group.since_s + KEPT_S:
-                    self._keep(group)
+                self._keep(group)
                 self.on_asked(uid)
                 return _there_alone(node)
         self._give_up(group)
-        if self.monotonic() < group.rests_until_s:
-            return _refused(
-                nodes, f"gang {gang.key}: its pods have not come together in time, it gives way to others"
-            )
+        if why := self._gives_way(group, gang, need, running):
+            return _refused(nodes, f"gang {gang.key}: {why}")
         return self._plan(group, uid, pod, gang, request, need, running)
+
+    def _gives_way(self, group: Group, gang: Gang, need: int, running: set[str]) -> str:
+        """Why no room is kept for it now, whatever there is; empty where it is."""
+        if self.monotonic() < group.rests_until_s:
+            return "its pods have not come together in time, it gives way to others"
+        namespace = gang.namespace
+        if self.monotonic() < self._rests.until_s(namespace):
+            group.rests_until_s = self._rests.until_s(namespace)
+            return f"room was kept in vain for gangs of namespace {namespace}, it gives way to others"
+        asked = sum(other not in running for other in group.offered)
+        if self._rests.is_wary(namespace) and asked < need:
+            return (
+                f"room was kept in vain for gangs of namespace {namespace}, so it is kept once kube-scheduler has asked "
+                f"about all {pods(need)} that need it: it has about {asked}"
+            )
+        return ""
 
     def _plan(
         self, group: Group, uid: str, pod: str, gang: Gang, request: Request, need: int, running: set[str]
@@ -286,7 +314,7 @@ class Gangs:
             reasons = refused.refused | refused.hopeless
             # Who finds room here for itself has it from the others, who would have none.
             return Verdict([], {name: f"{head}: {reasons.get(name, _THE_OTHERS)}" for name in nodes}, {})
-        group.since_s = self.monotonic()
+        group.since_s = group.news_s = self.monotonic()
         self._keep(group)
         self.on_planned([other for other in group.planned if other != uid])
         return _there_alone(group.planned[uid])
@@ -394,6 +422,12 @@ class Gangs:
         )
 
     def _keep(self, group: Group) -> None:
+        """Keep its room for another while, unless it has had it for long enough."""
+        until_s = group.since_s + KEPT_S
+        if not group.planned.keys() <= group.offered.keys():
+            until_s = min(until_s, group.news_s + UNASKED_S)
+        if self.monotonic() >= until_s:
+            return
         for uid in group.planned.keys() - group.placed:
             self.on_kept(uid, group.pods[uid].pod)
 
@@ -415,8 +449,7 @@ class Gangs:
         if len(self._running(group, uid, gang)) < gang.least:
             if uid not in group.planned:
                 raise NotTogether(f"gang {gang.key}: room for all of its pods has to be found first")
-            if self.monotonic() < group.since_s + KEPT_S:
-                self._keep(group)
+            self._keep(group)
             group.here.add(uid)
             group.come.add(uid)
             group.came_s = asyncio.get_running_loop().time()

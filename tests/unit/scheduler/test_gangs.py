@@ -11,7 +11,8 @@ from gpushare.model.objects import decode_pod
 from gpushare.scheduler import gangs as gangs_module
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.gangs import KEPT_S, REST_S
+from gpushare.scheduler.gang_rests import REST_S
+from gpushare.scheduler.gangs import KEPT_S
 from gpushare.scheduler.wire import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -185,7 +186,7 @@ async def test_who_gave_up_and_does_not_come_again_is_placed_anew_when_it_does(t
     for uid, key in two.reservations.due(two.clock.monotonic()):
         await two.binder.settle(uid, key)
     assert used(two) == 2 * 4096, "room is kept for nobody who does not come"
-    two.view.gangs._groups["default/g"].rests_until_s = 0.0
+    await two.clock.turn(REST_S)
     (node,), _ = ask(two, "a")
     await two.binder.bind(args("a", node))
     assert len(two.api.bindings) == 3
@@ -267,7 +268,7 @@ async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: 
 async def test_the_room_of_the_whole_gang_is_given_up_when_its_pods_do_not_come(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
-    (node,), _ = ask(two, "a")
+    node, *_ = [ask(two, name)[0][0] for name in "abc"]
     for _ in range(int(KEPT_S / 10)):
         await two.clock.turn(10)
         assert ask(two, "a")[0] == [node]
