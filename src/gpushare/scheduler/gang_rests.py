@@ -34,6 +34,6 @@ class Rests:
         return namespace in self._in_vain
 
     def forget(self, now_s: float) -> None:
-        """Forget namespaces of which nothing was heard for long after their rest."""
+        """Forget namespaces whose last rest ended long ago."""
         for namespace in [one for one in self._in_vain if now_s > self.until_s(one) + _REMEMBERED_S]:
             del self._in_vain[namespace]

@@ -29,7 +29,7 @@ async def all_wait(seen: World, words: str, *pod_names: str) -> None:
 
 async def test_pods_wait_for_the_last_of_their_gang_and_run_together(seen: World) -> None:
     await seen.create(member("a-0", "a", 3), member("a-1", "a", 3))
-    # Who is asked for before the other is known hears of one, and is asked for again when the last has come.
+    # A pod that is scheduled before the other one is known is counted alone; it is tried again when the last has come.
     await all_wait(seen, "gang default/a needs 3 pods together: there ", "a-0", "a-1")
     assert (await seen.metrics())["memory_given_mebibytes"] == 0
     await seen.create(member("a-2", "a", 3))
