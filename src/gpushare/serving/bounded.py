@@ -47,8 +47,8 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._awaited is None and self.cycle is not None and not self.cycle.response_complete
 
     def hang_up(self) -> None:
-        """Close the connection."""
-        self.transport.close()
+        """Close the connection at once, whatever the peer has not taken yet."""
+        self.transport.abort()
 
     # --- of the connection ------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ class Connection(Protocol):
         """Whether a whole request has come, and its answer is not sent yet: nobody hangs up on these."""
 
     def hang_up(self) -> None:
-        """Close it."""
+        """Close it at once, whatever is not sent yet."""
 
 
 class Crowd:
@@ -29,12 +29,18 @@ class Crowd:
     def enter(self, one: Connection, peer: str) -> None:
         """Take ``one`` in, or hang up on it where all others are being answered."""
         if self._count >= self._most:
-            (self._to_go() or one).hang_up()
+            found = self._to_go()
+            if found is None:
+                one.hang_up()
+                return
+            # At once: its end is told later, and others may come meanwhile.
+            self.leave(*found)
+            found[0].hang_up()
         self._by_peer.setdefault(peer, {})[one] = None
         self._count += 1
 
     def leave(self, one: Connection, peer: str) -> None:
-        """It is closed."""
+        """It is closed; nothing happens where it has left already."""
         of_peer = self._by_peer.get(peer, {})
         if one in of_peer:
             del of_peer[one]
@@ -42,9 +48,9 @@ class Crowd:
             if not of_peer:
                 del self._by_peer[peer]
 
-    def _to_go(self) -> Connection | None:
-        for of_peer in sorted(self._by_peer.values(), key=len, reverse=True):
+    def _to_go(self) -> tuple[Connection, str] | None:
+        for peer, of_peer in sorted(self._by_peer.items(), key=lambda item: len(item[1]), reverse=True):
             for one in of_peer:
                 if not one.is_answered:
-                    return one
+                    return one, peer
         return None
