@@ -14,7 +14,7 @@ from gpushare.model.errors import InvalidQuantity, ModelError
 from gpushare.model.holding import not_given
 from gpushare.model.objects import Node, Pod
 from gpushare.model.quantity import MemoryUnit, parse_amount
-from gpushare.model.request import request_of
+from gpushare.model.request import request_of, requests_share
 from gpushare.model.wire import read_allocation
 
 #: What ACK and its predecessors label a GPU's size with, as nvidia-smi prints it: ``16160MiB``.
@@ -297,7 +297,7 @@ class _Gpu:
 def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu | None]) -> PodUsage | None:
     subject = f"pod {pod.key}"
     meta = pod.metadata
-    if not _asks(pod):
+    if not requests_share(pod):
         return None  # as the scheduler counts: what it carries is no record
     allocation = read_allocation(meta.annotations or {}, devices, subject)
     if allocation is not None:
@@ -308,13 +308,6 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
         return None
     waiting = (request.memory_units * request.gpu_count, request.core_percent * request.gpu_count)
     return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, (), *waiting)
-
-
-def _asks(pod: Pod) -> bool:
-    try:
-        return request_of(pod) is not None
-    except ModelError:
-        return True
 
 
 def _counts_gpus(pod: Pod) -> bool:

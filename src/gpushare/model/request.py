@@ -121,6 +121,14 @@ def request_of(pod: Pod) -> Request | None:
     )
 
 
+def requests_share(pod: Pod) -> bool:
+    """Whether it asks for something of ours, in whatever way: what a bound pod was given counts, also if rules are broken."""
+    try:
+        return request_of(pod) is not None
+    except InvalidRequest:
+        return True
+
+
 def unlabelled_request_of(pod: Pod) -> Request | None:
     """What its containers ask for, as if for one GPU: what a bound pod was given is in its record, whatever its labels say.
 

@@ -11,7 +11,7 @@ from gpushare.model.amounts import NOTHING, amounts_of, type_of_amounts
 from gpushare.model.errors import InvalidRequest, MalformedAllocation
 from gpushare.model.gang import Gang, gang_of
 from gpushare.model.objects import ObjectReference, Pod
-from gpushare.model.request import Request, cpu_milli_of, request_of, wants_whole_device
+from gpushare.model.request import Request, cpu_milli_of, request_of, requests_share, wants_whole_device
 from gpushare.model.wire import is_allocated, read_allocation
 from gpushare.scheduler.unplaced import Unplaced, unplaced_of
 
@@ -146,7 +146,7 @@ def _without_gang(pod: Pod) -> PodRecord | None:
         except InvalidRequest as error:
             return PodRecord(meta.uid, pod.key, "", pod.finished, problem=error.problem)
         return None if request is None else PodRecord(meta.uid, pod.key, "", pod.finished, request)
-    if not _asks(pod):
+    if not requests_share(pod):
         return None  # whatever its annotations say: no kubelet gives it a share
     annotations = meta.annotations or {}
     if not is_allocated(annotations):
@@ -185,10 +185,3 @@ def _both(recorded: Allocation, also: Allocation | None) -> Allocation:
     known = {share.uuid for share in recorded.gpus}
     more = () if also is None else tuple(share for share in also.gpus if share.uuid not in known)
     return msgspec.structs.replace(recorded, gpus=(*recorded.gpus, *more))
-
-
-def _asks(pod: Pod) -> bool:
-    try:
-        return request_of(pod) is not None
-    except InvalidRequest:
-        return True
