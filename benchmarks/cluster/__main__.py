@@ -47,7 +47,7 @@ def load_of(nodes: int, share: int, quick: bool) -> Load:
     """As many pods as keep a run near twenty seconds: the fewer, the more nodes are looked at for each."""
     looked_at = nodes * share / 100 if share else max(nodes * max(50 - nodes // 125, 5) / 100, 100)
     many = int(min(2000, max(300, 800_000 / looked_at)))
-    return Load(many // 50, 10, 5, 10.0) if quick else Load(many, 100, 150, 10.0)
+    return Load(many // 5, 10, 5, 10.0) if quick else Load(many, 100, 150, 10.0)
 
 
 async def measure(

@@ -78,9 +78,9 @@ class Api:
         self._http = http
 
     async def create(self, path: str, thing: object) -> None:
-        """POST one object; that it is there already is no error."""
+        """POST one object, which must not exist yet."""
         async with self._http.post(self.access.server + path, json=thing) as answer:
-            if answer.status not in (201, 409):
+            if answer.status != 201:
                 raise RuntimeError(f"POST {path}: {answer.status} {await answer.text()}")
             await answer.read()
 

@@ -99,6 +99,8 @@ async def backlog(bed: Bed, scheduler: Scheduler, bound: Bound, count: int) -> R
     first, started_s = len(bound.at_s), max(bound.at_s.values())
     await bound.reaches(count, scheduler.programs)
     placed, took_s = count - first, max(bound.at_s.values()) - started_s
+    if not placed:
+        raise RuntimeError(f"all {count} pods had a node before the measurement began: more pods are needed")
     spent, stages, verbs = await meter.stop(placed)
     rss = {name: rss_mb(pid) for name, pid in {**bed.pids, **scheduler.pids}.items()}
     return Run(placed / took_s, spent, rss, stages, verbs)
