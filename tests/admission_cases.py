@@ -5,7 +5,7 @@ users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the A
 where ``by`` is ``kubernetes``, a piece of what the API server itself answers before anybody of ours is asked.
 ``warns`` are sentences that go with what is taken or refused. ``units`` is what a pod of them asks for once it is stored, where it asked in people's units, counted as ``COUNTING`` says.
 Where several rules are broken the first of this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
-beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, volumes, annotations.
+beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, volumes, node, annotations.
 """
 
 import copy
@@ -31,6 +31,7 @@ from tests.admission_words import (
     hiding_words,
     kinds_words,
     lonely_words,
+    node_words,
     placement_words,
     resource_words,
     spread_core_words,
@@ -70,7 +71,7 @@ PODS: tuple[PodCase, ...] = (
     PodCase("names-another-scheduler", (box(mem="3"),), spec={"schedulerName": "other"}, scheduler="other"),
     PodCase("opted-out-pod", (box(mem="3"),), labels={names.LABEL_ADMISSION: "disabled"}),
     PodCase("opted-out-namespace", (box(mem="3"),), namespace_labels={names.LABEL_ADMISSION: "disabled"}),
-    PodCase("has-a-node-already", (box(mem="3"),), spec={"nodeName": "n1"}),
+    PodCase("has-a-node-without-gpu", (box(cpu="1"),), spec={"nodeName": "n1"}),
     PodCase("gpu-count-1", (box(mem="3"),), labels={COUNT: "1"}, scheduler=OURS),
     PodCase("gpu-count-1-with-compute", (box(mem="3", core="5"),), labels={COUNT: "1"}, scheduler=OURS),
     PodCase("gpu-count-without-gpu", (box(cpu="1"),), labels={COUNT: "two"}),
@@ -226,6 +227,23 @@ PODS: tuple[PodCase, ...] = (
         (box("i", mem="1", mounts=("/run/gpushare/usage",)),),
         spec=SCRATCH,
         says=hiding_words(("a", "/run/gpushare, /etc/ld.so.preload"), ("i", "/run/gpushare/usage")),
+    ),
+    # --- nodes
+    PodCase("has-a-node", (box(mem="3"),), spec={"nodeName": "n1"}, says=node_words("n1")),
+    PodCase(
+        "has-a-node-and-memory-in-init",
+        (box(cpu="1"),),
+        (box("i", mem="3"),),
+        spec={"nodeName": "n1"},
+        says=node_words("n1"),
+    ),
+    PodCase("has-a-node-and-whole-gpus", (box(whole="1"),), spec={"nodeName": "n1"}, says=node_words("n1")),
+    PodCase(
+        "has-a-node-though-opted-out",
+        (box(mem="3"),),
+        labels={names.LABEL_ADMISSION: "disabled"},
+        spec={"nodeName": "n1"},
+        says=node_words("n1"),
     ),
     # --- annotations
     *(

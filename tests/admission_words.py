@@ -142,6 +142,13 @@ def hiding_words(*mounted: tuple[str, str]) -> str:
     return f"volumes would hide what holds a container to its share of a GPU: {told}; mount them elsewhere"
 
 
+def node_words(node: str) -> str:
+    return (
+        f"spec.nodeName is {node}: no scheduler would decide which GPU the pod gets; "
+        "remove it, and choose nodes with nodeSelector or affinity"
+    )
+
+
 def resource_words(told: str) -> str:
     return (
         f"{COUNT} is no resource that containers ask for: remove it from the limits of {told}, "

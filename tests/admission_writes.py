@@ -170,6 +170,11 @@ def agent_verb_words(operation: str, resource: str) -> str:
 
 N1 = agent_on("n1")
 _NEW_POD = {**_pod("fresh", "", gpu=False), "metadata": {"name": "fresh", "namespace": "default"}}
+_BOUND = {**_pod("made", "n1"), "metadata": {"name": "made", "namespace": "default"}}
+_MIRROR = {
+    **_BOUND,
+    "metadata": {"name": "made", "namespace": "default", "annotations": {"kubernetes.io/config.mirror": "x"}},
+}
 _ASSIGNED = _annotate(**{names.ANN_MEM_ASSIGNED: "true", names.ANN_ALSO: None})
 _RETRY = _annotate(**{names.ANN_RETRY: "1"})
 
@@ -201,14 +206,7 @@ WRITES: tuple[Write, ...] = (
         "pods",
         "bound-n1",
         {"metadata": {"annotations": None}},
-        changed_words(
-            names.ANN_SHARE,
-            names.ANN_MEM_INDEX,
-            names.ANN_MEM_POD,
-            names.ANN_MEM_DEVICE,
-            names.ANN_MEM_ASSIGNED,
-            names.ANN_MEM_ASSUME_TIME,
-        ),
+        changed_words(*RECORD),
     ),
     Write("admin-adds-record", ADMIN, "UPDATE", "pods", "waiting", _share(), changed_words(names.ANN_SHARE)),
     Write(
@@ -288,6 +286,9 @@ WRITES: tuple[Write, ...] = (
         binding("waiting", {names.ANN_MEM_INDEX: "0"}),
         carried_words(names.ANN_MEM_INDEX),
     ),
+    # --- pods that have a node from the start
+    Write("mirror-pod", ADMIN, "CREATE", "pods", "made", _MIRROR),
+    Write("scheduler-creates-bound", SCHEDULER, "CREATE", "pods", "made", _BOUND),
     # --- nodes
     Write("admin-changes-devices", ADMIN, "UPDATE", "nodes", "n1", _devices(), NODE_WORDS),
     Write("admin-removes-devices", ADMIN, "UPDATE", "nodes", "n1", _devices(None), NODE_WORDS),

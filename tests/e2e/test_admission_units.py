@@ -9,6 +9,7 @@ from gpushare.kube.access import load_access
 from tests.admission_cases import WORKLOADS, pod, workload
 from tests.admission_slips import PLACED_WORDS, SMALL, SMALL_MIB
 from tests.admission_words import COUNT, PodCase, box
+from tests.admission_writes import binding
 from tests.e2e.asking import Answer, Api, Commands
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import administrators, control_plane, wait_for_accounts
@@ -53,8 +54,10 @@ def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(ap
         path = f"/api/v1/namespaces/default/pods/{name}"
         return _warned(api.ask("PATCH", path, {"metadata": {"labels": labels}}, dry=True))
 
-    for name, spec in (("waits", {}), ("bound", {"nodeName": "n1"})):
-        assert api.create(pod(PodCase(name, (box(mem="12"),), spec=spec), name)).taken
+    for name in ("waits", "bound"):
+        assert api.create(pod(PodCase(name, (box(mem="12"),)), name)).taken
+    bound = binding("bound", {})
+    assert api.ask("POST", "/api/v1/namespaces/default/pods/bound/binding", bound).taken
     # Its policy is not among those that were waited for.
     wait_for("it is at work", lambda: relabelled("bound", **{COUNT: "3"}))
     assert relabelled("bound", **{COUNT: "3"}) == (PLACED_WORDS,)

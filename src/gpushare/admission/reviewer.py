@@ -138,7 +138,9 @@ class Reviewer:
             if is_pod(request.resource):
                 # Who may change the records was asked above.
                 pod.metadata.annotations = None
-        verdict = rules.judge(pod, self.counting)
+        writes_records = request.user_info.username in self.writers.records
+        may_have_node = is_pod(request.resource) and (request.operation == "UPDATE" or writes_records)
+        verdict = rules.judge(pod, self.counting, may_have_node=may_have_node)
         if not verdict.refusals and is_pod(request.resource) and not request.dry_run:
             _tell_admitted(request, pod)
         return verdict

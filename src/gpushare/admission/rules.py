@@ -49,6 +49,8 @@ _OVER_ISOLATION: Final = re.compile(
 
 
 _PLAIN: Final = Counting()
+#: On what a kubelet creates for a static pod. No kubelet runs a pod with it that has no static pod of its own.
+_MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,11 @@ class _Asking:
         return f"container {self.name}"
 
 
-def judge(pod: Pod, counting: Counting = _PLAIN) -> Verdict:
+def judge(pod: Pod, counting: Counting = _PLAIN, *, may_have_node: bool = False) -> Verdict:
     """The first rule that ``pod`` breaks, as policies tell one too; nothing where it breaks none.
 
-    ``counting`` is how requests in people's units are turned into units.
+    ``counting`` is how requests in people's units are turned into units. ``may_have_node``: it exists already, or is
+    created by one of those who write records.
     """
     asking = list(_asking(pod))
     labels = pod.metadata.labels or {}
@@ -86,6 +89,8 @@ def judge(pod: Pod, counting: Counting = _PLAIN) -> Verdict:
     for rule in _RULES:
         if text := rule(asking, labels):
             return Verdict([Refusal(REQUESTS, text, invalid=True)])
+    if not may_have_node and (text := _bound_by_hand(pod)):
+        return Verdict([Refusal(REQUESTS, text, invalid=True)])
     return Verdict()
 
 
@@ -306,6 +311,15 @@ def _nothing_over_isolation(asking: list[_Asking], labels: Mapping[str, str]) ->
     if not hiding:
         return ""
     return f"volumes would hide what holds a container to its share of a GPU: {'; '.join(hiding)}; mount them elsewhere"
+
+
+def _bound_by_hand(pod: Pod) -> str:
+    if not pod.spec.node_name or not asks_for_gpu(pod) or _MIRROR in (pod.metadata.annotations or {}):
+        return ""
+    return (
+        f"spec.nodeName is {pod.spec.node_name}: no scheduler would decide which GPU the pod gets; "
+        "remove it, and choose nodes with nodeSelector or affinity"
+    )
 
 
 def _shares(asking: list[_Asking]) -> bool:

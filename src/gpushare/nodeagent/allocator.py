@@ -19,8 +19,10 @@ from gpushare.logs import about
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
-from gpushare.nodeagent.amounts import worded
+from gpushare.nodeagent import refusals
+from gpushare.nodeagent.amounts import has_all, worded
 from gpushare.nodeagent.answers import UNLISTED_GRACE_S, Slot
+from gpushare.nodeagent.bound_pods import BoundPod
 from gpushare.nodeagent.cdi.access import Access
 from gpushare.nodeagent.claims import ClaimBook, Match
 from gpushare.nodeagent.device_ids import in_order
@@ -84,6 +86,8 @@ class Allocator:
         self._clock = clock
         self._on_answer = on_answer
         self._turn = asyncio.Lock()
+        self._turned_away: dict[str, float] = {}
+        """When undecided pods were refused (by UID): the same kubelet asks for none of them again."""
 
     async def prefer(
         self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
@@ -153,31 +157,96 @@ class Allocator:
         return match
 
     async def _decide(self, resource: str, amount: int, ask: Callable[[], _T], *, known: bool = False) -> _T:
-        """Ask the book; look closer first where pods could be mistaken, and once more before it refuses."""
-        if not known and self._book.ambiguous(resource, amount):
-            await self._read_kubelet()
-            if not self._book.known(resource, amount):
-                await self._read_pods()
+        """Ask the book, once it is known who may be meant; look once more before it is a refusal."""
         try:
+            if not known:
+                await self._see_who_is_meant(resource, amount)
             return ask()
         except ClaimRefused:
             # The kubelet notes an answer before it asks again. One that it does not list was for a pod that was
             # deleted meanwhile and taken for this one, or died with an earlier kubelet.
-            await asyncio.gather(self._read_pods(), self._hear_kubelet())
+            heard, current = await asyncio.gather(self._hear_kubelet(), self._read_pods())
+            try:
+                self._check(resource, amount, heard=heard, current=current)
+            except ClaimRefused as refused:
+                if heard and current and not self._book.known(resource, amount):
+                    self._turn_away(refused.pods)
+                raise
             return ask()
 
-    async def _hear_kubelet(self) -> None:
-        """A kubelet that starts anew may ask a moment before it answers."""
-        again, until_s = Backoff(0.05, 0.5), self._clock.monotonic() + LIVE_LIST_S
-        while not await self._read_kubelet(grace_s=0.0) and self._clock.monotonic() < until_s:
-            await self._clock.sleep(again.next_s())
+    async def _see_who_is_meant(self, resource: str, amount: int) -> None:
+        """Look at what tells a pod that is bound by hand from a decided one that asks for as much.
 
-    async def _read_pods(self) -> None:
+        In an ``Allocate`` they look the same. But the kubelet admits one pod after the other, and lists the one that it
+        is admitting, without its devices. (Before 1.34 it also lists those that it has just rejected.)
+        """
+        heard, current = await self._read_kubelet(), False
+        if (
+            not self._book.known(resource, amount)
+            or not self._pods.knows(self._book.answers.without_devices())
+            or self._strangers(resource, amount, heard=heard)
+        ):
+            current = await self._read_pods()
+        self._check(resource, amount, heard=heard, current=current)
+
+    def _check(self, resource: str, amount: int, *, heard: bool, current: bool) -> None:
+        """Raise ``ClaimRefused`` where a pod that nobody has decided for may be the one that is admitted.
+
+        ``heard``: the kubelet has just listed its pods; ``current``: the API server has.
+        """
+        strangers = self._strangers(resource, amount, heard=heard)
+        known = heard and self._book.known(resource, amount)
+        seen = heard and self._pods.knows(self._book.answers.without_devices())
+        if strangers or not (known or seen or current):
+            problem = (
+                f"{worded(resource, amount)} may be for a pod that has no GPU from any scheduler of ours"
+                if known or not strangers
+                else refusals.refusal(self._book.node, resource, amount, {}, ()).problem
+            )
+            raise ClaimRefused("", problem, tuple(pod.uid for pod in strangers))
+
+    def _turn_away(self, uids: Sequence[str]) -> None:
+        """Remember who was refused, where it can be one alone."""
+        there = self._pods.uids()
+        kept = {one: at_s for one, at_s in self._turned_away.items() if one in there}
+        if len(uids) == 1 and (pod := self._pods.pod(uids[0])) and self._book.answers.lists(pod.key):
+            kept[pod.uid] = self._clock.monotonic()
+        self._turned_away = kept
+
+    def _strangers(self, resource: str, amount: int, *, heard: bool) -> list[BoundPod]:
+        """Undecided pods that the kubelet may be admitting; ``heard``: it has just listed its pods."""
+        answers = self._book.answers
+        since_s = answers.registered_at_s(resource)
+        found = [
+            pod
+            for pod in self._pods.undecided(resource, amount)
+            if not has_all(pod.request, resource, answers.listed(pod.key))
+            and self._turned_away.get(pod.uid, float("-inf")) <= since_s
+        ]
+        if heard and (listed := [pod for pod in found if answers.lists(pod.key)]):
+            return listed
+        if heard and self._book.known(resource, amount):
+            return []
+        return [pod for pod in found if not pod.running]
+
+    async def _hear_kubelet(self) -> bool:
+        """Whether it lists its pods: a kubelet that starts anew may ask a moment before it answers."""
+        again, until_s = Backoff(0.05, 0.5), self._clock.monotonic() + LIVE_LIST_S
+        while not await self._read_kubelet(grace_s=0.0):
+            if self._clock.monotonic() >= until_s:
+                return False
+            await self._clock.sleep(again.next_s())
+        return True
+
+    async def _read_pods(self) -> bool:
+        """Whether the API server says which pods are bound to this node."""
         try:
             async with asyncio.timeout(LIVE_LIST_S):
                 await self._pods.read(self._list_pods)
         except (KubeError, TimeoutError) as error:
             logger.warning("the API server does not say which pods are bound to this node (%s)", error)
+            return False
+        return True
 
     async def _read_kubelet(self, grace_s: float = UNLISTED_GRACE_S) -> bool:
         asked_at_s = self._clock.monotonic()
@@ -245,13 +314,14 @@ class Allocator:
 
     def _refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
         self._metrics.failures.add(resource)
-        undecided = self._pods.undecided(resource, amount)
+        undecided = [pod for pod in self._pods.undecided(resource, amount) if not pod.running]
         text = refusal.problem
         if undecided:
             named = ", ".join(pod.key for pod in undecided[:_MOST_NAMED])
             text += f"; no scheduler of ours has decided for {named}: set spec.schedulerName to {names.SCHEDULER_NAME}"
         # A line each of whom it may be about: whoever follows one of them finds it.
-        for uid in [*refusal.pods, *(pod.uid for pod in undecided[:_MOST_NAMED])] or [""]:
+        uids = dict.fromkeys((*refusal.pods, *(pod.uid for pod in undecided[:_MOST_NAMED])))
+        for uid in uids or [""]:
             logger.error("refused: %s", text, extra=about(pod=self._named(uid), uid=uid))
         known = [pod for uid in refusal.pods if (pod := self._pods.pod(uid)) is not None]
         for pod in known or undecided[:1]:

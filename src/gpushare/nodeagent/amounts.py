@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gpushare.model import names
 from gpushare.model.counted import counted
-from gpushare.model.request import ContainerKind, ContainerRequest
+from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from gpushare.nodeagent.bound_pods import Claim
 
 
@@ -20,13 +20,14 @@ def is_complete(claim: Claim, given: Mapping[tuple[str, str], frozenset[str]]) -
 
     The kubelet lists no devices of init containers; they were served when one after them is.
     """
-    request = claim.request
+    return all(has_all(claim.request, resource, given) for resource in (names.GPU_MEM, names.GPU_CORE))
+
+
+def has_all(request: Request, resource: str, given: Mapping[tuple[str, str], frozenset[str]]) -> bool:
+    """The same of one resource."""
     lasting = [one for one in request.containers if one.kind is not ContainerKind.INIT]
     return all(
-        (one.name, resource) in given
-        for one in lasting or request.containers
-        for resource in (names.GPU_MEM, names.GPU_CORE)
-        if amount_of(one, resource)
+        (one.name, resource) in given for one in lasting or request.containers if amount_of(one, resource)
     )
 
 

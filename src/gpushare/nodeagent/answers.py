@@ -66,6 +66,14 @@ class Answers:
         """Whether the kubelet lists the pod of that name at all."""
         return self._listing is not None and key in self._listing
 
+    def listed(self, key: str) -> Mapping[tuple[str, str], frozenset[str]]:
+        """What the kubelet lists for the pod of that name."""
+        return {} if self._listing is None else self._listing.get(key, {})
+
+    def without_devices(self) -> list[str]:
+        """Pods (``namespace/name``) that the kubelet lists with nothing of ours."""
+        return [key for key, given in (self._listing or {}).items() if not given]
+
     def unlist(self, key: str) -> None:
         """What was listed under this name was another pod's."""
         if self._listing is not None:
@@ -101,6 +109,10 @@ class Answers:
         It will ask again for what was answered before and it does not list.
         """
         self._registered_at_s[resource] = at_s
+
+    def registered_at_s(self, resource: str) -> float:
+        """When that was last."""
+        return self._registered_at_s.get(resource, float("-inf"))
 
     def observe(
         self, listing: type_of_listing, asked_at_s: float, *, grace_s: float = UNLISTED_GRACE_S

@@ -149,16 +149,6 @@ class ClaimBook:
         listed = [one for one in waiting if self.given(one.claim) or self.answers.lists(one.claim.pod.key)]
         return waiting if _alike(waiting) else listed or waiting
 
-    def ambiguous(self, resource: str, amount: int) -> bool:
-        """Whether taking a pod for another would matter, and nothing tells them apart yet."""
-        # Those that run and have nothing, too: what they have was taken for that of another, who waits.
-        wanting = self._wanting(resource, amount)
-        if not wanting or any(self.given(one.claim) for one in wanting):
-            return False
-        # One that came a moment ago may ask for as much of this, and for more or less of the other.
-        both = any(one.container.memory_units and one.container.core_percent for one in wanting)
-        return both or len(wanting) > 1
-
     def known(self, resource: str, amount: int) -> bool:
         """Whether the kubelet lists any of those that wait: the one that it asks for may have come a moment ago."""
         return any(self.answers.lists(one.claim.pod.key) for one in self.waiting(resource, amount))

@@ -48,6 +48,8 @@ class PodsOnNode:
         self._listing = asyncio.Lock()
         self._told_since: set[str] | None = None
         """Of whom the informer has told since a list was asked for; ``None`` while none is."""
+        self._others: set[str] = set()
+        """Pods (``namespace/name``) of the list that was read last that ask for nothing of ours."""
         self._ahead: set[str] = set()
         self.ahead = asyncio.Event()
         """Set while a list alone has named some pod."""
@@ -77,6 +79,7 @@ class PodsOnNode:
             finally:
                 self._told_since = None
             self._take([pod for pod in pods if pod.metadata.uid not in told])
+            self._others = {pod.key for pod in pods if bound_pod(pod) is None}
             gone = self._ahead - {pod.metadata.uid for pod in pods}
             for uid in gone:
                 self._forget(uid)
@@ -177,6 +180,11 @@ class PodsOnNode:
         """The UIDs of all pods of this node that ask for GPU memory and have not finished."""
         return self._pods.keys()
 
+    def knows(self, keys: Iterable[str]) -> bool:
+        """Whether all these pods (``namespace/name``) have been seen, whatever they ask for."""
+        unseen = set(keys) - self._others
+        return not unseen or unseen <= {pod.key for pod in self._pods.values()}
+
     def undecided(self, resource: str, amount: int) -> list[BoundPod]:
         """Pods with a container that wants as much, but for which no decision is recorded."""
         decided = {claim.uid for claim in self._book.claims}
@@ -185,7 +193,6 @@ class PodsOnNode:
             for pod in self._pods.values()
             if pod.uid not in decided
             and not pod.request.by_gpu
-            and not pod.running
             and any(amount_of(one, resource) == amount for one in pod.request.containers)
         ]
 

@@ -176,6 +176,24 @@ async def test_a_pod_bound_with_a_record_that_cannot_be_read_gets_no_gpu_and_an_
     assert await seen.devices("single") == {}
 
 
+async def test_pods_that_another_scheduler_binds_never_take_what_was_decided_for_one_of_ours(
+    seen: World,
+) -> None:
+    """They ask for as much as it, on the same GPU, in the moment in which it is bound."""
+    theirs = [gpu_pod(f"theirs-{number}", 7) for number in range(6)]
+    for pod in theirs:
+        pod["spec"]["schedulerName"] = "another"
+    await seen.create(*theirs)
+    ours = [gpu_pod(f"ours-{number}", 7, node="single") for number in range(2)]
+    named = [pod["metadata"]["name"] for pod in theirs]
+    await asyncio.gather(*(seen.bind_by_hand(name, "single") for name in named), seen.create(*ours))
+    await seen.run_all("ours-0", "ours-1")
+    for name in named:
+        await seen.pods.until(lambda name=name: phase_of(seen.pod(name)) == "Failed", f"{name} is refused")
+        assert seen.pod(name)["status"]["reason"] == "UnexpectedAdmissionError"
+    assert set(await seen.devices("single")) == {("default/ours-0", "main"), ("default/ours-1", "main")}
+
+
 @pytest.mark.parametrize("slip", list(BROKEN))
 @pytest.mark.parametrize(
     "command",

@@ -20,12 +20,8 @@ NODES = (
 LEFT, RIGHT = {0, 1, 2, 3}, {4, 5, 6, 7}
 
 
-def whole(name: str, count: int, node: str = "", **more: object) -> Json:
-    pod = gpu_pod(name, None, node=node, limits={names.GPU_WHOLE: count})
-    pod["spec"].update(more)
-    if "nodeName" in more:
-        del pod["spec"]["nodeSelector"]
-    return pod
+def whole(name: str, count: int, node: str = "") -> Json:
+    return gpu_pod(name, None, node=node, limits={names.GPU_WHOLE: count})
 
 
 def indices(seen: World, name: str) -> set[int]:
@@ -126,7 +122,12 @@ async def test_the_pods_of_a_gang_each_have_an_island(seen: World) -> None:
 
 
 async def test_pods_of_another_scheduler_get_an_island_and_a_record_too(seen: World) -> None:
-    await runs(seen, whole("ours", 2, "isles"), whole("theirs", 4, "isles", nodeName="isles"))
+    await runs(seen, whole("ours", 2, "isles"))
+    theirs = whole("theirs", 4)
+    theirs["spec"]["schedulerName"] = "another"
+    await seen.create(theirs)
+    await seen.bind_by_hand("theirs", "isles")
+    await seen.run_all("theirs")
     await seen.pods.until(
         lambda: indices(seen, "theirs"), "the agent has recorded it", tell=lambda: str(seen.pod("theirs"))
     )

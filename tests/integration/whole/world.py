@@ -156,6 +156,12 @@ class World:
             *(self.session.request("POST", PODS, body=json.dumps(pod).encode()) for pod in pods)
         )
 
+    async def bind_by_hand(self, name: str, node: str) -> None:
+        """Bind a pod as another scheduler would, with no record."""
+        target = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": node}}
+        body = json.dumps({**target, "metadata": {"name": name}}).encode()
+        await self.session.request("POST", f"{PODS}/{name}/binding", body=body)
+
     async def delete(self, *pod_names: str, grace_s: int = 1) -> None:
         """Ask for the deletion of pods; those that are gone already are passed over."""
 

@@ -10,6 +10,7 @@ from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.writing import Outcome
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_slips import PLACED_WORDS
+from tests.admission_users import SCHEDULER
 from tests.admission_words import PodCase, counted
 from tests.admission_writes import Write
 from tests.rows import every_row
@@ -81,7 +82,7 @@ def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(pl
     bound["spec"]["nodeName"] = "n1"
     for gone in ("resourceVersion", "uid", "creationTimestamp"):
         bound["metadata"].pop(gone)
-    bound = plane.create("pods", bound).record.obj
+    bound = plane.create("pods", bound, SCHEDULER.name).record.obj
 
     def labelled(obj: dict[str, Any], key: str, value: str) -> list[str]:
         labels = {**(obj["metadata"].get("labels") or {}), key: value}

@@ -183,7 +183,6 @@ def test_a_whole_gpu_is_not_given_to_a_pod_that_wants_a_part_of_one() -> None:
     part = claim(node, "part", 0, request((APP, 3)), at_ns=2)
     for one in (whole, part):
         book.put(one)
-    assert book.ambiguous(names.GPU_MEM, 3)
     kubelet = Admitting(book)
     ids = {device.index: book.ids.memory_ids(device, MemoryUnit.GIB)[:3] for device in node.devices}
     assert book.match(names.GPU_MEM, ids[0]).claim.pod.name == "part"

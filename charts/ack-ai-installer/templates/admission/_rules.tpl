@@ -199,6 +199,19 @@ validations:
       + variables.hiding.map(c, 'container ' + c.name + ' mounts '
         + c.volumeMounts.filter(m, {{ include "gpushare.admission.overIsolation" . }}).map(m, m.mountPath).join(', ')).join('; ')
       + '; mount them elsewhere'
+  # One that was exported from a cluster is refused for the records that it carries.
+  - expression: >-
+      {{ .pod }}.spec.?nodeName.orValue('') == '' || size(variables.withMemory) + size(variables.withWhole) == 0
+      || {{ include "gpushare.admission.records" .root | nindent 6 | trim }}.exists(n, n in {{ .pod }}.?metadata.?annotations.orValue({}))
+      {{- if eq .pod "object" }}
+      || request.operation != 'CREATE'
+      || request.userInfo.username in {{ include "gpushare.admission.writers" .root }}
+      || object.metadata.?annotations[?'kubernetes.io/config.mirror'].hasValue()
+      {{- end }}
+    reason: Invalid
+    messageExpression: >-
+      'spec.nodeName is ' + {{ .pod }}.spec.nodeName + ': no scheduler would decide which GPU the pod gets; '
+      + 'remove it, and choose nodes with nodeSelector or affinity'
 {{- end }}
 
 {{/* CEL: whether a volume mount m lies over what the node agent puts into containers (docs/isolation.md), however it is written. */}}

@@ -134,8 +134,11 @@ def count_in_units(counting: type_of_counting) -> Mutating:
     return count
 
 
-def check_requests(counting: type_of_counting) -> Validating:
-    """A function that refuses what can never be served, in pods and in templates of pods; it raises ``ApiError``."""
+def check_requests(counting: type_of_counting, writers: Collection[str] = ()) -> Validating:
+    """A function that refuses what can never be served, in pods and in templates of pods; it raises ``ApiError``.
+
+    ``writers`` are the users that may create pods that have a node.
+    """
 
     def check(review: Review) -> None:
         if review.subresource or _excluded(review):
@@ -147,9 +150,14 @@ def check_requests(counting: type_of_counting) -> Validating:
         if before is not None and judged_alike(pod, before):
             return
         ending = _PLACES[review.resource.storage][1]
+        may_have_node = False
         if not ending:
-            pod.metadata.annotations = None  # who may write those on pods depends on who it is
-        for refusal in judge(pod, counting()).refusals:
+            # Who may write records on pods depends on who it is, and is asked elsewhere.
+            found = pod.metadata.annotations or {}
+            pod.metadata.annotations = {name: text for name, text in found.items() if name not in RECORDS}
+            recorded = pod.metadata.annotations != found
+            may_have_node = recorded or review.old is not None or review.user in writers
+        for refusal in judge(pod, counting(), may_have_node=may_have_node).refusals:
             named = Refusal(f"{refusal.policy}{ending}", refusal.message, refusal.invalid)
             raise _refused(review.resource, review.obj, named)
 
@@ -248,7 +256,12 @@ class Admission:
         """All rules of the product; ``writers`` are the users that may write records of who holds what."""
         return cls(
             (count_in_units(counting), name_scheduler),
-            (check_requests(counting), guard_records(writers), warn_of_slips(counting), tell_admitted),
+            (
+                check_requests(counting, writers),
+                guard_records(writers),
+                warn_of_slips(counting),
+                tell_admitted,
+            ),
         )
 
     def mutate(self, review: Review) -> None:
