@@ -344,15 +344,9 @@ class Decisions:
 
     def waiting(self) -> list[Waiting]:
         """Every pod that waits, the longest first."""
-        from gpushare.scheduler.waiting import all_waiting
+        from gpushare.scheduler.waiting import each_waiting, longest_first
 
-        return all_waiting(self)
-
-    def waiting_besides(self) -> list[Waiting]:
-        """Every pod without a GPU of ours that a ResourcePolicy or an elastic quota has kept back and that waits, the longest first."""
-        from gpushare.scheduler.waiting import all_besides
-
-        return all_besides(self)
+        return longest_first(each_waiting(self))
 
     def besides(self, uid: str) -> "PodRecord | None":
         """The pod where it is one of ``waiting_besides``."""

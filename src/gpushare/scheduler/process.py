@@ -6,10 +6,10 @@ import logging
 import signal
 import socket
 from collections import ChainMap
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -46,6 +46,7 @@ from gpushare.scheduler.takeover import Takeover
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
 from gpushare.serving.quick import QuickProtocol
+from gpushare.serving.relayed import behind_relay, relay
 from gpushare.serving.server import bind, server_of, write_ports
 
 if TYPE_CHECKING:
@@ -293,8 +294,12 @@ async def serve(access: Access, settings: Settings) -> None:
             protocol=QuickProtocol,
         )
         servers = [(server, bound)]
+        relaying: list[tuple[str, Coroutine[Any, Any, None]]] = []
         if probed is not None:
-            servers.append((server_of(ReadOnly(missing, metrics, decisions), stop_s=_STOP_S), probed))
+            # Whoever reaches that port must not keep kube-scheduler waiting: another process faces them.
+            behind = behind_relay()
+            servers.append((server_of(ReadOnly(missing, metrics, decisions), stop_s=_STOP_S), behind))
+            relaying = [("relay", relay(probed, behind))]
             logger.info("probes and metrics on http://%s:%d", *probed.getsockname()[:2])
         running = [
             asyncio.create_task(coroutine, name=name)
@@ -316,6 +321,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 *policies.running(),
                 *([] if mover is None else [("defragmentation", mover.run())]),
                 *scaling.running(),
+                *relaying,
             )
         ]
         address = bound.getsockname()

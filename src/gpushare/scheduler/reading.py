@@ -29,4 +29,4 @@ class ReadOnly(Probes):
         self.refuse_unready()
         from gpushare.scheduler.telling import told  # nobody waits for it at the start
 
-        return JSON, told(self._decisions, path)
+        return JSON, await told(self._decisions, path)

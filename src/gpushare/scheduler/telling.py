@@ -5,7 +5,10 @@
 verbs are not there. Times are seconds since 1970.
 """
 
+import asyncio
 import socket
+import time
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -22,7 +25,7 @@ from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
 from gpushare.scheduler.preempted import Preemption, Victim
 from gpushare.scheduler.verdicts import Example, Summary
 from gpushare.scheduler.view import ClusterView
-from gpushare.scheduler.waiting import waiting
+from gpushare.scheduler.waiting import each_besides, each_waiting, longest_first, waiting
 from gpushare.serving.exchange import Refusal
 
 DECISIONS: Final = "/gpushare/decisions"
@@ -160,10 +163,11 @@ class Teller:
         self._view = view
         self._name = socket.gethostname()
 
-    def line(self) -> Line:
-        """All that wait."""
-        decisions = self._decisions
-        return Line(self._scheduler(), decisions.waiting(), decisions.waiting_besides())
+    async def line(self) -> Line:
+        """All that wait; where these are thousands, others have their turn meanwhile."""
+        waits = await _in_turns(each_waiting(self._decisions))
+        besides = await _in_turns(each_besides(self._decisions))
+        return Line(self._scheduler(), longest_first(waits), longest_first(besides))
 
     def record(self, key: str, *, each: bool = False) -> Record:
         """All that is known of the pod ``namespace/name``; ``each``: node by node too."""
@@ -310,17 +314,35 @@ def _preference(placement: Placement, request: Request | None, *, by_nearness: b
 
 
 _MOST_ENDS_FOR: Final = 8
+#: For so long nobody else has a turn while pods are told of.
+_TURN_S: Final = 0.001
 _WHOLE: Final = "the free GPUs that are nearest to each other, then those that leave the nearest to others, then the lower index"
 _LOWEST: Final = "the free GPUs with the lowest indices"
 _TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
 
 
-def told(decisions: Decisions, path: str) -> bytes:
+async def _in_turns(each: Iterator[Waiting]) -> list[Waiting]:
+    found: list[Waiting] = []
+    until_s = time.perf_counter() + _TURN_S
+    for one in each:
+        found.append(one)
+        if time.perf_counter() > until_s:
+            await asyncio.sleep(0)
+            until_s = time.perf_counter() + _TURN_S
+    return found
+
+
+async def told(decisions: Decisions, path: str) -> bytes:
     """The answer to a GET of ``path``, which begins with ``DECISIONS``, as JSON; raises ``Refusal``."""
+    if path.removeprefix(DECISIONS) in ("", "/"):
+        return msgspec.json.encode(await Teller(decisions, decisions.view).line())
+    return told_of_pod(decisions, path)
+
+
+def told_of_pod(decisions: Decisions, path: str) -> bytes:
+    """The same of one pod."""
     teller = Teller(decisions, decisions.view)
     match path.removeprefix(DECISIONS).split("/"):
-        case [""] | ["", ""]:
-            return msgspec.json.encode(teller.line())
         case ["", namespace, name] if namespace and name:
             return msgspec.json.encode(teller.record(f"{namespace}/{name}"))
         case ["", namespace, name, "nodes"] if namespace and name:

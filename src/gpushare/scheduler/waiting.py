@@ -1,6 +1,6 @@
 """Why each pod waits, in one line and in one of few kinds, and what would let it fit: worked out when somebody asks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -33,21 +33,24 @@ def categories(decisions: Decisions) -> dict[str, int]:
     return found
 
 
-def all_waiting(decisions: Decisions) -> list[Waiting]:
-    """Every pod that waits, the longest first."""
+def each_waiting(decisions: Decisions) -> Iterator[Waiting]:
+    """Every pod that waits, in no order; the cluster may change between two of them."""
     remedies = _remedies(decisions)
-    found = [_waiting(decisions, record, remedies) for record in decisions.view.waiting.values()]
-    return sorted(found, key=lambda one: (one.since, one.key))
+    for uid in list(decisions.view.waiting):
+        if (record := decisions.view.waiting.get(uid)) is not None:
+            yield _waiting(decisions, record, remedies)
 
 
-def all_besides(decisions: Decisions) -> list[Waiting]:
-    """Every pod without a GPU of ours that was refused a node and waits, the longest first."""
+def each_besides(decisions: Decisions) -> Iterator[Waiting]:
+    """Every pod without a GPU of ours that was refused a node and waits, as ``each_waiting``."""
     remedies = _remedies(decisions)
-    found = [
-        _waiting(decisions, record, remedies)
-        for uid in decisions.uids()
-        if (record := decisions.besides(uid)) is not None
-    ]
+    for uid in decisions.uids():
+        if (record := decisions.besides(uid)) is not None:
+            yield _waiting(decisions, record, remedies)
+
+
+def longest_first(found: Iterable[Waiting]) -> list[Waiting]:
+    """In the order in which people read them."""
     return sorted(found, key=lambda one: (one.since, one.key))
 
 

@@ -43,8 +43,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def is_answered(self) -> bool:
-        """Whether a whole request has come, and its answer is not sent yet."""
-        return self._awaited is None and self.cycle is not None and not self.cycle.response_complete
+        """Whether a whole request has come, and its answer is not sent yet; not where the peer keeps that waiting."""
+        at_work = self._awaited is None and self.cycle is not None and not self.cycle.response_complete
+        return at_work and self._stuck is None
 
     def hang_up(self) -> None:
         """Close the connection at once, whatever the peer has not taken yet."""

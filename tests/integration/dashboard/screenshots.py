@@ -31,6 +31,7 @@ from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.process import decode_record, node_decoder
 from gpushare.scheduler.telling import DECISIONS, told
 from gpushare.scheduler.view import NodeReader
+from tests.at_once import at_once
 from tests.integration.dashboard.bed import Bed, Look, browser, looking
 
 IMAGES: Final = Path(__file__).parents[3] / "docs" / "images"
@@ -140,7 +141,7 @@ def line_of(nodes: Iterable[bytes], pods: Iterable[bytes], waits: Iterable[dict[
         if not pod["spec"]["schedulingGates"]:
             asked = Bodies().read(json.dumps({"Pod": pod, "NodeNames": offered}).encode())
             filter_nodes(cluster.view, asked, lambda uid, some: None, decisions=decisions)
-    return json.loads(told(decisions, DECISIONS))["waiting"]
+    return json.loads(at_once(told(decisions, DECISIONS)))["waiting"]
 
 
 async def pictures(look: Look, into: Path, hurry: int, node: str, pod: str) -> None:

@@ -20,6 +20,7 @@ from gpushare.inspect.written import written
 from gpushare.model import names
 from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
 from gpushare.scheduler.telling import told
+from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node, placed, seen
 from tests.unit.inspect.schema import faults
 from tests.unit.scheduler.test_app import Browser, filter_body
@@ -78,7 +79,7 @@ def browser(world: World) -> Browser:
 def cluster(world: World, **more: Any) -> Answers:
     """The scheduler of ``world`` behind the API server's proxy, and its pods."""
     known: dict[str, Any] = {
-        DECISIONS: lambda path: told(world.decisions, path[path.index("/gpushare/") :]),
+        DECISIONS: lambda path: at_once(told(world.decisions, path[path.index("/gpushare/") :])),
         "/api/v1/namespaces/default/events": {"items": []},
     }
     for key, pod in world.api.pods.items():

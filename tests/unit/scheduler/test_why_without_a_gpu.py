@@ -11,6 +11,7 @@ from gpushare.inspect.waiting import waiting
 from gpushare.inspect.why import why
 from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.telling import told
+from tests.at_once import at_once
 from tests.unit.inspect.test_views import cluster
 from tests.unit.scheduler.policy_world import NODES, PolicyWorld
 from tests.unit.scheduler.test_app import Browser, filter_body
@@ -43,7 +44,7 @@ def ask(world: PolicyWorld, name: str) -> None:
 
 
 def line(world: World) -> Any:
-    return json.loads(told(world.decisions, "/gpushare/decisions"))
+    return json.loads(at_once(told(world.decisions, "/gpushare/decisions")))
 
 
 async def test_a_pod_that_its_policy_keeps_waiting_is_told_why(governed: PolicyWorld) -> None:

@@ -15,7 +15,7 @@ from gpushare.model.request import Request, request_of
 from gpushare.scheduler.app import ExtenderApp
 from gpushare.scheduler.metrics import Metrics
 from gpushare.scheduler.offered import Sums, described_by
-from gpushare.scheduler.telling import told
+from gpushare.scheduler.telling import told_of_pod
 from tests.unit.ledger.naive_arrivals import NaiveArrivals
 from tests.unit.ledger.naive_ledger import Holding
 from tests.unit.scheduler.policy_world import PolicyWorld
@@ -188,7 +188,7 @@ class Scene:
         )
 
     def says(self, name: str) -> Any:
-        return msgspec.json.decode(told(self.decisions, f"/gpushare/decisions/default/{name}/nodes"))
+        return msgspec.json.decode(told_of_pod(self.decisions, f"/gpushare/decisions/default/{name}/nodes"))
 
     async def post(self, verb: str, body: Any) -> Any:
         answered = self.app.quick(f"/gpushare/{verb}".encode())(msgspec.json.encode(body))  # type: ignore[misc]

@@ -1,0 +1,52 @@
+"""Has a relay (``gpushare.serving.relay``) face the network, for as long as this process lives."""
+
+import asyncio
+import logging
+import socket
+import sys
+from contextlib import closing
+from typing import Final
+
+from gpushare.kube.backoff import Backoff
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 64
+_LEAST_S, _MOST_S = 0.1, 5.0
+
+
+def behind_relay() -> socket.socket:
+    """A listening Unix socket that only relays on this machine's network namespace reach."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # The kernel chooses an abstract name: no folder need be writable, and nothing is left behind.
+    made.bind("")
+    made.listen(_BACKLOG)
+    made.setblocking(False)
+    return made
+
+
+async def relay(listening: socket.socket, behind: socket.socket) -> None:
+    """Answer on ``listening`` what is answered on ``behind``, until cancelled, and close it then.
+
+    A relay that ends is started again.
+    """
+    name = behind.getsockname().removeprefix(b"\0").decode()
+    again = Backoff(_LEAST_S, _MOST_S)
+    with closing(listening):
+        while True:
+            await _one(listening, name)
+            await asyncio.sleep(again.next_s())
+
+
+async def _one(listening: socket.socket, name: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpushare.serving.relay", str(listening.fileno()), name),
+        pass_fds=[listening.fileno()],
+    )
+    try:
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    logger.error("the process that answers probes and metrics ended with %d; it is started again", code)

@@ -1,0 +1,109 @@
+"""A relay process before a server of this one: killed, flooded, and read from slowly."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import aiohttp
+
+from benchmarks.processes import rss_mb
+from gpushare.serving.exchange import TEXT, Receive, Scope, Send, respond
+from gpushare.serving.relayed import behind_relay, relay
+from gpushare.serving.server import bind, server_of
+
+DEADLINE_S = 60.0
+LARGE = b"x" * (8 << 20)
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Its own process ID, or a large page."""
+    large = scope["path"] == "/large"
+    await respond(send, 200, TEXT, LARGE if large else str(os.getpid()).encode())
+
+
+@asynccontextmanager
+async def relayed() -> AsyncIterator[int]:
+    """The port at which a relay answers for ``app``."""
+    with closing(bind("127.0.0.1", 0)) as listening, closing(behind_relay()) as behind:
+        listening.listen(64)
+        server = server_of(app, stop_s=1)
+        serving = asyncio.create_task(server.serve(sockets=[behind]))
+        relaying = asyncio.create_task(relay(listening, behind))
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                yield listening.getsockname()[1]
+        finally:
+            relaying.cancel()
+            await asyncio.wait([relaying])
+            server.should_exit = True
+            await serving
+
+
+def child() -> int:
+    """The process ID of this process's relay."""
+    listed = (int(one.name) for one in Path("/proc").iterdir() if one.name.isdecimal())
+    return next(pid for pid in listed if _is_relay(pid))
+
+
+def _is_relay(pid: int) -> bool:
+    try:
+        said = Path(f"/proc/{pid}/cmdline").read_bytes()
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        return False
+    return b"gpushare.serving.relay" in said and int(parent) == os.getpid()
+
+
+async def read(port: int, path: str = "/") -> str:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"http://127.0.0.1:{port}{path}") as answer,
+    ):
+        return await answer.text()
+
+
+async def until(met: Callable[[], Awaitable[bool]]) -> None:
+    while not await met():
+        await asyncio.sleep(0.01)
+
+
+async def test_it_answers_for_the_process_behind_and_again_once_it_was_killed() -> None:
+    async with relayed() as port:
+        assert await read(port) == str(os.getpid())
+        assert await read(port, "/large") == LARGE.decode()
+        killed = child()
+        os.kill(killed, signal.SIGKILL)
+
+        async def again() -> bool:
+            try:
+                return await read(port) == str(os.getpid()) and child() != killed
+            except (aiohttp.ClientError, StopIteration):
+                return False
+
+        await until(again)
+
+
+async def test_connections_that_take_nothing_of_a_large_answer_neither_fill_memory_nor_keep_others_out() -> (
+    None
+):
+    async with relayed() as port:
+        await read(port, "/large")
+        pid, taken = child(), []
+        before_mb = rss_mb(pid)
+        try:
+            for _ in range(600):
+                one = socket.create_connection(("127.0.0.1", port))
+                one.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+                taken.append(one)
+                if len(taken) % 50 == 0:
+                    assert await read(port) == str(os.getpid())
+            # Each alone would be 8 MB.
+            assert rss_mb(pid) < before_mb + 100
+            assert await read(port) == str(os.getpid())
+        finally:
+            for one in taken:
+                one.close()
