@@ -37,6 +37,19 @@ app.kubernetes.io/part-of: gpushare
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{- define "co.dashboardSelector" -}}
+app.kubernetes.io/name: gpushare-dashboard
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "co.dashboardLabels" -}}
+{{ include "co.dashboardSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: gpushare
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
 {{/* Pod Security "restricted". */}}
 {{- define "co.restrictedContainer" -}}
 allowPrivilegeEscalation: false

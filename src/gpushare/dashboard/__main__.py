@@ -22,14 +22,9 @@ from gpushare.settings.variables import warn_of_slips
 
 
 def _settings(options: SimpleNamespace, environ: Mapping[str, str]) -> Settings:
-    namespace, name = environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", "")
-    pod = options.pod or (f"{namespace}/{name}" if namespace and name else "")
+    namespace = environ.get("POD_NAMESPACE", "")
     if options.token_file is None:
         raise InvalidSetting("--token-file: name a file with a token, such as one of: openssl rand -hex 32")
-    if options.lease is not None and not pod:
-        raise InvalidSetting(
-            f"--lease {options.lease}: say with --pod NAMESPACE/NAME which pod this is, or set POD_NAMESPACE and POD_NAME"
-        )
     if not options.scheduler.startswith(("http://", "https://")):
         raise InvalidSetting(f"--scheduler {options.scheduler}: write a URL, such as http://127.0.0.1:9451")
     host, port = address("--listen", options.listen, "127.0.0.1:9453")
@@ -41,7 +36,6 @@ def _settings(options: SimpleNamespace, environ: Mapping[str, str]) -> Settings:
         port_file=options.port_file,
         scheduler=options.scheduler,
         lease=(lease_namespace, lease) if lease else None,
-        pod=pod,
         namespaces=tuple(dict.fromkeys(options.parts_in or filter(None, [namespace]))),
         agents_file=options.agents_file,
         unit=MemoryUnit.parse(options.unit, "--unit"),

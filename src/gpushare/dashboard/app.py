@@ -57,11 +57,6 @@ class Asked(msgspec.Struct, frozen=True):
             raise Refusal(400, f"the parameter {name} is missing")
         return self.parameters[name]
 
-    @property
-    def here(self) -> bool:
-        """Whether only what is known beside this process is asked for: another dashboard asks."""
-        return self.parameters.get("here") == "1"
-
 
 class Answers(Protocol):
     """What answers requests for data: path below ``/api/`` → type and body; raises ``Refusal``."""

@@ -1,7 +1,6 @@
 """GET requests to parts of ours: bounded in time, in size and in number."""
 
 import os
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 from gpushare.kube.quick_aiohttp import aiohttp
@@ -25,7 +24,7 @@ class NotKept(CannotAsk):
 class Asks(Protocol):
     """What asks: ``Asking``, or what stands for it in tests."""
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> bytes:
+    async def get(self, url: str) -> bytes:
         """The body of a good answer; raises ``CannotAsk``."""
 
 
@@ -43,10 +42,10 @@ class Asking:
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> bytes:
+    async def get(self, url: str) -> bytes:
         """As ``Asks`` says."""
         try:
-            async with self._http.get(url, headers=headers, allow_redirects=False) as response:
+            async with self._http.get(url, allow_redirects=False) as response:
                 body = bytearray()
                 async for part in response.content.iter_chunked(65536):
                     body += part

@@ -117,14 +117,10 @@ class Live:
     async def answer(self, path: str, asked: Asked) -> tuple[bytes, bytes]:
         """As ``app.Answers`` says."""
         if path == "waiting":
-            line = await self._source.line(here=asked.here)
-            if not asked.here:
-                line = self._without_reasons(line) if line.problem else self._with_amounts(line)
-            return as_json(line)
+            line = await self._source.line()
+            return as_json(self._without_reasons(line) if line.problem else self._with_amounts(line))
         if path == "decision":
-            body, problem = await self._source.decision(
-                asked.parameter("pod"), here=asked.here, nodes=asked.parameters.get("nodes") != "0"
-            )
+            body, problem = await self._source.decision(asked.parameter("pod"))
             if problem or not body:
                 raise Refusal(502 if problem else 404, problem or "the scheduler has no record of that pod")
             return JSON, body

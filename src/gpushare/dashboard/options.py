@@ -31,7 +31,7 @@ ROLE: Final = Role(
         Option(
             "scheduler",
             TEXT,
-            "the extender beside the dashboard",
+            "the scheduler, where there is one alone",
             "http://127.0.0.1:9451",
             metavar="URL",
         ),
@@ -39,9 +39,8 @@ ROLE: Final = Role(
             "lease",
             PLACE,
             "the Lease by which one of several schedulers leads",
-            absent="the one beside it is alone",
+            absent="the one of --scheduler is alone",
         ),
-        Option("pod", PLACE, "with --lease: the pod that this runs in", absent="$POD_NAMESPACE/$POD_NAME"),
         Option(
             "parts-in",
             TEXTS,

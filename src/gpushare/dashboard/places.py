@@ -14,8 +14,8 @@ SELECTOR: Final = "app.kubernetes.io/part-of=gpushare"
 _NAME: Final = "app.kubernetes.io/name"
 _AGENT: Final = "gpushare-device-plugin"
 _SCHEDULER: Final = "ack-co-scheduler"
-#: Ports by their names in the charts.
-_PORTS: Final = {_AGENT: "health", _SCHEDULER: "dashboard"}
+#: The name of their port in the charts.
+_PORT: Final = "health"
 
 
 class _Meta(msgspec.Struct, gc=False):
@@ -65,10 +65,9 @@ def decode_place(raw: bytes) -> tuple[str, Place] | None:
     """A pod's JSON as a place; ``None`` for pods that are not asked anything."""
     pod = _decode(raw)
     program = (pod.metadata.labels or {}).get(_NAME, "")
-    wanted = _PORTS.get(program)
-    if wanted is None:
+    if program not in (_AGENT, _SCHEDULER):
         return None
-    ports = [port for one in pod.spec.containers for port in one.ports or () if port.name == wanted]
+    ports = [port for one in pod.spec.containers for port in one.ports or () if port.name == _PORT]
     address = ""
     if ports and pod.status.pod_ip and pod.status.phase == "Running":
         address = host_port(pod.status.pod_ip, ports[0].container_port)
@@ -116,7 +115,7 @@ class Places:
         return next(reversed(self._agents.get(node, {}).values()), "")
 
     def scheduler(self, pod: str) -> str:
-        """Where the dashboard of the scheduler's pod ``NAMESPACE/NAME`` is."""
+        """Where the scheduler's pod ``NAMESPACE/NAME`` can be asked."""
         return self._schedulers.get(pod, "")
 
 

@@ -56,7 +56,6 @@ class Settings:
     port_file: Path | None = None
     scheduler: str = "http://127.0.0.1:9451"
     lease: tuple[str, str] | None = None
-    pod: str = ""
     namespaces: tuple[str, ...] = ()
     agents_file: Path | None = None
     unit: MemoryUnit = MemoryUnit.GIB
@@ -86,7 +85,6 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             write_ports("--port-file", settings.port_file, bound)
         unless_served.pop_all()
     stop = told_to_end()
-    # Audit logs tell it from the extender, whose account it has.
     async with Session(access, part="dashboard") as session, Asking() as asking:
         cluster, places = Cluster(settings.node_policy), Places()
         stream = Stream(secrets.token_hex(4))
@@ -95,9 +93,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             settings.scheduler,
             clock,
             leader=None if settings.lease is None else _leader(Client(session), settings.lease),
-            own=settings.pod,
-            peer=places.scheduler,
-            token=token.read,
+            address=places.scheduler,
         )
 
         agent = places.agent if settings.agents_file is None else AgentsFile(settings.agents_file).agent

@@ -1,12 +1,8 @@
-"""Who waits and why: asked of the scheduler that leads, for it alone is asked about pods and knows.
-
-The scheduler tells it on loopback only. So the dashboard beside the leader asks it, and every other one asks that dashboard, with the
-token that all of them have.
-"""
+"""Who waits and why: asked of the scheduler that leads, for it alone is asked about pods and knows."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -19,8 +15,6 @@ FRESH_S: Final = 2.0
 _LEADER_FRESH_S: Final = 5.0
 #: More are counted, and not shown.
 MOST_SHOWN: Final = 1000
-
-T = TypeVar("T")
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -60,14 +54,13 @@ class _Record(msgspec.Struct):
 
 _RECORD: Final = msgspec.json.Decoder(_Record)
 _TOLD: Final = msgspec.json.Decoder(list[Waiting] | _Told)
-_LINE: Final = msgspec.json.Decoder(Line)
 
 #: Who leads: ``NAMESPACE/NAME`` of its pod; empty where nobody does.
 type_of_leader = Callable[[], Awaitable[str]]
 
 
 class Source:
-    """``leader`` is ``None`` where there is one scheduler alone; ``own`` is our pod, ``peer`` tells another one's address."""
+    """``leader`` is ``None`` where there is one scheduler alone, at ``scheduler``; ``address`` tells that of its pod otherwise."""
 
     def __init__(
         self,
@@ -76,26 +69,20 @@ class Source:
         clock: Clock,
         *,
         leader: type_of_leader | None = None,
-        own: str = "",
-        peer: Callable[[str], str] = lambda pod: "",
-        token: Callable[[], bytes] = lambda: b"",
+        address: Callable[[str], str] = lambda pod: "",
     ) -> None:
         self._asks = asks
         self._scheduler = scheduler.rstrip("/")
         self._clock = clock
         self._leader = leader
-        self._own = own
-        self._peer = peer
-        self._token = token
+        self._address = address
         self._last: tuple[float, Line] | None = None
         self._leads: tuple[float, str] | None = None
         self._ones: dict[str, tuple[float, tuple[Waiting | None, str]]] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    async def line(self, *, here: bool = False) -> Line:
-        """All who wait, at most ``FRESH_S`` old; ``here``: as the scheduler beside us tells it, whoever leads."""
-        if here:
-            return await self._line_here()
+    async def line(self) -> Line:
+        """All who wait, at most ``FRESH_S`` old."""
         async with self._one_at_a_time:
             now_s = self._clock.monotonic()
             if self._last is None or now_s - self._last[0] >= FRESH_S:
@@ -122,20 +109,16 @@ class Source:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return None, f"the scheduler answers what this version does not understand ({error})"
 
-    async def decision(self, pod: str, *, here: bool = False, nodes: bool = True) -> tuple[bytes, str]:
+    async def decision(self, pod: str, *, nodes: bool = True) -> tuple[bytes, str]:
         """The scheduler's record of its last look at a pod (JSON, empty where there is none), or why it cannot be had.
 
         ``nodes``: with what was said of each node, which is long in a large cluster.
         """
         namespace, _, name = pod.partition("/")
-        path = f"{quote(namespace, safe='')}/{quote(name, safe='')}"
+        path = f"{quote(namespace, safe='')}/{quote(name, safe='')}{'/nodes' if nodes else ''}"
         try:
-            base, headers = ("", None) if here else await self._where()
-            if base:
-                url = f"http://{base}/api/decision?here=1&pod={quote(pod, safe='')}{'' if nodes else '&nodes=0'}"
-            else:
-                url = f"{self._scheduler}/gpushare/decisions/{path}{'/nodes' if nodes else ''}"
-            return await self._asks.get(url, headers), ""
+            base, _ = await self._where()
+            return await self._asks.get(f"{base}/gpushare/decisions/{path}"), ""
         except NotKept:
             return b"", ""
         except CannotAsk as error:
@@ -143,44 +126,28 @@ class Source:
 
     async def _line(self) -> Line:
         try:
-            base, headers = await self._where()
+            base, who = await self._where()
         except CannotAsk as error:
             return Line(problem=str(error))
-        if not base:
-            return await self._line_here()
-        return await self._read(
-            f"http://{base}/api/waiting?here=1", headers, _LINE.decode, "the leading scheduler's dashboard"
-        )
-
-    async def _line_here(self) -> Line:
-        def decode(raw: bytes) -> Line:
-            told = _TOLD.decode(raw)
-            pods = sorted(
-                told.waiting if isinstance(told, _Told) else told, key=lambda one: (one.since, one.key)
-            )
-            counts: dict[str, int] = {}
-            for one in pods:
-                counts[one.category] = counts.get(one.category, 0) + 1
-            return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", self._own or "the scheduler", counts)
-
-        return await self._read(f"{self._scheduler}/gpushare/decisions", None, decode, "the scheduler")
-
-    async def _read(
-        self, url: str, headers: dict[str, str] | None, decode: Callable[[bytes], Line], who: str
-    ) -> Line:
         try:
-            return decode(await self._asks.get(url, headers))
+            told = _TOLD.decode(await self._asks.get(f"{base}/gpushare/decisions"))
         except NotKept:
             return Line(problem=f"{who} keeps no record of decisions: it is of an older version")
         except CannotAsk as error:
             return Line(problem=f"{who} cannot be asked who waits and why: {error}")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Line(problem=f"{who} answers what this version does not understand ({error})")
+        waiting = told.waiting if isinstance(told, _Told) else told
+        pods = sorted(waiting, key=lambda one: (one.since, one.key))
+        counts: dict[str, int] = {}
+        for one in pods:
+            counts[one.category] = counts.get(one.category, 0) + 1
+        return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", who, counts)
 
-    async def _where(self) -> tuple[str, dict[str, str] | None]:
-        """The leading pod's dashboard and how to ask it; empty where the leader is beside us. Raises ``CannotAsk``."""
+    async def _where(self) -> tuple[str, str]:
+        """The address of the scheduler that leads, as a URL, and who that is. Raises ``CannotAsk``."""
         if self._leader is None:
-            return "", None
+            return self._scheduler, "the scheduler"
         now_s = self._clock.monotonic()
         if self._leads is None or now_s - self._leads[0] >= _LEADER_FRESH_S:
             try:
@@ -190,9 +157,7 @@ class Source:
         leads = self._leads[1]
         if not leads:
             raise CannotAsk("no scheduler leads at present, so nobody decides about pods")
-        if leads == self._own:
-            return "", None
-        base = self._peer(leads)
-        if not base:
-            raise CannotAsk(f"scheduler {leads} leads, and has no dashboard that could be asked")
-        return base, {"Authorization": f"Bearer {self._token().decode('latin-1')}"}
+        address = self._address(leads)
+        if not address:
+            raise CannotAsk(f"scheduler {leads} leads, and it is not known where it can be asked")
+        return f"http://{address}", leads

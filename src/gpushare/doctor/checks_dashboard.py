@@ -1,4 +1,4 @@
-"""The dashboard, where it is switched on: whether it runs beside each scheduler, and somebody is behind its Service."""
+"""The dashboard, where it is switched on: whether it runs, and somebody is behind its Service."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,14 +16,13 @@ _VOLUME: Final = "dashboard-token"
 
 def dashboard(facts: ClusterFacts) -> Iterator[Said]:
     """Whether the page can be opened, and what keeps it from that; Secrets are not read."""
-    if isinstance(facts.deployments, Unread):
+    if isinstance(facts.dashboards, Unread):
         return
-    if not facts.deployments and facts.playground is None:
+    if not facts.dashboards and not facts.deployments and facts.playground is None:
         return
-    shown = [one for one in facts.deployments if any(map(_is_it, _containers(one)))]
-    if not shown:
+    if not facts.dashboards:
         yield fine("", "it is switched off, or in a playground a process")
-    for deployment in shown:
+    for deployment in facts.dashboards:
         yield from _of(facts, deployment)
 
 
@@ -40,7 +39,7 @@ def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Said]:
     for pod, status in down:
         yield warning(
             f"pod {name_of(pod)}",
-            f"its dashboard does not run, or is not ready{why_of(status)}",
+            f"it does not run, or is not ready{why_of(status)}",
             f"{look(pod, _CONTAINER)} says why; where no token is there "
             f'`kubectl -n {namespace} create secret generic {secret} --from-literal=token="$(openssl rand -hex 32)"`',
         )
@@ -55,10 +54,6 @@ def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Said]:
             "nobody is behind it (no ready endpoint), so the page cannot be opened by it",
             f"`kubectl -n {namespace} describe service {SERVICE}`; {upgrade(facts, SCHEDULER)} where there is none",
         )
-
-
-def _containers(deployment: Json) -> list[Json]:
-    return at(deployment, "spec", "template", "spec", "containers") or []
 
 
 def _is_it(container: Json) -> bool:

@@ -60,6 +60,14 @@ RIGHTS: Final = (
         "kube-system",
     ),
     _Needed(
+        "dashboards", SCHEDULER, "gpushare-dashboard", "gpushare-dashboard", None,
+        ("list nodes", "watch nodes", "list pods", "watch pods"),
+    ),
+    _Needed(
+        "dashboards", SCHEDULER, "gpushare-dashboard", "gpushare-dashboard", _OWN,
+        ("get leases.coordination.k8s.io",), "ack-co-scheduler",
+    ),
+    _Needed(
         "webhook_deployments", INSTALLER, "gpushare-admission", "gpushare-admission", None,
         (
             "get mutatingwebhookconfigurations.admissionregistration.k8s.io",

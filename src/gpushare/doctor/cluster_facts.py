@@ -127,6 +127,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: list[Json] | Unread
     """Webhook configurations of both kinds, of the name that the chart gives."""
     webhook_deployments: list[Json] | Unread
+    dashboards: list[Json] | Unread
     """Deployments of the name of the Service that these are called at."""
     endpoint_slices: list[Json] | Unread
     """Who is behind that Service, and behind the one by which ``kubectl inspect cgpu`` finds the scheduler."""

@@ -77,6 +77,7 @@ _MOST_MAKERS: Final = 100
 _CHARTS: Final = {
     "daemon_sets": ("/apis/apps/v1/daemonsets", names.DAEMON_SET_NAME),
     "deployments": ("/apis/apps/v1/deployments", names.SCHEDULER_NAME),
+    "dashboards": ("/apis/apps/v1/deployments", DASHBOARD),
     "config_maps": ("/api/v1/configmaps", names.SCHEDULER_NAME),
     "leases": ("/apis/coordination.k8s.io/v1/leases", names.SCHEDULER_NAME),
 }

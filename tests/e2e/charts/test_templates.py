@@ -186,7 +186,6 @@ REFUSED = [
         "dashboard.enabled=true",
         "dashboard.tokenSecret: name a Secret whose key token lets people in",
     ),
-    (SCHEDULER, "dashboard.port=9452", "dashboard.port: 9452 is taken in the same pod"),
     (SCHEDULER, "kubeScheduler.podInitialBackoffSeconds=11", "must not be below podInitialBackoffSeconds"),
     (
         SCHEDULER,
@@ -296,9 +295,10 @@ def _alerts(docs: list[dict[str, Any]]) -> dict[str, Any]:
 def test_the_page_of_the_dashboard_is_scraped_where_it_is_on(helm: Commands) -> None:
     values = ("monitoring.podMonitor.enabled=true", "dashboard.enabled=true", "dashboard.tokenSecret=page")
     docs = rendered(helm, SCHEDULER, "1.36.3", *values)
-    monitor = found(docs, "PodMonitor", "ack-co-scheduler")
-    assert [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] == ["health", "dashboard"]
-    _finds_pods([monitor], docs)
+    monitors = [found(docs, "PodMonitor", name) for name in ("ack-co-scheduler", "gpushare-dashboard")]
+    ports = [[one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] for monitor in monitors]
+    assert ports == [["health"], ["dashboard"]]
+    _finds_pods(monitors, docs)
 
 
 def _finds_pods(monitors: list[dict[str, Any]], docs: list[dict[str, Any]]) -> None:

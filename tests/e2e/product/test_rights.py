@@ -10,7 +10,7 @@ from tests.e2e.product.audit import calls, granted
 from tests.e2e.product.product import AGENT, NAMESPACE, Product, gpu_pod
 
 AGENT_ACCOUNT = "gpushare-device-plugin"
-ACCOUNTS = (AGENT_ACCOUNT, "ack-co-scheduler", "gpushare-admission")
+ACCOUNTS = (AGENT_ACCOUNT, "ack-co-scheduler", "gpushare-admission", "gpushare-dashboard")
 
 
 def test_every_right_is_used_and_none_is_missing(cluster: Cluster, installed: Product) -> None:

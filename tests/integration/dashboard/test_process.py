@@ -39,7 +39,6 @@ sys.exit(main())
         ([], "--token-file: name a file"),
         (["--token-file", "absent"], "No such file"),
         (["--token-file", "short"], "openssl rand -hex 32"),
-        (["--token-file", "token", "--lease", "kube-system/x"], "--pod NAMESPACE/NAME"),
         (["--token-file", "token", "--lease", "x"], "NAMESPACE/NAME"),
         (["--token-file", "token", "--scheduler", "127.0.0.1"], "write a URL"),
         (["--token-file", "token", "--listen", "9453"], "HOST:PORT"),
@@ -74,8 +73,8 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.Captur
     assert address in capsys.readouterr().err
 
 
-async def test_who_waits_is_asked_of_the_dashboard_beside_the_leader(tmp_path: Path) -> None:
-    """Another leads first, then the scheduler beside us, then nobody that can be asked."""
+async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) -> None:
+    """One leads first, then one that cannot be asked, then nobody."""
     asked: list[str] = []
     holder = "leader_0000-uuid"
 
@@ -98,7 +97,7 @@ async def test_who_waits_is_asked_of_the_dashboard_beside_the_leader(tmp_path: P
             },
             "spec": {
                 "nodeName": "n",
-                "containers": [{"ports": [{"name": "dashboard", "containerPort": parts_port}]}],
+                "containers": [{"ports": [{"name": "health", "containerPort": parts_port}]}],
             },
             "status": {"phase": "Running", "podIP": "127.0.0.1"},
         }
@@ -111,20 +110,15 @@ async def test_who_waits_is_asked_of_the_dashboard_beside_the_leader(tmp_path: P
             await asyncio.Event().wait()
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
 
-    async def peer(request: web.Request) -> web.Response:
-        asked.append(f"peer {request.headers['Authorization']} {request.query['here']}")
-        return web.json_response({"count": 7, "told_by": "kube-system/leader"})
-
-    async def beside(request: web.Request) -> web.Response:
-        asked.append("beside")
+    async def decisions(request: web.Request) -> web.Response:
+        asked.append("the leader")
         return web.json_response({"waiting": []})
 
     app = web.Application()
     app.router.add_get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ack-co-scheduler", lease)
     app.router.add_get("/api/v1/namespaces/kube-system/pods", ours)
     app.router.add_get("/api/v1/{kind}", empty)
-    app.router.add_get("/api/waiting", peer)
-    app.router.add_get("/gpushare/decisions", beside)
+    app.router.add_get("/gpushare/decisions", decisions)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -136,9 +130,9 @@ async def test_who_waits_is_asked_of_the_dashboard_beside_the_leader(tmp_path: P
     (tmp_path / "config").write_text(CONFIG.replace("http://127.0.0.1:1", server))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROMPT, "dashboard", "--kubeconfig", str(tmp_path / "config")),
-        *("--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port"), "--scheduler", server),
+        *("--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port")),
         *("--token-file", str(tmp_path / "token"), "--lease", "kube-system/ack-co-scheduler"),
-        *("--pod", "kube-system/us", "--parts-in", "kube-system"),
+        *("--parts-in", "kube-system"),
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
@@ -157,13 +151,10 @@ async def test_who_waits_is_asked_of_the_dashboard_beside_the_leader(tmp_path: P
                     if found["told_by"] == told_by and problem in str(found["problem"]):
                         return found
 
-            assert (await line(told_by="kube-system/leader"))["count"] == 7
-            assert asked[-1] == f"peer Bearer {TOKEN} 1"
-            holder = "us_0000-uuid"
-            await line(told_by="kube-system/us")
-            assert asked[-1] == "beside"
+            await line(told_by="kube-system/leader")
+            assert asked[-1] == "the leader"
             holder = "gone_0000-uuid"
-            await line(problem="kube-system/gone leads, and has no dashboard")
+            await line(problem="kube-system/gone leads, and it is not known where it can be asked")
             holder = ""
             await line(problem="no scheduler leads")
     finally:

@@ -68,7 +68,7 @@ async def read(port: int, path: str = "/") -> str:
 
 async def until(met: Callable[[], Awaitable[bool]]) -> None:
     while not await met():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
 
 async def test_it_answers_for_the_process_behind_and_again_once_it_was_killed() -> None:

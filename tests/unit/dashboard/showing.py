@@ -1,6 +1,5 @@
 """A cluster on the board, fed as informers would, with a clock that tests turn and agents that answer from a table."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from gpushare.dashboard.agents import Agents
@@ -60,10 +59,10 @@ class Answering:
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | None] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.asked: list[str] = []
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> bytes:
-        self.asked.append((url, dict(headers or {})))
+    async def get(self, url: str) -> bytes:
+        self.asked.append(url)
         if url not in self.answers:
             raise CannotAsk(f"{url}: nobody is there")
         answer = self.answers[url]

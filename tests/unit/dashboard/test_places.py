@@ -12,7 +12,7 @@ from gpushare.dashboard.places import AgentsFile, Place, Places, decode_place
 
 
 def pod(name: str, program: str, ip: str = "10.0.0.1", **more: Any) -> bytes:
-    port = {"gpushare-device-plugin": "health", "ack-co-scheduler": "dashboard"}.get(program, "x")
+    port = "health" if program in ("gpushare-device-plugin", "ack-co-scheduler") else "x"
     ports = [{"name": "other", "containerPort": 1}, {"name": port, "containerPort": 9452}]
     return json.dumps(
         {

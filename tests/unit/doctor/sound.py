@@ -176,6 +176,7 @@ def sound(**changes: Any) -> ClusterFacts:
         "policy_bindings": bindings,
         "webhooks": [],
         "webhook_deployments": [],
+        "dashboards": [],
         "endpoint_slices": [endpoints(names.SCHEDULER_NAME, True, True)],
         "node_leases": {"n1": NOW_S - 3},
         "answers": {"kube-system/ack-co-scheduler-1": ""},

@@ -9,15 +9,22 @@ from tests.unit.doctor.sound import agent_pod, endpoints, rendered, scheduler_po
 
 
 def with_dashboard(*, behind: bool = True, status: Json | None = None, **changes: Any) -> ClusterFacts:
-    (deployment,) = rendered("scheduler-dashboard.yaml", "Deployment")
-    deployment["status"] = {"readyReplicas": deployment["spec"]["replicas"]}
-    pod = scheduler_pod()
-    pod["status"]["containerStatuses"] = [{"name": "dashboard", "ready": True, **(status or {})}]
+    (deployment,) = [
+        one
+        for one in rendered("scheduler-dashboard.yaml", "Deployment")
+        if one["metadata"]["name"] == "gpushare-dashboard"
+    ]
+    pod = {
+        "metadata": {"name": "gpushare-dashboard-1", "namespace": "kube-system"},
+        "status": {"containerStatuses": [{"name": "dashboard", "ready": True, **(status or {})}]},
+    }
     facts = {
-        "deployments": [deployment],
-        "config_maps": rendered("scheduler-dashboard.yaml", "ConfigMap"),
-        "part_pods": [agent_pod(), pod],
-        "endpoint_slices": [endpoints("ack-co-scheduler", True), endpoints("gpushare-dashboard", behind)],
+        "dashboards": [deployment],
+        "part_pods": [agent_pod(), scheduler_pod(), pod],
+        "endpoint_slices": [
+            endpoints("ack-co-scheduler", True, True),
+            endpoints("gpushare-dashboard", behind),
+        ],
     }
     return sound(**{**facts, **changes})
 
@@ -34,10 +41,26 @@ def test_where_it_is_switched_off_or_runs_all_is_well() -> None:
 def test_one_that_does_not_run_is_named_with_its_reason_and_how_its_token_is_made() -> None:
     state = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     (found,) = told(with_dashboard(status=state, behind=False))
-    assert (found.state, found.subject) == ("warning", "pod kube-system/ack-co-scheduler-1")
-    assert found.says == "its dashboard does not run, or is not ready: CrashLoopBackOff"
-    assert "`kubectl -n kube-system logs ack-co-scheduler-1 -c dashboard`" in found.remedy
+    assert (found.state, found.subject) == ("warning", "pod kube-system/gpushare-dashboard-1")
+    assert found.says == "it does not run, or is not ready: CrashLoopBackOff"
+    assert "`kubectl -n kube-system logs gpushare-dashboard-1 -c dashboard`" in found.remedy
     assert "create secret generic " in found.remedy
+
+
+def test_its_account_needs_rights_of_its_own() -> None:
+    made = with_dashboard(
+        roles=rendered("scheduler-dashboard.yaml", "ClusterRole"),
+        bindings=rendered("scheduler-dashboard.yaml", "ClusterRoleBinding"),
+        own_roles=rendered("scheduler-dashboard.yaml", "Role"),
+        own_bindings=rendered("scheduler-dashboard.yaml", "RoleBinding"),
+        daemon_sets=[],
+    )
+    assert not [one for one in rights(made) if "dashboard" in f"{one.subject} {one.says}"]
+    assert [one for one in rights(with_dashboard()) if "gpushare-dashboard" in f"{one.subject} {one.says}"]
+
+
+def rights(facts: ClusterFacts) -> list[Finding]:
+    return [one for one in examine(facts, CHECKS) if one.check == "process-rights"]
 
 
 def test_a_service_with_nobody_behind_it_is_named() -> None:
@@ -53,10 +76,10 @@ def test_of_what_cannot_be_read_it_is_not_said_that_all_is_well() -> None:
 
 def test_its_token_is_looked_for_by_the_name_that_the_chart_was_given() -> None:
     facts = with_dashboard(status={"ready": False})
-    assert not isinstance(facts.deployments, Unread)
-    (deployment,) = facts.deployments
+    assert not isinstance(facts.dashboards, Unread)
+    (deployment,) = facts.dashboards
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
     next(one for one in volumes if one["name"] == "dashboard-token")["secret"]["secretName"] = "mine"
     (found,) = told(facts)
     assert "secret generic mine " in found.remedy
-    assert name_of(deployment) == "kube-system/ack-co-scheduler"
+    assert name_of(deployment) == "kube-system/gpushare-dashboard"
