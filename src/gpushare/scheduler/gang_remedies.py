@@ -82,8 +82,8 @@ class GangRemedies:
             return f"{quota}{fewer}" + (
                 "" if room.enough else f"; and room for {together}, which is not there now"
             )
-        if not at_most.most:
-            return f"room for {together}, and this pod alone has none: {alone()}"
+        if not at_most.most and (would_help := alone()):
+            return f"room for {together}, and this pod alone has none: {would_help}"
         return f"room for {together}{fewer}"
 
     def _room(

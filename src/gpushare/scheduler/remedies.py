@@ -4,7 +4,6 @@ What other rules say of a node (taints, selectors, processors) is kube-scheduler
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 from gpushare.ledger import reasons
@@ -362,8 +361,14 @@ class Remedies:
                 found = [node for node in found if node not in short]
             return self._let(record.uid, found)
 
-        # Of which kind its own reasons are is looked up.
-        alone = partial(self._for_nodes, record, Category.GANG, asked)
+        def alone() -> str:
+            # By a quota a whole GPU may be too much on the node that a plan takes, and not on a smaller one's.
+            fits = self._look(record.uid, request, asked).fits
+            if fits and fits not in self._view.cordoned:
+                return ""
+            # Of which kind its own reasons are is looked up.
+            return self._for_nodes(record, Category.GANG, asked)
+
         return self._gangs.of(record, gang, standing, nodes, alone)
 
     def _for_quota(self, record: PodRecord, refusal: str, asked: Sequence[str] | None) -> str:

@@ -120,12 +120,13 @@ class GangJudge:
         head = alone or re.fullmatch(AT_ONCE, remedy)
         assert head, remedy
         assert (int(head[1]), head[2]) == (self.need, self.gang.name)
-        assert bool(alone) == (not self.placed(1, by_quotas=quotas and not lack)), remedy
+        judge = Judge(self.scene, self.name, self.request, self.asked)
+        has_room = any(map(judge.takes, self.asked))
+        assert bool(alone) == (not has_room and not self.placed(1, by_quotas=quotas and not lack)), remedy
         if alone is None:
-            assert bool(fewer) or lack
+            assert bool(fewer) or lack or has_room
             self.said.append("at once")
             return
-        judge = Judge(self.scene, self.name, self.request, self.asked)
         kind = why_truth.nearest(judge.kinds.values() or ["policy"])
         self.said += ["alone", f"alone: {judge.holds(kind, alone[3])}"]
 
