@@ -118,3 +118,24 @@ system:serviceaccount:{{ include "gpushare.schedulerNamespace" . }}:ack-co-sched
 {{- define "gpushare.admission.excludedNamespaces" -}}
 {{- concat (list "kube-system" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toJson -}}
 {{- end }}
+
+{{/*
+Whom a port lets in, as the from of an ingress rule: the API servers, who scrapes metrics, and what else is listed. Everybody where
+API servers are asked for and not known: nothing that is read through them may break. Takes (dict "root" $ "apiServers" BOOL "metrics" BOOL "besides" LIST).
+*/}}
+{{- define "gpushare.from" -}}
+{{- $policy := .root.Values.networkPolicy -}}
+{{- $peers := .besides | default list -}}
+{{- if .apiServers -}}
+{{- range $policy.apiServers -}}
+{{- $peers = append $peers (dict "ipBlock" (dict "cidr" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- if .metrics -}}
+{{- $peers = concat $peers $policy.metricsFrom -}}
+{{- end -}}
+{{- if and (or (not .apiServers) $policy.apiServers) (or .apiServers (not .metrics) $policy.metricsFrom) -}}
+from:
+  {{- toYaml $peers | nindent 2 }}
+{{- end -}}
+{{- end }}

@@ -50,6 +50,27 @@ app.kubernetes.io/part-of: gpushare
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/*
+Whom a port lets in, as the from of an ingress rule: the API servers, who scrapes metrics, and what else is listed. Everybody where
+API servers are asked for and not known: nothing that is read through them may break. Takes (dict "root" $ "apiServers" BOOL "metrics" BOOL "besides" LIST).
+*/}}
+{{- define "co.from" -}}
+{{- $policy := .root.Values.networkPolicy -}}
+{{- $peers := .besides | default list -}}
+{{- if .apiServers -}}
+{{- range $policy.apiServers -}}
+{{- $peers = append $peers (dict "ipBlock" (dict "cidr" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- if .metrics -}}
+{{- $peers = concat $peers $policy.metricsFrom -}}
+{{- end -}}
+{{- if and (or (not .apiServers) $policy.apiServers) (or .apiServers (not .metrics) $policy.metricsFrom) -}}
+from:
+  {{- toYaml $peers | nindent 2 }}
+{{- end -}}
+{{- end }}
+
 {{/* Pod Security "restricted". */}}
 {{- define "co.restrictedContainer" -}}
 allowPrivilegeEscalation: false
