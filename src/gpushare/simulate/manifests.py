@@ -275,7 +275,8 @@ def _admitted(pod: Json, workload: str, cluster: ClusterState, counting: Countin
     meta = pod["metadata"]
     if meta["namespace"] == _EXCLUDED:
         return Wished(pod, workload)
-    verdict = judge(read, counting)
+    # One that was read from a cluster has its node.
+    verdict = judge(read, counting, may_have_node=True)
     if verdict.refusals:
         return Wished(pod, workload, "; ".join(one.message for one in verdict.refusals))
     opted_out = namespace_labels(cluster, meta["namespace"]).get(names.LABEL_ADMISSION) == "disabled"

@@ -43,6 +43,7 @@ class Replica:
     extender: subprocess.Popen[bytes]
     probes: dict[str, str]
     log: Path
+    extender_log: Path
 
     def kill(self) -> None:
         for process in (self.scheduler, self.extender):
@@ -54,10 +55,17 @@ class Replica:
         context = create_default_context()
         context.check_hostname, context.verify_mode = False, CERT_NONE
         url = f"{self.probes[container]}{probe}"
-        with urllib.request.urlopen(
-            url, timeout=5, context=context if url.startswith("https") else None
-        ) as got:
-            return int(got.status)
+        try:
+            with urllib.request.urlopen(
+                url, timeout=5, context=context if url.startswith("https") else None
+            ) as got:
+                return int(got.status)
+        except urllib.error.HTTPError:
+            raise
+        except urllib.error.URLError as error:
+            ended = {"kube-scheduler": self.scheduler, "extender": self.extender}[container].poll()
+            error.add_note(f"{container} has ended with {ended}: {self.extender_log.read_text()[-3000:]}")
+            raise
 
     def is_ready(self, deployment: dict[str, Any]) -> bool:
         containers = deployment["spec"]["template"]["spec"]["containers"]
@@ -111,6 +119,7 @@ class Pods:
                 subprocess.Popen(extender, stderr=told_too, env={**os.environ, "PYTHONPATH": "src"}),
                 {"kube-scheduler": f"https://127.0.0.1:{own}", "extender": f"http://127.0.0.1:{health}"},
                 log,
+                self._folder / f"extender-{number}.log",
             )
         self.running.append(replica)
         wait_for(f"replica {number} is ready", lambda: replica.is_ready(self.deployment))
