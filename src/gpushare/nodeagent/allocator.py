@@ -165,11 +165,11 @@ class Allocator:
         except ClaimRefused:
             # The kubelet notes an answer before it asks again. One that it does not list was for a pod that was
             # deleted meanwhile and taken for this one, or died with an earlier kubelet.
-            heard, current = await asyncio.gather(self._hear_kubelet(), self._read_pods())
+            kubelet_lists, current = await asyncio.gather(self._ask_kubelet(), self._read_pods())
             try:
-                self._check(resource, amount, heard=heard, current=current)
+                self._check(resource, amount, kubelet_lists=kubelet_lists, current=current)
             except ClaimRefused as refused:
-                if heard and current and not self._book.known(resource, amount):
+                if kubelet_lists and current and not self._book.known(resource, amount):
                     self._turn_away(refused.pods)
                 raise
             return ask()
@@ -180,23 +180,23 @@ class Allocator:
         In an ``Allocate`` they look the same. But the kubelet admits one pod after the other, and lists the one that it
         is admitting, without its devices. (Before 1.34 it also lists those that it has just rejected.)
         """
-        heard, current = await self._read_kubelet(), False
+        kubelet_lists, current = await self._read_kubelet(), False
         if (
             not self._book.known(resource, amount)
             or not self._pods.knows(self._book.answers.without_devices())
-            or self._strangers(resource, amount, heard=heard)
+            or self._strangers(resource, amount, kubelet_lists=kubelet_lists)
         ):
             current = await self._read_pods()
-        self._check(resource, amount, heard=heard, current=current)
+        self._check(resource, amount, kubelet_lists=kubelet_lists, current=current)
 
-    def _check(self, resource: str, amount: int, *, heard: bool, current: bool) -> None:
+    def _check(self, resource: str, amount: int, *, kubelet_lists: bool, current: bool) -> None:
         """Raise ``ClaimRefused`` where a pod that nobody has decided for may be the one that is admitted.
 
-        ``heard``: the kubelet has just listed its pods; ``current``: the API server has.
+        ``kubelet_lists``: the kubelet has just listed its pods; ``current``: the API server has.
         """
-        strangers = self._strangers(resource, amount, heard=heard)
-        known = heard and self._book.known(resource, amount)
-        seen = heard and self._pods.knows(self._book.answers.without_devices())
+        strangers = self._strangers(resource, amount, kubelet_lists=kubelet_lists)
+        known = kubelet_lists and self._book.known(resource, amount)
+        seen = kubelet_lists and self._pods.knows(self._book.answers.without_devices())
         if strangers or not (known or seen or current):
             problem = (
                 f"{worded(resource, amount)} may be for a pod that has no GPU from any scheduler of ours"
@@ -213,8 +213,8 @@ class Allocator:
             kept[pod.uid] = self._clock.monotonic()
         self._turned_away = kept
 
-    def _strangers(self, resource: str, amount: int, *, heard: bool) -> list[BoundPod]:
-        """Undecided pods that the kubelet may be admitting; ``heard``: it has just listed its pods."""
+    def _strangers(self, resource: str, amount: int, *, kubelet_lists: bool) -> list[BoundPod]:
+        """Undecided pods that the kubelet may be admitting; ``kubelet_lists``: it has just listed its pods."""
         answers = self._book.answers
         since_s = answers.registered_at_s(resource)
         found = [
@@ -223,13 +223,13 @@ class Allocator:
             if not has_all(pod.request, resource, answers.listed(pod.key))
             and self._turned_away.get(pod.uid, float("-inf")) <= since_s
         ]
-        if heard and (listed := [pod for pod in found if answers.lists(pod.key)]):
+        if kubelet_lists and (listed := [pod for pod in found if answers.lists(pod.key)]):
             return listed
-        if heard and self._book.known(resource, amount):
+        if kubelet_lists and self._book.known(resource, amount):
             return []
         return [pod for pod in found if not pod.running]
 
-    async def _hear_kubelet(self) -> bool:
+    async def _ask_kubelet(self) -> bool:
         """Whether it lists its pods: a kubelet that starts anew may ask a moment before it answers."""
         again, until_s = Backoff(0.05, 0.5), self._clock.monotonic() + LIVE_LIST_S
         while not await self._read_kubelet(grace_s=0.0):

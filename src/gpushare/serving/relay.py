@@ -79,9 +79,7 @@ class Relay:
                     answer = Answer(503, TEXT, said.encode())
                 now_s = self._clock.monotonic()
                 kind.rests_until_s = now_s + _REST * (now_s - began_s)
-                fresh = {
-                    one: (told, until_s) for one, (told, until_s) in kind.kept.items() if until_s > now_s
-                }
+                fresh = {one: kept for one, kept in kind.kept.items() if kept[1] > now_s}
                 kind.kept = {**fresh, get: (answer, now_s + FRESH_S)}
                 return answer
         finally:
