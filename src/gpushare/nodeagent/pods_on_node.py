@@ -79,7 +79,7 @@ class PodsOnNode:
             finally:
                 self._told_since = None
             self._take([pod for pod in pods if pod.metadata.uid not in told])
-            self._others = {pod.key for pod in pods if bound_pod(pod) is None}
+            self._others = {pod.key for pod in pods if pod.metadata.uid not in self._pods}
             gone = self._ahead - {pod.metadata.uid for pod in pods}
             for uid in gone:
                 self._forget(uid)

@@ -314,7 +314,7 @@ def _preference(placement: Placement, request: Request | None, *, by_nearness: b
 
 
 _MOST_ENDS_FOR: Final = 8
-#: For so long nobody else has a turn while pods are told of.
+#: How long others wait at most while waiting pods are listed.
 _TURN_S: Final = 0.001
 _WHOLE: Final = "the free GPUs that are nearest to each other, then those that leave the nearest to others, then the lower index"
 _LOWEST: Final = "the free GPUs with the lowest indices"

@@ -19,8 +19,10 @@ from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer
 
 #: How long an answer is handed on to others who ask for the same.
 FRESH_S: Final = 0.25
-#: For how many times as long as an answer took nothing more of its kind is asked.
+#: For how many times as long as an answer took nothing more of its kind is asked, and for how long at most: a probe that
+#: comes after one that was not answered is answered in time.
 _REST: Final = 4.0
+_MOST_REST_S: Final = 0.5
 #: How long an answer may take: less than probes wait.
 _ANSWER_S: Final = 4.0
 #: Different questions of a kind that may wait at once, and answers that are kept.
@@ -78,7 +80,7 @@ class Relay:
                     said = f"the process behind does not answer: {str(error) or type(error).__name__}\n"
                     answer = Answer(503, TEXT, said.encode())
                 now_s = self._clock.monotonic()
-                kind.rests_until_s = now_s + _REST * (now_s - began_s)
+                kind.rests_until_s = now_s + min(_REST * (now_s - began_s), _MOST_REST_S)
                 fresh = {one: kept for one, kept in kind.kept.items() if kept[1] > now_s}
                 kind.kept = {**fresh, get: (answer, now_s + FRESH_S)}
                 return answer

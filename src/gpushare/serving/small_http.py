@@ -103,7 +103,8 @@ class SmallServer:
     async def _response(self, header: bytes) -> tuple[bytes, bytes]:
         first, *fields = header.split(b"\r\n")
         words = first.decode("latin-1").split(" ")
-        if len(words) != 3:
+        # A line feed in a path would be a header of whom a relay asks.
+        if len(words) != 3 or not (words[1].isascii() and words[1].isprintable()):
             return _head(Answer(400, TEXT, body := b"not HTTP\n")), body
         method, target, _ = words
         if method not in ("GET", "HEAD"):

@@ -69,6 +69,15 @@ async def test_however_many_ask_for_whatever_the_process_behind_rests_for_most_o
     assert behind.busy_s <= 0.21 * behind.now_s
 
 
+async def test_after_a_slow_answer_a_probe_does_not_wait_long():
+    behind = Behind(takes_s=3.0)
+    await behind.relay.answer(LIVES)
+    before_s = behind.now_s
+    behind.takes_s, behind.now_s = 0.001, before_s + FRESH_S
+    await behind.relay.answer(LIVES)
+    assert behind.now_s < before_s + 1.0
+
+
 async def test_probes_wait_for_nothing_else():
     behind = Behind()
     behind.stuck = {"/metrics": asyncio.Event(), "/gpushare/decisions": asyncio.Event()}

@@ -1,0 +1,37 @@
+"""HTTP for one page a connection: what is no request is refused before anybody is asked."""
+
+import asyncio
+
+import pytest
+
+from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /page?q=1 HTTP/1.1\r\nAccept-Encoding: br, gzip\r\n\r\n", b"200"),
+        (b"HEAD /page HTTP/1.1\r\n\r\n", b"200"),
+        (b"POST /page HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /page\r\n\r\n", b"400"),
+        (b"GET /page\nX-Forged:\t1 HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /p\xe4ge HTTP/1.1\r\n\r\n", b"400"),
+    ],
+)
+async def test_what_is_no_request_reaches_nobody(request_bytes: bytes, status: bytes) -> None:
+    asked: list[Get] = []
+
+    async def answer(get: Get) -> Answer:
+        asked.append(get)
+        return Answer(200, TEXT, b"here\n")
+
+    async with await SmallServer(answer, 4).start("127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request_bytes)
+        said = await reader.read()
+        writer.close()
+    assert said.split(b" ")[1] == status
+    assert bool(asked) == (status == b"200")
+    assert said.endswith(b"here\n") == (status == b"200" and request_bytes.startswith(b"GET"))
+    assert not asked or asked[0] in (Get("/page", "q=1", True), Get("/page"))
