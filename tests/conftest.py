@@ -4,9 +4,15 @@ import logging
 import os
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from scripts.coverage_floor import FLOORS
+
+_TESTS: Final = Path(__file__).parent
 
 # Tests are about what is done, not how fast: a machine may be busy. What takes long is told by --durations.
 _busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
@@ -20,10 +26,21 @@ for _name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
     os.environ.pop(_name, None)
 
 
+def _is_measured(item: pytest.Item) -> bool:
+    """Whether the lines that a test takes count for the floors of coverage.
+
+    To trace them takes as long again. Only tests of a room that has a floor are asked, and none with random examples: a line
+    that only chance reaches is not tested.
+    """
+    if item.get_closest_marker("no_cover") or item.get_closest_marker("hypothesis"):
+        return False
+    return not FLOORS.keys().isdisjoint(item.path.relative_to(_TESTS).parts)
+
+
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Nothing is measured in a test with ``no_cover``: xdist's workers start two measurements, of which pytest-cov 7.1 pauses one."""
-    tracer = sys.gettrace() if item.get_closest_marker("no_cover") else None
+    """Trace measured tests alone, also in xdist's workers, which start two measurements, of which pytest-cov 7.1 pauses one."""
+    tracer = None if _is_measured(item) else sys.gettrace()
     if tracer is not None:
         sys.settrace(None)
     try:

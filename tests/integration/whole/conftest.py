@@ -38,10 +38,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the same nodes run one after the other; what is tried here runs in processes that nothing measures."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker("no_cover")
+    """Tests of the same nodes run one after the other."""
     places = [
         at for at, item in enumerate(items)
         if isinstance(item, pytest.Function)
