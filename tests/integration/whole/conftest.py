@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Generator, Iterable
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.playground.cluster import NodeDescription
 from tests.integration.whole.seen import Json
-from tests.integration.whole.world import World, world
+from tests.integration.whole.world import FORKS, World, world
 
 #: Lines of each part's log that are shown with a failed test.
 _SHOWN_LINES: Final = 80
@@ -113,6 +113,12 @@ class Shared:
         """End it, if there is one."""
         self._world = None
         await self._stack.aclose()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forks() -> Iterator[None]:
+    yield
+    FORKS.close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

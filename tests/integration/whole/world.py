@@ -33,6 +33,7 @@ from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.real import RealControl
+from tests.integration.whole.forked import Forked, Forks
 from tests.integration.whole.seen import (
     Json,
     Seen,
@@ -114,8 +115,17 @@ async def until(
         await asyncio.to_thread(select.select, [], [], [], max(0.02, time.monotonic() - asked_s))
 
 
+FORKS: Final = Forks(DRIVER)
+
+
+class _Forked(Forked):
+    forks = FORKS
+
+
 class Watchful(Cluster):
     """A cluster whose agents look at their GPUs more often than by default, and whose parts start again sooner."""
+
+    part_class = _Forked
 
     def _add(self, name: str, arguments: list[str], environment: dict[str, str]) -> Part:
         if name.startswith("node-agent "):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeError
@@ -49,6 +49,9 @@ class Cluster:
     isolation` wrote; without one nothing holds containers to what they are given. ``ignored`` are resources that the
     extender alone counts, so that it is asked about full nodes, too. ``dashboard``: whether there is one, at ``dashboard_url``.
     """
+
+    part_class: ClassVar[type[Part]] = Part
+    """What runs its processes."""
 
     def __init__(
         self,
@@ -163,7 +166,7 @@ class Cluster:
         log = self.state / "log" / f"{name.replace(' ', '-')}.log"
         environment = {"PYTHONUNBUFFERED": "1", **environment}
         command = [sys.executable, "-m", *arguments]
-        part = self.parts[name] = Part(name, command, log, environment, self._told)
+        part = self.parts[name] = self.part_class(name, command, log, environment, self._told)
         part.start()
         return part
 

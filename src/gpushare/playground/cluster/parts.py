@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 logger = logging.getLogger(__name__)
 
@@ -84,26 +84,35 @@ class Part:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         return ""
 
+    async def run_once(self, log: BinaryIO) -> int:
+        """Start the process, and wait for its end; returns its exit code, below 0 for a signal."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", _TETHER, str(os.getpid())),
+            *self.arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | self.environment,
+            start_new_session=True,
+        )
+        self.is_running_as(process.pid)
+        code = await process.wait()
+        self.pid = 0
+        return code
+
+    def is_running_as(self, pid: int) -> None:
+        """Its process was started; one that was told to stop meanwhile ends."""
+        self.pid = pid
+        if self.told_to_stop():
+            self.kill(signal.SIGTERM)
+
     async def _keep_up(self) -> None:
         loop = asyncio.get_running_loop()
         backoff_s = _FIRST_BACKOFF_S
         while not self.told_to_stop():
             started_s = loop.time()
             with self.log.open("ab") as log:
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-I", "-S", "-c", _TETHER, str(os.getpid())),
-                    *self.arguments,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=os.environ | self.environment,
-                    start_new_session=True,
-                )
-            self.pid = process.pid
-            if self.told_to_stop():
-                self.kill(signal.SIGTERM)
-            code = await process.wait()
-            self.pid = 0
+                code = await self.run_once(log)
             if self.told_to_stop():
                 return
             if self.on_end is not None:
