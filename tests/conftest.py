@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from scripts.coverage_floor import FLOORS
 
 _TESTS: Final = Path(__file__).parent
+_WHOLE: Final = _TESTS / "integration" / "whole"
 
 # Tests are about what is done, not how fast: a machine may be busy. What takes long is told by --durations.
 _busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
@@ -24,6 +25,12 @@ settings.load_profile("soak" if os.environ.get("GPUSHARE_SOAK") else "the same e
 # A make that a test starts is a reader's own, not a part of the one that started the tests: that one's flags are not its.
 for _name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
     os.environ.pop(_name, None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of whole clusters, which wait half of their time, begin with the first: others compute meanwhile."""
+    items.sort(key=lambda item: _WHOLE not in item.path.parents)
 
 
 def _is_measured(item: pytest.Item) -> bool:
