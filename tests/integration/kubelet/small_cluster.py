@@ -39,8 +39,9 @@ async def until(condition, what, within_s=60.0):
 class Cluster:
     """What a test holds."""
 
-    def __init__(self, session, folders, kubeconfig):
+    def __init__(self, session, folders, kubeconfig, lifeline):
         self.session = session
+        self._lifeline = lifeline
         self.folders = folders
         self.kubeconfig = kubeconfig
         self.kubelet = None
@@ -56,6 +57,7 @@ class Cluster:
             "node_ip": "127.0.0.1",
             "restart_backoff_s": 0.2,
             "plugin_grace_s": 0.2,
+            "lifeline": self._lifeline,
         }
         return Settings(**{**given, **changes})
 
@@ -201,15 +203,26 @@ def container_of(pod, name="c"):
 
 
 @contextlib.asynccontextmanager
+async def lifeline():
+    """A process with which all containers end, also those that a kubelet was starting when it ended itself."""
+    process = await asyncio.create_subprocess_exec("sleep", "infinity")
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
 async def small_cluster():
     """A cluster without its kubelet; whatever is started in it ends with it."""
     root = Path(tempfile.mkdtemp(prefix="gk"))
     folders = Folders(root / "n1")
     try:
-        async with ApiServer(str(root / "api"), kubelet_token=TOKEN) as server:
+        async with lifeline() as alive, ApiServer(str(root / "api"), kubelet_token=TOKEN) as server:
             access = load_access(str(server.kubeconfig_path))
             async with Session(access) as session:
-                cluster = Cluster(session, folders, server.kubeconfig_path)
+                cluster = Cluster(session, folders, server.kubeconfig_path, alive)
                 try:
                     yield cluster
                 finally:
