@@ -112,7 +112,7 @@ async def until(
             return found
         assert not deadline.passed(), f"not within {deadline}: {what}. {tell()}"
         # What takes long to ask, such as a command, is asked less often: the others need the processors.
-        await asyncio.to_thread(select.select, [], [], [], max(0.02, time.monotonic() - asked_s))
+        await asyncio.to_thread(select.select, [], [], [], max(0.02, 2 * (time.monotonic() - asked_s)))
 
 
 FORKS: Final = Forks(DRIVER)

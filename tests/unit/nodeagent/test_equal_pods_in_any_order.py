@@ -354,7 +354,7 @@ def test_a_watch_that_lags_does_not_have_an_older_record_marked() -> None:
     ids=["memory", "memory is what fills", "compute is what fills"],
 )
 @pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
-@settings(max_examples=rounds(60, soak=600), deadline=None)
+@settings(max_examples=rounds(40, soak=600), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_nobody_is_refused_and_every_record_ends_true(
     equals: Wish, of_a_gpu: int, other: Wish, seed: int
@@ -375,7 +375,7 @@ def test_nobody_is_refused_and_every_record_ends_true(
     ids=lambda wish: f"{wish.units} units, {wish.core_percent}%",
 )
 @pytest.mark.no_cover
-@settings(max_examples=rounds(120, soak=600), deadline=None)
+@settings(max_examples=rounds(80, soak=600), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_who_is_bound_while_equal_pods_are_told_apart_is_served_too(
     early: Wish, late: Wish, seed: int

@@ -101,7 +101,7 @@ async def admits_all(
 @pytest.mark.parametrize("core", [False, True], ids=["memory", "memory and compute"])
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
-@settings(max_examples=rounds(15, soak=100), deadline=None)
+@settings(max_examples=rounds(10, soak=100), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_nobody_is_refused_and_every_container_is_where_its_record_says(
     places: Sequence[Sequence[int]], core: bool, rests: bool, seed: int
@@ -112,7 +112,7 @@ def test_nobody_is_refused_and_every_container_is_where_its_record_says(
 
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
-@settings(max_examples=rounds(15, soak=100), deadline=None)
+@settings(max_examples=rounds(10, soak=100), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_who_is_taken_for_another_leaves_that_one_its_own_places(
     places: Sequence[Sequence[int]], seed: int

@@ -51,7 +51,7 @@ MODES = (
 )
 
 #: How many rules are carried out at least. Examples come in batches, until there was enough of each kind of event.
-STEPS = rounds(1_500, soak=10_000)
+STEPS = rounds(1_000, soak=10_000)
 MOST_BATCHES = 20
 
 machine = settings(

@@ -23,7 +23,7 @@ from tests.unit.scheduler.test_preemption import look
 from tests.unit.scheduler.why_world import Answer, Scene
 
 PODS_OF_ONE_WORLD = 8
-WORLDS = rounds(50, soak=125)
+WORLDS = rounds(36, soak=125)
 
 
 class Tried(Scene):

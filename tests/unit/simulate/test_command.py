@@ -332,6 +332,7 @@ def test_pictures_keep_every_peak_and_their_last_point() -> None:
     assert svg.count(">l &amp; m</text>") == 1
 
 
+@pytest.mark.no_cover  # drawing it would take three times as long
 def test_a_png_has_the_curve_and_the_words(tmp_path: Path, snapshot: str) -> None:
     plot = tmp_path / "p.png"
     file = manifests(tmp_path, workload("Deployment", "web", 4, template(10)))
