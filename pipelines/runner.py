@@ -15,7 +15,7 @@ from pipelines.step import Result, State, Step, UnknownStep
 
 _TICK_S: Final = 0.5
 #: A pipeline that make started runs makes of its own: flags, variables and job slots of that one are not theirs.
-_OF_ANOTHER_MAKE: Final = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
+_OF_ANOTHER_MAKE: Final = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
 
 
 @dataclass(slots=True)

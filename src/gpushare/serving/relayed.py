@@ -28,13 +28,16 @@ def behind_relay() -> socket.socket:
 async def relay(listening: socket.socket, behind: socket.socket) -> None:
     """Answer on ``listening`` what is answered on ``behind``, until cancelled, and close it then.
 
-    A relay that ends is started again.
+    A relay that ends, or that a machine short of memory does not start, is started again: nobody else need end for it.
     """
     name = behind.getsockname().removeprefix(b"\0").decode()
     again = Backoff(_LEAST_S, _MOST_S)
     with closing(listening):
         while True:
-            await _one(listening, name)
+            try:
+                await _one(listening, name)
+            except OSError as error:
+                logger.error("cannot start the process that answers probes and metrics: %s; trying again", error)
             await asyncio.sleep(again.next_s())
 
 

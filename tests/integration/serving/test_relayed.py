@@ -1,14 +1,17 @@
 """A relay process before a server of this one: killed, flooded, and read from slowly."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import pytest
 
 from benchmarks.processes import rss_mb
 from gpushare.serving.exchange import TEXT, Receive, Scope, Send, respond
@@ -85,6 +88,22 @@ async def test_it_answers_for_the_process_behind_and_again_once_it_was_killed() 
                 return False
 
         await until(again)
+
+
+async def test_one_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start, refused = asyncio.create_subprocess_exec, iter((True, True, False))
+
+    async def short_of_memory(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        if next(refused):
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return await start(*arguments, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", short_of_memory)
+    async with relayed() as port:
+        assert await read(port) == str(os.getpid())
+    assert caplog.text.count("cannot start the process that answers probes and metrics") == 2
 
 
 async def test_connections_that_take_nothing_of_a_large_answer_neither_fill_memory_nor_keep_others_out() -> (

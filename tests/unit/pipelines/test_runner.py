@@ -193,5 +193,6 @@ def test_the_processors_seconds_are_those_of_the_steps_processes(pipeline: Pipel
 def test_flags_of_the_make_that_started_a_pipeline_are_not_handed_on(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MAKEFLAGS", "--jobserver-auth=3,4")
-    assert pipeline.run(Step("a", '[ -z "${MAKEFLAGS:-}" ]', LONG_S))["a"].state is State.PASSED
+    monkeypatch.setenv("MAKEFLAGS", "--jobserver-auth=3,4 -- ARGS=bench")
+    monkeypatch.setenv("ARGS", "bench")
+    assert pipeline.run(Step("a", '[ -z "${MAKEFLAGS:-}${ARGS:-}" ]', LONG_S))["a"].state is State.PASSED
