@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-
 from scripts.coverage_floor import FLOORS
 
 _TESTS: Final = Path(__file__).parent

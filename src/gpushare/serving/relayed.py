@@ -37,7 +37,9 @@ async def relay(listening: socket.socket, behind: socket.socket) -> None:
             try:
                 await _one(listening, name)
             except OSError as error:
-                logger.error("cannot start the process that answers probes and metrics: %s; trying again", error)
+                logger.error(
+                    "cannot start the process that answers probes and metrics: %s; trying again", error
+                )
             await asyncio.sleep(again.next_s())
 
 

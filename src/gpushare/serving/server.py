@@ -1,5 +1,6 @@
 """A uvicorn server in our own event loop, on sockets of our own, with bounds on what peers may do."""
 
+import asyncio
 import functools
 import socket
 import ssl
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from gpushare.serving.bounded import BoundedProtocol
 from gpushare.serving.crowd import Crowd
+from gpushare.serving.handshakes import Handshakes
 from gpushare.serving.quick_uvicorn import Config
 from gpushare.serving.quick_uvicorn import Server as _Server
 
@@ -21,7 +23,30 @@ _MOST_AT_ONCE: Final = 512
 
 
 class Server(_Server):
-    """Leaves signals to us: uvicorn would raise them again once it has stopped, before we have."""
+    """Leaves signals to us: uvicorn would raise them again once it has stopped, before we have.
+
+    With ``tls`` we accept connections ourselves: uvicorn takes certificates from files only, once, and bounds no handshakes.
+    """
+
+    def __init__(self, config: Config, crowd: Crowd, tls: ssl.SSLContext | None) -> None:
+        super().__init__(config)
+        self._crowd = crowd
+        self._tls = tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        if self._tls is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        for one in sockets or ():
+            one.listen(_BACKLOG)
+            self.servers.append(Handshakes(one, self._connection, self._tls, self._crowd))  # type: ignore[arg-type]
+
+    def _connection(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -40,9 +65,10 @@ def server_of(
 
     Requests under way may take ``stop_s`` seconds more then.
     """
+    crowd = Crowd(_MOST_AT_ONCE)
     config = Config(
         app,
-        http=functools.partial(protocol, crowd=Crowd(_MOST_AT_ONCE)),  # type: ignore[arg-type]
+        http=functools.partial(protocol, crowd=crowd),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -54,10 +80,8 @@ def server_of(
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=stop_s,
         backlog=_BACKLOG,
-        # uvicorn itself takes certificates from files only, once.
-        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
-    return Server(config)
+    return Server(config, crowd, tls)
 
 
 def bind(host: str, port: int) -> socket.socket:

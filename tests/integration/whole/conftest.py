@@ -12,8 +12,9 @@ import pytest_asyncio
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.playground.cluster import NodeDescription
+from tests.integration.whole.forked import FORKS
 from tests.integration.whole.seen import Json
-from tests.integration.whole.world import FORKS, World, world
+from tests.integration.whole.world import World, world
 
 #: Lines of each part's log that are shown with a failed test.
 _SHOWN_LINES: Final = 80

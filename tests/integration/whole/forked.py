@@ -5,6 +5,7 @@ another command line. ``python -m tests.integration.whole.forked FD`` is the pro
 """
 
 import asyncio
+import contextlib
 import ctypes
 import importlib
 import json
@@ -20,6 +21,7 @@ from typing import BinaryIO, Final, NoReturn
 
 from gpushare.playground.cluster.parts import Part
 
+DRIVER: Final = Path(__file__).parents[3] / "build" / "fakegpu"
 _DIES_WITH_PARENT: Final = 1
 _MOST_BYTES: Final = 1 << 20
 _MOST_FILES: Final = 4096
@@ -34,10 +36,9 @@ _MODULES: Final = (
 
 
 class Forks:
-    """Starts that process when it is first needed. ``driver``: where its forks find the GPU driver's libraries."""
+    """Starts that process when it is first needed."""
 
-    def __init__(self, driver: Path) -> None:
-        self._driver = driver
+    def __init__(self) -> None:
         self._requests: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -59,7 +60,7 @@ class Forks:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
                 # What a loader looks up is fixed when its program starts, and forks have none of their own.
-                env=os.environ | {"LD_LIBRARY_PATH": str(self._driver)},
+                env=os.environ | {"LD_LIBRARY_PATH": str(DRIVER)},
             )
         return ours
 
@@ -71,15 +72,16 @@ class Forks:
             self._requests = self._process = None
 
 
-class Forked(Part):
-    """A part that is a fork of ``forks``."""
+FORKS: Final = Forks()
 
-    forks: Forks
+
+class Forked(Part):
+    """A part that is a fork."""
 
     async def run_once(self, log: BinaryIO) -> int:
         """As a program of its own would."""
         reader, writer = await asyncio.open_connection(
-            sock=self.forks.fork(self.arguments, os.environ | self.environment, log)
+            sock=FORKS.fork(self.arguments, os.environ | self.environment, log)
         )
         try:
             self.is_running_as(int(await reader.readline()))
@@ -142,10 +144,8 @@ def main() -> None:
 
 
 def _say(tell: int, number: int) -> None:
-    try:
+    with contextlib.suppress(OSError):  # who asked has ended
         os.write(tell, f"{number}\n".encode())
-    except OSError:
-        pass  # who asked has ended
 
 
 if __name__ == "__main__":

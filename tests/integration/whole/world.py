@@ -33,7 +33,7 @@ from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.real import RealControl
-from tests.integration.whole.forked import Forked, Forks
+from tests.integration.whole.forked import DRIVER, Forked
 from tests.integration.whole.seen import (
     Json,
     Seen,
@@ -50,7 +50,6 @@ from tests.patience import Deadline
 T = TypeVar("T")
 
 CHECKOUT: Final = Path(__file__).parents[3]
-DRIVER: Final = CHECKOUT / "build" / "fakegpu"
 ISOLATION: Final = CHECKOUT / "build" / "isolation"
 BIN: Final = Path(sys.executable).parent
 PODS: Final = "/api/v1/namespaces/default/pods"
@@ -115,17 +114,10 @@ async def until(
         await asyncio.to_thread(select.select, [], [], [], max(0.02, 2 * (time.monotonic() - asked_s)))
 
 
-FORKS: Final = Forks(DRIVER)
-
-
-class _Forked(Forked):
-    forks = FORKS
-
-
 class Watchful(Cluster):
     """A cluster whose agents look at their GPUs more often than by default, and whose parts start again sooner."""
 
-    part_class = _Forked
+    part_class = Forked
 
     def _add(self, name: str, arguments: list[str], environment: dict[str, str]) -> Part:
         if name.startswith("node-agent "):
