@@ -1,0 +1,236 @@
+"""Whatever tenants write is read, or refused by the error that the reader's callers expect, and in time that follows its size.
+
+Each document is a good one in which values were replaced by others: of another kind, absurdly large, or text that means something
+elsewhere. ``make soak`` tries thousands.
+"""
+
+import asyncio
+import contextlib
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpushare.admission.app import ReviewApp
+from gpushare.admission.metrics import Metrics
+from gpushare.model import names
+from gpushare.model.json_objects import Json
+from gpushare.model.objects import decode_pod
+from gpushare.nodeagent.bound_pods import decode_bound_pod
+from gpushare.scheduler.policy_watches import decode_keyed_policy, decode_policy_pod
+from gpushare.scheduler.process import decode_record
+from gpushare.scheduler.quota_watch import decode_tree
+from gpushare.scheduler.records import counted_record_of
+from gpushare.scheduler.wire import WireError, read_args, read_binding, read_preemption
+from tests.randomized import SOAK, rounds
+from tests.unit.admission.reviews import review, reviewer
+
+#: Seconds of a processor for one document, where it was looked at: none is above 64 KiB.
+_MOST_S: Final = 1.0
+_ANNOTATIONS: Final = tuple(
+    value for name, value in vars(names).items() if name.startswith("ANN_") and isinstance(value, str)
+)
+_LABELS: Final = tuple(
+    value for name, value in vars(names).items() if name.startswith("LABEL_") and isinstance(value, str)
+)
+
+texts = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        [
+            "", "0", "-1", "3", "1e1000000000", "1E-1000000000", "9" * 5000, "0x10", "١٢", "1_000", "1.5Gi", "3Gi", " 3", "3\n",
+            "NaN", "Infinity", "true", "null", "{}", "[]", '{"a":' * 200, "[" * 5000, "GPU-0", "0,1", "0-7" * 500, "\0", "\ud800",
+            "n1\n2026-01-01 ERROR forged", "%s%n", "*", "a" * 20000, "m/" * 5000, "15m", "1h" * 3000, "9" * 400 + "h",
+        ]
+    ),
+)  # fmt: skip
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=8,
+)
+
+POD: Final[Json] = {
+    "metadata": {
+        "name": "p",
+        "namespace": "team-a",
+        "uid": "u-1",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2", names.LABEL_POD_GPU_COUNT: "2"},
+        "annotations": {names.ANN_REQUESTED: "{}", names.ANN_SHARE: "{}"},
+        "ownerReferences": [{"kind": "Job", "name": "j", "uid": "u-2", "controller": True}],
+    },
+    "spec": {
+        "nodeName": "n1",
+        "schedulerName": names.SCHEDULER_NAME,
+        "priority": 5,
+        "nodeSelector": {"zone": "a"},
+        "containers": [
+            {
+                "name": "main",
+                "image": "i",
+                "resources": {
+                    "limits": {names.GPU_MEM: "3", names.GPU_CORE: "30", "cpu": "100m"},
+                    "requests": {names.GPU_MEM: "3"},
+                },
+                "env": [{"name": "A", "value": "b"}],
+                "volumeMounts": [{"name": "v", "mountPath": "/run/gpushare"}],
+            }
+        ],
+        "initContainers": [{"name": "first", "resources": {"limits": {names.GPU_MEM: "1"}}}],
+        "volumes": [{"name": "v", "hostPath": {"path": "/"}}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}]
+                }
+            }
+        },
+    },
+    "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]},
+}  # fmt: skip
+POLICY: Final[Json] = {
+    "metadata": {"name": "policy", "namespace": "team-a", "generation": 1},
+    "spec": {
+        "selector": {"app": "a"},
+        "strategy": "prefer",
+        "units": [
+            {"nodeSelector": {"zone": "a"}, "max": 2, "podLabels": {"q": "r"}, "podAnnotations": {"a": "b"}},
+            {"resource": "ecs"},
+        ],
+        "whenTryNextUnits": {"policy": "TimeoutOrExceedMax", "timeout": "15m"},
+    },
+}
+TREE: Final[Json] = {
+    "metadata": {"name": "tree", "namespace": "kube-system", "generation": 1},
+    "spec": {
+        "root": {
+            "name": "root",
+            "max": {"cpu": 90, names.GPU_MEM: "40"},
+            "min": {"cpu": 90},
+            "children": [{"name": "leaf", "max": {"cpu": 80}, "min": {"cpu": 10}, "namespaces": ["team-a"]}],
+        }
+    },
+}
+FILTER: Final[Json] = {"Pod": POD, "NodeNames": ["n1", "n2"], "Nodes": None}
+BIND: Final[Json] = {"PodName": "p", "PodNamespace": "team-a", "PodUID": "u-1", "Node": "n1"}
+PREEMPT: Final[Json] = {
+    "Pod": POD,
+    "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}},
+}
+
+
+def places_of(item: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path to each value of a document."""
+    for key in item if isinstance(item, dict) else range(len(item)):
+        yield (*at, key)
+        if isinstance(item[key], dict | list):
+            yield from places_of(item[key], (*at, key))
+
+
+def put(item: Any, place: tuple[Any, ...], value: Any) -> None:
+    """Replace a value; not where an earlier replacement has left no such place."""
+    *way, last = place
+    with contextlib.suppress(KeyError, IndexError, TypeError):
+        for key in way:
+            item = item[key]
+        item[last] = value
+
+
+@st.composite
+def spoilt(draw: st.DrawFn, good: Json) -> bytes:
+    """A good document with one to three values replaced, and keys of ours added."""
+    made = copy.deepcopy(good)
+    places = list(places_of(good))
+    for _ in range(draw(st.integers(0, 3))):
+        put(made, draw(st.sampled_from(places)), draw(anything))
+    for kind, keys in (("annotations", _ANNOTATIONS), ("labels", _LABELS)):
+        found = made.get("metadata") if isinstance(made.get("metadata"), dict) else {}
+        if isinstance(found, dict) and draw(st.booleans()):
+            found[kind] = draw(st.dictionaries(st.sampled_from(keys), texts, max_size=3))
+    # As it would be sent: half a surrogate is no text in UTF-8.
+    return json.dumps(made).encode()
+
+
+def read_as(read: Callable[[bytes], object], raw: bytes, *expected: type[Exception]) -> None:
+    """Read or refused; nothing else, and not for long."""
+    began_s = time.process_time()
+    with contextlib.suppress(expected):
+        read(raw)
+    if SOAK:
+        assert time.process_time() - began_s < _MOST_S
+
+
+tried = settings(max_examples=rounds(60, soak=3_000), deadline=None)
+
+
+@tried
+@given(spoilt(POD))
+def test_a_pod(raw: bytes) -> None:
+    # What informers pass over with a line in the log.
+    for read in (
+        decode_record,
+        lambda one: counted_record_of(decode_pod(one)),
+        decode_policy_pod,
+        decode_bound_pod,
+    ):
+        read_as(read, raw, ValueError, RecursionError)
+
+
+@tried
+@given(spoilt(POLICY))
+def test_a_resource_policy(raw: bytes) -> None:
+    read_as(decode_keyed_policy, raw, ValueError, RecursionError)
+
+
+@tried
+@given(spoilt(TREE))
+def test_an_elastic_quota_tree(raw: bytes) -> None:
+    read_as(decode_tree, raw, ValueError, RecursionError)
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize(
+    ("read", "good"),
+    [(read_args, FILTER), (read_binding, BIND), (read_preemption, PREEMPT)],
+    ids=["filter", "bind", "preempt"],
+)
+def test_a_body_that_is_sent_to_the_extender(read: Callable[[bytes], object], good: Json) -> None:
+    @tried
+    @given(spoilt(good) | st.binary(max_size=200))
+    def each(raw: bytes) -> None:
+        read_as(read, raw, WireError)
+
+    each()
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("path", ["/units", "/mutate", "/validate", "/slips"])
+def test_a_review(path: str) -> None:
+    app = ReviewApp(reviewer(), Metrics())
+
+    @tried
+    @given(spoilt(POD), st.booleans())
+    def each(raw: bytes, whole: bool) -> None:
+        body = raw if whole else review("pods", json.loads(raw))
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        began_s = time.process_time()
+        asyncio.run(app({"path": path, "method": "POST"}, receive, send))
+        assert sent[0]["status"] in (200, 400)
+        if SOAK:
+            assert time.process_time() - began_s < _MOST_S
+
+    each()
