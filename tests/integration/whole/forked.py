@@ -21,7 +21,8 @@ from typing import BinaryIO, Final, NoReturn
 
 from gpushare.playground.cluster.parts import Part
 
-DRIVER: Final = Path(__file__).parents[3] / "build" / "fakegpu"
+_CHECKOUT: Final = Path(__file__).parents[3]
+DRIVER: Final = _CHECKOUT / "build" / "fakegpu"
 _DIES_WITH_PARENT: Final = 1
 _MOST_BYTES: Final = 1 << 20
 _MOST_FILES: Final = 4096
@@ -59,6 +60,7 @@ class Forks:
                 [sys.executable, "-m", "tests.integration.whole.forked", str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
+                cwd=_CHECKOUT,
                 # What a loader looks up is fixed when its program starts, and forks have none of their own.
                 env=os.environ | {"LD_LIBRARY_PATH": str(DRIVER)},
             )
