@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from gpushare.serving.crowd import Crowd
@@ -28,16 +29,11 @@ class _Handshake:
     def __init__(self, accepted: socket.socket, peer: str) -> None:
         self.accepted = accepted
         self.peer = peer
-        self.task: asyncio.Task[None] | None = None
-        self.is_over = False
 
     def hang_up(self) -> None:
-        """Close it at once."""
-        self.is_over = True
-        if self.task is None:
-            self.accepted.close()
-        else:
-            self.task.cancel()
+        """Close it: the handshake, which may have yet to begin, finds its end."""
+        with suppress(OSError):
+            self.accepted.shutdown(socket.SHUT_RDWR)
 
 
 class Handshakes:
@@ -79,10 +75,9 @@ class Handshakes:
                 continue
             one = _Handshake(accepted, address[0])
             self._crowd.enter(one, one.peer)
-            if not one.is_over:
-                one.task = asyncio.create_task(self._shake_hands(one))
-                self._tasks.add(one.task)
-                one.task.add_done_callback(self._tasks.discard)
+            task = asyncio.create_task(self._shake_hands(one))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             # Where very many wait, others have their turn in between.
             await asyncio.sleep(0)
 
