@@ -4,6 +4,7 @@ import os
 from typing import Final, Protocol
 
 from gpushare.kube.quick_aiohttp import aiohttp
+from gpushare.model import names
 
 _MOST_BYTES: Final = 8 * 1024 * 1024
 #: More than agents are asked at once in turn (``agents.AT_ONCE``): who looks at a node, and who waits, come through.
@@ -24,8 +25,8 @@ class NotKept(CannotAsk):
 class Asks(Protocol):
     """What asks: ``Asking``, or what stands for it in tests."""
 
-    async def get(self, url: str) -> bytes:
-        """The body of a good answer; raises ``CannotAsk``."""
+    async def get(self, url: str, token: str = "") -> bytes:
+        """The body of a good answer; raises ``CannotAsk``. ``token`` says who reads, where that is asked."""
 
 
 class Asking:
@@ -42,10 +43,11 @@ class Asking:
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def get(self, url: str) -> bytes:
+    async def get(self, url: str, token: str = "") -> bytes:
         """As ``Asks`` says."""
+        headers = {names.READER_HEADER: token} if token else {}
         try:
-            async with self._http.get(url, allow_redirects=False) as response:
+            async with self._http.get(url, allow_redirects=False, headers=headers) as response:
                 body = bytearray()
                 async for part in response.content.iter_chunked(65536):
                     body += part

@@ -20,12 +20,14 @@ from gpushare.dashboard.live import Live
 from gpushare.dashboard.places import SELECTOR, AgentsFile, Places, decode_place
 from gpushare.dashboard.seen import decode_seen, seen_node_decoder
 from gpushare.dashboard.stream import Stream
-from gpushare.dashboard.waiting import Source, type_of_leader
+from gpushare.dashboard.waiting import TOKEN_S, Source, type_of_leader, type_of_token
 from gpushare.kube.access import Access
 from gpushare.kube.client import Client
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.informer import Informer
+from gpushare.kube.reviews import token_of
 from gpushare.kube.session import Session
+from gpushare.model import names
 from gpushare.model.device import Placement
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.view import NodeReader
@@ -39,6 +41,8 @@ logger = logging.getLogger(__name__)
 _STOP_S: Final = 5
 
 _BACKLOG = 256
+#: Where the account is whose tokens let us read decisions, but for a Lease that says where the scheduler is.
+_READERS_IN: Final = "kube-system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,15 @@ def _leader(client: Client, lease: tuple[str, str]) -> type_of_leader:
     return leader
 
 
+def _reader_token(session: Session, namespace: str) -> type_of_token:
+    async def made() -> str:
+        return await token_of(
+            session, namespace, names.READER_ACCOUNT, names.READER_AUDIENCE, seconds=TOKEN_S
+        )
+
+    return made
+
+
 async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
     """Run until SIGTERM or SIGINT.
 
@@ -94,6 +107,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             clock,
             leader=None if settings.lease is None else _leader(Client(session), settings.lease),
             address=places.scheduler,
+            token=_reader_token(session, _READERS_IN if settings.lease is None else settings.lease[0]),
         )
 
         agent = places.agent if settings.agents_file is None else AgentsFile(settings.agents_file).agent

@@ -13,6 +13,9 @@ from gpushare.kube.errors import KubeError
 
 FRESH_S: Final = 2.0
 _LEADER_FRESH_S: Final = 5.0
+#: How long a token to read with is good for, and after how long another is had made.
+TOKEN_S: Final = 3600
+_TOKEN_FRESH_S: Final = 1800.0
 #: More are counted, and not shown.
 MOST_SHOWN: Final = 1000
 
@@ -59,6 +62,14 @@ _TOLD: Final = msgspec.json.Decoder(list[Waiting] | _Told)
 type_of_leader = Callable[[], Awaitable[str]]
 
 
+#: Has a token made that is good for ``TOKEN_S``; raises ``KubeError``.
+type_of_token = Callable[[], Awaitable[str]]
+
+
+async def _no_token() -> str:
+    return ""
+
+
 class Source:
     """``leader`` is ``None`` where there is one scheduler alone, at ``scheduler``; ``address`` tells that of its pod otherwise."""
 
@@ -70,12 +81,15 @@ class Source:
         *,
         leader: type_of_leader | None = None,
         address: Callable[[str], str] = lambda pod: "",
+        token: type_of_token = _no_token,
     ) -> None:
         self._asks = asks
         self._scheduler = scheduler.rstrip("/")
         self._clock = clock
         self._leader = leader
         self._address = address
+        self._make_token = token
+        self._token: tuple[float, str] | None = None
         self._last: tuple[float, Line] | None = None
         self._leads: tuple[float, str] | None = None
         self._ones: dict[str, tuple[float, tuple[Waiting | None, str]]] = {}
@@ -118,7 +132,7 @@ class Source:
         path = f"{quote(namespace, safe='')}/{quote(name, safe='')}{'/nodes' if nodes else ''}"
         try:
             base, _ = await self._where()
-            return await self._asks.get(f"{base}/gpushare/decisions/{path}"), ""
+            return await self._asks.get(f"{base}/gpushare/decisions/{path}", await self._shown()), ""
         except NotKept:
             return b"", ""
         except CannotAsk as error:
@@ -130,7 +144,7 @@ class Source:
         except CannotAsk as error:
             return Line(problem=str(error))
         try:
-            told = _TOLD.decode(await self._asks.get(f"{base}/gpushare/decisions"))
+            told = _TOLD.decode(await self._asks.get(f"{base}/gpushare/decisions", await self._shown()))
         except NotKept:
             return Line(problem=f"{who} keeps no record of decisions: it is of an older version")
         except CannotAsk as error:
@@ -143,6 +157,16 @@ class Source:
         for one in pods:
             counts[one.category] = counts.get(one.category, 0) + 1
         return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", who, counts)
+
+    async def _shown(self) -> str:
+        """The token to read with. Raises ``CannotAsk``."""
+        now_s = self._clock.monotonic()
+        if self._token is None or now_s - self._token[0] >= _TOKEN_FRESH_S:
+            try:
+                self._token = (now_s, await self._make_token())
+            except KubeError as error:
+                raise CannotAsk(f"no token to read with can be had: {error}") from error
+        return self._token[1]
 
     async def _where(self) -> tuple[str, str]:
         """The address of the scheduler that leads, as a URL, and who that is. Raises ``CannotAsk``."""

@@ -64,7 +64,9 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
     else:
         wanted = [node.name for node in cluster.nodes if node.pods]
         window_s = _seconds(asked.window) if asked.window else None
-        figures = figures_of_agents(kubectl, paths_of(nodes, held), wanted, window_s)
+        figures = figures_of_agents(
+            kubectl, options.scheduler.partition("/")[0], paths_of(nodes, held), wanted, window_s
+        )
     workloads = {
         pod.metadata.uid: workload_of(pod)
         for pod in held

@@ -1,4 +1,4 @@
-"""What the node agents remember of use, each asked through the API server's proxy with ``kubectl get --raw``.
+"""What the node agents remember of use, each asked through the API server's proxy.
 
 An agent is a pod of its DaemonSet; where it runs beside the kubelet instead, its node's label says at which port.
 """
@@ -9,14 +9,12 @@ from typing import Final
 import msgspec
 
 from gpushare.inspect.errors import KubectlFailed
-from gpushare.inspect.kubectl import Kubectl, Round
+from gpushare.inspect.kubectl import Kubectl
 from gpushare.inspect.real_use import NOT_LOOKED
 from gpushare.inspect.used import FEW_UNTOLD, Figures, Used
 from gpushare.model import names
 from gpushare.model.objects import Node, Pod
 
-#: kubectls that run at once; each takes some 50 MB.
-_AT_ONCE: Final = 8
 _PATH: Final = "proxy/usage"
 
 
@@ -69,9 +67,13 @@ def paths_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str]:
 
 
 def figures_of_agents(
-    kubectl: Kubectl, paths: dict[str, str], nodes: Sequence[str], window_s: float | None = None
+    kubectl: Kubectl,
+    namespace: str,
+    paths: dict[str, str],
+    nodes: Sequence[str],
+    window_s: float | None = None,
 ) -> Figures:
-    """What the agents of ``nodes`` tell of the last ``window_s`` (``None``: of all that they know).
+    """What the agents of ``nodes`` know of the last ``window_s`` (``None``: of all time). ``namespace`` is the scheduler's.
 
     One that cannot be asked is named, and no reason to tell nothing of the others.
     """
@@ -81,36 +83,40 @@ def figures_of_agents(
     missing = [f"node {node}: no node agent runs there" for node in nodes if node not in paths]
     since: list[int] = []
     asked = [node for node in nodes if node in paths]
-    for first in range(0, len(asked), _AT_ONCE):
-        some = asked[first : first + _AT_ONCE]
-        rounds = [(node, kubectl.start(paths[node] + query)) for node in some]
-        try:
-            for node, begun in rounds:
-                answer = _finished(node, begun, missing)
-                if answer is not None:
-                    since.append(answer.since)
-                    begins.append(answer.since if answer.begins is None else answer.begins)
-                    if window_s is not None and answer.begins is None:
-                        missing.append(
-                            f"node {node}: its agent is of an earlier version and knows no window: all that it remembers is used"
-                        )
-                    if answer.looked == 0:
-                        missing.append(f"node {node}: {NOT_LOOKED}")
-                    used += [used_of(one) for one in answer.containers]
-        finally:
-            for _, begun in rounds:
-                begun.end()
+    for node, outcome in zip(asked, _outcomes(kubectl, namespace, [paths[one] + query for one in asked])):  # noqa: B905 (as many)
+        answer = _read(node, outcome, missing)
+        if answer is None:
+            continue
+        since.append(answer.since)
+        begins.append(answer.since if answer.begins is None else answer.begins)
+        if window_s is not None and answer.begins is None:
+            missing.append(
+                f"node {node}: its agent is of an earlier version and knows no window: all that it remembers is used"
+            )
+        if answer.looked == 0:
+            missing.append(f"node {node}: {NOT_LOOKED}")
+        used += [used_of(one) for one in answer.containers]
     return Figures(
         "the node agents", tuple(used), tuple(missing), max(since, default=None), min(begins, default=None)
     )
 
 
-def _finished(node: str, begun: Round, missing: list[str]) -> _Answer | None:
+def _outcomes(kubectl: Kubectl, namespace: str, paths: Sequence[str]) -> "list[bytes | KubectlFailed]":
+    if not paths:
+        return []
     try:
-        (raw,) = begun.finish()
-        answer = ANSWER.decode(raw)
+        with kubectl.reader(namespace) as reader:
+            return reader.outcomes(paths)
     except KubectlFailed as error:
-        missing.append(f"node {node}: its agent could not be asked: {error.complaint}")
+        return [error for _ in paths]
+
+
+def _read(node: str, outcome: "bytes | KubectlFailed", missing: list[str]) -> _Answer | None:
+    if isinstance(outcome, KubectlFailed):
+        missing.append(f"node {node}: its agent could not be asked: {outcome.complaint}")
+        return None
+    try:
+        answer = ANSWER.decode(outcome)
     except msgspec.DecodeError as error:
         missing.append(f"node {node}: its agent's answer cannot be read ({error}); it is of another version")
     else:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.kubectl import Kubectl
+from gpushare.model import names
 
 #: Requests of one round, and rounds, until one that leads has answered: of two replicas each is missed once in 500 times.
 _AT_ONCE: Final = 3
@@ -34,16 +35,17 @@ def ask(kubectl: Kubectl, scheduler: str, path: str, *others: str) -> Decided:
     full = f"{proxy_path(scheduler)}/gpushare/decisions{path}"
     found: list[dict[str, Any]] = []
     answers: list[bytes | KubectlFailed] = []
-    rest: list[bytes | KubectlFailed] = []
-    for number in range(_ROUNDS):
-        paths = [full] * _AT_ONCE
-        with kubectl.start(*paths, *(others if not number else ())) as begun:
-            outcomes = begun.outcomes()
-        answers = outcomes[:_AT_ONCE]
-        rest = rest or outcomes[_AT_ONCE:]
-        found += [one for one in map(_read, answers) if one is not None]
-        if not found or any(map(_leads, found)):
-            break
+    with kubectl.start(*others) as begun:
+        try:
+            with kubectl.reader(scheduler.partition("/")[0]) as reader:
+                for _ in range(_ROUNDS):
+                    answers = reader.outcomes([full] * _AT_ONCE)
+                    found += [one for one in map(_read, answers) if one is not None]
+                    if not found or any(map(_leads, found)):
+                        break
+        except KubectlFailed as error:
+            answers = [error]
+        rest = begun.outcomes()
     if found:
         return Decided(max(found, key=_rank), "", rest)
     return Decided(None, _why_not(answers[0], scheduler), rest)
@@ -91,8 +93,8 @@ def _why_not(answer: "bytes | KubectlFailed", scheduler: str) -> str:
         return f"what answers at Service {scheduler} is no gpushare scheduler; --scheduler names another"
     if "(Forbidden)" in answer.complaint:
         return (
-            f"the scheduler may not be asked: that needs the right to get services/proxy {name} and http:{name}:{PORT} in "
-            f"namespace {namespace}"
+            f"the scheduler may not be asked: that needs the rights to get services/proxy {name} and http:{name}:{PORT}, and to create "
+            f"serviceaccounts/token {names.READER_ACCOUNT}, in namespace {namespace}"
         )
     if answer.not_found:
         return f"there is no Service {name} in namespace {namespace}; --scheduler names another"

@@ -16,6 +16,7 @@ from gpushare.inspect.errors import KubectlFailed, KubectlMissing
 
 if TYPE_CHECKING:
     from gpushare.inspect.proxied import Proxied
+    from gpushare.inspect.reader import Reader
 
 #: Longest wait for a round of kubectls; the API server's own time is bounded by --request-timeout.
 ROUND_TIMEOUT_S: Final = 60.0
@@ -180,6 +181,12 @@ class Kubectl:
         from gpushare.inspect.proxied import Proxied
 
         return Proxied(self._program, self._flags)
+
+    def reader(self, namespace: str) -> "Reader":
+        """For pages of the scheduler in ``namespace`` and of node agents, as a context; raises ``KubectlMissing``."""
+        from gpushare.inspect.reader import Reader
+
+        return Reader(self.proxied(), namespace)
 
 
 def _round_timeout_s(limit: str) -> float | None:

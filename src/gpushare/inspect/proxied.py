@@ -5,13 +5,14 @@ user's alone, and gone with us.
 """
 
 import http.client
+import json
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -22,6 +23,7 @@ _START_S: Final = 10.0
 _ANSWER_S: Final = 5.0
 _AT_ONCE: Final = 16
 _MOST_BYTES: Final = 16 * 1024 * 1024
+_MOST_COMPLAINT: Final = 1 << 12
 _LOOK_S: Final = 0.01
 #: Characters of a socket's path, less what follows the folder's.
 _LONGEST_FOLDER: Final = 70
@@ -92,22 +94,46 @@ class Proxied:
 
     def answers(self, paths: Sequence[str]) -> "list[bytes | None]":
         """What the API server answers to a GET of each path, ``None`` where it refuses or none comes in time; some at once."""
+        return [one if isinstance(one, bytes) else None for one in self.outcomes(paths, {})]
+
+    def outcomes(self, paths: Sequence[str], headers: Mapping[str, str]) -> "list[bytes | KubectlFailed]":
+        """The same with headers, and an error in place of ``None``, in the words in which kubectl would complain."""
         if not paths:
             return []
         with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(paths))) as pool:
-            return list(pool.map(self._answer, paths))
+            return list(pool.map(lambda path: self._outcome("GET", path, None, headers), paths))
 
-    def _answer(self, path: str) -> "bytes | None":
+    def create(self, path: str, body: bytes) -> "bytes | KubectlFailed":
+        """What the API server answers to a POST of JSON."""
+        return self._outcome("POST", path, body, {"Content-Type": "application/json"})
+
+    def _outcome(
+        self, method: str, path: str, body: "bytes | None", headers: Mapping[str, str]
+    ) -> "bytes | KubectlFailed":
         connection = _Connection(self._socket)
         try:
-            connection.request("GET", path, headers={"Accept": "*/*"})
+            connection.request(method, path, body, headers={"Accept": "*/*", **headers})
             answer = connection.getresponse()
-            body = answer.read(_MOST_BYTES)
-            return body if answer.status == 200 else None
-        except (OSError, http.client.HTTPException):
-            return None
+            text = answer.read(_MOST_BYTES)
+            if answer.status in (200, 201):
+                return text
+            return KubectlFailed(path, _complaint(answer.reason, text))
+        except TimeoutError:
+            return KubectlFailed(path, f"no answer within {_ANSWER_S:.0f} s")
+        except (OSError, http.client.HTTPException) as error:
+            return KubectlFailed(path, str(error) or type(error).__name__)
         finally:
             connection.close()
+
+
+def _complaint(reason: str, body: bytes) -> str:
+    """As kubectl writes it: the API server answers with a ``Status``, what stands behind its proxy with a text."""
+    try:
+        status = json.loads(body)
+        reason, message = status["reason"], status["message"]
+    except (ValueError, TypeError, KeyError):
+        reason, message = reason.replace(" ", ""), body[:_MOST_COMPLAINT].decode(errors="replace").strip()
+    return f"Error from server ({reason}): {message}"
 
 
 def _folder() -> "str | None":

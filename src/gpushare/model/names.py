@@ -11,6 +11,13 @@ DAEMON_SET_NAME: Final = "gpushare-device-plugin-ds"
 AGENT_PART: Final = "gpushare-device-plugin"
 """``app.kubernetes.io/name`` of the node agents' pods."""
 
+# --- who reads decisions and use ---------------------------------------------------------------
+READER_ACCOUNT: Final = "gpushare-reader"
+"""ServiceAccount of the scheduler's chart, in its namespace, whose tokens let people read decisions and use."""
+READER_AUDIENCE: Final = "gpushare.dev"
+"""What those tokens are good for: they are none to the API server."""
+READER_HEADER: Final = "X-Gpushare-Token"
+
 # --- resources -------------------------------------------------------------------------------
 GPU_MEM: Final = "aliyun.com/gpu-mem"
 """GPU memory in units; a node's capacity is the sum over its GPUs."""

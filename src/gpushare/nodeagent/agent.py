@@ -17,6 +17,7 @@ import msgspec
 from gpushare.kube.client import Client
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.events import EventRecorder, Recorder
+from gpushare.kube.reviews import AccessReviews
 from gpushare.kube.session import Session
 from gpushare.model.device import Device, NodeDevices, NodeMode, devices_annotation, mode_of, with_cordons
 from gpushare.model.errors import InvalidQuantity, MalformedDevices
@@ -54,6 +55,7 @@ from gpushare.nodeagent.succession import Succession
 from gpushare.nodeagent.usage_history import UsageHistory
 from gpushare.nodeagent.watches import Watches
 from gpushare.nodeagent.whole_gpus import WholeGpus
+from gpushare.serving.readers import Readers
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +120,7 @@ class Agent:
             shimmed=self._isolation.shimmed,
         )
         self._isolation.attend(self._access)
+        self._readers = Readers(AccessReviews(session))
         self._history = UsageHistory(clock, self._isolation.directories)
         self._watchdog = Watchdog(
             isolation.watch,
@@ -197,7 +200,7 @@ class Agent:
         """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
         listener: asyncio.Server | None = None
         if self._settings.listen is not None:
-            probes = Probes(self.missing, self.figures.pages, self._history.pages)
+            probes = Probes(self.missing, self.figures.pages, self._history.pages, self._readers)
             listener = await probes.start(*self._settings.listen)
             logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
         self._watchdog.attend()

@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from gpushare.serving.exchange import Refusal
+from gpushare.serving.readers import Readers
 from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer
 
 _MOST_AT_ONCE: Final = 16
+#: Before paths where RBAC knows them, so that nobody takes them for the API server's own.
+_PREFIX: Final = "/gpushare"
 _JSON: Final = "application/json"
 _EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -14,19 +18,21 @@ _EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 class Probes:
     """Serves until closed. ``missing`` says what is not ready yet, a text each; ``figures`` are pages for Prometheus by their path.
 
-    ``pages`` are others by their path, in JSON; they are handed what stands behind the question mark, and raise ``ValueError`` where
-    that says nothing to them.
+    ``pages`` are others by their path, in JSON, for those whom ``readers`` let; they are handed what stands behind the question mark, and
+    raise ``ValueError`` where that says nothing to them.
     """
 
     def __init__(
         self,
         missing: Callable[[], list[str]],
         figures: Mapping[str, Callable[[], bytes]],
-        pages: Mapping[str, Callable[[str], bytes]] | None = None,
+        pages: Mapping[str, Callable[[str], bytes]],
+        readers: Readers,
     ) -> None:
         self._missing = missing
         self._figures = figures
-        self._pages = pages or {}
+        self._pages = pages
+        self._readers = readers
         self._server = SmallServer(self._answer, _MOST_AT_ONCE)
 
     async def start(self, host: str, port: int) -> asyncio.Server:
@@ -43,7 +49,10 @@ class Probes:
             return Answer(200, _EXPOSITION, self._figures[get.path]())
         if get.path in self._pages:
             try:
+                await self._readers.check(get.token, f"{_PREFIX}{get.path}")
                 return Answer(200, _JSON, self._pages[get.path](get.query))
+            except Refusal as refusal:
+                return Answer(refusal.status, TEXT, f"{refusal}\n".encode())
             except ValueError as error:
                 return Answer(400, TEXT, f"{error}\n".encode())
         there = ", ".join(("/healthz", "/readyz", *self._figures, *self._pages))

@@ -28,6 +28,7 @@ from gpushare.scheduler.takeover import Takeover
 from gpushare.scheduler.view import ClusterView
 from gpushare.serving.exchange import JSON, Receive, Refusal, read_body
 from gpushare.serving.quick import type_of_verb
+from gpushare.serving.readers import Readers
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +48,9 @@ class ExtenderApp(ReadOnly):
         policies: Policies | None = None,
         decisions: Decisions | None = None,
         takeover: Takeover | None = None,
+        readers: Readers | None = None,
     ) -> None:
-        super().__init__(missing, metrics, decisions)
+        super().__init__(missing, metrics, decisions, readers)
         self._policies = policies
         self._view = view
         self._binder = binder

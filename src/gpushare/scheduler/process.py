@@ -18,6 +18,7 @@ from gpushare.kube.client import Client
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.kube.events import EventRecorder
 from gpushare.kube.informer import Informer
+from gpushare.kube.reviews import AccessReviews
 from gpushare.kube.session import Session
 from gpushare.ledger import Ledger
 from gpushare.model.device import Placement
@@ -46,6 +47,7 @@ from gpushare.scheduler.takeover import Takeover
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
 from gpushare.serving.quick import QuickProtocol
+from gpushare.serving.readers import Readers
 from gpushare.serving.relayed import behind_relay, relay
 from gpushare.serving.server import bind, server_of, write_ports
 
@@ -277,6 +279,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 mover.refused(uid, nodes)
             scaling.refused(uid, nodes)
 
+        readers = Readers(AccessReviews(session))
         server = server_of(
             ExtenderApp(
                 view,
@@ -289,6 +292,7 @@ async def serve(access: Access, settings: Settings) -> None:
                 policies.policies,
                 decisions,
                 takeover,
+                readers,
             ),
             stop_s=_STOP_S,
             protocol=QuickProtocol,
@@ -298,7 +302,9 @@ async def serve(access: Access, settings: Settings) -> None:
         if probed is not None:
             # Whoever reaches that port must not keep kube-scheduler waiting: another process faces them.
             behind = behind_relay()
-            servers.append((server_of(ReadOnly(missing, metrics, decisions), stop_s=_STOP_S), behind))
+            servers.append(
+                (server_of(ReadOnly(missing, metrics, decisions, readers), stop_s=_STOP_S), behind)
+            )
             relaying = [("relay", relay(probed, behind))]
             logger.info("probes and metrics on http://%s:%d", *probed.getsockname()[:2])
         running = [

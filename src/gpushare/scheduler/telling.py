@@ -1,8 +1,8 @@
 """What is read of the scheduler over HTTP, beside probes and metrics: its decisions. Nothing here changes anything.
 
 ``GET /gpushare/decisions``: every pod that waits. ``GET /gpushare/decisions/NAMESPACE/NAME``: the record of one pod, and with
-``/nodes`` after it what was said of each node. Behind the API server's proxy (``services/proxy``) these are read by people; the
-verbs are not there. Times are seconds since 1970.
+``/nodes`` after it what was said of each node. Behind the API server's proxy (``services/proxy``) these are read by people who show a token
+(``gpushare.serving.readers``); the verbs are not there. Times are seconds since 1970.
 """
 
 import asyncio
@@ -23,12 +23,11 @@ from gpushare.model.nearness import MOST_GPUS
 from gpushare.model.request import Request
 from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
 from gpushare.scheduler.preempted import Preemption, Victim
+from gpushare.scheduler.reading import DECISIONS
 from gpushare.scheduler.verdicts import Example, Summary
 from gpushare.scheduler.view import ClusterView
 from gpushare.scheduler.waiting import each_besides, each_waiting, longest_first, waiting
 from gpushare.serving.exchange import Refusal
-
-DECISIONS: Final = "/gpushare/decisions"
 
 
 class Scheduler(msgspec.Struct, frozen=True, rename="camel"):

@@ -47,6 +47,7 @@ class Probes:
         """ASGI entry: one HTTP request."""
         status, encoding = 200, b""
         try:
+            await self.admit(scope)
             if scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD"):
                 kind = _EXPOSITION
                 body, packed = await self._exposition.answer(packed=_takes_gzip(scope))
@@ -56,6 +57,9 @@ class Probes:
         except Refusal as refusal:
             status, kind, body = refusal.status, TEXT, refusal.text.encode() + b"\n"
         await respond(send, status, kind, body, encoding=encoding)
+
+    async def admit(self, scope: Scope) -> None:
+        """Raise ``Refusal`` where this peer may not ask for that; everybody may ask for probes and metrics."""
 
     async def answer(self, method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
         """Type and body of the answer; raises ``Refusal`` for every other than 200."""

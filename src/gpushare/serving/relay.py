@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.model import names
 from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer
 
 #: How long an answer is handed on to others who ask for the same.
@@ -95,10 +96,10 @@ def asking(name: str) -> type_of_ask:
         reader, writer = await asyncio.open_unix_connection(f"\0{name}")
         try:
             target = f"{get.path}?{get.query}" if get.query else get.path
-            packed = "Accept-Encoding: gzip\r\n" if get.takes_gzip else ""
-            writer.write(
-                f"GET {target} HTTP/1.1\r\nHost: relay\r\n{packed}Connection: close\r\n\r\n".encode("latin-1")
-            )
+            lines = [f"GET {target} HTTP/1.1", "Host: relay", "Connection: close"]
+            lines += ["Accept-Encoding: gzip"] if get.takes_gzip else []
+            lines += [f"{names.READER_HEADER}: {get.token}"] if get.token else []
+            writer.write("\r\n".join((*lines, "", "")).encode("latin-1"))
             first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").strip().split("\r\n")
             fields = {key.lower(): value.strip() for key, _, value in (one.partition(":") for one in lines)}
             body = await reader.readexactly(int(fields["content-length"]))

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from gpushare.model import names
 from gpushare.serving.crowd import Crowd
 
 logger = logging.getLogger(__name__)
@@ -23,19 +24,26 @@ _CHUNK_BYTES: Final = 65536
 _PHRASES: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     503: "Service Unavailable",
 }
+_TOKEN: Final = names.READER_HEADER.lower().encode()
 TEXT: Final = "text/plain; charset=utf-8"
 
 
 class Get(NamedTuple):
-    """What is asked for. ``query``: what stands behind the question mark; ``takes_gzip``: whether the answer may be packed."""
+    """What is asked for. ``query``: what stands behind the question mark; ``takes_gzip``: whether the answer may be packed.
+
+    ``token``: what ``names.READER_HEADER`` shows.
+    """
 
     path: str
     query: str = ""
     takes_gzip: bool = False
+    token: str = ""
 
 
 class Answer(NamedTuple):
@@ -110,10 +118,14 @@ class SmallServer:
         if method not in ("GET", "HEAD"):
             return _head(Answer(405, TEXT, body := b"GET only\n")), body
         path, _, query = target.partition("?")
-        takes_gzip = any(
-            one.lower().startswith(b"accept-encoding:") and b"gzip" in one.lower() for one in fields
-        )
-        answer = await self._answer(Get(path, query, takes_gzip))
+        takes_gzip, token = False, ""
+        for field in fields:
+            name, _, value = field.partition(b":")
+            if name.lower() == b"accept-encoding":
+                takes_gzip = takes_gzip or b"gzip" in value.lower()
+            elif name.lower() == _TOKEN:
+                token = value.strip().decode("latin-1")
+        answer = await self._answer(Get(path, query, takes_gzip, token))
         return _head(answer), b"" if method == "HEAD" else answer.body
 
 

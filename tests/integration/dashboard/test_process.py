@@ -110,13 +110,19 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
             await asyncio.Event().wait()
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
 
+    async def token(request: web.Request) -> web.Response:
+        assert (await request.json())["spec"]["audiences"] == ["gpushare.dev"]
+        return web.json_response({"status": {"token": "to-read-with"}}, status=201)
+
     async def decisions(request: web.Request) -> web.Response:
+        assert request.headers["X-Gpushare-Token"] == "to-read-with"
         asked.append("the leader")
         return web.json_response({"waiting": []})
 
     app = web.Application()
     app.router.add_get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ack-co-scheduler", lease)
     app.router.add_get("/api/v1/namespaces/kube-system/pods", ours)
+    app.router.add_post("/api/v1/namespaces/kube-system/serviceaccounts/gpushare-reader/token", token)
     app.router.add_get("/api/v1/{kind}", empty)
     app.router.add_get("/gpushare/decisions", decisions)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -12,6 +12,7 @@ import pytest
 BIN = Path(sys.executable).parent
 PLUGIN = str(BIN / "kubectl-inspect-cgpu")
 DEADLINE_S = 60.0
+_PROXY = Path(__file__).with_name("scripted_proxy.py")
 
 #: Appends its arguments to calls.log, then does as told for the path it is asked for.
 _SCRIPT = """\
@@ -20,6 +21,7 @@ printf '%s\\n' "$*" >> '{folder}/calls.log'
 case "$3" in
 {cases}
 esac
+[ "$1" = proxy ] && exec '{python}' '{proxy}' "$0" "$2"
 echo "Error from server (NotFound): the server could not find the requested resource" >&2
 exit 1
 """
@@ -65,7 +67,10 @@ class ScriptedKubectl:
         return log.read_text().splitlines() if log.exists() else []
 
     def _write(self) -> None:
-        self.path.write_text(_SCRIPT.format(folder=self._folder, cases="\n".join(self._cases)))
+        script = _SCRIPT.format(
+            folder=self._folder, cases="\n".join(self._cases), python=sys.executable, proxy=_PROXY
+        )
+        self.path.write_text(script)
         self.path.chmod(0o755)
 
 

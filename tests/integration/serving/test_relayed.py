@@ -23,9 +23,10 @@ LARGE = b"x" * (8 << 20)
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Its own process ID, or a large page."""
-    large = scope["path"] == "/large"
-    await respond(send, 200, TEXT, LARGE if large else str(os.getpid()).encode())
+    """Its own process ID, a large page, or the token that came with the request."""
+    shown = dict(scope["headers"]).get(b"x-gpushare-token", b"none")
+    pages = {"/large": LARGE, "/token": shown}
+    await respond(send, 200, TEXT, pages.get(scope["path"], str(os.getpid()).encode()))
 
 
 @asynccontextmanager
@@ -61,9 +62,9 @@ def _is_relay(pid: int) -> bool:
     return b"gpushare.serving.relay" in said and int(parent) == os.getpid()
 
 
-async def read(port: int, path: str = "/") -> str:
+async def read(port: int, path: str = "/", **headers: str) -> str:
     async with (
-        aiohttp.ClientSession() as http,
+        aiohttp.ClientSession(headers=headers) as http,
         http.get(f"http://127.0.0.1:{port}{path}") as answer,
     ):
         return await answer.text()
@@ -126,3 +127,10 @@ async def test_connections_that_take_nothing_of_a_large_answer_neither_fill_memo
         finally:
             for one in taken:
                 one.close()
+
+
+async def test_the_process_behind_sees_who_asks_and_nobody_gets_what_another_may_read() -> None:
+    async with relayed() as port:
+        for token in ("one", "two"):
+            assert await read(port, "/token", **{"X-Gpushare-Token": token}) == token
+        assert await read(port, "/token") == "none"

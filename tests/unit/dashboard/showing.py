@@ -60,9 +60,11 @@ class Answering:
     def __init__(self) -> None:
         self.answers: dict[str, bytes | None] = {}
         self.asked: list[str] = []
+        self.tokens: list[str] = []
 
-    async def get(self, url: str) -> bytes:
+    async def get(self, url: str, token: str = "") -> bytes:
         self.asked.append(url)
+        self.tokens.append(token)
         if url not in self.answers:
             raise CannotAsk(f"{url}: nobody is there")
         answer = self.answers[url]

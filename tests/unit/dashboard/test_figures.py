@@ -177,7 +177,7 @@ class Slow:
         self.under_way = self.most = 0
         self.asked: list[str] = []
 
-    async def get(self, url: str) -> bytes:
+    async def get(self, url: str, token: str = "") -> bytes:
         self.asked.append(url)
         self.under_way += 1
         self.most = max(self.most, self.under_way)

@@ -107,3 +107,22 @@ async def test_of_very_many_only_some_are_shown_and_all_are_counted(monkeypatch:
     asks.answers[ALONE] = msgspec.json.encode([ONE, TWO])
     line = await Source(asks, "http://scheduler", TurnedClock()).line()
     assert (len(line.pods), line.count) == (1, 2)
+
+
+async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> None:
+    asks, clock, made = Answering(), TurnedClock(), []
+
+    async def token() -> str:
+        made.append(f"token-{len(made)}")
+        if len(made) == 3:
+            raise Unreachable("/token", "nobody answers", sent=False)
+        return made[-1]
+
+    asks.answers[ALONE] = msgspec.json.encode([ONE])
+    source = Source(asks, "http://scheduler", clock, token=token)
+    for shown in ("token-0", "token-0", "token-1"):
+        assert (await source.line()).problem == ""
+        assert asks.tokens[-1] == shown
+        await clock.turn(waiting.TOKEN_S / 2 - waiting.FRESH_S)
+    await clock.turn(waiting.TOKEN_S)
+    assert "no token to read with can be had: /token: nobody answers" in (await source.line()).problem

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gpushare.inspect import agent_figures
 from gpushare.inspect.advising import advised
 from gpushare.inspect.agent_figures import paths_of
 from gpushare.inspect.arguments import parse
@@ -18,6 +17,7 @@ from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Pod
 from tests.unit.inspect.clusters import device, node, placed, pod
+from tests.unit.inspect.reads import Reads
 from tests.unit.inspect.schema import faults
 from tests.unit.inspect.test_advice import one
 
@@ -56,6 +56,9 @@ class Scripted:
             for key, one in answers.items()
         }
         self.asked: list[str] = []
+
+    def reader(self, namespace: str) -> Any:
+        return Reads(self)
 
     def start(self, *paths: str) -> Any:
         self.asked += paths
@@ -301,17 +304,6 @@ def test_compute_has_columns_where_somebody_asks_for_it() -> None:
 def test_an_agent_that_says_nothing_useful_is_named(said: Any, why: str) -> None:
     _, remarks = shown("--advise", **{"/api/v1/nodes/n:9452/proxy/usage": said})
     assert any(remark.startswith("warning: node n: its agent") and why in remark for remark in remarks)
-
-
-def test_agents_are_asked_in_small_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_figures, "_AT_ONCE", 1)
-    kubectl: Any = Scripted(cluster_answers())
-    paths = {
-        "n": "/api/v1/nodes/n:9452/proxy/usage",
-        "other": "/api/v1/namespaces/kube-system/pods/agent/proxy/usage",
-    }
-    figures = agent_figures.figures_of_agents(kubectl, paths, ["n", "other"])
-    assert len(figures.used) == 2
 
 
 def test_only_agents_that_run_are_asked() -> None:

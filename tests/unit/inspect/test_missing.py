@@ -8,6 +8,7 @@ from gpushare.inspect.errors import InspectError, KubectlFailed
 from gpushare.inspect.pods import pods
 from gpushare.inspect.waiting import waiting
 from gpushare.inspect.why import why
+from tests.unit.inspect.reads import Reads
 from tests.unit.inspect.test_views import DECISIONS, PLAIN, Answers, itself, options
 
 
@@ -53,6 +54,9 @@ def test_that_nothing_is_there_is_said_of_the_namespace_that_was_named() -> None
     }
 
     class Finishing(Answers):
+        def reader(self, namespace: str) -> Any:
+            return Reads(self)
+
         def start(self, *paths: str) -> Any:
             begun = super().start(*paths)
             begun.finish = begun.outcomes

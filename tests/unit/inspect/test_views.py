@@ -22,6 +22,7 @@ from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
 from gpushare.scheduler.telling import told
 from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node, placed, seen
+from tests.unit.inspect.reads import Reads
 from tests.unit.inspect.schema import faults
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.test_decisions import ask, bind, give
@@ -41,6 +42,10 @@ class Answers(Kubectl):
 
     def start(self, *paths: str) -> Any:
         return _Round([self._answer(path) for path in paths])
+
+    def reader(self, namespace: str) -> Any:
+        assert namespace == "kube-system"
+        return Reads(self)
 
     def _answer(self, path: str) -> bytes | KubectlFailed:
         for start, answer in self.known.items():
@@ -235,8 +240,8 @@ async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said
     document = both(lambda form: why(kubectl, options("--why", "pod", "-o", form), PLAIN))
 
     assert shown.remarks == (
-        "warning: the scheduler may not be asked: that needs the right to get services/proxy ack-co-scheduler and "
-        "http:ack-co-scheduler:health in namespace kube-system; what follows is what the pod's annotations and events say",
+        "warning: the scheduler may not be asked: that needs the rights to get services/proxy ack-co-scheduler and "
+        "http:ack-co-scheduler:health, and to create serviceaccounts/token gpushare-reader, in namespace kube-system; what follows is what the pod's annotations and events say",
     )
     assert "kube-scheduler says:  no room" in shown.text
     assert "FailedScheduling: 0/1 nodes" in shown.text

@@ -5,9 +5,11 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpushare.kube.reviews import Caller
 from gpushare.model import names
 from gpushare.nodeagent.metrics import Metrics
 from gpushare.nodeagent.probes import Probes
+from gpushare.serving.readers import Readers
 
 
 def test_the_exposition_is_what_prometheus_reads() -> None:
@@ -46,6 +48,16 @@ def sum_of(metrics: Metrics) -> float:
     )
 
 
+class Knows:
+    """An API server that knows every token, and lets one read."""
+
+    async def caller_of(self, token: str, audience: str) -> Caller | None:
+        return Caller(username=token)
+
+    async def may_get(self, caller: Caller, path: str) -> bool:
+        return (caller.username, path) == ("good", "/gpushare/usage")
+
+
 async def answer(request: bytes, missing: list[str]) -> str:
     def usage(query: str) -> bytes:
         if query:
@@ -53,7 +65,8 @@ async def answer(request: bytes, missing: list[str]) -> str:
         return b"{}"
 
     figures = {"/metrics": lambda: b"x 1\n", "/metrics/dcgm": lambda: b"X 2\n"}
-    listener = await Probes(lambda: missing, figures, {"/usage": usage}).start("127.0.0.1", 0)
+    probes = Probes(lambda: missing, figures, {"/usage": usage}, Readers(Knows()))
+    listener = await probes.start("127.0.0.1", 0)
     async with listener:
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
         writer.write(request)
@@ -80,8 +93,14 @@ async def answer(request: bytes, missing: list[str]) -> str:
             "404 Not Found",
             "there are /healthz, /readyz, /metrics, /metrics/dcgm, /usage\n",
         ),
-        (b"GET /usage HTTP/1.1", [], "200 OK", "{}"),
-        (b"GET /usage?window=x HTTP/1.1", [], "400 Bad Request", "no such window\n"),
+        (b"GET /usage HTTP/1.1\r\nX-Gpushare-Token: good", [], "200 OK", "{}"),
+        (b"GET /usage?window=x HTTP/1.1\r\nx-gpushare-token:good", [], "400 Bad Request", "no such window\n"),
+        (
+            b"GET /usage HTTP/1.1\r\nX-Gpushare-Token: other",
+            [],
+            "403 Forbidden",
+            "other may not get the non-resource URL /gpushare/usage\n",
+        ),
         (b"POST /healthz HTTP/1.1", [], "405 Method Not Allowed", "GET only\n"),
         (b"nonsense", [], "400 Bad Request", "not HTTP\n"),
     ],
@@ -90,6 +109,12 @@ async def test_probes_answer(request_line: bytes, missing: list[str], status: st
     read = await answer(request_line + b"\r\nHost: x\r\n\r\n", missing)
     assert read.startswith(f"HTTP/1.1 {status}\r\n")
     assert read.endswith(f"\r\n\r\n{body}")
+
+
+async def test_use_is_for_those_who_may_read_it() -> None:
+    read = await answer(b"GET /usage HTTP/1.1\r\nHost: x\r\n\r\n", [])
+    assert read.startswith("HTTP/1.1 401 Unauthorized\r\n")
+    assert read.endswith("as the kubectl plugin does\n")
 
 
 async def test_a_request_that_never_ends_is_cut_off() -> None:

@@ -5,14 +5,27 @@ from typing import Any
 
 import pytest
 
+from gpushare.kube.reviews import Caller
+from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.scheduler.app import ExtenderApp
 from gpushare.scheduler.extender import Bodies
 from gpushare.scheduler.metrics import Metrics
 from gpushare.serving.probes import Probes
+from gpushare.serving.readers import Readers
 from tests.unit.scheduler.test_quotas import tree
 from tests.unit.scheduler.test_quotas_of_every_pod import plain, processors
 from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+
+class Knows:
+    """An API server that knows one token, whose account may read decisions."""
+
+    async def caller_of(self, token: str, audience: str) -> Caller | None:
+        return Caller(username="reader") if (token, audience) == ("good", names.READER_AUDIENCE) else None
+
+    async def may_get(self, caller: Caller, path: str) -> bool:
+        return (caller.username, path) == ("reader", "/gpushare/decisions")
 
 
 class Browser:
@@ -20,6 +33,7 @@ class Browser:
 
     def __init__(self, world: World) -> None:
         self.missing = ""
+        self.token = b"good"
         self.app = ExtenderApp(
             world.view,
             world.binder,
@@ -29,6 +43,7 @@ class Browser:
             Metrics(),
             lambda: self.missing,
             decisions=world.decisions,
+            readers=Readers(Knows(), world.clock),
         )
 
     async def call(self, method: str, path: str, *parts: bytes, cut: bool = False) -> tuple[int, bytes]:
@@ -46,7 +61,8 @@ class Browser:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self.app({"method": method, "path": path}, receive, send)
+        headers = [(b"x-gpushare-token", self.token)]
+        await self.app({"method": method, "path": path, "headers": headers}, receive, send)
         return sent[0]["status"], sent[1]["body"]
 
     async def post(self, verb: str, body: Any) -> Any:
@@ -225,3 +241,13 @@ def test_what_a_body_says_is_read_once_if_it_is_not_large() -> None:
     assert bodies.read(second).request != bodies.read(first).request
     large = json.dumps(filter_body(pod_object("a", 8), "n" * 2**20)).encode()
     assert bodies.read(large) is not bodies.read(large)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/default/p", "/default/p/nodes", "/nonsense/a/b/c"])
+async def test_decisions_are_for_those_who_may_read_them(browser: Browser, path: str) -> None:
+    browser.token = b""
+    status, body = await browser.call("GET", f"/gpushare/decisions{path}")
+    assert status == 401
+    assert b"X-Gpushare-Token" in body
+    for page in ("/healthz", "/metrics"):
+        assert (await browser.call("GET", page))[0] == 200

@@ -5,6 +5,7 @@ from typing import Final
 from gpushare.playground.apiserver import errors
 from gpushare.playground.apiserver.errors import Object
 from gpushare.playground.apiserver.resources import Registry, Resource, scale_target
+from gpushare.playground.apiserver.reviews import REVIEWS
 
 VERSION: Final[Object] = {
     "major": "1",
@@ -31,18 +32,11 @@ _SUBRESOURCE_KINDS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "scale": ("autoscaling", "v1", "Scale", ("get", "patch", "update")),
     "binding": ("", "v1", "Binding", ("create",)),
     "eviction": ("policy", "v1", "Eviction", ("create",)),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
     "log": ("", "", "", ("get",)),
     "exec": ("", "v1", "PodExecOptions", ("create", "get")),
     "attach": ("", "v1", "PodAttachOptions", ("create", "get")),
     "portforward": ("", "v1", "PodPortForwardOptions", ("create", "get")),
-}
-# Reviews that can only be created; they are answered, never kept.
-_REVIEWS: Final = {
-    ("authorization.k8s.io", "v1"): (
-        ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-        ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-    ),
-    ("authentication.k8s.io", "v1"): (("selfsubjectreviews", "SelfSubjectReview"),),
 }
 
 
@@ -55,7 +49,7 @@ def _offered(resource: Resource) -> list[str]:
 
 def _groups(registry: Registry) -> dict[str, list[str]]:
     found = registry.groups()
-    for group, version in _REVIEWS:
+    for group, version in REVIEWS:
         found.setdefault(group, [version])
     return found
 
@@ -78,7 +72,7 @@ def aggregated(registry: Registry, *, core: bool) -> Object:
                             ]
                             + [
                                 _aggregated_review(group, version, plural, kind)
-                                for plural, kind in _REVIEWS.get((group, version), ())
+                                for plural, kind in REVIEWS.get((group, version), ())
                             ],
                             "freshness": "Current",
                         }
@@ -188,7 +182,7 @@ def resource_list(registry: Registry, group: str, version: str) -> Object:
             if kind and other_group != resource.group:
                 sub["group"], sub["version"] = other_group, other_version
             found.append(sub)
-    for plural, kind in _REVIEWS.get((group, version), ()):
+    for plural, kind in REVIEWS.get((group, version), ()):
         found.append(
             {
                 "name": plural,
@@ -206,34 +200,3 @@ def resource_list(registry: Registry, group: str, version: str) -> Object:
         "groupVersion": f"{group}/{version}" if group else version,
         "resources": found,
     }
-
-
-def review(group: str, version: str, plural: str, given: Object, user: str) -> Object | None:
-    """The answer to a review of the asking user's own rights; None for a path that is no review.
-
-    Whoever has a token may do everything: the playground has users, but no rules about them.
-    """
-    kinds = dict(_REVIEWS.get((group, version), ()))
-    if plural not in kinds:
-        return None
-    answer: Object = {
-        "kind": kinds[plural],
-        "apiVersion": f"{group}/{version}",
-        "metadata": {"creationTimestamp": None},
-        "spec": given.get("spec") or {},
-    }
-    match plural:
-        case "selfsubjectaccessreviews":
-            answer["status"] = {"allowed": True, "reason": "every token of the playground may do everything"}
-        case "selfsubjectrulesreviews":
-            answer["status"] = {
-                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": False,
-            }
-        case _:
-            answer.pop("spec")
-            answer["status"] = {
-                "userInfo": {"username": user, "groups": ["system:masters", "system:authenticated"]}
-            }
-    return answer

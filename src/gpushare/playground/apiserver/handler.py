@@ -34,6 +34,7 @@ from gpushare.playground.apiserver.requests import (
     read_object,
 )
 from gpushare.playground.apiserver.resources import Registry, Resource, scale_target
+from gpushare.playground.apiserver.reviews import AccountTokens, review
 from gpushare.playground.apiserver.service_proxy import pass_on
 from gpushare.playground.apiserver.store import Record, Store
 from gpushare.playground.apiserver.strategic_merge import strategic_merge
@@ -86,6 +87,7 @@ class Handler:
         self._proxy = proxy
         self._customs = customs
         self._tokens = dict(tokens)
+        self._accounts = AccountTokens(now)
         self._now = now
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -192,7 +194,7 @@ class Handler:
     async def _review(self, request: web.BaseRequest, parsed: ResourcePath, user: str) -> web.Response:
         if request.method == "POST":
             given = await read_object(request, self._registry.schema_of, optional=True)
-            answer = discovery.review(parsed.group, parsed.version, parsed.plural, given, user)
+            answer = review(self._accounts, parsed.group, parsed.version, parsed.plural, given, user)
             if answer is not None:
                 return _answer(answer, 201)
         raise errors.unknown_path()
@@ -394,6 +396,8 @@ class Handler:
             raise errors.method_not_allowed()
         given = await read_object(request, self._registry.schema_of)
         record = self._writer.present(resource, namespace, parsed.name)
+        if name == "token":
+            return _answer(self._accounts.request(record, given), 201)
         if name == "binding":
             self._writer.admit_binding(resource, given, user)
             return _answer(bind(self._store, record, given, self._now), 201)

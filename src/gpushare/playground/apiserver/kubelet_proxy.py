@@ -15,6 +15,7 @@ from aiohttp import web
 
 from gpushare.playground.apiserver import errors
 from gpushare.playground.apiserver.errors import ApiError, Object
+from gpushare.playground.apiserver.service_proxy import passed_on
 from gpushare.playground.apiserver.store import Record, Store
 
 _CONNECT_S: Final = 5.0
@@ -97,8 +98,10 @@ class KubeletProxy:
                 f"address not allowed: node {name} is reached by its InternalIP and a port"
             )
         url = f"http://[{host}]:{port}{path or '/'}" if ":" in host else f"http://{host}:{port}{path or '/'}"
+        # The session's own Authorization is for kubelets.
+        headers = {**passed_on(request.headers), "Authorization": ""}
         try:
-            async with self._session.get(url, params=request.query, headers={"Authorization": ""}) as answer:
+            async with self._session.get(url, params=request.query, headers=headers) as answer:
                 body = await answer.read()
                 return web.Response(status=answer.status, body=body, headers=_kept(answer.headers))
         except aiohttp.ClientError as error:

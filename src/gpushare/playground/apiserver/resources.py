@@ -63,7 +63,7 @@ _TABLE: Final[tuple[tuple[str, str, str, str, str, str, str, str], ...]] = (
     ("", "v1", "Service", "services", "svc", "", "status", "all"),
     ("", "v1", "ConfigMap", "configmaps", "cm", "", "", ""),
     ("", "v1", "Secret", "secrets", "", "", "", ""),
-    ("", "v1", "ServiceAccount", "serviceaccounts", "sa", "", "", ""),
+    ("", "v1", "ServiceAccount", "serviceaccounts", "sa", "", "token", ""),
     ("", "v1", "Endpoints", "endpoints", "ep", "", "", ""),
     ("", "v1", "Event", "events", "ev", "", "", ""),
     ("", "v1", "ResourceQuota", "resourcequotas", "quota", "", "status", ""),

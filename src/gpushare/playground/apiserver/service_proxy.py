@@ -5,6 +5,7 @@ Endpoints object of that name.
 """
 
 import secrets
+from collections.abc import Mapping
 from typing import Final
 
 import aiohttp
@@ -36,7 +37,7 @@ async def pass_on(
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(url, params=request.query) as answer,
+            session.get(url, params=request.query, headers=passed_on(request.headers)) as answer,
         ):
             headers = {one: answer.headers[one] for one in _RELAYED if one in answer.headers}
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
@@ -44,6 +45,11 @@ async def pass_on(
         raise ApiError(
             503, "ServiceUnavailable", f"error trying to reach service: {str(error) or 'it does not answer'}"
         ) from None
+
+
+def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    """Of the headers of a request those that whoever is behind a proxy gets: who asks is authenticated here, and taken off."""
+    return {name: value for name, value in headers.items() if name.title().startswith("X-")}
 
 
 def _parts(name: str) -> tuple[str, str, str]:

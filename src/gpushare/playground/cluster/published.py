@@ -1,4 +1,4 @@
-"""The Service of the scheduler, behind which its decisions are read as on a cluster on which the chart was installed."""
+"""The Service of the scheduler, behind which its decisions are read as on a cluster on which the chart was installed, and who may read."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from gpushare.kube.access import load_access
 from gpushare.kube.errors import KubeError
 from gpushare.kube.session import Session
-from gpushare.model.names import SCHEDULER_NAME
+from gpushare.model.names import READER_ACCOUNT, SCHEDULER_NAME
 from gpushare.playground.cluster.errors import ClusterError
 
 _NAMESPACE: Final = "kube-system"
@@ -16,7 +16,7 @@ _PORT: Final = "health"
 
 
 async def publish(kubeconfig: Path, extender_url: str) -> None:
-    """Make the Service, and endpoints that lead to the extender. Raises ``ClusterError``."""
+    """Make the Service, endpoints that lead to the extender, and the account that may read. Raises ``ClusterError``."""
     at = urlsplit(extender_url)
     metadata = {"name": SCHEDULER_NAME, "namespace": _NAMESPACE}
     port = {"name": _PORT, "port": at.port, "protocol": "TCP"}
@@ -32,8 +32,17 @@ async def publish(kubeconfig: Path, extender_url: str) -> None:
         "metadata": metadata,
         "subsets": [{"addresses": [{"ip": at.hostname}], "ports": [port]}],
     }
+    account: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": READER_ACCOUNT, "namespace": _NAMESPACE},
+    }
     async with Session(load_access(str(kubeconfig))) as session:
-        for plural, made in (("services", service), ("endpoints", endpoints)):
+        for plural, made in (
+            ("serviceaccounts", account),
+            ("services", service),
+            ("endpoints", endpoints),
+        ):
             try:
                 body = json.dumps(made).encode()
                 await session.request("POST", f"/api/v1/namespaces/{_NAMESPACE}/{plural}", body=body)

@@ -1,0 +1,91 @@
+"""Who may read decisions and use, on a real API server with the charts' own accounts and roles."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpushare.kube.access import Access, load_access
+from gpushare.kube.errors import ApiError
+from gpushare.kube.reviews import AccessReviews, token_of
+from gpushare.kube.session import Session
+from gpushare.model import names
+from tests.e2e.asking import Commands
+from tests.e2e.charts.accounts import kubeconfig_of
+from tests.e2e.plane import CHECKOUT, control_plane
+from tests.reader_tokens import DECISIONS, USAGE, check_tokens_to_read_with
+
+CHARTS = {
+    "ack-co-scheduler": ("--set", "dashboard.enabled=true,dashboard.tokenSecret=s"),
+    "ack-ai-installer": (),
+}
+NEEDED = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+NAMESPACE = "kube-system"
+
+type_of_account = Callable[[str], Access]
+
+
+@pytest.fixture(scope="module")
+def account(binaries: Path, states: Path) -> Iterator[type_of_account]:
+    """What an account of the charts shows to an API server that has them; the empty name is the administrator."""
+    with control_plane(binaries, states / "readers") as kubeconfig:
+        commands = Commands(kubeconfig, binaries)
+        for chart, more in CHARTS.items():
+            rendered = commands.typed(
+                *("helm", "template", "co", str(CHECKOUT / "charts" / chart), "-n", NAMESPACE, *more),
+            )
+            docs = [doc for doc in yaml.safe_load_all(rendered) if doc and doc["kind"] in NEEDED]
+            commands.apply(*docs)
+
+        def access(name: str) -> Access:
+            path = kubeconfig
+            if name:
+                path = kubeconfig_of(commands, name, NAMESPACE, states / f"{name}.kubeconfig")
+            return load_access(str(path))
+
+        yield access
+
+
+@pytest.mark.parametrize("reviewing", ["ack-co-scheduler", "gpushare-device-plugin"])
+def test_extender_and_agents_learn_whose_token_it_is(account: type_of_account, reviewing: str) -> None:
+    asyncio.run(check_tokens_to_read_with(account(""), account(reviewing)))
+
+
+def test_the_dashboard_has_tokens_made_of_that_account_alone(account: type_of_account) -> None:
+    async def tried() -> None:
+        async with Session(account("gpushare-dashboard")) as session:
+            for name in (names.READER_ACCOUNT, "ack-co-scheduler"):
+                made = token_of(session, NAMESPACE, name, names.READER_AUDIENCE, seconds=600)
+                if name == names.READER_ACCOUNT:
+                    assert await made
+                    continue
+                with pytest.raises(ApiError) as raised:
+                    await made
+                assert raised.value.status == 403
+
+    asyncio.run(tried())
+
+
+def test_the_account_may_read_these_pages_and_nothing_of_the_api_server(account: type_of_account) -> None:
+    async def tried() -> None:
+        async with Session(account("ack-co-scheduler")) as reviewer, Session(account("")) as admin:
+            reviews = AccessReviews(reviewer)
+            token = await token_of(admin, NAMESPACE, names.READER_ACCOUNT, names.READER_AUDIENCE, seconds=600)
+            caller = await reviews.caller_of(token, names.READER_AUDIENCE)
+            assert caller is not None
+            assert [await reviews.may_get(caller, path) for path in (DECISIONS, USAGE)] == [True, True]
+            for path in ("/metrics", "/gpushare", "/gpushare/filter", "/logs"):
+                assert not await reviews.may_get(caller, path), path
+            # Of another account of the cluster a token for our audience shows who it is, and lets nobody read.
+            token = await token_of(admin, "default", "default", names.READER_AUDIENCE, seconds=600)
+            caller = await reviews.caller_of(token, names.READER_AUDIENCE)
+            assert caller is not None
+            assert not await reviews.may_get(caller, DECISIONS)
+        async with Session(account(names.READER_ACCOUNT)) as session:
+            with pytest.raises(ApiError) as raised:
+                await session.request("GET", "/api/v1/pods")
+            assert raised.value.status == 403
+
+    asyncio.run(tried())

@@ -1,0 +1,35 @@
+"""Tokens to read with on the playground's API server: as on the real one (``tests/e2e/test_reader_tokens.py``)."""
+
+import aiohttp
+import pytest
+
+from gpushare.kube.access import load_access
+from gpushare.kube.errors import ApiError
+from gpushare.kube.reviews import token_of
+from gpushare.kube.session import Session
+from gpushare.playground.apiserver.server import ApiServer
+from tests.integration.apiserver.conftest import Api
+from tests.reader_tokens import ACCOUNT, check_tokens_to_read_with
+
+
+async def test_a_token_says_whose_it_is_to_those_for_whom_it_is_made(server: ApiServer, api: Api) -> None:
+    await api("POST", "/api/v1/namespaces/kube-system/serviceaccounts", ACCOUNT)
+    admin = load_access(str(server.kubeconfig_path))
+    await check_tokens_to_read_with(admin, admin)
+
+
+async def test_there_is_no_token_of_an_account_that_is_not_there_and_none_for_the_api_server(
+    server: ApiServer, api: Api
+) -> None:
+    async with Session(load_access(str(server.kubeconfig_path))) as session:
+        with pytest.raises(ApiError) as raised:
+            await token_of(session, "kube-system", "gpushare-reader", "gpushare.dev", seconds=600)
+        assert raised.value.not_found
+        await api("POST", "/api/v1/namespaces/kube-system/serviceaccounts", ACCOUNT)
+        token = await token_of(session, "kube-system", "gpushare-reader", "gpushare.dev", seconds=600)
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.get(f"{server.url}/api/v1/pods", ssl=False) as answer,
+    ):
+        assert answer.status == 401
