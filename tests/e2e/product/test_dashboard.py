@@ -281,6 +281,8 @@ def test_it_reads_and_writes_nothing_and_only_its_port_is_opened(
         Right(SERVICE, "list", "", "pods"),
         Right(SERVICE, "watch", "", "pods"),
         Right(SERVICE, "get", "coordination.k8s.io", "leases"),
+        # A token of the account that may read decisions, and of no other.
+        Right(SERVICE, "create", "", "serviceaccounts/token"),
     }
     product = dashboard.product
     policy = product.json("-n", NAMESPACE, "get", "networkpolicy", SERVICE)["spec"]
