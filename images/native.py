@@ -16,7 +16,7 @@ from images.python import Wheel
 SOURCES: Final = Path(__file__).parent.parent / "isolation"
 #: Where the node agent looks for them (``--isolation-library-dir``).
 PLACE: Final = "usr/lib/gpushare/isolation"
-FILES: Final = ("arbiter", "libcuda.so.1", "libnvidia-ml.so.1")
+FILES: Final = ("arbiter", "libcuda.so.1", "libnvidia-ml.so.1", "libcuda.so", "libnvidia-ml.so")
 #: Not so long as a slow machine with other work takes, and not for good.
 _BUILD_S: Final = 600.0
 

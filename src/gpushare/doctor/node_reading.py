@@ -18,7 +18,7 @@ from gpushare.doctor.findings import Unread
 from gpushare.doctor.node_facts import Disk, NodeFacts, SeenDriver
 from gpushare.nodeagent.cdi.folders import CdiFolders
 from gpushare.nodeagent.errors import PodResourcesUnavailable
-from gpushare.nodeagent.isolation.files import SHIMS
+from gpushare.nodeagent.isolation.files import LIBRARIES
 from gpushare.nodeagent.isolation.libraries import Release
 from gpushare.nodeagent.isolation.trial import driver_files, tried
 from gpushare.nodeagent.pod_resources import KubeletPodResources
@@ -142,7 +142,7 @@ async def _listing_trouble(path: Path, timeout_s: float) -> str:
 
 
 def _missing(folder: Path) -> tuple[str, ...]:
-    return tuple(str(folder / name) for name in (*SHIMS, _ARBITER) if not (folder / name).is_file())
+    return tuple(str(folder / name) for name in (*LIBRARIES, _ARBITER) if not (folder / name).is_file())
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -36,6 +36,7 @@ mount --bind "$1/usage" /run/gpushare/usage
 fixed "$2/libcuda.so.1" /run/gpushare/driver/libcuda.so
 fixed "$2/libnvidia-ml.so.1" /run/gpushare/driver/libnvidia-ml.so
 mkdir /run/system
+for library in libcuda.so libnvidia-ml.so; do ln -s $library.1 /run/system/$library; done
 """
 #: As a CDI specification would: ours stand where the driver's were, by whatever path they are opened.
 IN_PLACE: Final = """
@@ -46,7 +47,7 @@ export LD_LIBRARY_PATH=/run/system
 PRELOADED: Final = """
 mkdir /run/gpushare/lib
 cp "$2"/lib*.so.1 /run/system/
-for library in libcuda.so.1 libnvidia-ml.so.1; do fixed "$3/$library" /run/gpushare/lib/$library; done
+for library in $(cat "$3/ld.so.preload"); do fixed "$3/${library##*/}" "$library"; done
 [ -e /etc/ld.so.preload ] || mount -t overlay overlay -o lowerdir=/etc,upperdir="$4",workdir="$5" /etc
 fixed "$3/ld.so.preload" /etc/ld.so.preload
 export LD_LIBRARY_PATH=/run/system

@@ -36,6 +36,24 @@ int main(int count, char **arguments) { (void)count; return execv(arguments[1], 
 """
 #: As tenants' programs look for the driver: by its name, or where it lies.
 NAMED, PLACED = "libcuda.so.1", "/run/system/libcuda.so.1"
+#: The name of a compiler's link, by which numba opens it.
+LINK = "libcuda.so"
+LINKED = """
+#include <stdio.h>
+#include <stddef.h>
+int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuMemAlloc_v2(unsigned long long *, size_t);
+int cuMemGetInfo_v2(size_t *, size_t *);
+int main(void)
+{
+    unsigned long long address;
+    size_t free_bytes, total_bytes;
+    void *context;
+    if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0) || cuMemGetInfo_v2(&free_bytes, &total_bytes))
+        return 1;
+    printf("%d %zu\\n", cuMemAlloc_v2(&address, (size_t)4096 << 20), total_bytes >> 20);
+    return 0;
+}
+"""
 
 pytestmark = needs_root
 both_ways = pytest.mark.parametrize("way", WAYS)
@@ -67,10 +85,34 @@ def brought(program: Path, mode: str = "755") -> str:
 
 @both_ways
 @pytest.mark.parametrize("how", ["plain", "deepbind"])
-def test_by_its_name(way: str, how: str, here: Container, folder: Path) -> None:
+@pytest.mark.parametrize("name", [NAMED, LINK])
+def test_by_its_name(way: str, how: str, name: str, here: Container, folder: Path) -> None:
     reach = compiled(folder / "programs", REACH)
     for mib, said in ((4096, REFUSED), (1500, GRANTED)):
-        assert must(run(here, Way(way), folder, reach, how, NAMED, str(mib))) == said
+        assert must(run(here, Way(way), folder, reach, how, name, str(mib))) == said
+
+
+@both_ways
+@pytest.mark.parametrize("name", ["libnvidia-ml.so.1", "libnvidia-ml.so"])
+def test_management_by_its_name(way: str, name: str, here: Container, folder: Path) -> None:
+    totals = """
+import ctypes, sys
+nvml = ctypes.CDLL(sys.argv[1])
+device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+assert nvml.nvmlInit_v2() == 0
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+print(memory[0] >> 20)
+"""
+    assert must(run(here, Way(way), folder, sys.executable, "-c", totals, name)) == f"{SLICE_MIB}\n"
+
+
+@both_ways
+def test_linked_to_by_its_file(way: str, here: Container, folder: Path) -> None:
+    linked = compiled(
+        folder / "programs", LINKED, f"-L{fakegpu.BUILT}", "-Wl,--no-as-needed", "-l:libcuda.so.1"
+    )
+    assert must(run(here, Way(way), folder, linked)) == REFUSED
 
 
 @in_place_alone

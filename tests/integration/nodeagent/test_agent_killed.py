@@ -15,6 +15,7 @@ from gpushare.model import names
 from gpushare.nodeagent.isolation.directories import USAGE_BYTES
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.isolating import LIBRARIES
 from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed, Admitted
 from tests.randomized import rounds, seeds
 
@@ -128,7 +129,7 @@ async def test_isolated_containers_keep_their_files_over_kills_and_nothing_else_
     rng = chance(5)
     for folder in ("image", "driver/usr/lib64"):
         (world.folder / folder).mkdir(parents=True)
-        for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        for library in LIBRARIES:
             (world.folder / folder / library).write_text(library)
     world.api.put("nodes", NODE, node("cgpu"))
     agent = AgentProcess(world, "1GiB", str(world.folder))

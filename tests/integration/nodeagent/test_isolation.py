@@ -16,6 +16,7 @@ from gpushare.nodeagent.isolation.files import Claimed, read_claim
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolating import (
+    LIBRARIES,
     SHIMS,
     active,
     describe,
@@ -51,7 +52,7 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
         assert real.read_text() == f"{name} of lib64"
     preload, read_only = found["/etc/ld.so.preload"]
     assert read_only
-    assert preload.read_text().split() == [f"/run/gpushare/lib/{name}" for name in SHIMS]
+    assert preload.read_text().split() == [f"/run/gpushare/lib/{name}" for name in LIBRARIES]
     assert preload.parent.parent == world.settings.isolation.folder.parent / "lib"
     assert world.agent is not None
     assert world.agent.metrics.isolation.value("preload", "auto") == 1.0

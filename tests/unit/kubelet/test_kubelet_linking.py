@@ -2,7 +2,7 @@
 
 import os
 
-from gpushare.nodeagent.isolation.files import IN_CONTAINER, LIMITS, SHIMS, USAGE
+from gpushare.nodeagent.isolation.files import IN_CONTAINER, LIBRARIES, LIMITS, SHIMS, USAGE
 from gpushare.nodeagent.isolation.libraries import deliver
 from gpushare.playground.kubelet.linking import PRELOAD, RUN, play_mounts
 
@@ -11,13 +11,13 @@ def mounts_of(tmp_path):
     """As a node agent with isolation by ``/etc/ld.so.preload`` answers."""
     built = tmp_path / "built"
     built.mkdir()
-    for name in SHIMS:
+    for name in LIBRARIES:
         (built / name).touch()
     release = deliver(built, tmp_path / "lib")
     made = tmp_path / "containers" / "3f"
     made.mkdir(parents=True)
     mounts = {f"{IN_CONTAINER}/{name}": str(made / name) for name in (LIMITS, USAGE)}
-    mounts |= {f"{IN_CONTAINER}/lib/{name}": str(release.folder / name) for name in SHIMS}
+    mounts |= {f"{IN_CONTAINER}/lib/{name}": str(release.folder / name) for name in LIBRARIES}
     mounts |= {
         f"{IN_CONTAINER}/driver/{inside}": str(tmp_path / "driver" / name) for name, inside in SHIMS.items()
     }
@@ -32,7 +32,7 @@ def test_the_environment_says_what_a_container_would_find(tmp_path):
     play_mounts({}, mounts, rootfs)  # a second start finds the links there
     folder = rootfs / "run/gpushare/driver"
     assert environment == {
-        "LD_PRELOAD": f"{library}/libcuda.so.1:{library}/libnvidia-ml.so.1",
+        "LD_PRELOAD": ":".join(f"{library}/{name}" for name in LIBRARIES),
         "GPUSHARE_RUN": str(made),
         "LD_LIBRARY_PATH": f"{folder}:/fake",
     }
@@ -45,8 +45,7 @@ def test_what_a_manifest_preloads_comes_after_ours(tmp_path):
     environment = {"LD_PRELOAD": "/own.so"}
     play_mounts(environment, mounts, tmp_path / "rootfs")
     assert environment["LD_PRELOAD"].split(":") == [
-        f"{library}/libcuda.so.1",
-        f"{library}/libnvidia-ml.so.1",
+        *(f"{library}/{name}" for name in LIBRARIES),
         "/own.so",
     ]
 

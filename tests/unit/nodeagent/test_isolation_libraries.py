@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpushare.nodeagent.isolation import libraries
+from gpushare.nodeagent.isolation.files import LIBRARIES
 from gpushare.nodeagent.isolation.libraries import NoLibrary, deliver, hold, remove_others
 
 
@@ -14,20 +15,17 @@ from gpushare.nodeagent.isolation.libraries import NoLibrary, deliver, hold, rem
 def source(tmp_path: Path) -> Path:
     folder = tmp_path / "image"
     folder.mkdir()
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+    for name in LIBRARIES:
         (folder / name).write_bytes(f"the shim of {name}".encode())
     return folder
 
 
 def test_a_release_is_named_by_its_contents_and_brought_once(source: Path, tmp_path: Path) -> None:
     first = deliver(source, tmp_path / "lib")
-    assert {one.name for one in first.folder.iterdir()} == {
-        "libcuda.so.1",
-        "libnvidia-ml.so.1",
-        "ld.so.preload",
-    }
+    assert {one.name for one in first.folder.iterdir()} == {*LIBRARIES, "ld.so.preload"}
     assert (first.folder / "ld.so.preload").read_text() == (
         "/run/gpushare/lib/libcuda.so.1\n/run/gpushare/lib/libnvidia-ml.so.1\n"
+        "/run/gpushare/lib/libcuda.so\n/run/gpushare/lib/libnvidia-ml.so\n"
     )
     inode = (first.folder / "libcuda.so.1").stat().st_ino
     assert deliver(source, tmp_path / "lib") == first

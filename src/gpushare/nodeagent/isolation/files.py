@@ -21,6 +21,9 @@ CLAIM: Final = "claim.json"
 IN_CONTAINER: Final = "/run/gpushare"
 #: Our libraries, by the names that programs know the driver's by, and what the real ones are called in a container.
 SHIMS: Final = {"libcuda.so.1": "libcuda.so", "libnvidia-ml.so.1": "libnvidia-ml.so"}
+#: What has a name alone: programs that open the driver by the name of a compiler's link (numba does) would find the real one behind it.
+_LINKS: Final = ("libcuda.so", "libnvidia-ml.so")
+LIBRARIES: Final = (*SHIMS, *_LINKS)
 
 #: GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/limits.h.
 MOST_GPUS: Final = 16

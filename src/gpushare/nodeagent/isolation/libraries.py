@@ -18,7 +18,7 @@ from typing import Final
 
 from gpushare.nodeagent.errors import NodeAgentError
 from gpushare.nodeagent.isolation.directories import sync_folder
-from gpushare.nodeagent.isolation.files import IN_CONTAINER, SHIMS
+from gpushare.nodeagent.isolation.files import IN_CONTAINER, LIBRARIES
 
 #: The list of libraries that the dynamic linker loads first, whatever the environment says.
 PRELOAD: Final = "ld.so.preload"
@@ -46,13 +46,13 @@ class Release:
 def deliver(source: Path, target: Path) -> Release:
     """Have the libraries of ``source`` in a folder of their own under ``target``; raises ``NoLibrary``."""
     try:
-        contents = {name: (source / name).read_bytes() for name in SHIMS}
+        contents = {name: (source / name).read_bytes() for name in LIBRARIES}
     except OSError as error:
         raise NoLibrary(
             str(error.filename),
             f"{error.strerror}; it is part of the image, or made by make -C isolation (--isolation-library-dir)",
         ) from None
-    contents[PRELOAD] = "".join(f"{IN_CONTAINER}/lib/{name}\n" for name in SHIMS).encode()
+    contents[PRELOAD] = "".join(f"{IN_CONTAINER}/lib/{name}\n" for name in LIBRARIES).encode()
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
         digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
@@ -75,7 +75,7 @@ def deliver(source: Path, target: Path) -> Release:
 
 def is_whole(release: Release) -> bool:
     """Whether the release has all its files on the host."""
-    return all((release.folder / name).is_file() for name in (*SHIMS, PRELOAD))
+    return all((release.folder / name).is_file() for name in (*LIBRARIES, PRELOAD))
 
 
 def hold(release: Release) -> None:

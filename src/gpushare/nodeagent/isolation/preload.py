@@ -18,6 +18,7 @@ from gpushare.nodeagent.injection import Grant, Injection, Mount
 from gpushare.nodeagent.isolation.directories import Directories
 from gpushare.nodeagent.isolation.files import (
     IN_CONTAINER,
+    LIBRARIES,
     LIMITS,
     MOST_GPUS,
     SHIMS,
@@ -154,6 +155,6 @@ def _in_every_program(ready: Ready) -> list[Mount]:
     folder = ready.release.folder
     if ready.driver is None:
         raise ClaimRefused("", "how containers get their GPU is just changing; asked again it is answered")
-    mounts = [Mount(str(folder / name), f"{IN_CONTAINER}/lib/{name}") for name in SHIMS]
+    mounts = [Mount(str(folder / name), f"{IN_CONTAINER}/lib/{name}") for name in LIBRARIES]
     mounts += [Mount(path, f"{IN_CONTAINER}/driver/{SHIMS[name]}") for name, path in ready.driver.items()]
     return [*mounts, Mount(str(folder / PRELOAD), _IN_EVERY_PROGRAM)]

@@ -16,7 +16,7 @@ from gpushare.nodeagent.isolation.children import Child
 from gpushare.nodeagent.isolation.directories import Directories
 from gpushare.nodeagent.isolation.driver_limits import NOT_LOOKED as LIMITS_NOT_LOOKED
 from gpushare.nodeagent.isolation.driver_limits import DriverAlone, DriverLimits
-from gpushare.nodeagent.isolation.files import SHIMS, Claimed
+from gpushare.nodeagent.isolation.files import LIBRARIES, Claimed
 from gpushare.nodeagent.isolation.in_place import NotShimmed, shimmed
 from gpushare.nodeagent.isolation.keeper import Keeper
 from gpushare.nodeagent.isolation.libraries import Release, deliver, hold, is_whole, remove_all
@@ -359,7 +359,7 @@ class Isolation:
     def _delivered(self) -> Release:
         source = self._options.library_folder
         stamps = []
-        for name in SHIMS:
+        for name in LIBRARIES:
             try:
                 status = os.stat(source / name)
                 stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))

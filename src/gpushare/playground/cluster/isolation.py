@@ -5,7 +5,13 @@ from typing import Final
 
 #: In the folder that `make isolation` writes. Containers here have no mounts, so they get the libraries that are told
 #: by the environment where their files are.
-PARTS: Final = ("open/libcuda.so.1", "open/libnvidia-ml.so.1", "arbiter")
+PARTS: Final = (
+    "open/libcuda.so.1",
+    "open/libnvidia-ml.so.1",
+    "open/libcuda.so",
+    "open/libnvidia-ml.so",
+    "arbiter",
+)
 
 
 def missing(built: Path) -> list[str]:
