@@ -1,6 +1,6 @@
 """Every function of the driver: limited, or passed on with a reason; and each can be reached through our libraries.
 
-Held against NVIDIA's own libraries (which load without a GPU) and the newest cuda.h.
+Held against NVIDIA's own libraries (which load without a GPU), the newest cuda.h and the newest bindings of NVML.
 """
 
 import os
@@ -10,6 +10,7 @@ import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from tests.building import ROOT
@@ -46,6 +47,13 @@ def passed_on(library: str) -> list[str]:
     return [name for line in text.splitlines() if not line.startswith("#") for name in line.split()]
 
 
+def bound() -> set[str]:
+    """The functions of NVML that NVIDIA's newest bindings ask for."""
+    found = re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', Path(pynvml.__file__).read_text())
+    assert len(found) > 400
+    return set(found)
+
+
 def declared() -> set[str]:
     """The symbols that programs built with the newest cuda.h look for."""
     (header,) = (
@@ -66,7 +74,7 @@ def declared() -> set[str]:
 
 @pytest.mark.parametrize("library", ["cuda", "nvml"])
 def test_every_function_is_limited_or_passed_on_with_a_reason(library: str) -> None:
-    there = exported(real(library)) | (declared() if library == "cuda" else set())
+    there = exported(real(library)) | (declared() if library == "cuda" else bound())
     table = passed_on(library)
     assert len(table) == len(set(table))
     assert set(table) & ours(library) == set(), "limited, and in the table of what is not"
