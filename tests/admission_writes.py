@@ -39,7 +39,8 @@ RECORD = {
 
 
 def _pod(name: str, node: str, *, gpu: bool = True) -> type_of_object:
-    spec: type_of_object = {"containers": [box(mem="3") if gpu else box(cpu="1")]}
+    containers = [box(mem="3") if gpu else box(cpu="1")]
+    spec: type_of_object = {"containers": containers, "automountServiceAccountToken": False}
     if node:
         spec["nodeName"] = node
     annotations = {"note": "x", **(RECORD if gpu and node else {})}

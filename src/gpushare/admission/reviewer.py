@@ -123,6 +123,10 @@ class Reviewer:
                 refused = writes.refused_content(request)
             if refused is not None:
                 return Verdict([refused])
+        if request.user_info.username == self.writers.scheduler:
+            refused = writes.refused_scheduling(request)
+            if refused is not None:
+                return Verdict([refused])
         refused = writes.refused_write(request, self.writers)
         if refused is not None:
             return Verdict([refused])
