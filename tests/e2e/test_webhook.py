@@ -26,8 +26,8 @@ from gpushare.model import names
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_scheduler import DEBUGS, IMAGE, OF_THE_SCHEDULER
 from tests.admission_users import SCHEDULER, User
-from tests.admission_words import PodCase, counted
-from tests.admission_writes import WRITES, Write
+from tests.admission_words import PodCase, carried_words, counted
+from tests.admission_writes import WRITES, Write, binding, changed_words
 from tests.e2e.asking import Answer, Api
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import (
@@ -40,7 +40,7 @@ from tests.e2e.plane import (
 )
 from tests.e2e.product.product import Product
 from tests.e2e.startup_taint import assert_that_the_startup_taint_alone_goes
-from tests.e2e.webhook import NAME, NAMESPACE, Webhook, by_address, rendered, rights
+from tests.e2e.webhook import NAME, NAMESPACE, Webhook, by_address, own_pods, rendered, rights
 
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 ROOT = "/apis/admissionregistration.k8s.io/v1"
@@ -210,6 +210,28 @@ def test_own_namespaces_are_left_alone(api: Api) -> None:
     assert api.create(pod(CASES["compute-7"], "own", NAMESPACE), dry=True).taken
     left = api.create(pod(CASES["memory"], "own", NAMESPACE), dry=True)
     assert left.body["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_records_are_guarded_in_own_namespaces_too(api: Api) -> None:
+    """As policies do it: who holds what is the same for the ledger wherever the pod is."""
+    carrying = pod(CASES[f"carries-{names.ANN_SHARE}"], "claims", NAMESPACE)
+    answer = api.create(carrying, dry=True)
+    assert (answer.status, answer.message) == (
+        403,
+        f"""admission webhook "new-records.gpushare.dev" denied the request: {carried_words(names.ANN_SHARE)}""",
+    )
+    assert api.create(carrying, user=SCHEDULER, dry=True).taken
+    assert api.create(pod(CASES["nothing-of-ours"], "plain", NAMESPACE)).taken
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/plain"
+    claim = {"metadata": {"annotations": {names.ANN_SHARE: "{}"}}}
+    for part in ("", "/status"):
+        answer = api.ask("PATCH", path + part, claim, dry=True)
+        assert (answer.status, answer.message.endswith(changed_words(names.ANN_SHARE))) == (403, True)
+        assert api.ask("PATCH", path + part, claim, user=SCHEDULER, dry=True).taken
+    bound = binding("plain", {names.ANN_SHARE: "{}"})
+    bound["metadata"]["namespace"] = NAMESPACE
+    answer = api.ask("POST", f"{path}/binding", bound, dry=True)
+    assert (answer.status, answer.message.endswith(carried_words(names.ANN_SHARE))) == (403, True)
 
 
 def test_who_is_let_in_is_logged_with_the_name_and_the_uid_that_the_pod_was_given(
@@ -388,7 +410,7 @@ def test_what_it_may_not_do(webhook: Webhook, product: Product) -> None:
 # --- without it ----------------------------------------------------------------------------------------
 
 
-def test_what_happens_without_it(api: Api, webhook: Webhook) -> None:
+def test_what_happens_without_it(api: Api, webhook: Webhook, product: Product) -> None:
     """Only who would be judged is held up: GPU pods, and strangers who write records."""
     webhook.stop(signal.SIGKILL)
     try:
@@ -399,6 +421,9 @@ def test_what_happens_without_it(api: Api, webhook: Webhook) -> None:
         assert 'failed calling webhook "requests.gpushare.dev"' in named.message
         assert api.create(pod(CASES["nothing-of-ours"], "free"), dry=True).taken
         assert api.create(pod(CASES["compute-7"], "own", NAMESPACE), dry=True).taken
+        for one in own_pods(product):
+            made = api.create(one, dry=True)
+            assert made.taken, made.message
         for kind in WORKLOADS:
             assert api.create(workload(kind, CASES["compute-7"], "free"), dry=True).taken, kind
         path = "/api/v1/namespaces/default/pods/bound-n1"

@@ -82,6 +82,21 @@ def rendered(product: Product) -> list[dict[str, Any]]:
     return [doc for doc in found if doc["metadata"]["name"] == NAME]
 
 
+def own_pods(product: Product) -> list[dict[str, Any]]:
+    """The pods that both charts make in their namespace, of the accounts that are there: those of the webhook, and the others with its account."""
+    made = []
+    for chart in ("ack-ai-installer", "ack-co-scheduler"):
+        argv = ["helm", "template", "gpushare", str(CHART.parent / chart), "-n", NAMESPACE]
+        for doc in yaml.safe_load_all(product.typed(*argv, "--kube-version", "1.28.15")):
+            if doc and doc["kind"] in ("Deployment", "DaemonSet"):
+                one = {"apiVersion": "v1", "kind": "Pod", **doc["spec"]["template"]}
+                one["metadata"] |= {"name": doc["metadata"]["name"], "namespace": NAMESPACE}
+                one["spec"]["serviceAccountName"] = NAME
+                made.append(one)
+    assert NAME in [one["metadata"]["name"] for one in made]
+    return made
+
+
 def by_address(configuration: dict[str, Any], port: int) -> dict[str, Any]:
     made = copy.deepcopy(configuration)
     for webhook in made["webhooks"]:
