@@ -39,7 +39,8 @@ RECORD = {
 
 
 def _pod(name: str, node: str, *, gpu: bool = True) -> type_of_object:
-    spec: type_of_object = {"containers": [box(mem="3") if gpu else box(cpu="1")]}
+    containers = [box(mem="3") if gpu else box(cpu="1")]
+    spec: type_of_object = {"containers": containers, "automountServiceAccountToken": False}
     if node:
         spec["nodeName"] = node
     annotations = {"note": "x", **(RECORD if gpu and node else {})}
@@ -289,6 +290,7 @@ WRITES: tuple[Write, ...] = (
     # --- pods that have a node from the start
     Write("mirror-pod", ADMIN, "CREATE", "pods", "made", _MIRROR),
     Write("scheduler-creates-bound", SCHEDULER, "CREATE", "pods", "made", _BOUND),
+    Write("scheduler-creates-with-record", SCHEDULER, "CREATE", "pods", "made", _pod("made", "n1")),
     # --- nodes
     Write("admin-changes-devices", ADMIN, "UPDATE", "nodes", "n1", _devices(), NODE_WORDS),
     Write("admin-removes-devices", ADMIN, "UPDATE", "nodes", "n1", _devices(None), NODE_WORDS),

@@ -5,18 +5,14 @@ by address, for there is no network of pods here. The process has the rights of 
 """
 
 import base64
-import copy
 import json
 import signal
-import ssl
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -27,15 +23,14 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from gpushare.kube.access import load_access
 from gpushare.model import names
-from gpushare.playground.controlplane.ports import free_ports
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_scheduler import DEBUGS, IMAGE, OF_THE_SCHEDULER
 from tests.admission_users import SCHEDULER, User
-from tests.admission_words import COUNTING, PodCase, counted
-from tests.admission_writes import WRITES, Write
+from tests.admission_words import PodCase, carried_words, counted
+from tests.admission_writes import WRITES, Write, binding, changed_words
 from tests.e2e.asking import Answer, Api
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import (
-    CHECKOUT,
     OPTED_OUT,
     OPTED_OUT_NAMESPACE,
     administrators,
@@ -44,10 +39,9 @@ from tests.e2e.plane import (
     wait_for_accounts,
 )
 from tests.e2e.product.product import Product
+from tests.e2e.startup_taint import assert_that_the_startup_taint_alone_goes
+from tests.e2e.webhook import NAME, NAMESPACE, Webhook, by_address, own_pods, rendered, rights
 
-CHART = CHECKOUT / "charts" / "ack-ai-installer"
-NAMESPACE = "kube-system"
-NAME = "gpushare-admission"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 ROOT = "/apis/admissionregistration.k8s.io/v1"
 CASES = {case.id: case for case in PODS}
@@ -61,80 +55,6 @@ def product(binaries: Path, states: Path) -> Iterator[Product]:
     """A control plane without nodes, and kubectl and helm for it."""
     with control_plane(binaries, states / "webhook") as kubeconfig:
         yield Product(kubeconfig, binaries)
-
-
-class Webhook:
-    """One process of the webhook; restarted on the same ports, which stay free, as its address is in the configurations."""
-
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
-        self._folder = folder
-        self._kubeconfig = kubeconfig
-        self._process: subprocess.Popen[bytes] | None = None
-        first, second = free_ports(2)
-        self.ports = (first, second)
-
-    def start(self, *arguments: str) -> None:
-        assert self._process is None
-        ports, log = self._folder / "ports", self._folder / "log"
-        ports.unlink(missing_ok=True)
-        argv = [sys.executable, "-m", "gpushare", "admission", "--kubeconfig", str(self._kubeconfig)]
-        argv += ["--namespace", NAMESPACE, "--server-name", "127.0.0.1"]
-        argv += ["--ports-file", str(ports), "--drain", "0"]
-        argv += ["--listen", f"127.0.0.1:{self.ports[0]}", "--metrics-listen", f"127.0.0.1:{self.ports[1]}"]
-        argv += ["--card-memory-mib", str(COUNTING.card_mib)]
-        with log.open("ab") as written:
-            self._process = subprocess.Popen([*argv, *arguments], stderr=written, cwd=CHECKOUT)
-        wait_for("the webhook's ports", lambda: self._alive() and ports.exists())
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(timeout=30)
-            self._process = None
-
-    def _alive(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "log").read_text()
-        return True
-
-    def ready(self) -> bool:
-        self._alive()
-        try:
-            with urlopen(f"http://127.0.0.1:{self.ports[1]}/readyz", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def log(self) -> str:
-        return (self._folder / "log").read_text()
-
-    def certificate(self) -> x509.Certificate:
-        pem = ssl.get_server_certificate(("127.0.0.1", self.ports[0]), timeout=10)
-        return x509.load_pem_x509_certificate(pem.encode())
-
-
-def rendered(product: Product) -> list[dict[str, Any]]:
-    """What the chart makes for the webhook on a cluster without policies."""
-    text = product.typed(
-        "helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, "--kube-version", "1.28.15"
-    )
-    found = [doc for doc in yaml.safe_load_all(text) if doc]
-    return [doc for doc in found if doc["metadata"]["name"] == NAME]
-
-
-def by_address(configuration: dict[str, Any], port: int) -> dict[str, Any]:
-    made = copy.deepcopy(configuration)
-    for webhook in made["webhooks"]:
-        service = webhook["clientConfig"].pop("service")
-        assert service["name"] == NAME
-        webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{service['path']}"
-    return made
-
-
-def rights(docs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the chart gives the webhook's account, and its Secret."""
-    kinds = ("Secret", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-    return [doc for doc in docs if doc["kind"] in kinds]
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +169,7 @@ def test_templates(api: Api, kind: str) -> None:
             assert answer.warnings == case.warns, case.id
 
 
-@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.id)
+@pytest.mark.parametrize("write", [*WRITES, *OF_THE_SCHEDULER, DEBUGS], ids=lambda write: write.id)
 def test_writes(api: Api, write: Write) -> None:
     answer = api.attempt(write)
     if not write.says:
@@ -257,6 +177,10 @@ def test_writes(api: Api, write: Write) -> None:
     else:
         assert answer.status == 403
         assert answer.message.endswith(write.says)
+
+
+def test_of_a_nodes_taints_the_scheduler_takes_the_startup_taint_alone(api: Api) -> None:
+    assert_that_the_startup_taint_alone_goes(api)
 
 
 def test_a_token_of_kubernetes_1_28_names_its_pod_and_the_pod_its_node(api: Api) -> None:
@@ -286,6 +210,28 @@ def test_own_namespaces_are_left_alone(api: Api) -> None:
     assert api.create(pod(CASES["compute-7"], "own", NAMESPACE), dry=True).taken
     left = api.create(pod(CASES["memory"], "own", NAMESPACE), dry=True)
     assert left.body["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_records_are_guarded_in_own_namespaces_too(api: Api) -> None:
+    """As policies do it: who holds what is the same for the ledger wherever the pod is."""
+    carrying = pod(CASES[f"carries-{names.ANN_SHARE}"], "claims", NAMESPACE)
+    answer = api.create(carrying, dry=True)
+    assert (answer.status, answer.message) == (
+        403,
+        f"""admission webhook "new-records.gpushare.dev" denied the request: {carried_words(names.ANN_SHARE)}""",
+    )
+    assert api.create(carrying, user=SCHEDULER, dry=True).taken
+    assert api.create(pod(CASES["nothing-of-ours"], "plain", NAMESPACE)).taken
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/plain"
+    claim = {"metadata": {"annotations": {names.ANN_SHARE: "{}"}}}
+    for part in ("", "/status"):
+        answer = api.ask("PATCH", path + part, claim, dry=True)
+        assert (answer.status, answer.message.endswith(changed_words(names.ANN_SHARE))) == (403, True)
+        assert api.ask("PATCH", path + part, claim, user=SCHEDULER, dry=True).taken
+    bound = binding("plain", {names.ANN_SHARE: "{}"})
+    bound["metadata"]["namespace"] = NAMESPACE
+    answer = api.ask("POST", f"{path}/binding", bound, dry=True)
+    assert (answer.status, answer.message.endswith(carried_words(names.ANN_SHARE))) == (403, True)
 
 
 def test_who_is_let_in_is_logged_with_the_name_and_the_uid_that_the_pod_was_given(
@@ -464,7 +410,7 @@ def test_what_it_may_not_do(webhook: Webhook, product: Product) -> None:
 # --- without it ----------------------------------------------------------------------------------------
 
 
-def test_what_happens_without_it(api: Api, webhook: Webhook) -> None:
+def test_what_happens_without_it(api: Api, webhook: Webhook, product: Product) -> None:
     """Only who would be judged is held up: GPU pods, and strangers who write records."""
     webhook.stop(signal.SIGKILL)
     try:
@@ -475,12 +421,19 @@ def test_what_happens_without_it(api: Api, webhook: Webhook) -> None:
         assert 'failed calling webhook "requests.gpushare.dev"' in named.message
         assert api.create(pod(CASES["nothing-of-ours"], "free"), dry=True).taken
         assert api.create(pod(CASES["compute-7"], "own", NAMESPACE), dry=True).taken
+        for one in own_pods(product):
+            made = api.create(one, dry=True)
+            assert made.taken, made.message
         for kind in WORKLOADS:
             assert api.create(workload(kind, CASES["compute-7"], "free"), dry=True).taken, kind
         path = "/api/v1/namespaces/default/pods/bound-n1"
         assert api.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, dry=True).taken
         mark = {"metadata": {"annotations": {names.ANN_MEM_ASSIGNED: "true"}}}
         assert api.ask("PATCH", path, mark, user=SCHEDULER, dry=True).taken
+        # The scheduler's own writes ask nobody.
+        for write in OF_THE_SCHEDULER:
+            assert write.says or api.attempt(write).taken, write.id
+        assert 'failed calling webhook "scheduler-pods.gpushare.dev"' in api.attempt(IMAGE).message
         stolen: Answer = api.ask("PATCH", path, mark, dry=True)
         assert 'failed calling webhook "records.gpushare.dev"' in stolen.message
         heartbeat = {"status": {"capacity": {"cpu": "8"}}}

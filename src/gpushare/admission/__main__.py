@@ -35,7 +35,8 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
             "give less, or a greater --renew-before"
         )
     agent = options.node_agent or f"system:serviceaccount:{namespace}:gpushare-device-plugin"
-    writers = options.writer or [f"system:serviceaccount:{namespace}:ack-co-scheduler", agent]
+    scheduler = options.scheduler_account or f"system:serviceaccount:{namespace}:ack-co-scheduler"
+    writers = options.writer or [scheduler, agent]
     service = f"{options.service}.{namespace}.svc"
     return Settings(
         namespace=namespace,
@@ -44,7 +45,7 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
             timedelta(hours=options.valid_for),
             timedelta(hours=renew_before),
         ),
-        writers=Writers(frozenset(writers), agent),
+        writers=Writers(frozenset(writers), agent, scheduler),
         listen=address("--listen", options.listen, "0.0.0.0:9443"),
         metrics_listen=address("--metrics-listen", options.metrics_listen, "0.0.0.0:9452"),
         secret=options.secret,

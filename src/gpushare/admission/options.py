@@ -57,7 +57,14 @@ ROLE: Final = Role(
             TEXTS,
             "user that writes records of who holds what",
             [],
-            absent="ack-co-scheduler and gpushare-device-plugin of the namespace",
+            absent="--scheduler-account and --node-agent",
+            metavar="USER",
+        ),
+        Option(
+            "scheduler-account",
+            TEXT,
+            "user of the scheduler",
+            absent="ack-co-scheduler of the namespace",
             metavar="USER",
         ),
         Option(

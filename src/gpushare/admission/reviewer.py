@@ -123,6 +123,10 @@ class Reviewer:
                 refused = writes.refused_content(request)
             if refused is not None:
                 return Verdict([refused])
+        if request.user_info.username == self.writers.scheduler:
+            refused = writes.refused_scheduling(request)
+            if refused is not None:
+                return Verdict([refused])
         refused = writes.refused_write(request, self.writers)
         if refused is not None:
             return Verdict([refused])
@@ -135,11 +139,11 @@ class Reviewer:
             before = pod_of(request.resource, request.old_object)
             if before is not None and rules.judged_alike(pod, before):
                 return Verdict()
-            if is_pod(request.resource):
-                # Who may change the records was asked above.
-                pod.metadata.annotations = None
         writes_records = request.user_info.username in self.writers.records
         may_have_node = is_pod(request.resource) and (request.operation == "UPDATE" or writes_records)
+        if may_have_node:
+            # Who may change the records was asked above, and writers may hand them in.
+            pod.metadata.annotations = None
         verdict = rules.judge(pod, self.counting, may_have_node=may_have_node)
         if not verdict.refusals and is_pod(request.resource) and not request.dry_run:
             _tell_admitted(request, pod)

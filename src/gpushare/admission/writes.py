@@ -1,7 +1,7 @@
 """Who may write what on pods, bindings and nodes. Pure.
 
-Records of who holds what are the scheduler's and the node agents' alone, and a node agent's token is good for its own
-node and the pods on it: RBAC knows neither annotations nor "own".
+Records of who holds what are the scheduler's and the node agents' alone; a node agent's token is good for its own
+node and the pods on it, and the scheduler's for nothing that pods run: RBAC knows neither annotations nor "own".
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from gpushare.admission.review import Refusal, Request, UserInfo, pod_of
 from gpushare.admission.rules import RECORDED, RECORDS, carried
 from gpushare.model import names
 from gpushare.model.objects import ObjectMeta
+from gpushare.model.startup import STARTUP_TAINT
 
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 POD_NAME: Final = "authentication.kubernetes.io/pod-name"
@@ -22,14 +23,29 @@ _RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_W
 #: What the API server itself changes with every write.
 _BOOKKEEPING: Final = ("managedFields", "resourceVersion", "generation")
 _AGENT: Final = "gpushare-node-agent"
+#: The policies of the scheduler's chart where Kubernetes has policies; what they say is said here once more.
+_SCHEDULER_PODS: Final = "gpushare-scheduler-pods"
+_SCHEDULER_NODES: Final = "gpushare-scheduler-nodes"
+_SAID_BY_OTHERS: Final = (
+    "phase",
+    "reason",
+    "message",
+    "hostIP",
+    "hostIPs",
+    "podIPs",
+    "initContainerStatuses",
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """User names: ``records`` write what pods hold, ``agent`` writes for its node."""
+    """User names: ``records`` write what pods hold, ``agent`` writes for its node, ``scheduler`` places pods."""
 
     records: frozenset[str]
     agent: str
+    scheduler: str
 
 
 class _Annotated(msgspec.Struct):
@@ -125,6 +141,30 @@ def refused_content(request: Request) -> Refusal | None:
     return None if same else Refusal(_AGENT, text)
 
 
+def refused_scheduling(request: Request) -> Refusal | None:
+    """Why the scheduler may not make this change. Raises one of ``review.UNREADABLE``."""
+    resource = called(request)
+    if request.operation != "UPDATE" or not (resource == "nodes" or request.resource.resource == "pods"):
+        return None
+    before, now = _decoded(request.old_object), _decoded(request.object)
+    match resource:
+        case "nodes":
+            if _untainted(before) == _kept_of_node(now):
+                return None
+            text = "the scheduler changes nothing of a node but to take its startup taint away"
+            return Refusal(_SCHEDULER_NODES, text)
+        case "pods" | "pods/status":
+            if _run(before) != _run(now):
+                text = "the scheduler changes nothing of a pod but labels and annotations"
+                return Refusal(_SCHEDULER_PODS, text)
+            if resource == "pods/status" and _said(before) != _said(now):
+                text = "the scheduler changes nothing of a pod's status but conditions and nominatedNodeName"
+                return Refusal(_SCHEDULER_PODS, text)
+            return None
+        case _:
+            return Refusal(_SCHEDULER_PODS, f"the scheduler may not change {resource}")
+
+
 def node_in_token(user: UserInfo) -> str:
     """The node that the token says; empty where it says none (before Kubernetes 1.30)."""
     return user.said(NODE_NAME)
@@ -159,6 +199,27 @@ def _without(
             key: value for key, value in (metadata.get(place) or {}).items() if key not in dropped
         }
     return {**found, "metadata": metadata}
+
+
+def _run(pod: Mapping[str, Any]) -> list[Any]:
+    """What decides what runs, and for how long the pod stays."""
+    metadata = pod.get("metadata") or {}
+    return [pod.get("spec"), metadata.get("finalizers") or [], metadata.get("ownerReferences") or []]
+
+
+def _said(pod: Mapping[str, Any]) -> list[Any]:
+    status = pod.get("status") or {}
+    return [status.get(one) for one in _SAID_BY_OTHERS]
+
+
+def _kept_of_node(node: Mapping[str, Any]) -> list[Any]:
+    spec = dict(node.get("spec") or {})
+    return [_without(node)["metadata"], spec.pop("taints", None) or [], spec]
+
+
+def _untainted(node: Mapping[str, Any]) -> list[Any]:
+    metadata, taints, spec = _kept_of_node(node)
+    return [metadata, [one for one in taints if one.get("key") != STARTUP_TAINT], spec]
 
 
 def _without_resources(found: Mapping[str, Any]) -> dict[str, Any]:

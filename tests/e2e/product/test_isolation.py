@@ -148,6 +148,9 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
         seen = product.environment("by-mps")
         assert seen["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={seen[names.ENV_MEM_LIMIT]}M"
         assert product.kubectl("exec", "by-mps", "--", "ls", "-d", seen["CUDA_MPS_PIPE_DIRECTORY"])
+        # The daemon's shared memory is the container's, and not the node's.
+        product.kubectl("exec", "by-mps", "--", "touch", "/dev/shm/of-a-container")
+        node.run("test", "!", "-e", "/dev/shm/of-a-container")
         # An agent that ends takes no daemon with it, and the next one finds it.
         note = f"/var/lib/gpushare/mps/{seen[names.ENV_VISIBLE_DEVICES]}/daemon.json"
         (before, agent) = (node.run("cat", note).stdout, agent_of(product, CGPU))
@@ -167,6 +170,7 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
         pid = json.loads(before)["pid"]
         node.run("kill", "-0", str(pid))
         assert "gpushare-mps" in node.run("cat", f"/proc/{pid}/cgroup").stdout
+        node.run("test", "-e", f"/proc/{pid}/root/dev/shm/of-a-container")
     finally:
         node.run("rm", "-f", control)
         product.delete_all()

@@ -25,12 +25,13 @@ from tests.patience import Deadline
 
 DEADLINE_S = 60.0
 AGENT = "system:serviceaccount:n:gpushare-device-plugin"
+SCHEDULER = "system:serviceaccount:n:ack-co-scheduler"
 SETTINGS = Settings(
     namespace="n",
     policy=Policy(
         frozenset({"gpushare-admission.n.svc", "127.0.0.1"}), timedelta(days=90), timedelta(days=30)
     ),
-    writers=Writers(frozenset({AGENT, "system:serviceaccount:n:ack-co-scheduler"}), AGENT),
+    writers=Writers(frozenset({AGENT, SCHEDULER}), AGENT, SCHEDULER),
     listen=("127.0.0.1", 0),
     metrics_listen=("127.0.0.1", 0),
     pace=Pace(period_s=0.05, overlap_s=0.3),

@@ -23,7 +23,7 @@ class TokensAlone:
 
 def reviewer(**changes: Any) -> Reviewer:
     settings: dict[str, Any] = {
-        "writers": Writers(frozenset({SCHEDULER.name, AGENT}), AGENT),
+        "writers": Writers(frozenset({SCHEDULER.name, AGENT}), AGENT, SCHEDULER.name),
         "places": TokensAlone(),
         "scheduler": names.SCHEDULER_NAME,
         "counting": COUNTING,

@@ -8,8 +8,11 @@ from gpushare.admission import rules
 from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
+from gpushare.model.startup import STARTUP_TAINT
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_scheduler import DEBUGS, NODE_WORDS, OF_THE_SCHEDULER
 from tests.admission_slips import PLACED_WORDS, SMALL, SMALL_MIB, large_words
+from tests.admission_users import ADMIN, SCHEDULER, User
 from tests.admission_words import COUNT, RECORDS, PodCase, box, counted
 from tests.admission_writes import WRITES, Write
 from tests.rows import every_row
@@ -187,12 +190,27 @@ async def test_nothing_is_warned_about_that_is_not_written() -> None:
         assert answered(await reviewer().warn(body)) == {"uid": "u-1", "allowed": True}
 
 
-@every_row(WRITES)
+@every_row([*WRITES, *OF_THE_SCHEDULER, DEBUGS])
 async def test_a_write(write: Write) -> None:
     body = review(
         write.resource, write.new, write.old, operation=write.operation, name=write.name, user=write.user
     )
     assert said(answered(await reviewer().validate(body))) == write.says
+
+
+async def test_of_a_nodes_taints_the_scheduler_takes_the_startup_taint_alone() -> None:
+    own = [{"key": "mine", "effect": "NoExecute"}]
+    before = {"metadata": {"name": "n1"}, "spec": {"taints": [{"key": STARTUP_TAINT}, *own]}}
+
+    async def of(user: User, **spec: Any) -> str:
+        now = {"metadata": {"name": "n1", "resourceVersion": "2"}, "spec": spec}
+        body = review("nodes", now, before, operation="UPDATE", name="n1", user=user)
+        return said(answered(await reviewer().validate(body)))
+
+    assert await of(SCHEDULER, taints=own) == ""
+    assert await of(SCHEDULER, taints=[]) == await of(SCHEDULER) == NODE_WORDS
+    assert await of(SCHEDULER, taints=own, unschedulable=True) == NODE_WORDS
+    assert await of(ADMIN) == ""
 
 
 def test_the_table_names_the_same_records() -> None:

@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import signal
+import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +28,7 @@ from gpushare.nodeagent.isolation.children import Child
 DEADLINE_S = 60.0
 #: Longer than a program that fails takes to start and end on a busy machine.
 FAILS_S = 10.0
+OWN_MOUNTS = subprocess.run(["unshare", "-m", "true"], check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
 class Watched:
@@ -161,6 +164,8 @@ def servers(
         (cgroups / hierarchy).mkdir(parents=True, exist_ok=True)
         (cgroups / hierarchy / "cgroup.procs").touch()
     (cgroups / "cpuset" / "cpuset.cpus").write_text("0-1")
+    shared = tmp_path / "shm"
+    shared.mkdir(exist_ok=True)
     return mps.Mps(
         Path("/"),
         tmp_path / "mps",
@@ -168,6 +173,7 @@ def servers(
         on_change=watched.tell,
         steady_s=steady_s,
         cgroups=cgroups,
+        shared=shared,
     )
 
 
@@ -304,6 +310,42 @@ async def test_mps_daemons_go_on_without_us_and_are_found_again(
     await ended(task)
     after.clear()
     assert not (tmp_path / "mps").exists()
+
+
+async def test_an_mps_daemon_shares_memory_with_the_containers_of_its_gpu_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not OWN_MOUNTS:
+        pytest.skip("mounts of one's own need CAP_SYS_ADMIN")
+    watched = Watched()
+    seen = tmp_path / "shm"
+    control(tmp_path, f"touch {seen}/of-$CUDA_VISIBLE_DEVICES; exec sleep 1000")
+    backend = servers(tmp_path, watched, monkeypatch)
+    (seen / daemons.NAME).mkdir()
+    (seen / daemons.NAME / "GPU-b").symlink_to(tmp_path)
+    backend.want(["GPU-a", "GPU-b"])
+    task = asyncio.create_task(backend.run(0.02))
+    own = seen / daemons.NAME / "GPU-a"
+    await watched.until(lambda: not backend.trouble and not backend.lacking())
+    await watched.until(lambda: (own / "of-GPU-a").exists() and (seen / "of-GPU-b").exists())
+    # Where somebody has put something in its place before, it has the node's, as all have where it cannot be had.
+    assert not (seen / "of-GPU-a").exists()
+    assert not (tmp_path / "of-GPU-b").exists()
+    assert stat.S_IMODE(own.stat().st_mode) == 0o1777
+    assert stat.S_IMODE(own.parent.stat().st_mode) == 0o711
+    for gpu, place in (("GPU-a", own), ("GPU-b", seen)):
+        grant = replace(GRANT, shares=(GpuShare(gpu, 0, 2154, 2, 15),))
+        pipe, memory = (await backend.inject(grant, in_place=False)).mounts
+        assert memory == Mount(str(place), "/dev/shm", read_only=False)
+        assert stat.S_IMODE(os.stat(pipe.host_path).st_mode) == 0o1777
+    # One that an agent of an earlier version has started has the node's, too.
+    note = tmp_path / "mps" / "GPU-a" / daemons.NOTE
+    note.write_text(json.dumps({k: v for k, v in json.loads(note.read_text()).items() if k != "shared"}))
+    (_, memory) = (await backend.inject(GRANT, in_place=False)).mounts
+    assert memory.host_path == str(seen)
+    backend.want([])
+    await watched.until(lambda: not any(map(daemons.is_running, (tmp_path / "mps").glob("GPU-*"))))
+    await ended(task)
 
 
 def test_a_note_that_is_about_another_process_by_now_is_not_believed(tmp_path: Path) -> None:

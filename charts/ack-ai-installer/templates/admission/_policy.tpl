@@ -25,7 +25,7 @@ spec:
   {{- end }}
 {{- end }}
 
-{{/* Pods of the cluster's own namespaces are left alone. */}}
+{{/* Requests of pods in the cluster's own namespaces are left alone; records are not. */}}
 {{- define "gpushare.admission.namespaces" -}}
 namespaceSelector:
   matchExpressions:

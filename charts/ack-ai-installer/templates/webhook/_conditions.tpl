@@ -36,6 +36,32 @@ does not know. The webhook's process looks again by itself, so a condition may b
     && object.metadata.{{ .place }}[n] != oldObject.metadata.{{ .place }}[n]))
 {{- end }}
 
+{{/* Whether what is at PATH of the object, such as .metadata.finalizers, is another than before. What it lies in must be there. */}}
+{{- define "gpushare.webhook.another" -}}
+(has(object{{ . }}) != has(oldObject{{ . }}) || (has(object{{ . }}) && object{{ . }} != oldObject{{ . }}))
+{{- end }}
+
+{{/* A change of a pod that the scheduler never makes. Its other chart says the same as a policy (templates/guards.yaml). */}}
+{{- define "gpushare.webhook.notTheSchedulers" -}}
+(has(request.subResource) && !(request.subResource in ['', 'status']))
+|| object.spec != oldObject.spec
+|| {{ include "gpushare.webhook.another" ".metadata.finalizers" }}
+|| {{ include "gpushare.webhook.another" ".metadata.ownerReferences" }}
+|| (has(request.subResource) && request.subResource == 'status' && (!has(object.status) || !has(oldObject.status)
+  {{- range list "phase" "reason" "message" "hostIP" "hostIPs" "podIPs" "initContainerStatuses" "containerStatuses" "ephemeralContainerStatuses" }}
+  || {{ include "gpushare.webhook.another" (print ".status." .) }}
+  {{- end }}))
+{{- end }}
+
+{{/* A change of a node that is more than to take its startup taint away (templates/autoscaling.yaml of the scheduler's chart). */}}
+{{- define "gpushare.webhook.moreThanTheTaint" -}}
+(has(object.spec.taints) ? object.spec.taints : [])
+  != (has(oldObject.spec.taints) ? oldObject.spec.taints.filter(t, t.key != 'startup-taint.cluster-autoscaler.kubernetes.io/gpushare') : [])
+{{- range list "spec.unschedulable" "spec.providerID" "spec.podCIDRs" "metadata.labels" "metadata.annotations" "metadata.finalizers" "metadata.ownerReferences" }}
+|| {{ include "gpushare.webhook.another" (print "." .) }}
+{{- end }}
+{{- end }}
+
 {{- define "gpushare.webhook.isWriter" -}}
 request.userInfo.username in {{ include "gpushare.admission.writers" . }}
 {{- end }}

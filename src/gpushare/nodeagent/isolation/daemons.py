@@ -25,36 +25,51 @@ logger = logging.getLogger(__name__)
 
 NOTE: Final = "daemon.json"
 SAID: Final = "daemon.err"
-#: The cgroup of all such programs of a node, in every hierarchy.
-CGROUP: Final = "gpushare-mps"
+#: The cgroup of all such programs of a node, in every hierarchy; and where their parts of its shared memory are.
+NAME: Final = "gpushare-mps"
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the node's, not a file of ours
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _START_S: Final = 30.0
 _MOST_SAID: Final = 4096
 
 # Writes the note in the process that it is about, before that becomes the program: a daemon is never without. What
-# cannot be left (cgroups, mounts) is said and stays. In a program of its own, see children.py.
+# cannot be left (cgroups, mounts, shared memory) is said and stays. In a program of its own, see children.py.
 _START: Final = """
-import ctypes, json, os, sys
-note, said, cgroups, root, cgroup, boot, argv = *sys.argv[1:7], sys.argv[7:]
+import ctypes, errno, json, os, stat, sys
+note, said, cgroups, root, ours, boot, shared, argv = *sys.argv[1:8], sys.argv[8:]
 os.setsid()
 libc = ctypes.CDLL(None, use_errno=True)
+def must(result):
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 def join(kind):
     with open(f"/proc/1/ns/{kind}") as file:
-        if libc.setns(file.fileno(), 0):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        must(libc.setns(file.fileno(), 0))
+def part_of(folder, place, mode):
+    # Everybody may write in the node's: what somebody else has made there is not taken.
+    path = f"{folder}/{place}"
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        there = os.lstat(path)
+        if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid():
+            raise OSError(errno.EEXIST, f"{path} is somebody else's") from None
+    os.chmod(path, mode)
+    return path
 if os.fork():
     os._exit(0)
 err = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 null = os.open(os.devnull, os.O_RDWR)
 for number, file in ((0, null), (1, null), (2, err)):
     os.dup2(file, number)
+unable = []
 try:
     if root != "/":
         join("cgroup")
     above = [cgroups] if os.path.exists(f"{cgroups}/cgroup.procs") else [one.path for one in os.scandir(cgroups) if one.is_dir()]
     for place in above:
         if os.path.exists(f"{place}/cgroup.procs"):
-            own = f"{place}/{cgroup}"
+            own = f"{place}/{ours}"
             os.makedirs(own, exist_ok=True)
             for name in ("cpuset.cpus", "cpuset.mems"):
                 if place != cgroups and os.path.exists(f"{place}/{name}"):
@@ -63,20 +78,33 @@ try:
             with open(f"{own}/cgroup.procs", "w") as procs:
                 procs.write("0")
 except OSError as error:
-    print(f"it ends with the node agent, as its cgroup cannot be left: {error}", file=sys.stderr, flush=True)
+    unable.append(f"it ends with the node agent, as its cgroup cannot be left: {error}")
 with open("/proc/self/stat") as file:
     started = int(file.read().rpartition(")")[2].split()[19])
-with open(f"{note}.new", "w") as file:
-    json.dump({"pid": os.getpid(), "started": started, "boot": boot}, file)
-    file.flush()
-    os.fsync(file.fileno())
-os.rename(f"{note}.new", note)
+folder = os.open(os.path.dirname(note), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 if root != "/":
     try:
         join("mnt")
     except OSError:
         os.chroot(root)
     os.chdir("/")
+apart = ""
+try:
+    apart = part_of(part_of(shared, ours, 0o711), os.path.basename(os.path.dirname(note)), 0o1777)
+    must(libc.unshare(0x20000))  # CLONE_NEWNS
+    must(libc.mount(None, b"/", None, 0x84000, None))  # MS_REC | MS_SLAVE: what the node mounts later is seen, ours is not
+    must(libc.mount(apart.encode(), shared.encode(), None, 0x1000, None))  # MS_BIND
+except OSError as error:
+    apart = ""
+    unable.append(f"it has the node's {shared}, as it can have no part of its own: {error}")
+with open("new", "w", opener=lambda path, flags: os.open(path, flags, 0o600, dir_fd=folder)) as file:
+    json.dump({"pid": os.getpid(), "started": started, "boot": boot, "shared": apart}, file)
+    file.flush()
+    os.fsync(file.fileno())
+os.rename("new", os.path.basename(note), src_dir_fd=folder, dst_dir_fd=folder)
+# Not before: whoever waits for the note takes words for the end.
+for one in unable:
+    print(one, file=sys.stderr, flush=True)
 try:
     os.execvp(argv[0], argv)
 except OSError as error:
@@ -93,7 +121,8 @@ class _Noted(NamedTuple):
 class Daemon:
     """Keeps one program running while ``run`` does, and leaves it behind; ``fault`` says why it does not run.
 
-    ``folder`` has its note and what it said last; ``cgroups`` is the node's hierarchy as seen here.
+    ``folder`` has its note and what it said last; ``cgroups`` is the node's hierarchy as seen here, ``shared`` the folder of the
+    node's shared memory, of which the program sees a part of its own where that can be had.
     """
 
     def __init__(
@@ -106,6 +135,7 @@ class Daemon:
         on_change: Callable[[], None],
         root: Path = Path("/"),
         cgroups: Path | None = None,
+        shared: Path = SHARED_MEMORY,
         backoff: Backoff | None = None,
         steady_s: float = STEADY_S,
     ) -> None:
@@ -114,6 +144,7 @@ class Daemon:
         self._folder = folder
         self._root = root
         self._cgroups = root / "sys/fs/cgroup" if cgroups is None else cgroups
+        self._shared = shared
         self._clock = clock
         self._on_change = on_change
         self._backoff = backoff or Backoff(1.0, 60.0)
@@ -122,6 +153,14 @@ class Daemon:
         self.starts = 0
         self.ran = False
         """Whether it ever ran for as long as counts as started well."""
+
+    def shared_memory(self) -> str:
+        """The folder of the node that the program sees as its shared memory: its own part, or the node's."""
+        try:
+            note = json.loads((self._folder / NOTE).read_bytes())
+            return str(note["shared"]) or str(self._shared)
+        except (OSError, ValueError, KeyError, TypeError):
+            return str(self._shared)  # as an agent of an earlier version has started it
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
@@ -161,7 +200,16 @@ class Daemon:
             (self._folder / left).unlink(missing_ok=True)
         places = (self._folder / NOTE, self._folder / SAID, self._cgroups, self._root)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-ISc", _START, *map(str, places), CGROUP, _boot(), *self._argv),
+            *(
+                sys.executable,
+                "-ISc",
+                _START,
+                *map(str, places),
+                NAME,
+                _boot(),
+                str(self._shared),
+                *self._argv,
+            ),
             env=self._env,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,

@@ -17,7 +17,14 @@ from gpushare.kube.clock import Clock
 from gpushare.nodeagent.errors import ClaimRefused
 from gpushare.nodeagent.injection import Grant, Injection, Mount
 from gpushare.nodeagent.isolation.children import STEADY_S, Child
-from gpushare.nodeagent.isolation.daemons import NOTE, Daemon, end, is_running, outlives_us
+from gpushare.nodeagent.isolation.daemons import (
+    NOTE,
+    SHARED_MEMORY,
+    Daemon,
+    end,
+    is_running,
+    outlives_us,
+)
 from gpushare.nodeagent.isolation.files import IN_CONTAINER
 
 CONTROL: Final = "nvidia-cuda-mps-control"
@@ -32,8 +39,6 @@ _FOLDERS: Final = (
     "home/kubernetes/bin/nvidia/bin",
 )
 _PIPE: Final = f"{IN_CONTAINER}/mps"
-#: Client and server speak through it, too.
-_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the host's, not a file of ours
 
 
 class Mps:
@@ -51,8 +56,10 @@ class Mps:
         on_change: Callable[[], None],
         steady_s: float = STEADY_S,
         cgroups: Path | None = None,
+        shared: Path = SHARED_MEMORY,
     ) -> None:
         self._root = root
+        self._shared = shared
         self.folder = folder
         self._clock = clock
         self._on_change = on_change
@@ -135,8 +142,9 @@ class Mps:
         try:
             for folder in (pipe, log):
                 folder.mkdir(parents=True, exist_ok=True)
-            # Containers of whatever user speak to it.
-            pipe.chmod(0o777)
+            # Containers of whatever user speak to it, and the server that it starts has the client's user. Sticky: nobody but root puts
+            # a file of their own in the place of another's.
+            pipe.chmod(0o1777)
         except OSError as error:
             return f"{self.folder} cannot be written: {error.strerror or error}"
         env = {
@@ -157,6 +165,7 @@ class Mps:
                 on_change=self._on_change,
                 root=self._root,
                 cgroups=self._cgroups,
+                shared=self._shared,
                 steady_s=self._steady_s,
             )
         else:
@@ -220,8 +229,11 @@ class Mps:
         }
         if share.core_percent:
             envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(share.core_percent)
+        child = self._children[share.uuid][0]
+        shared = child.shared_memory() if isinstance(child, Daemon) else str(self._shared)
         mounts = (
             Mount(str(self._pipe(share.uuid)), _PIPE, read_only=False),
-            Mount(_SHARED_MEMORY, _SHARED_MEMORY, read_only=False),
+            # Client and server speak through it, too.
+            Mount(shared, str(SHARED_MEMORY), read_only=False),
         )
         return Injection(envs=envs, mounts=mounts)

@@ -204,7 +204,7 @@ def tell_admitted(review: Review) -> None:
 
 def guard_records(writers: Collection[str]) -> Validating:
     """A function that lets only the users ``writers`` write the records of who holds what; raises ``ApiError``."""
-    known = Writers(frozenset(writers), agent="")
+    known = Writers(frozenset(writers), agent="", scheduler="")
 
     def guard(review: Review) -> None:
         if review.resource.storage not in ("pods", "nodes") or review.user in writers:

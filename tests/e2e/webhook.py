@@ -1,0 +1,112 @@
+"""The webhook's process, and what the chart makes for it on a cluster without policies."""
+
+import copy
+import signal
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import yaml
+from cryptography import x509
+
+from gpushare.playground.controlplane.ports import free_ports
+from tests.admission_words import COUNTING
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.plane import CHECKOUT
+from tests.e2e.product.product import Product
+
+CHART = CHECKOUT / "charts" / "ack-ai-installer"
+NAMESPACE = "kube-system"
+NAME = "gpushare-admission"
+
+
+class Webhook:
+    """One process of the webhook; restarted on the same ports, which stay free, as its address is in the configurations."""
+
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+        self._folder = folder
+        self._kubeconfig = kubeconfig
+        self._process: subprocess.Popen[bytes] | None = None
+        first, second = free_ports(2)
+        self.ports = (first, second)
+
+    def start(self, *arguments: str) -> None:
+        assert self._process is None
+        ports, log = self._folder / "ports", self._folder / "log"
+        ports.unlink(missing_ok=True)
+        argv = [sys.executable, "-m", "gpushare", "admission", "--kubeconfig", str(self._kubeconfig)]
+        argv += ["--namespace", NAMESPACE, "--server-name", "127.0.0.1"]
+        argv += ["--ports-file", str(ports), "--drain", "0"]
+        argv += ["--listen", f"127.0.0.1:{self.ports[0]}", "--metrics-listen", f"127.0.0.1:{self.ports[1]}"]
+        argv += ["--card-memory-mib", str(COUNTING.card_mib)]
+        with log.open("ab") as written:
+            self._process = subprocess.Popen([*argv, *arguments], stderr=written, cwd=CHECKOUT)
+        wait_for("the webhook's ports", lambda: self._alive() and ports.exists())
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def _alive(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "log").read_text()
+        return True
+
+    def ready(self) -> bool:
+        self._alive()
+        try:
+            with urlopen(f"http://127.0.0.1:{self.ports[1]}/readyz", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def log(self) -> str:
+        return (self._folder / "log").read_text()
+
+    def certificate(self) -> x509.Certificate:
+        pem = ssl.get_server_certificate(("127.0.0.1", self.ports[0]), timeout=10)
+        return x509.load_pem_x509_certificate(pem.encode())
+
+
+def rendered(product: Product) -> list[dict[str, Any]]:
+    """What the chart makes for the webhook on a cluster without policies."""
+    text = product.typed(
+        "helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, "--kube-version", "1.28.15"
+    )
+    found = [doc for doc in yaml.safe_load_all(text) if doc]
+    return [doc for doc in found if doc["metadata"]["name"] == NAME]
+
+
+def own_pods(product: Product) -> list[dict[str, Any]]:
+    """The pods that both charts make in their namespace, of the accounts that are there: those of the webhook, and the others with its account."""
+    made = []
+    for chart in ("ack-ai-installer", "ack-co-scheduler"):
+        argv = ["helm", "template", "gpushare", str(CHART.parent / chart), "-n", NAMESPACE]
+        for doc in yaml.safe_load_all(product.typed(*argv, "--kube-version", "1.28.15")):
+            if doc and doc["kind"] in ("Deployment", "DaemonSet"):
+                one = {"apiVersion": "v1", "kind": "Pod", **doc["spec"]["template"]}
+                one["metadata"] |= {"name": doc["metadata"]["name"], "namespace": NAMESPACE}
+                one["spec"]["serviceAccountName"] = NAME
+                made.append(one)
+    assert NAME in [one["metadata"]["name"] for one in made]
+    return made
+
+
+def by_address(configuration: dict[str, Any], port: int) -> dict[str, Any]:
+    made = copy.deepcopy(configuration)
+    for webhook in made["webhooks"]:
+        service = webhook["clientConfig"].pop("service")
+        assert service["name"] == NAME
+        webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{service['path']}"
+    return made
+
+
+def rights(docs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the chart gives the webhook's account, and its Secret."""
+    kinds = ("Secret", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    return [doc for doc in docs if doc["kind"] in kinds]
