@@ -128,12 +128,15 @@ static bool put_ours(const char *name, void **function, int version, cuuint64_t 
     return true;
 }
 
+/* What is not to be given out is answered as the driver answers what it does not have: by the older function with an error, and by the newer one
+ * with NULL and a status. */
 EXPORT CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags)
 {
+    void *before = function ? *function : NULL;
     CUresult result = REAL(cuGetProcAddress)(name, function, version, flags);
     if (result != CUDA_SUCCESS || !name || !function || !*function || put_ours(name, function, version, flags))
         return result;
-    *function = NULL;
+    *function = before;
     return CUDA_ERROR_NOT_FOUND;
 }
 
@@ -145,7 +148,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **function, int versi
     *function = NULL;
     if (status)
         *status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-    return CUDA_ERROR_NOT_FOUND;
+    return CUDA_SUCCESS;
 }
 
 /* Says early, and to programs that look at nothing else, that the container's limits cannot be had. */

@@ -33,21 +33,32 @@ static void (*find(const char *name, int version, bool per_thread, int *status))
     return found;
 }
 
-/* Answers before cuInit too. */
+enum { KNOWN_FLAGS = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM };
+
+/* Answers before cuInit too. A name that is not found is no error, as with NVIDIA's 535 and 580: NULL, and `status` says why. */
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int version, cuuint64_t flags, int *status)
 {
     int told;
-    REQUIRE_CU(name && address && flags <= CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
-    void (*found)(void) = find(name, version, flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &told);
+    REQUIRE_CU(name && address && flags <= KNOWN_FLAGS);
+    void (*found)(void) = find(name, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &told);
     memcpy(address, &found, sizeof found);
     if (status)
         *status = told;
-    return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    return CUDA_SUCCESS;
 }
 
+/* The older one has no status: it is an error, and leaves what is there. */
 EXPORT CUresult cuGetProcAddress(const char *name, void **address, int version, cuuint64_t flags)
 {
-    return cuGetProcAddress_v2(name, address, version, flags, NULL);
+    void *found;
+    REQUIRE_CU(address);
+    CUresult result = cuGetProcAddress_v2(name, &found, version, flags, NULL);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!found)
+        return CUDA_ERROR_NOT_FOUND;
+    *address = found;
+    return CUDA_SUCCESS;
 }
 
 /* The same for programs built to have a default stream for each thread, whatever their flags say. */

@@ -11,7 +11,7 @@ import pytest
 
 from gpushare.playground import gpus
 from tests.building import ROOT
-from tests.unit.fakegpu.building import BUILT, SYSTEM, build
+from tests.unit.fakegpu.building import BUILT, IN_CI, SYSTEM, build
 from tests.unit.fakegpu.cuda_process import OUT, CudaProcess, Processes
 
 TABLE = ROOT / "fakegpu" / "cuda" / "functions.def"
@@ -157,7 +157,38 @@ def test_a_plain_name_means_the_newest_variant_that_the_version_knows(
 def test_what_a_version_lacks_is_told_from_what_nobody_knows(
     library: ctypes.CDLL, name: str, version: int, status: int
 ) -> None:
-    assert look_up(library, name, version) == (NOT_FOUND, status, None)
+    assert look_up(library, name, version) == (0, status, None)
+
+
+def answers(library: ctypes.CDLL) -> list[tuple[object, ...]]:
+    """What both forms answer to names that are there, too new, unknown, and to flags."""
+    told: list[tuple[object, ...]] = []
+    before = 0xABCD
+    for form in ("cuGetProcAddress", "cuGetProcAddress_v2"):
+        for name, version in (
+            *(("cuNoSuchThing", 12000), ("cuMemAllocAsync", 5000), ("cuMemAlloc_v2", 3020), ("", 12000)),
+            *(("cuMemAlloc", 3020), ("cuMemAllocAsync", 11020), ("cuStreamSynchronize", 7000)),
+        ):
+            for flags in (0, LEGACY, PER_THREAD, LEGACY | PER_THREAD, 4, 99):
+                for status in (ctypes.c_int(-1), None) if form.endswith("v2") else (None,):
+                    found = ctypes.c_void_p(before)
+                    more = (None if status is None else ctypes.byref(status),) if form.endswith("v2") else ()
+                    result = getattr(library, form)(
+                        name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags), *more
+                    )
+                    left = found.value if found.value in (None, before) else "found"
+                    told.append((form, name, flags, result, left, None if status is None else status.value))
+    return told
+
+
+def test_a_name_that_is_not_found_is_answered_as_nvidias_driver_does(library: ctypes.CDLL) -> None:
+    """NVIDIA's 535, which answers that without a GPU; an H200 with 580 was seen to do the same."""
+    real = next(iter(SYSTEM.glob("usr/lib/*/nvidia/current/libcuda.so.535.*")), None)
+    if real is None:
+        if IN_CI:
+            pytest.fail("NVIDIA's libcuda is not here; scripts/install-system-packages unpacks it")
+        pytest.skip("NVIDIA's libcuda is not here; scripts/install-system-packages unpacks it")
+    assert answers(library) == answers(ctypes.CDLL(str(real)))
 
 
 def test_the_table_is_what_cugetprocaddress_goes_by(library: ctypes.CDLL) -> None:
