@@ -1,7 +1,7 @@
 """From what was read to the text that is written: which of the forms, and what is said on stderr."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.columns import printable
@@ -14,6 +14,9 @@ from gpushare.inspect.usage import ClusterUsage, usage_of
 from gpushare.model import names
 from gpushare.model.device import NodeMode
 from gpushare.model.objects import Node
+
+if TYPE_CHECKING:
+    from gpushare.inspect.kept import Kept
 
 
 def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
@@ -32,13 +35,19 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
         raise (
             InspectError("", "; ".join(cluster.warnings)) if remarks else _not_shared(snapshot, options.node)
         )
+    kept: tuple[Kept, ...] = ()
+    if cluster.nodes and not options.fragmentation:
+        from gpushare.inspect.kept import kept as kept_now
+
+        kept, unknown = kept_now(kubectl, options, snapshot)
+        remarks += [f"warning: {printable(unknown)}"] if unknown else []
     if options.output in ("json", "yaml"):
         if options.fragmentation:
             return Shown(_fragmentation(kubectl, options, snapshot, cluster), tuple(remarks))
         from gpushare.inspect.structured import encoded
 
         form = cast("Literal['json', 'yaml']", options.output)
-        return Shown(encoded(cluster, form, namespace=options.namespace), tuple(remarks))
+        return Shown(encoded(cluster, form, kept, namespace=options.namespace), tuple(remarks))
     if not cluster.nodes:
         remarks.append(
             _not_described(snapshot.nodes)
@@ -54,10 +63,16 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
     if options.details:
         from gpushare.inspect.details import details
 
-        return Shown(details(cluster, wide=wide, namespace=options.namespace), tuple(remarks))
-    from gpushare.inspect.tables import summary
+        text = details(cluster, wide=wide, namespace=options.namespace)
+    else:
+        from gpushare.inspect.tables import summary
 
-    return Shown(summary(cluster, wide=wide), tuple(remarks))
+        text = summary(cluster, wide=wide)
+    if kept:
+        from gpushare.inspect.kept import kept_text
+
+        text += kept_text(kept, cluster, every=options.details)
+    return Shown(text, tuple(remarks))
 
 
 def _not_shared(snapshot: Snapshot, node: str) -> InspectError:

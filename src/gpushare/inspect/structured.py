@@ -4,11 +4,15 @@ The schema is described in docs/guide/inspect.md. ``version`` counts up when a r
 before would be misled; new fields may come without that.
 """
 
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from gpushare.inspect.usage import ClusterUsage, GpuUsage, NodeUsage, PodShare, PodUsage, percent
+
+if TYPE_CHECKING:
+    from gpushare.inspect.kept import Kept
 
 SCHEMA_VERSION: Final = 1
 
@@ -94,6 +98,24 @@ class _Cluster(_Out, frozen=True):
     core: _Core | None
 
 
+class _KeptShare(_Out, frozen=True):
+    node: str
+    gpu: int
+    uuid: str
+    units: int
+    mib: int = msgspec.field(name="MiB")
+    core_percent: int
+
+
+class _Kept(_Out, frozen=True):
+    namespace: str
+    name: str
+    come: int
+    least: int
+    until: int
+    shares: tuple[_KeptShare, ...]
+
+
 class Document(_Out, frozen=True):
     """The whole of what is written."""
 
@@ -101,21 +123,30 @@ class Document(_Out, frozen=True):
     nodes: tuple[_Node, ...]
     cluster: _Cluster
     warnings: tuple[str, ...]
+    kept: tuple[_Kept, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What gangs keep for pods that have not come; left out where they keep nothing."""
 
 
-def document(cluster: ClusterUsage, *, namespace: str | None = None) -> Document:
-    """``cluster`` in the published schema; ``namespace`` limits the pods that are named."""
+def document(cluster: ClusterUsage, kept: Sequence["Kept"] = (), *, namespace: str | None = None) -> Document:
+    """``cluster``, and what gangs keep, in the published schema; ``namespace`` limits the pods that are named."""
     return Document(
         version=SCHEMA_VERSION,
         nodes=tuple(_node(node, namespace) for node in cluster.nodes),
         cluster=_cluster(cluster),
         warnings=cluster.remarks,
+        kept=tuple(map(_kept, kept)) or msgspec.UNSET,
     )
 
 
-def encoded(cluster: ClusterUsage, form: Literal["json", "yaml"], *, namespace: str | None = None) -> str:
-    """``cluster`` as JSON or YAML text, with a line end at its end."""
-    written = document(cluster, namespace=namespace)
+def encoded(
+    cluster: ClusterUsage,
+    form: Literal["json", "yaml"],
+    kept: Sequence["Kept"] = (),
+    *,
+    namespace: str | None = None,
+) -> str:
+    """``cluster``, and what gangs keep, as JSON or YAML text, with a line end at its end."""
+    written = document(cluster, kept, namespace=namespace)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(written), indent=2).decode() + "\n"
     from gpushare.inspect.written import written as as_yaml  # nobody but -o yaml pays for it
@@ -174,6 +205,17 @@ def _share(share: PodShare) -> _Share:
     containers = msgspec.UNSET if share.containers is None else share.containers
     return _Share(
         share.device.index, share.device.uuid, share.units, share.mib, share.core_percent, containers
+    )
+
+
+def _kept(kept: "Kept") -> _Kept:
+    return _Kept(
+        kept.namespace,
+        kept.name,
+        kept.come,
+        kept.least,
+        kept.until,
+        tuple(_KeptShare(*share) for share in kept.shares),
     )
 
 

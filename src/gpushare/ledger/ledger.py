@@ -36,6 +36,7 @@ from gpushare.ledger.vacating import (
     type_of_may_move,
     type_of_wanted,
 )
+from gpushare.ledger.without import fits_without
 from gpushare.model.allocation import Allocation, GpuShare
 from gpushare.model.device import NodeDevices, Placement
 from gpushare.model.request import Request
@@ -320,6 +321,10 @@ class Ledger:
     def fitting(self, request: Request, nodes: Sequence[str]) -> list[str]:
         """Those of ``nodes`` that take ``request`` now."""
         return list(compress(nodes, self._fits(request, self._places(nodes)).tolist()))
+
+    def fits_without(self, request: Request, node: str, uids: Iterable[str]) -> bool:
+        """Whether the node would take ``request`` if the pods ``uids``, which hold something there, did not."""
+        return fits_without(self._nodes[node], map(self._held.__getitem__, uids), request)
 
     def best(self, request: Request, nodes: Sequence[str]) -> str | None:
         """The first of ``nodes`` with the highest score of those that take ``request`` now."""

@@ -177,7 +177,7 @@ def _by_room(view: ClusterView, asked: Asked, request: Request, names: list[str]
         # An earlier Binding of this very pod may still arrive there: nowhere else is safe, there is.
         reason = f"the pod's binding to node {held.node} is still under way"
         return Verdict([held.node], {name: reason for name in names if name != held.node}, {})
-    return view.ledger.filter_for(uid, request, names)
+    return view.gangs.room.named(request, view.ledger.filter_for(uid, request, names))
 
 
 def _quota_refusal(view: ClusterView, args: wire.ExtenderArgs, request: Request | None) -> str:

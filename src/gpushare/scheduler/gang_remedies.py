@@ -35,21 +35,30 @@ class GangRemedies:
         self._rooms: dict[tuple[str, Request, bool, int], Room | None] = {}
 
     def of(
-        self, record: PodRecord, gang: Gang, standing: Standing, nodes: type_of_nodes, alone: type_of_text
+        self,
+        record: PodRecord,
+        gang: Gang,
+        standing: Standing,
+        nodes: type_of_nodes,
+        alone: type_of_text,
+        kept: type_of_text,
     ) -> str:
-        """For a pod whose gang needs others beside it. ``nodes``: those that it may have now; ``alone``: what would let it in by itself."""
+        """For a pod whose gang needs others beside it. ``nodes``: those that it may have now; ``alone``: what would let it in by itself.
+
+        ``kept``: whose room it would have, were it not kept for that one.
+        """
         if record.leaving:
             return _LEAVES
         lack = gang.least - standing.there
         if lack > 0:
             told = f"{lack} more {'pod' if lack == 1 else 'pods'} of gang {gang.key}: {standing.there} of {gang.least} {are(standing.there)} there"
-            then = self._for_room(record, gang, _completed(standing, lack), nodes, alone, lack=lack)
+            then = self._for_room(record, gang, _completed(standing, lack), nodes, alone, kept, lack=lack)
             return f"{told}; and then {then}" if then else told
         if standing.planned:
             return f"there is room by now, on node {standing.planned}: kube-scheduler asks again by itself"
         if standing.is_planned or standing.resting:
             return BY_ITSELF
-        return self._for_room(record, gang, standing, nodes, alone) or (
+        return self._for_room(record, gang, standing, nodes, alone, kept) or (
             f"there is room by now, for {pods(standing.need)} of gang {gang.key} at once: kube-scheduler asks again by itself"
         )
 
@@ -60,6 +69,7 @@ class GangRemedies:
         standing: Standing,
         nodes: type_of_nodes,
         alone: type_of_text,
+        kept: type_of_text,
         *,
         lack: int = 0,
     ) -> str:
@@ -84,7 +94,7 @@ class GangRemedies:
             )
         if not at_most.most and (would_help := alone()):
             return f"room for {together}, and this pod alone has none: {would_help}"
-        return f"room for {together}{fewer}"
+        return f"room for {together}{fewer}{kept()}"
 
     def _room(
         self, gang: Gang, standing: Standing, nodes: type_of_nodes, *, lack: int = 0, by_quotas: bool = False

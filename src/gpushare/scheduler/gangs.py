@@ -37,6 +37,7 @@ from gpushare.scheduler.gang_members import (
     waiting_of,
 )
 from gpushare.scheduler.gang_rests import Rests
+from gpushare.scheduler.gang_room import GangRoom, until_s
 from gpushare.scheduler.records import PodRecord
 
 type_of_told = Callable[[str], None]
@@ -48,10 +49,6 @@ type_of_refusal = Callable[[str], str]
 #: answer. It goes through 20 to 100 pods a second: of a gang of hundreds the first come again when the last have come.
 PATIENCE_S: Final = 3.0
 MOST_PATIENCE_S: Final = 8.0
-#: How long room is kept for a gang whose pods do not all come, and while kube-scheduler asks about no further one of those that it
-#: was not asked about, in seconds.
-KEPT_S: Final = 60.0
-UNASKED_S: Final = 15.0
 #: Room that is given up sooner was kept from nobody.
 _FLEETING_S: Final = 5.0
 #: Pods of which it is remembered that we were asked about them too early; the oldest give way.
@@ -94,6 +91,8 @@ class Gangs:
         self.on_asked: type_of_told = lambda uid: None
         """Called for each pod that was asked about and has its room: it need not be asked about soon any more."""
         self.monotonic = time.monotonic
+        self.room = GangRoom(ledger)
+        """Which gangs keep room where."""
         self._rests = Rests()
         self.refusal: type_of_refusal = lambda uid: ""
         """Why the pod of a UID may have no room, whatever there is; empty where it may."""
@@ -119,6 +118,10 @@ class Gangs:
             and (one.node or (one.bystander and not self._holds_back(one.pod.partition("/")[0])))
         }
         return (bound | group.placed | done_of(group, gang)) - {but}
+
+    def come(self, group: Group, gang: Gang) -> int:
+        """How many of its pods run, or have come to be bound."""
+        return len(self._running(group, "", gang) | group.come)
 
     def _holds_back(self, namespace: str) -> bool:
         return self.is_governed(namespace) or self.is_counted(namespace)
@@ -307,7 +310,7 @@ class Gangs:
         if barren is not None:
             asked, offered, refusal = barren
             head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {found}"
-            refused = self._ledger.filter(asked, offered)
+            refused = self.room.named(asked, self._ledger.filter(asked, offered))
             self._ledger.keep_again(lifted)
             if refusal:
                 return _refused(nodes, f"{head}: {refusal}")
@@ -415,18 +418,13 @@ class Gangs:
         return node
 
     def _is_kept(self, group: Group) -> bool:
-        held = map(self._ledger.held, group.planned)
-        return all(
-            one is not None and one.node == node
-            for one, node in zip(held, group.planned.values(), strict=True)
-        )
+        held = self._ledger.held
+        return all((one := held(uid)) and one.node == node for uid, node in group.planned.items())
 
     def _keep(self, group: Group) -> None:
         """Keep its room for another while, unless it has had it for long enough."""
-        until_s = group.since_s + KEPT_S
-        if not group.planned.keys() <= group.offered.keys():
-            until_s = min(until_s, group.news_s + UNASKED_S)
-        if self.monotonic() >= until_s:
+        self.room.note(group)
+        if self.monotonic() >= until_s(group):
             return
         for uid in group.planned.keys() - group.placed:
             self.on_kept(uid, group.pods[uid].pod)
@@ -453,7 +451,7 @@ class Gangs:
             group.here.add(uid)
             group.come.add(uid)
             group.came_s = asyncio.get_running_loop().time()
-            if len(self._running(group, "", gang) | group.come) >= gang.least:
+            if self.come(group, gang) >= gang.least:
                 self._open(group)
             else:
                 await self._wait(group, uid, gang)
@@ -481,7 +479,7 @@ class Gangs:
                     async with asyncio.timeout(timeout_s):
                         await opened.wait()
         except TimeoutError:
-            come = len(self._running(group, "", gang) | group.come)
+            come = self.come(group, gang)
             raise NotTogether(
                 f"gang {gang.key}: {come} of {pods(gang.least)} {have(come)} come to be bound, room is kept for the others"
             ) from None

@@ -210,10 +210,15 @@ class Remedies:
         """Whose room it would have, were it not kept for that one; empty where that is not in the way."""
         found = room_remedies.kept_for(self._view.ledger, request, look.texts)
         if found is None:
-            return ""
+            return self._kept_by_gangs(request, look.texts)
         node, uid = found
         record = self._view.waiting.get(uid)
         return f"; node {node} has room, but keeps it for {'another pod' if record is None else f'pod {record.pod}'}"
+
+    def _kept_by_gangs(self, request: Request, nodes: Collection[str]) -> str:
+        """The same of gangs."""
+        keepers = self._view.gangs.room.keepers(request, nodes)
+        return next((f"; node {one} has room, but keeps it for {keepers[one]}" for one in keepers), "")
 
     def _for_look(self, uid: str, request: Request, category: Category, look: Look, *, known: bool) -> str:
         ledger = self._view.ledger
@@ -369,7 +374,10 @@ class Remedies:
             # Of which kind its own reasons are is looked up.
             return self._for_nodes(record, Category.GANG, asked)
 
-        return self._gangs.of(record, gang, standing, nodes, alone)
+        def kept() -> str:
+            return self._kept_by_gangs(request, self._look(record.uid, request, asked).texts)
+
+        return self._gangs.of(record, gang, standing, nodes, alone, kept)
 
     def _for_quota(self, record: PodRecord, refusal: str, asked: Sequence[str] | None) -> str:
         over = self._view.quotas.over(record.uid)

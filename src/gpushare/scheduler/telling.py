@@ -1,8 +1,9 @@
 """What is read of the scheduler over HTTP, beside probes and metrics: its decisions. Nothing here changes anything.
 
 ``GET /gpushare/decisions``: every pod that waits. ``GET /gpushare/decisions/NAMESPACE/NAME``: the record of one pod, and with
-``/nodes`` after it what was said of each node. Behind the API server's proxy (``services/proxy``) these are read by people who show a token
-(``gpushare.serving.readers``); the verbs are not there. Times are seconds since 1970.
+``/nodes`` after it what was said of each node. ``GET /gpushare/decisions/kept``: the room that gangs keep. Behind the API server's
+proxy (``services/proxy``) these are read by people who show a token (``gpushare.serving.readers``); the verbs are not there. Times are
+seconds since 1970.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from gpushare.model.holding import not_held
 from gpushare.model.nearness import MOST_GPUS
 from gpushare.model.request import Request
 from gpushare.scheduler.decisions import Decision, Decisions, Placed, Waiting
+from gpushare.scheduler.kept_telling import Kept, kept_now
 from gpushare.scheduler.preempted import Preemption, Victim
 from gpushare.scheduler.reading import DECISIONS
 from gpushare.scheduler.verdicts import Example, Summary
@@ -46,6 +48,13 @@ class Line(msgspec.Struct, frozen=True, rename="camel"):
     scheduler: Scheduler
     waiting: list[Waiting]
     besides: list[Waiting]
+
+
+class Keeping(msgspec.Struct, frozen=True, rename="camel"):
+    """What gangs keep."""
+
+    scheduler: Scheduler
+    kept: list[Kept]
 
 
 class Gpu(msgspec.Struct, frozen=True, rename="camel"):
@@ -167,6 +176,10 @@ class Teller:
         waits = await _in_turns(each_waiting(self._decisions))
         besides = await _in_turns(each_besides(self._decisions))
         return Line(self._scheduler(), longest_first(waits), longest_first(besides))
+
+    def keeping(self) -> Keeping:
+        """What gangs keep now."""
+        return Keeping(self._scheduler(), kept_now(self._view, self._decisions.now_s))
 
     def record(self, key: str, *, each: bool = False) -> Record:
         """All that is known of the pod ``namespace/name``; ``each``: node by node too."""
@@ -339,9 +352,11 @@ async def told(decisions: Decisions, path: str) -> bytes:
 
 
 def told_of_pod(decisions: Decisions, path: str) -> bytes:
-    """The same of one pod."""
+    """The same of one pod, and of what is kept."""
     teller = Teller(decisions, decisions.view)
     match path.removeprefix(DECISIONS).split("/"):
+        case ["", "kept"]:
+            return msgspec.json.encode(teller.keeping())
         case ["", namespace, name] if namespace and name:
             return msgspec.json.encode(teller.record(f"{namespace}/{name}"))
         case ["", namespace, name, "nodes"] if namespace and name:

@@ -121,6 +121,8 @@ def test_variable_kubeconfig_is_honoured(server: ApiServer, kubeconfig: Path) ->
     assert sorted(server.asked) == [
         f"/api/v1/nodes/{NAME}?timeout=30s",
         f"/api/v1/pods?continue=a%2Fb%2Bc%3D&fieldSelector={selector}%2Cspec.nodeName%3D{NAME}&limit=5000&timeout=30s",
+        "/api/v1/pods?fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending"
+        "&labelSelector=pod-group.scheduling.sigs.k8s.io%2Fname&limit=1&timeout=30s",
         f"/api/v1/pods?fieldSelector={selector}%2Cspec.nodeName%3D{NAME}&limit=5000&timeout=30s",
     ]
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from gpushare.model import names
+from gpushare.playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, is_running, node_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
@@ -62,6 +63,38 @@ async def test_a_gang_that_is_too_large_leaves_its_room_to_others(seen: World) -
     await seen.create(*(gpu_pod(f"other-{number}", 8) for number in range(6)))
     await seen.run_all(*(f"other-{number}" for number in range(6)))
     assert not any(node_of(seen.pod(name)) for name in many)
+    await seen.delete_all()
+
+
+async def test_who_waits_for_room_that_a_gang_keeps_learns_of_it(seen: World) -> None:
+    """One member of a gang can run nowhere, for a reason of kube-scheduler's: what is kept for the other is free in every sum of pods."""
+    nowhere = member("k-1", "k", 2, 1)
+    nowhere["spec"]["nodeSelector"] = {"no/where": "true"}
+    await seen.create(member("k-0", "k", 2, 16), nowhere)
+    with_proxy = isinstance(seen.cluster.control, EmbeddedControl)
+    await all_wait(
+        seen, "gang default/k: 1 of 2 pods has come to be bound, room is kept for the others", "k-0"
+    )
+    if with_proxy:  # a real API server passes nothing on to loopback
+        table = (await seen.kubectl("inspect", "cgpu")).out
+        assert (
+            "\nKept for gang default/k: 1 GiB on node four GPU 0, 16 GiB on node single GPU 0 (1 of 2 pods"
+            in table
+        )
+    await seen.create(gpu_pod("waits", 16))
+    await seen.pods.until(
+        lambda: "room there is kept for gang default/k" in waits_because(seen.pod("waits")),
+        "its reason names the gang",
+        tell=lambda: waits_because(seen.pod("waits")),
+    )
+    if with_proxy:
+        ran = await seen.kubectl("inspect", "cgpu", "--why", "waits")
+        assert "; node single has room, but keeps it for gang default/k" in ran.out
+
+    # With the gang goes what was kept for it.
+    await seen.delete("k-0", "k-1")
+    await seen.run_all("waits")
+    assert "Kept for" not in (await seen.kubectl("inspect", "cgpu")).out
     await seen.delete_all()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.gang_rests import REST_S
-from gpushare.scheduler.gangs import KEPT_S
+from gpushare.scheduler.gang_room import KEPT_S
 from tests.unit.scheduler.test_gangs import args, ask, gang, used
 from tests.unit.scheduler.world import Api, World, gpu_node, pod_object
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.gang_rests import MOST_REST_S, REST_S, Rests
-from gpushare.scheduler.gangs import KEPT_S, UNASKED_S
+from gpushare.scheduler.gang_room import KEPT_S, UNASKED_S
 from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node
 

@@ -12,7 +12,7 @@ from gpushare.scheduler import gangs as gangs_module
 from gpushare.scheduler.bind import BindRefused
 from gpushare.scheduler.extender import Bodies, filter_nodes
 from gpushare.scheduler.gang_rests import REST_S
-from gpushare.scheduler.gangs import KEPT_S
+from gpushare.scheduler.gang_room import KEPT_S
 from gpushare.scheduler.wire import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 

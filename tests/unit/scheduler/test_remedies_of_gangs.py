@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.scheduler import gang_remedies
 from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.gangs import KEPT_S
+from gpushare.scheduler.gang_room import KEPT_S
 from tests.unit.scheduler.policy_world import PolicyWorld
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.test_decisions import GIB, ask_again, give

@@ -1,0 +1,85 @@
+"""The room that gangs keep for pods of theirs that have not come to be bound: whose it is, and for how long it is kept."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from gpushare.ledger import Held, Ledger, Verdict
+from gpushare.model.request import Request
+from gpushare.scheduler.gang_members import Group
+
+#: How long room is kept for a gang whose pods do not all come, and while kube-scheduler asks about no further one of those that it
+#: was not asked about, in seconds.
+KEPT_S: Final = 60.0
+UNASKED_S: Final = 15.0
+#: Nodes that are looked at for one answer, some ten microseconds each: whoever makes a gang of thousands is not to slow down others.
+_MOST_NODES: Final = 64
+#: Gangs that are named for one node.
+_NAMED: Final = 3
+
+
+def until_s(group: Group) -> float:
+    """Until when what is kept is kept on whenever one of the gang is asked about, in the time of ``Gangs.monotonic``."""
+    most_s = group.since_s + KEPT_S
+    if group.planned.keys() <= group.offered.keys():
+        return most_s
+    return min(most_s, group.news_s + UNASKED_S)
+
+
+class GangRoom:
+    """Knows the gangs that keep room, from when they begin to (``note``)."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._groups: dict[Group, None] = {}
+
+    def note(self, group: Group) -> None:
+        """It keeps room from now on."""
+        self._groups[group] = None
+
+    def kept(self) -> Iterator[tuple[str, Group, list[Held]]]:
+        """The key of each gang that keeps room, the gang, and what is kept; gangs of which all pods came keep nothing any more."""
+        for group in list(self._groups):
+            uids = [uid for uid in group.planned if uid not in group.placed]
+            held = [one for one in map(self._ledger.held, uids) if one is not None and not one.confirmed]
+            if not held:
+                del self._groups[group]
+                continue
+            gang = group.pods[held[0].uid].gang
+            assert gang is not None
+            yield gang.key, group, held
+
+    def named(self, request: Request, verdict: Verdict) -> Verdict:
+        """``verdict`` on a request with the gangs named that keep room on nodes which would take it otherwise."""
+        if not self._groups or not verdict.refused:
+            return verdict
+        refused = verdict.refused
+        keepers = self.keepers(request, refused)
+        named = {node: f"{refused[node]}; room there is kept for {gangs}" for node, gangs in keepers.items()}
+        return Verdict(verdict.fits, refused | named, verdict.hopeless) if named else verdict
+
+    def keepers(self, request: Request, nodes: Collection[str]) -> dict[str, str]:
+        """Those of ``nodes`` that would take the request if gangs kept no room there, and these gangs, in words.
+
+        Of many such nodes some are looked at.
+        """
+        there: dict[str, list[tuple[str, str]]] = {}
+        for key, _, held in self.kept():
+            for one in held:
+                if one.node in nodes:
+                    there.setdefault(one.node, []).append((one.uid, key))
+        looked = list(there)[:_MOST_NODES]
+        fitting = set(self._ledger.fitting(request, looked)) if looked else ()
+        return {
+            node: _in_words(key for _, key in there[node])
+            for node in looked
+            if node not in fitting
+            and self._ledger.fits_without(request, node, [uid for uid, _ in there[node]])
+        }
+
+
+def _in_words(keys: Iterable[str]) -> str:
+    gangs = sorted(set(keys))
+    if len(gangs) == 1:
+        return f"gang {gangs[0]}"
+    more = len(gangs) - _NAMED
+    return f"gangs {', '.join(gangs[:_NAMED])}{f' and {more} more' if more > 0 else ''}"

@@ -1,0 +1,159 @@
+"""What gangs keep is shown below the tables, and in JSON and YAML; where they keep nothing, nothing of it is."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.inspect.show import look
+from gpushare.inspect.shown import Shown
+from gpushare.model import names
+from gpushare.model.device import NodeMode
+from gpushare.model.objects import Node, Pod
+from gpushare.scheduler.telling import told
+from tests.at_once import at_once
+from tests.unit.inspect.clusters import device, node
+from tests.unit.inspect.test_views import DECISIONS, Answers, both, options
+from tests.unit.scheduler.test_app import Browser
+from tests.unit.scheduler.test_gang_room import GIB, keep
+from tests.unit.scheduler.world import World, gpu_node
+
+FORBIDDEN = 'Error from server (Forbidden): services "http:ack-co-scheduler:health" is forbidden'
+
+
+class Kubectl(Answers):
+    """As ``Answers``, which says what it was asked."""
+
+    def __init__(self, **known: Any) -> None:
+        super().__init__(**known)
+        self.asked: list[str] = []
+
+    def start(self, *paths: str) -> Any:
+        self.asked += paths
+        begun = super().start(*paths)
+        begun.finish = begun.outcomes
+        return begun
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def keeping(world: World, *, mode: NodeMode = NodeMode.SHARE, **settings: Any) -> Kubectl:
+    """A cluster of two nodes with a GPU of 16 GiB each, on which gang ``tenant/g`` keeps room."""
+    for name in ("n1", "n2"):
+        world.add_node(gpu_node(name, 16 * GIB, mode=mode))
+    await keep(Browser(world), world, **settings)
+    nodes = [node(name, "10.0.0.1", [device(0, 16 * GIB)], mode=mode) for name in ("n1", "n2")]
+    return cluster(nodes, list(world.api.pods.values()), world)
+
+
+def cluster(nodes: list[Node], pods: list[Any], world: World) -> Kubectl:
+    found = msgspec.json.encode({"items": pods})
+    one = msgspec.json.encode({"items": [pod for pod in pods if pod["metadata"]["labels"]][:1]})
+    known = {
+        f"/api/v1/pods?limit=1&fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending&labelSelector={names.LABEL_GANG_NAME.replace('/', '%2F')}": one,
+        "/api/v1/pods?limit=5000&fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed%2Cspec.nodeName": b'{"items":[]}',
+        "/api/v1/pods?": found,
+        DECISIONS: lambda path: at_once(told(world.decisions, path[path.index("/gpushare/") :])),
+        **{f"/api/v1/nodes/{one.metadata.name}": msgspec.json.encode(one) for one in nodes},
+        "/api/v1/nodes": msgspec.json.encode({"items": nodes}),
+    }
+    return Kubectl(**known)
+
+
+def kept_lines(shown: Shown) -> list[str]:
+    return [line for line in shown.text.splitlines() if line.startswith("Kept for ")]
+
+
+END = "(0 of 2 pods have come; until 1970-01-01 00:17:10 UTC, unless more come)"
+
+
+async def test_a_line_below_the_table_says_what_is_kept_and_for_whom(world: World) -> None:
+    kubectl = await keeping(world)
+    for flags in ((), ("-o", "wide"), ("-d",)):
+        shown = look(kubectl, options(*flags))
+        assert shown.remarks == ()
+        assert shown.text.splitlines()[-1] == (
+            f"Kept for gang tenant/g: 15 GiB on node n1 GPU 0, 15 GiB on node n2 GPU 0 {END}"
+        )
+
+
+async def test_compute_is_named_and_of_many_gpus_the_first(world: World, monkeypatch: Any) -> None:
+    monkeypatch.setattr("gpushare.inspect.kept._NAMED", 1)
+    kubectl = await keeping(world, mode=NodeMode.CORE_MEM, core=60)
+    all_of_it = "15 GiB and 60% compute on node n1 GPU 0"
+    assert kept_lines(look(kubectl, options())) == [
+        f"Kept for gang tenant/g: {all_of_it} and on 1 GPU more {END}"
+    ]
+    assert kept_lines(look(kubectl, options("-d"))) == [
+        f"Kept for gang tenant/g: {all_of_it}, {all_of_it.replace('n1', 'n2')} {END}"
+    ]
+
+
+async def test_of_one_node_what_is_kept_there(world: World) -> None:
+    kubectl = await keeping(world)
+    assert kept_lines(look(kubectl, options("n2"))) == [
+        f"Kept for gang tenant/g: 15 GiB on node n2 GPU 0 {END}"
+    ]
+
+
+async def test_a_gang_of_another_namespace_than_was_asked_for_is_not_named(world: World) -> None:
+    kubectl = await keeping(world)
+    (line,) = kept_lines(look(kubectl, options("-n", "default")))
+    assert line.startswith("Kept for a gang of another namespace: 15 GiB on node n1 GPU 0")
+    (line,) = kept_lines(look(kubectl, options("-n", "tenant")))
+    assert line.startswith("Kept for gang tenant/g: ")
+
+
+async def test_programs_read_it_too(world: World) -> None:
+    kubectl = await keeping(world)
+    document = both(lambda form: look(kubectl, options("-o", form)))
+    share = {"gpu": 0, "units": 15, "MiB": 15360, "corePercent": 0}
+    assert document["kept"] == [
+        {
+            "namespace": "tenant",
+            "name": "g",
+            "come": 0,
+            "least": 2,
+            "until": 1030,
+            "shares": [{"node": name, "uuid": f"GPU-{name}-0", **share} for name in ("n1", "n2")],
+        }
+    ]
+
+
+@pytest.mark.parametrize("form", ["", "json"])
+async def test_nothing_is_shown_where_nothing_is_kept(world: World, form: str) -> None:
+    kubectl = await keeping(world)
+    flags = ("-o", form) if form else ()
+    world.view.gangs.give_up_all()
+    nothing = look(kubectl, options(*flags))
+    without = cluster([], [], world).known | {"/api/v1/nodes": kubectl.known["/api/v1/nodes"]}
+    empty = Kubectl(**without)
+
+    assert look(empty, options(*flags)) == nothing
+    assert "kept" not in nothing.text.lower()
+    assert not [path for path in empty.asked if path.startswith(DECISIONS)]
+
+
+async def test_that_it_is_not_known_is_said_beside_the_table(world: World) -> None:
+    kubectl = await keeping(world)
+    table = look(kubectl, options())
+    kubectl.known[DECISIONS] = FORBIDDEN
+    shown = look(kubectl, options())
+    assert shown.text == table.text[: table.text.index("Kept for")]
+    (remark,) = shown.remarks
+    assert remark.startswith(
+        "warning: what is kept for gangs whose pods wait is not known: the scheduler may not be asked: that needs the right"
+    )
+
+
+def test_pods_of_no_gang_are_no_reason_to_ask(world: World) -> None:
+    pod = msgspec.convert({"metadata": {"name": "waits", "labels": {"app": "x"}}}, Pod)
+    found = json.loads(msgspec.json.encode(pod))
+    kubectl = cluster([node("n1", "10.0.0.1", [device(0)])], [found], world)
+    look(kubectl, options())
+    look(kubectl, options("n1"))
+    assert not [path for path in kubectl.asked if path.startswith(DECISIONS)]
