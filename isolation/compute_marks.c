@@ -2,10 +2,9 @@
 
 #include <stdatomic.h>
 
+#include "aside.h"
 #include "compute.h"
 #include "hooks.h"
-
-enum { CAPTURE_RELAXED = 2 };
 
 /* Captures under way in this process. While there are none, nobody is asked. */
 static _Atomic int captures;
@@ -25,27 +24,7 @@ bool stream_is_captured(CUstream stream)
     return REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status;
 }
 
-void marks_beside_captures(void)
-{
-    int mode = CAPTURE_RELAXED;
-    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-}
-
-/* The capture mode of the program's thread, set aside while we are at work in it. */
-static int step_aside(void)
-{
-    int mode = CAPTURE_RELAXED;
-    if (!atomic_load_explicit(&captures, memory_order_relaxed) ||
-        REAL(cuThreadExchangeStreamCaptureMode)(&mode) != CUDA_SUCCESS)
-        return -1;
-    return mode;
-}
-
-static void step_back(int mode)
-{
-    if (mode >= 0)
-        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-}
+void marks_beside_captures(void) { step_aside(); }
 
 /* Makes a context current if it is not; true: leave_context must follow. */
 static bool enter_context(CUcontext context)

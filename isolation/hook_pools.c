@@ -4,6 +4,7 @@
  * While a stream is being captured an allocation becomes a node of a graph (hook_graph_memory.c). */
 #include <stdatomic.h>
 
+#include "aside.h"
 #include "charge.h"
 #include "footprint.h"
 #include "forking.h"
@@ -124,10 +125,31 @@ void pools_note_freed(unsigned count)
     atomic_fetch_add_explicit(&freed, 1, memory_order_release);
 }
 
-static void trim_pool(const struct holding *held, void *unused)
+static void trim(CUmemoryPool pool, size_t keep_bytes)
 {
-    REAL(cuMemPoolTrimTo)((CUmemoryPool)(uintptr_t)held->key, 0);
-    settle_pool(held, unused);
+    int mode = step_aside();
+    REAL(cuMemPoolTrimTo)(pool, keep_bytes);
+    step_back(mode);
+}
+
+/* What is to become free of a GPU; UINT64_MAX: all that can. */
+struct wanted {
+    int gpu;
+    uint64_t bytes;
+};
+
+/* Gives back what nobody uses of a pool, and not more than is still wanted: what a program keeps there, it will take again. */
+static void trim_pool(const struct holding *held, void *argument)
+{
+    struct wanted *wanted = argument;
+    struct holding now = *held;
+    if (held->gpu != wanted->gpu || !wanted->bytes)
+        return;
+    trim((CUmemoryPool)(uintptr_t)held->key, held->bytes > wanted->bytes ? held->bytes - wanted->bytes : 0);
+    settle_pool(held, NULL);
+    holding_look(HOLDING_POOL, held->key, &now);
+    uint64_t given_bytes = held->bytes > now.bytes ? held->bytes - now.bytes : 0;
+    wanted->bytes -= given_bytes < wanted->bytes ? given_bytes : wanted->bytes;
 }
 
 /* Whether a piece fits into what the pool has reserved, wherever its pieces lie: there are no more gaps than pieces, and one a chunk, so
@@ -137,8 +159,8 @@ static bool has_room(CUmemoryPool pool, size_t bytes)
 {
     struct holding held = {.other = RESERVE_CHUNK_BYTES};
     uint64_t reserved_bytes = 0, used_bytes = 0, size = (bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
-    if (REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved_bytes) != CUDA_SUCCESS ||
-        REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes) != CUDA_SUCCESS ||
+    if (pool_ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved_bytes) != CUDA_SUCCESS ||
+        pool_ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes) != CUDA_SUCCESS ||
         reserved_bytes <= used_bytes)
         return false;
     holding_look(HOLDING_POOL, (uintptr_t)pool, &held);
@@ -147,20 +169,24 @@ static bool has_room(CUmemoryPool pool, size_t bytes)
     return size >= bytes && (reserved_bytes - used_bytes) / gaps >= size;
 }
 
-/* What charge the call begins with; 0: none, and the pool has room as it is. Near the limit, chunks that nobody uses are given back
- * first. */
+/* What charge the call begins with; 0: none, and the pool has room as it is. Near the limit, chunks that nobody uses are given back where the pool
+ * has no room, as many as are wanted. */
 static CUresult begin(CUmemoryPool pool, int gpu, size_t bytes, uint64_t *taken_bytes)
 {
-    *taken_bytes = reserve_growth_bytes(bytes);
-    CUresult result = charge_take(gpu, *taken_bytes);
+    uint64_t growth_bytes = reserve_growth_bytes(bytes), wanted_bytes[] = {growth_bytes, UINT64_MAX};
+    CUresult result = charge_take(gpu, *taken_bytes = growth_bytes);
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
-    holdings_each(HOLDING_POOL, NULL, trim_pool, NULL);
-    result = charge_take(gpu, *taken_bytes);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY)
-        return result;
-    *taken_bytes = 0;
-    return has_room(pool, bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (has_room(pool, bytes)) {
+        *taken_bytes = 0;
+        return CUDA_SUCCESS;
+    }
+    /* Chunks are larger than what is wanted, or lie in other pools: then all of them go. */
+    for (int i = 0; i < 2 && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
+        holdings_each(HOLDING_POOL, NULL, trim_pool, &(struct wanted){gpu, wanted_bytes[i]});
+        result = charge_take(gpu, growth_bytes);
+    }
+    return result;
 }
 
 typedef CUresult allocate_function(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);
@@ -177,9 +203,11 @@ static CUresult take(allocate_function *allocate, CUdeviceptr *address, size_t b
     pieces += result == CUDA_SUCCESS;
     CUresult settled = reserved_settle(HOLDING_POOL, (uintptr_t)pool, gpu, taken_bytes, 0);
     if (result == CUDA_SUCCESS && settled != CUDA_SUCCESS) {
+        int mode = step_aside();
         REAL(cuMemFreeAsync)(*address, stream);
         REAL(cuStreamSynchronize)(stream);
-        REAL(cuMemPoolTrimTo)(pool, 0);
+        step_back(mode);
+        trim(pool, 0);
         pools_note_freed(1);
         reserved_settle(HOLDING_POOL, (uintptr_t)pool, gpu, 0, 0);
         result = settled;
@@ -314,7 +342,7 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
     struct holding held;
     uint64_t used_bytes = 0;
     pthread_mutex_lock(&mutex);
-    REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes);
+    pool_ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes);
     bool known = holding_take(HOLDING_POOL, (uintptr_t)pool, &held);
     CUresult result = REAL(cuMemPoolDestroy)(pool);
     if (known && result != CUDA_SUCCESS)

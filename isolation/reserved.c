@@ -1,5 +1,6 @@
 #include "reserved.h"
 
+#include "aside.h"
 #include "charge.h"
 #include "footprint.h"
 #include "hooks.h"
@@ -9,10 +10,18 @@ uint64_t reserve_growth_bytes(uint64_t bytes)
     return bytes > RESERVE_CHUNK_BYTES ? whole_granules(bytes) : RESERVE_CHUNK_BYTES;
 }
 
+CUresult pool_ask(CUmemoryPool pool, int attribute, uint64_t *bytes)
+{
+    int mode = step_aside();
+    CUresult result = REAL(cuMemPoolGetAttribute)(pool, attribute, bytes);
+    step_back(mode);
+    return result;
+}
+
 static CUresult ask(enum holding_kind kind, uint64_t key, uint64_t *bytes)
 {
     if (kind == HOLDING_POOL)
-        return REAL(cuMemPoolGetAttribute)((CUmemoryPool)(uintptr_t)key, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes);
+        return pool_ask((CUmemoryPool)(uintptr_t)key, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes);
     return REAL(cuDeviceGetGraphMemAttribute)((CUdevice)key, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, bytes);
 }
 

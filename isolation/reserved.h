@@ -16,4 +16,7 @@ uint64_t reserve_growth_bytes(uint64_t bytes);
  * than the container has left; charged is then what it was, without `taken_bytes`. One thread at a time. */
 CUresult reserved_settle(enum holding_kind kind, uint64_t key, int gpu, uint64_t taken_bytes, uint64_t least_bytes);
 
+/* What a pool has, in bytes: one of its attributes. */
+CUresult pool_ask(CUmemoryPool pool, int attribute, uint64_t *bytes);
+
 #endif

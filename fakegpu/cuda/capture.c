@@ -14,7 +14,8 @@ struct capture_point {
 };
 
 pthread_mutex_t capture_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct capture *captures;
+struct capture *captures;
+_Atomic int capture_count;
 static uint64_t last_id;
 
 /* --- positions -------------------------------------------------------------------------------------------------- */
@@ -69,6 +70,7 @@ static bool enter(CUstream stream, struct recording *recording, const CUgraphNod
     capture->stream = stream;
     capture->next = captures;
     captures = capture;
+    atomic_fetch_add(&capture_count, 1);
     stream->capture = capture;
     if (stream->blocking)
         atomic_fetch_add(&stream->context->streams->capturing, 1);
@@ -83,6 +85,7 @@ static void remove_capture(struct capture *capture)
             break;
         }
     }
+    atomic_fetch_sub(&capture_count, 1);
     capture->stream->capture = NULL;
     if (capture->stream->blocking)
         atomic_fetch_sub(&capture->stream->context->streams->capturing, 1);

@@ -35,6 +35,9 @@ struct capture {
 
 /* Guards all of it. */
 extern pthread_mutex_t capture_mutex;
+/* All streams that are captured; how many there are can be read without the lock. */
+extern struct capture *captures;
+extern _Atomic int capture_count;
 
 /* Replaces what comes next waits for, or adds to it; under lock. False: no memory. */
 bool position_set(struct position *at, const CUgraphNode *nodes, size_t count);

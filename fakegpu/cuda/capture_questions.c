@@ -60,6 +60,29 @@ EXPORT CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode *
     return result;
 }
 
+static bool forbids(const struct recording *recording, bool in_relaxed_threads)
+{
+    if (recording->mode == MODE_RELAXED || (thread_mode == MODE_RELAXED && !in_relaxed_threads))
+        return false;
+    return pthread_equal(recording->thread, pthread_self()) ||
+           (recording->mode == MODE_GLOBAL && thread_mode != MODE_THREAD_LOCAL);
+}
+
+/* As an H200 with driver 580 was seen to do it: the call returns 900, and the capture is invalid from then on. */
+bool engine_capture_forbids(bool in_relaxed_threads)
+{
+    bool forbidden = false;
+    if (!atomic_load(&capture_count))
+        return false;
+    pthread_mutex_lock(&capture_mutex);
+    for (struct capture *capture = captures; capture; capture = capture->next) {
+        if (forbids(capture->at.recording, in_relaxed_threads))
+            forbidden = capture->at.recording->invalid = true;
+    }
+    pthread_mutex_unlock(&capture_mutex);
+    return forbidden;
+}
+
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode)
 {
     REQUIRE_CU(mode && *mode >= MODE_GLOBAL && *mode <= MODE_RELAXED);

@@ -49,7 +49,9 @@ EXPORT CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version)
 EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
 {
     CUresult result = resolve(&context);
-    return result == CUDA_SUCCESS ? engine_synchronize(context) : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    return engine_capture_forbids(true) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : engine_synchronize(context);
 }
 
 EXPORT CUresult cuCtxSynchronize(void)

@@ -133,6 +133,7 @@ EXPORT CUresult cuEventQuery(CUevent event)
     EVENT(event);
     if (event->point)
         return CUDA_ERROR_CAPTURED_EVENT;
+    REFUSE_BESIDE_CAPTURES();
     struct mark *mark = event_mark(event);
     bool done = !mark || mark_over(mark);
     mark_drop(mark);

@@ -47,6 +47,12 @@ WEAK CUresult engine_stream_context(CUstream stream, CUcontext *context)
     return context_current(context);
 }
 
+WEAK bool engine_capture_forbids(bool in_relaxed_threads)
+{
+    (void)in_relaxed_threads;
+    return false;
+}
+
 WEAK CUresult engine_capture_alloc(CUstream stream, size_t bytes, CUdeviceptr *address)
 {
     (void)stream, (void)bytes, (void)address;

@@ -31,6 +31,14 @@ CUresult engine_stream_context(CUstream stream, CUcontext *context);
 /* Whether the stream is being captured; stream-ordered memory then becomes nodes of its graph (which the engine's part
  * adds): these two are asked first and return CUDA_ERROR_NOT_READY where the stream is not being captured. */
 CUresult engine_capture_alloc(CUstream stream, size_t bytes, CUdeviceptr *address);
+/* Whether a call that is unsafe beside captures is forbidden in this thread at present; the captures that forbid it fail. Threads whose mode is
+ * relaxed may make all but those that wait for a whole context. */
+bool engine_capture_forbids(bool in_relaxed_threads);
+#define REFUSE_BESIDE_CAPTURES()                          \
+    do {                                                  \
+        if (engine_capture_forbids(false))                \
+            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; \
+    } while (0)
 CUresult engine_capture_free(CUstream stream, CUdeviceptr address);
 
 /* Gives a checked memset to the stream, as a node where it is being captured. */

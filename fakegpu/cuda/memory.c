@@ -171,6 +171,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 {
     ENTER(context);
     REQUIRE_CU(address && size);
+    REFUSE_BESIDE_CAPTURES();
     return allocate(context, MEMORY_DEVICE, size, address);
 }
 
@@ -238,6 +239,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
     if (!address)
         return CUDA_SUCCESS;
     REQUIRE_CU(memory_find(address, &memory) && memory.start == (uintptr_t)address);
+    REFUSE_BESIDE_CAPTURES();
     CUresult result = engine_synchronize(memory.context ? memory.context : context);
     if (result != CUDA_SUCCESS)
         return result;

@@ -40,6 +40,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, CUmemoryPool pool, b
     result = engine_capture_alloc(stream, size, address);
     if (result != CUDA_ERROR_NOT_READY)
         return result;
+    REFUSE_BESIDE_CAPTURES();
     memory_lock();
     bool good = true;
     if (named)
@@ -174,6 +175,7 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 
 EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
+    REFUSE_BESIDE_CAPTURES();
     ENTER_POOL(pool);
     arena_trim(&pool->arena, keep_bytes);
     return leave(CUDA_SUCCESS);
@@ -181,6 +183,7 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 
 EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
 {
+    REFUSE_BESIDE_CAPTURES();
     ENTER_POOL(pool);
     if (!value)
         return leave(CUDA_ERROR_INVALID_VALUE);

@@ -246,6 +246,7 @@ EXPORT CUresult cuStreamQuery(CUstream handle)
     STREAM(handle, stream);
     if (stream->capture)
         return capture_unsupported(stream);
+    REFUSE_BESIDE_CAPTURES();
     executor_lock(stream->executor);
     bool done = over(stream);
     executor_unlock(stream->executor);
@@ -257,6 +258,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream handle)
     STREAM(handle, stream);
     if (stream->capture)
         return capture_unsupported(stream);
+    REFUSE_BESIDE_CAPTURES();
     return stream_finish(stream);
 }
 

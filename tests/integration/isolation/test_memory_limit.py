@@ -237,3 +237,38 @@ sys.stdin.read()
 """
     with running_tenant(here, lines) as line:
         assert int(line()) >= driver_used_mib(here.node)
+
+
+def test_near_the_limit_a_pool_keeps_what_the_program_keeps_there(container: LimitedContainer) -> None:
+    """A piece of 1 MiB from a pool with GiBs free; what has no room there takes no more from it than it needs."""
+    run_tenant(
+        container(4040),
+        """
+context()
+pool, threshold = c_void_p(), c_uint64(2**63)
+must("cuDeviceGetDefaultMemPool", byref(pool), 0)
+must("cuMemPoolSetAttribute", pool, 4, byref(threshold))
+def reserved():
+    found = c_uint64()
+    must("cuMemPoolGetAttribute", pool, 5, byref(found))
+    return found.value // MIB
+held = [take("async", 64 * MIB) for _ in range(55)]
+assert all(result == 0 for result, _ in held)
+for _, address in held[20:]:
+    must("cuMemFreeAsync", address, None)
+must("cuCtxSynchronize")
+before = reserved()
+for _ in range(3):
+    result, address = take("async", MIB)
+    assert result == 0
+    must("cuMemFreeAsync", address, None)
+    must("cuCtxSynchronize")
+    assert reserved() == before, (reserved(), before)
+assert take("plain", 4 * MIB)[0] == 0
+# Larger than any gap that is known for sure: some chunks go, not all.
+result, address = take("async", 512 * MIB)
+assert result == 0
+assert reserved() > before - 600, (reserved(), before)
+assert take("async", 4096 * MIB)[0] == OUT_OF_MEMORY
+""",
+    )
