@@ -16,8 +16,9 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,30 @@ async def _idle_rss_mb(pid: int) -> float:
     return seen
 
 
-async def _measure(pods: int) -> tuple[list[float], float, float]:
+@dataclass
+class Node:
+    """A node of one agent: who plays its kubelet and its API server, and the agent's process."""
+
+    api: ScriptedApi
+    kubelet: TimedKubelet
+    gpus: list[FoundGpu]
+    changes: Changes
+    agent: asyncio.subprocess.Process
+
+    async def admit(self, number: int) -> None:
+        """The kubelet admits a pod more; the oldest of ``LIVING`` ends."""
+        made = objects.pod(f"p{number}", objects.container("c", UNITS))
+        objects.decide(made, self.gpus, number % len(self.gpus), unit=MemoryUnit.MIB_128)
+        self.api.put_pod(made)
+        await self.kubelet.admit(made)
+        if number >= LIVING:
+            self.kubelet.remove(f"default/p{number - LIVING}")
+            self.api.drop("pods", f"default/p{number - LIVING}")
+
+
+@asynccontextmanager
+async def node(metrics_listen: str = "127.0.0.1:0") -> AsyncIterator[Node]:
+    """A node of eight GPUs whose agent is registered; its probes and metrics are at ``metrics_listen``."""
     if not (LIBRARY / "libnvidia-ml.so.1").exists():
         raise RuntimeError("build/fakegpu/libnvidia-ml.so.1 is not there; run make fakegpu")
     with _folder() as folder:
@@ -110,7 +134,7 @@ async def _measure(pods: int) -> tuple[list[float], float, float]:
         agent = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gpushare", "node-agent", "--node", objects.NODE, "--unit", "128MiB"),
             *("--kubeconfig", str(folder / "kubeconfig"), "--kubelet-dir", str(kubelet.plugins_dir)),
-            *("--pod-resources", str(kubelet.resources_socket), "--metrics-listen", "127.0.0.1:0"),
+            *("--pod-resources", str(kubelet.resources_socket), "--metrics-listen", metrics_listen),
             *("--log-level", "warning"),
             env={
                 **os.environ,
@@ -122,28 +146,22 @@ async def _measure(pods: int) -> tuple[list[float], float, float]:
         try:
             await changes.until(lambda: kubelet.capacity(names.GPU_MEM), "the node agent is registered", 30.0)
             await changes.until(lambda: api.capacity(objects.NODE).get(names.GPU_COUNT), "gpu-count", 30.0)
-            idle_mb = await _idle_rss_mb(agent.pid)
-            await _stream(pods, api, kubelet, gpus)
-            await changes.until(lambda: _assigned(api, pods - 1), "the last pod is recorded", 30.0)
-            busy_mb = rss_mb(agent.pid)
+            yield Node(api, kubelet, gpus, changes, agent)
         finally:
             if agent.returncode is None:
                 agent.terminate()
             await asyncio.wait_for(agent.wait(), 10.0)
             await kubelet.stop()
             await api.stop()
-        return kubelet.took_s, idle_mb, busy_mb
 
 
-async def _stream(pods: int, api: ScriptedApi, kubelet: ScriptedKubelet, gpus: list[FoundGpu]) -> None:
-    for number in range(pods):
-        made = objects.pod(f"p{number}", objects.container("c", UNITS))
-        objects.decide(made, gpus, number % len(gpus), unit=MemoryUnit.MIB_128)
-        api.put_pod(made)
-        await kubelet.admit(made)
-        if number >= LIVING:
-            kubelet.remove(f"default/p{number - LIVING}")
-            api.drop("pods", f"default/p{number - LIVING}")
+async def _measure(pods: int) -> tuple[list[float], float, float]:
+    async with node() as served:
+        idle_mb = await _idle_rss_mb(served.agent.pid)
+        for number in range(pods):
+            await served.admit(number)
+        await served.changes.until(lambda: _assigned(served.api, pods - 1), "the last pod is recorded", 30.0)
+        return served.kubelet.took_s, idle_mb, rss_mb(served.agent.pid)
 
 
 def _assigned(api: ScriptedApi, number: int) -> bool:

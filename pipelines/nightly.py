@@ -64,5 +64,6 @@ STEPS: Final = (
     _alone("peers", _PEER, 1800),
     _alone("bench-cluster", 'make bench-cluster ARGS="--repeats 2"', 2400, needs=_BUILT),
     _alone("bench-placement", "make bench-placement", 1200),
+    _alone("load", "make load", 900),
     _alone("gpu-check", "make gpu-check DRIVER=fakegpu", 900),
 )

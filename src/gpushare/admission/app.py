@@ -10,11 +10,14 @@ from gpushare.admission.metrics import Metrics
 from gpushare.admission.review import MAX_BODY_BYTES
 from gpushare.admission.reviewer import Reviewer
 from gpushare.serving.exchange import JSON, TEXT, Receive, Refusal, Scope, Send, read_body, respond
+from gpushare.serving.room import Room
 
 logger = logging.getLogger(__name__)
 
 #: Longest time for a body to arrive and for its review, in seconds: beyond the API server's own patience (at most 30).
 REVIEW_S: Final = 15.0
+#: Of all reviews that are coming or are judged: each is small, unless somebody wants to fill the memory.
+MOST_BYTES_AT_ONCE: Final = 2 * MAX_BODY_BYTES
 
 
 class ReviewApp:
@@ -29,6 +32,7 @@ class ReviewApp:
         }
         self._metrics = metrics
         self._within_s = within_s
+        self._room = Room(MOST_BYTES_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry: one HTTP request."""
@@ -50,7 +54,7 @@ class ReviewApp:
         self._metrics.reviews.labels(known, str(status)).inc()
         self._metrics.seconds.labels(known).observe(time.perf_counter() - started)
         # What was not read of a body would be taken for the next request.
-        await respond(send, status, kind, body, close=status in (408, 413))
+        await respond(send, status, kind, body, close=status in (408, 413, 503))
 
     async def _review(self, scope: Scope, receive: Receive) -> bytes:
         path, method = scope["path"], scope["method"]
@@ -59,4 +63,5 @@ class ReviewApp:
             raise Refusal(404, f"nothing at {path}; there are /units, /mutate, /validate and /slips")
         if method != "POST":
             raise Refusal(405, f"{path} takes POST, not {method}")
-        return await review(await read_body(receive, MAX_BODY_BYTES))
+        with self._room.body() as coming:
+            return await review(await read_body(receive, MAX_BODY_BYTES, coming))

@@ -15,6 +15,9 @@ BODY_S: Final = 30.0
 STUCK_S: Final = 30.0
 #: Most that is read of a request beside its body: header, trailer, sizes of chunks. What comes at one stroke is looked at whole.
 MOST_HEADER_BYTES: Final = 64 * 1024
+#: Requests that may wait on a connection for the answers to those before them. Hardly any client sends the next one before; a
+#: peer could send tens of thousands at a stroke, each of which costs far more here than there.
+MOST_WAITING: Final = 16
 _TOO_LARGE: Final = STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -23,6 +26,10 @@ class _Awaited(Enum):
 
     HEADER = auto()
     BODY = auto()
+
+
+class _TooManyWait(Exception):
+    """Ends the reading of what came; the connection is closed, as after what is not HTTP."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -102,6 +109,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The header is there: the body should end."""
+        if len(self.pipeline) >= MOST_WAITING:
+            raise _TooManyWait
         self._awaited = _Awaited.BODY
         self._begin()
 

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from gpushare.serving.room import Coming
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -20,20 +22,21 @@ class Refusal(Exception):
         self.text = text
 
 
-async def read_body(receive: Receive, most_bytes: int) -> bytes:
-    """The whole body; raises ``Refusal`` when it is cut off or larger."""
-    parts: list[bytes] = []
-    size, more = 0, True
+async def read_body(receive: Receive, most_bytes: int, coming: Coming | None = None) -> bytes:
+    """The whole body; raises ``Refusal`` when it is cut off or larger, or has no place any more in the room of ``coming``."""
+    coming = coming or Coming()
+    more = True
     while more:
         message = await receive()
         if message["type"] != "http.request":
             raise Refusal(400, "the body was cut off")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > most_bytes:
+        coming.add(message.get("body", b""))
+        if coming.is_dropped:
+            raise Refusal(503, "too many large bodies come at once; send it again later")
+        if coming.size > most_bytes:
             raise Refusal(413, f"a body above {most_bytes} bytes is not read")
         more = message.get("more_body", False)
-    return b"".join(parts)
+    return coming.whole()
 
 
 async def respond(

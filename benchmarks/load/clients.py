@@ -1,0 +1,197 @@
+"""Those who behave well, while others attack: kube-scheduler, the API server, the kubelet, and a client of each port."""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from benchmarks.api_server import node_name
+from benchmarks.extender import connect, filter_body
+from benchmarks.load.attacker import LOOPBACK
+
+#: Each is a machine of its own: servers tell peers apart by their addresses.
+KUBELET: Final = "127.0.0.2"
+CLIENT: Final = "127.0.0.3"
+_FILTER_EVERY_S: Final = 0.01
+_REVIEW_EVERY_S: Final = 0.05
+_PROBE_EVERY_S: Final = 0.5
+_CLIENT_EVERY_S: Final = 1.0
+_UNITS: Final = (1, 4, 40, 72, 78, 80)
+
+
+class Asked(NamedTuple):
+    """One request: when it began, by the monotonic clock, how long its answer took, both in seconds, and what that was.
+
+    ``said``: a status of HTTP, and the text of what is no good answer; or why there is none.
+    """
+
+    began_s: float
+    took_s: float
+    said: str
+
+    @property
+    def answered(self) -> bool:
+        """Whether there was an answer: a refusal is one, and 503 is what a server says that is asked for too much."""
+        return self.status < 500 or self.status == 503
+
+    @property
+    def good(self) -> bool:
+        """Whether a kubelet takes it for a good answer of a probe."""
+        return 200 <= self.status < 400
+
+    @property
+    def status(self) -> int:
+        """A status of HTTP; 599 where there is none."""
+        number = self.said.partition(" ")[0]
+        return int(number) if number.isdecimal() else 599
+
+
+@dataclass(slots=True)
+class Asking:
+    """All that was asked so far, by who asks whom."""
+
+    found: dict[str, list[Asked]] = field(default_factory=dict)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def every(self, seconds: float, name: str, ask: Callable[[], Awaitable[str]], within_s: float) -> None:
+        """Ask again and again from now on, and wait for each answer."""
+        kept = self.found[name] = []
+
+        async def ask_on() -> None:
+            while True:
+                began_s = time.monotonic()
+                try:
+                    async with asyncio.timeout(within_s):
+                        said = await ask()
+                except (OSError, EOFError, ValueError) as error:
+                    said = f"{type(error).__name__}: {error}"
+                kept.append(Asked(began_s, time.monotonic() - began_s, said))
+                await asyncio.sleep(seconds)
+
+        self._tasks.append(asyncio.create_task(ask_on(), name=name))
+
+    def check(self) -> None:
+        """Raise what one of them failed by."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def within(self, name: str, begin_s: float, end_s: float) -> list[Asked]:
+        """What began between these times."""
+        return [one for one in self.found[name] if begin_s <= one.began_s < end_s]
+
+
+def trusting_any() -> ssl.SSLContext:
+    """TLS with whoever answers."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def asked(port: int, request: bytes, tls: ssl.SSLContext | None = None, source: str = LOOPBACK) -> str:
+    """The status of an answer that is read whole, over a connection of its own. Raises ``OSError`` and ``EOFError``."""
+    reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=tls, local_addr=(source, 0))
+    try:
+        writer.write(request)
+        return await _answer(reader)
+    finally:
+        writer.transport.abort()
+
+
+async def _answer(reader: asyncio.StreamReader) -> str:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    first, *lines = head.strip().split("\r\n")
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    body = await reader.readexactly(int(fields["content-length"]))
+    status = first.split()[1]
+    # What a refusal says is worth more than its number.
+    return status if status == "200" else f"{status} {body.decode(errors='replace').strip()}"
+
+
+def filtering(port: int, nodes: int) -> Callable[[], Awaitable[str]]:
+    """Asks as kube-scheduler does, over a connection that is kept, which node could take a pod."""
+    names = [node_name(number) for number in range(nodes)]
+    bodies = [filter_body(10**6 + number, units, names) for number, units in enumerate(_UNITS)]
+    kept, turn = None, 0
+
+    async def ask() -> str:
+        nonlocal kept, turn
+        kept = kept or await connect(port)
+        turn += 1
+        try:
+            answer = await kept.post("filter", bodies[turn % len(bodies)])
+        except ConnectionError:
+            kept = None
+            raise
+        return "200" if answer.startswith(b'{"') else answer.decode()
+
+    return ask
+
+
+async def filter_waiting(port: int, nodes: int, first: int, units: list[int]) -> None:
+    """Ask once about each pod that waits, so that there are decisions on them. Raises where one is answered by an error."""
+    names = [node_name(number) for number in range(nodes)]
+    caller = await connect(port)
+    for number, amount in enumerate(units):
+        answer = json.loads(await caller.post("filter", filter_body(first + number, amount, names)))
+        if answer.get("Error") or answer["NodeNames"]:
+            raise RuntimeError(f"filter answers {answer} about a pod that fits nowhere")
+
+
+def reviewing(port: int, review: bytes) -> Callable[[], Awaitable[str]]:
+    """Asks as an API server does, over a connection that is kept while it can be."""
+    tls, kept = trusting_any(), None
+
+    async def ask() -> str:
+        nonlocal kept
+        reader, writer = kept or await asyncio.open_connection(LOOPBACK, port, ssl=tls)
+        kept = None
+        try:
+            writer.write(review)
+            said = await _answer(reader)
+        except BaseException:
+            writer.transport.abort()
+            raise
+        kept = reader, writer
+        return said
+
+    return ask
+
+
+def begin(
+    asking: Asking,
+    *,
+    extender: int,
+    nodes: int,
+    webhook: tuple[int, bytes, float],
+    probes: dict[str, tuple[int, float]],
+    doors: dict[str, tuple[int, bytes, bool, float]],
+) -> None:
+    """Have all of them ask. ``webhook``: port, review, and how long it may take; ``probes``: port of each part, and the same;
+    ``doors``: port, request, whether it is TLS, and the same.
+    """
+    asking.every(_FILTER_EVERY_S, "filter", filtering(extender, nodes), 10.0)
+    port, review, within_s = webhook
+    asking.every(_REVIEW_EVERY_S, "review", reviewing(port, review), within_s)
+    for name, (at, within_s) in probes.items():
+        for path in ("/healthz", "/readyz"):
+            request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+            asking.every(_PROBE_EVERY_S, f"{name} {path}", _once(at, request, KUBELET), within_s)
+    for name, (at, request, is_tls, within_s) in doors.items():
+        tls = trusting_any() if is_tls else None
+        asking.every(_CLIENT_EVERY_S, f"client {name}", _once(at, request, CLIENT, tls), within_s)
+
+
+def _once(
+    port: int, request: bytes, source: str, tls: ssl.SSLContext | None = None
+) -> Callable[[], Awaitable[str]]:
+    return lambda: asked(port, request, tls, source)
