@@ -1,6 +1,7 @@
 """The playground's API server with a cluster in it from the start, and with what the webhook keeps its certificates in.
 
-Usage: ``python -m benchmarks.load.api FOLDER NODES PLACED WAITING``; ``FOLDER`` gets ``kubeconfig``.
+Usage: ``python -m benchmarks.load.api FOLDER NODES PLACED WAITING``; ``FOLDER`` gets ``kubeconfig``, and then ``reader``, a token to read
+decisions and use with.
 """
 
 import asyncio
@@ -12,6 +13,10 @@ import uvloop
 
 from benchmarks.api_server import described_node, node_object, pod_object
 from gpushare.admission.store import KINDS
+from gpushare.kube.access import load_access
+from gpushare.kube.reviews import token_of
+from gpushare.kube.session import Session
+from gpushare.model import names
 from gpushare.model.quantity import MemoryUnit
 from gpushare.playground.apiserver import ApiServer
 from gpushare.playground.apiserver.resources import Resource
@@ -53,6 +58,10 @@ def _fill(server: ApiServer, nodes: int, placed: int, waiting: int) -> None:
     for number in range(waiting):
         pod = pod_object(placed + number, 0, waiting_units(number), None)
         _put(server, "pods", "v1", "Pod", "default", pod)
+    account = {
+        "metadata": {"name": names.READER_ACCOUNT, "namespace": NAMESPACE, "uid": names.READER_ACCOUNT}
+    }
+    _put(server, "serviceaccounts", "v1", "ServiceAccount", NAMESPACE, account)
     secret: dict[str, object] = {"metadata": {"name": NAME, "namespace": NAMESPACE, "uid": NAME}}
     _put(server, "secrets", "v1", "Secret", NAMESPACE, secret)
     for plural in KINDS:
@@ -77,6 +86,13 @@ async def _serve(folder: Path, nodes: int, placed: int, waiting: int) -> None:
     server = ApiServer(folder)
     _fill(server, nodes, placed, waiting)
     async with server:
+        async with Session(load_access(str(server.kubeconfig_path))) as session:
+            token = await token_of(
+                session, NAMESPACE, names.READER_ACCOUNT, names.READER_AUDIENCE, seconds=3600
+            )
+        new = folder / "reader.new"
+        new.write_text(token)
+        new.replace(folder / "reader")
         await asyncio.Event().wait()
 
 

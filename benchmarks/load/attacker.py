@@ -12,6 +12,7 @@ import socket
 import ssl
 import struct
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,6 +23,8 @@ import uvloop
 
 from benchmarks.load.openings import PLAIN, TLS
 
+#: Stands in a request for a token that is nobody's, and another one each time.
+MADE_UP: Final = "MADE-UP-TOKEN"
 LOOPBACK: Final = "127.0.0.1"
 _LESS_URGENT: Final = 19
 _PART: Final = b"x" * 65536
@@ -115,7 +118,11 @@ class _Attacking:
             raise
 
     def _request(self, number: int) -> bytes:
-        return self._attack.requests[number % len(self._attack.requests)].encode("latin-1")
+        request = self._attack.requests[number % len(self._attack.requests)]
+        # Each made-up token is one that was not seen before.
+        return request.replace(MADE_UP, f"made-up-{os.getpid()}-{number}-{time.monotonic_ns()}").encode(
+            "latin-1"
+        )
 
     # --- kinds ----------------------------------------------------------------------------------
 

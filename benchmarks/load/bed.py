@@ -16,9 +16,10 @@ import yaml
 
 from benchmarks.api_server import pod_object
 from benchmarks.load.api import NAME, NAMESPACE
-from benchmarks.load.attacker import LOOPBACK
+from benchmarks.load.attacker import LOOPBACK, MADE_UP
 from benchmarks.load.clients import asked
 from benchmarks.processes import DEADLINE_S, running, wait_for_file
+from gpushare.model import names
 from gpushare.playground.controlplane.ports import free_ports
 
 if TYPE_CHECKING:
@@ -114,9 +115,10 @@ def limits_of(chart: str, values: tuple[str, ...], template: str) -> Limits:
     return Limits(number * {"Mi": 1, "Gi": 1024}[unit], float(timeout[1]), int(failures[1]))
 
 
-def get(path: str) -> str:
-    """A GET, after which the connection may be kept."""
-    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"
+def get(path: str, token: str = "") -> str:
+    """A GET, after which the connection may be kept; ``token`` says who reads."""
+    shown = f"{names.READER_HEADER}: {token}\r\n" if token else ""
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n{shown}\r\n"
 
 
 def post(path: str, body: str) -> str:
@@ -157,7 +159,7 @@ def bed(cluster: Cluster) -> Iterator[Bed]:
         sizes = (cluster.nodes, cluster.placed, cluster.waiting)
         served = start("benchmarks.load.api", folder, *sizes)
         config = folder / "kubeconfig"
-        wait_for_file(config, served)
+        reader = wait_for_file(folder / "reader", served)
         health, agent_port = free_ports(2)
         given = ("--kubeconfig", config, "--log-level", "warning")
         extender = start(
@@ -197,7 +199,11 @@ def bed(cluster: Cluster) -> Iterator[Bed]:
                 health,
                 get("/metrics"),
                 10.0,
-                (get("/gpushare/decisions"), get("/metrics")),
+                (
+                    get("/gpushare/decisions", reader),
+                    get("/gpushare/decisions", MADE_UP),
+                    get("/metrics"),
+                ),
             ),
             Door(
                 "webhook",
@@ -218,7 +224,7 @@ def bed(cluster: Cluster) -> Iterator[Bed]:
                 agent_port,
                 get("/metrics"),
                 10.0,
-                (get("/usage"), get("/metrics"), get("/metrics/dcgm")),
+                (get("/usage", reader), get("/usage", MADE_UP), get("/metrics"), get("/metrics/dcgm")),
             ),
         )
         for part in parts:
