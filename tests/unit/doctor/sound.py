@@ -41,7 +41,7 @@ def _written(name: str, kind: str) -> str:
 
 def rendered(name: str, kind: str) -> list[Json]:
     """The objects of a kind that helm renders into a file, for the caller to change."""
-    found: list[Json] = json.loads(_written(name, kind))  # ten times as fast as a deep copy
+    found: list[Json] = json.loads(_written(name, kind))  # a fifth of what a deep copy takes
     return found
 
 
