@@ -67,6 +67,7 @@ INTERNAL: Final = {
     "nodeagent/isolation/children.py:_START": "a program",
     "nodeagent/isolation/daemons.py:_START": "a program",
     "playground/cluster/parts.py:_TETHER": "a program",
+    "playground/kubelet/containers.py:_START": "a program",
     "playground/images/registry.py:write_program": "a program",
     "nodeagent/isolation/files.py": "the format of a file",
     "playground/gpus/writing.py": "the format of a file",

@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import logging
 import os
 import sys
@@ -29,7 +30,13 @@ for _name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of whole clusters, which wait half of their time, begin with the first: others compute meanwhile."""
-    items.sort(key=lambda item: _WHOLE not in item.path.parents)
+    whole = f"{_WHOLE}{os.sep}"
+    items.sort(key=lambda item: not str(item.path).startswith(whole))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live as long as the process: the garbage collector need not look through them again and again."""
+    gc.freeze()
 
 
 def _is_measured(item: pytest.Item) -> bool:

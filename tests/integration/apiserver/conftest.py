@@ -73,6 +73,7 @@ class Kubectl:
             env={
                 "KUBECONFIG": str(self.kubeconfig),
                 "HOME": str(self.home),
+                "GOGC": os.environ["GOGC"],
                 "PATH": os.environ["PATH"],
                 **self.environment,
             },

@@ -9,10 +9,11 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 from aiohttp import web
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from benchmarks.api_server import Cluster, Connection, described_node, node_name, node_object
 from gpushare.dashboard.process import Settings, serve
@@ -251,9 +252,24 @@ class Look:
         self.page = page
         self.bad: list[str] = []
         self.asked: list[str] = []
-        page.on("pageerror", lambda error: self.bad.append(str(error)))
-        page.on("console", lambda message: self._heard(message.text))
-        page.on("request", lambda request: self._asks(request.url, url))
+        self._listeners: dict[Any, Callable[[Any], None]] = {
+            "pageerror": lambda error: self.bad.append(str(error)),
+            "console": lambda message: self._heard(message.text),
+            "request": lambda request: self._asks(request.url, url),
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+
+    async def leave(self) -> None:
+        """Make the page as if nobody had looked through it: nothing is stored, and the mouse is where it was in the beginning."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
+        # By origin, and the next server may have this one's port.
+        await self.page.evaluate("localStorage.clear()")
+        await self.page.unroute_all()
+        await self.page.goto("about:blank")
+        await self.page.mouse.move(0, 0)
+        await self.page.context.clear_cookies()
 
     def _heard(self, text: str) -> None:
         if "Content Security Policy" in text or "Uncaught" in text:
@@ -278,15 +294,21 @@ class Look:
         await expect(self.page.locator("#link")).to_contain_text(words)
 
 
+_KEPT: Final[WeakKeyDictionary[Browser, list[Page]]] = WeakKeyDictionary()
+"""By browser: pages that were left. A page with its processes costs more than most of what tests do with it."""
+
+
 @contextlib.asynccontextmanager
 async def looking(
     window: Browser, made: Bed, at: str = "", *, log_in: bool = True, **options: Any
 ) -> AsyncIterator[Look]:
-    """A page of its own, logged in; fails at the end where it had errors."""
-    options.setdefault("viewport", {"width": 1280, "height": 800})
-    context: BrowserContext = await window.new_context(**options)
-    page = await context.new_page()
-    look = Look(page, made.url)
+    """A page that nothing is left on of what was seen before, logged in; fails at the end where it had errors.
+
+    One with ``options`` is in a context of its own, and one on which a test failed is not used again.
+    """
+    kept = _KEPT.setdefault(window, [])
+    page = kept.pop() if kept and not options else await _new_page(window, options)
+    look, usable = Look(page, made.url), False
     try:
         await page.goto(f"{made.url}#token={TOKEN}" if log_in else made.url)
         if log_in:
@@ -295,5 +317,15 @@ async def looking(
                 await page.evaluate("hash => (location.hash = hash)", at)
         yield look
         assert look.bad == []
+        usable = not options
     finally:
-        await context.close()
+        if usable:
+            await look.leave()
+            kept.append(page)
+        else:
+            await page.context.close()
+
+
+async def _new_page(window: Browser, options: dict[str, Any]) -> Page:
+    context = await window.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
+    return await context.new_page()

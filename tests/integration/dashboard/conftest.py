@@ -21,7 +21,7 @@ def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def window() -> AsyncIterator[Browser]:
-    """One browser for all tests; each looks through a context of its own."""
+    """One browser for all tests; each looks through a page without a past."""
     async with browser() as started:
         yield started
 

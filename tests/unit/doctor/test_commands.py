@@ -16,6 +16,7 @@ from tests.unit.doctor.test_cluster_checks import FAULTS, deployment_with
 _OF_OTHERS = "is no name of ours"
 
 
+@pytest.mark.no_cover  # test_cluster_checks.py goes through the same lines with the same faults
 @pytest.mark.parametrize("changes", [one[1] for one in FAULTS], ids=[one[0] for one in FAULTS])
 def test_what_a_finding_tells_to_type_would_be_understood(changes: dict[str, Any]) -> None:
     for one in examine(sound(**changes), CHECKS):

@@ -186,6 +186,7 @@ async def test_the_second_of_two_stays_where_the_pod_has_another_node_once_the_f
     assert [place.key for place in moving.mover._places] == ["moved:uid-a"]
 
 
+@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
 async def test_where_very_many_are_refused_again_and_again_others_move_for_those_that_waited_long_enough(
     moving: Moving,
 ) -> None:

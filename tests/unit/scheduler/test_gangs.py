@@ -119,10 +119,10 @@ async def test_who_has_come_waits_for_longer_as_long_as_others_come(two: World) 
     assert len(two.api.bindings) == 3
 
 
+@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
 async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_come(two: World) -> None:
     """A gang of more pods than kube-scheduler goes through while the first of them waits."""
-    pods = [f"p{number}" for number in range(300)]
-    nodes = [f"m{number}" for number in range(10)]
+    pods, nodes = [f"p{number}" for number in range(300)], [f"m{number}" for number in range(10)]
     for node in nodes:
         two.add_node(gpu_node(node, *[16384] * 8))
     for name in pods:
@@ -227,9 +227,9 @@ async def test_those_whose_bindings_failed_while_others_were_bound_find_room_tog
     assert len(two.api.bindings) == 4
 
 
+@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
 async def test_a_gang_of_hundreds_has_its_room_at_one_stroke_and_is_bound_together(two: World) -> None:
-    pods = [f"p{number}" for number in range(300)]
-    nodes = [f"m{number}" for number in range(10)]
+    pods, nodes = [f"p{number}" for number in range(300)], [f"m{number}" for number in range(10)]
     for node in nodes:
         two.add_node(gpu_node(node, *[16384] * 8))
     for name in pods:

@@ -90,6 +90,7 @@ async def test_the_one_node_that_a_label_makes_fit_is_named(browser: Browser, wo
     )
 
 
+@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
 async def test_a_larger_cap_is_advised_where_it_would_do_alone(browser: Browser, world: World) -> None:
     names = [f"n{number:03}" for number in range(NODES - 1)]
     for name in names:

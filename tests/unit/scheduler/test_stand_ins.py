@@ -366,6 +366,7 @@ async def test_few_pods_are_remembered_and_a_stand_in_that_was_replaced_stays() 
     assert scaling.stand_ins.count == 1
 
 
+@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
 async def test_where_very_many_are_refused_again_and_again_a_node_is_asked_for_all_the_same(
     scaling: Scaling,
 ) -> None:

@@ -28,7 +28,14 @@ from gpushare.playground.kubelet.folders import read_json, write_whole
 
 START_TIMEOUT_S: Final = 30.0
 _ADOPT_TIMEOUT_S: Final = 3.0
-SHIM: Final = (sys.executable, "-I", "-S", shim.__file__)
+_START: Final = """
+import sys
+sys.path.append(sys.argv.pop(1))
+import shim
+shim.main()
+"""
+"""As a module, whose bytecode is kept; a script is compiled each time."""
+SHIM: Final = (sys.executable, "-I", "-S", "-c", _START, str(Path(shim.__file__).parent))
 _log = logging.getLogger(__name__)
 
 
