@@ -189,6 +189,9 @@ class Connection(asyncio.Protocol):
             self._cluster.bind(url.path.split("/")[-2], body)
             self._answer(201, b'{"kind":"Status","apiVersion":"v1","status":"Success"}')
             return
+        if url.path.endswith("/token"):
+            self._answer(201, b'{"kind":"TokenRequest","status":{"token":"to-read-with"}}')
+            return
         query = parse_qs(url.query)
         items = {"/api/v1/nodes": self._cluster.nodes, "/api/v1/pods": self._cluster.pods}.get(url.path)
         if items is None:

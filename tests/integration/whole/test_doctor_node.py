@@ -116,6 +116,7 @@ async def test_libraries_that_do_not_hold_are_named(seen: World, host: Path, tmp
     shutil.copy(LIBRARIES / "arbiter", folder)
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         shutil.copy(DRIVER / name, folder)  # which hold nobody to a limit
+        shutil.copy(DRIVER / name, folder / name.removesuffix(".1"))
     found = await doctor(seen, host, libraries=folder)
     assert "do not hold on this driver" in found["isolation", "fault"]
 

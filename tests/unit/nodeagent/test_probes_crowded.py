@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 
+from gpushare.kube.reviews import AccessReviews
 from gpushare.nodeagent.probes import Probes
+from gpushare.serving.readers import Readers
 
 TENANT, KUBELET = "127.0.0.2", "127.0.0.3"
 
 
 @contextlib.asynccontextmanager
 async def listening():
-    async with await Probes(list, {}).start("127.0.0.1", 0) as listener:
+    probes = Probes(list, {}, {}, Readers(AccessReviews(None)))
+    async with await probes.start("127.0.0.1", 0) as listener:
         yield listener.sockets[0].getsockname()
 
 
