@@ -120,10 +120,11 @@ class Answers:
         """Take in what the kubelet listed when asked at ``asked_at_s``; the answers that are believed no longer.
 
         Answers given since say more than the list; those that are not listed are believed for ``grace_s`` seconds, or until
-        a kubelet that may be new has ``registered`` us. A list that was asked for before one that came already says nothing new.
+        a kubelet that may be new has ``registered`` us. A list that was asked for before one that came already says nothing new:
+        what is believed is judged by the later one.
         """
-        if asked_at_s < self._asked_at_s:
-            return []
+        if asked_at_s < self._asked_at_s and self._listing is not None:
+            listing, asked_at_s = self._listing, self._asked_at_s
         self._asked_at_s = asked_at_s
         self._listing = dict(listing)
         # The list may be that of the kubelet before.

@@ -30,6 +30,14 @@ def test_a_list_that_was_overtaken_by_a_later_one_says_nothing_new() -> None:
     assert book.given(one) == {MEMORY: ids_on(book, 0, 3)}
 
 
+def test_who_believes_no_unlisted_answer_is_not_put_off_by_a_later_list_that_came_first() -> None:
+    book, one, _ = two(3)
+    book.answers.grant(Slot(one.uid, *MEMORY), ids_on(book, 0, 3), 100.0)
+    assert book.answers.observe({}, 102.0) == []
+    assert book.answers.observe({}, 101.0, grace_s=0.0) == [Slot(one.uid, *MEMORY)]
+    assert book.given(one) == {}
+
+
 def test_an_answer_to_one_that_has_other_devices_is_awaited_for_one_that_asks_alike() -> None:
     book, one, other = two(3)
     book.answers.grant(Slot(one.uid, *MEMORY), ids_on(book, 0, 3), 100.0)
