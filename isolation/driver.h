@@ -104,6 +104,7 @@ _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "an allocation node");
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device);
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUresult cuCtxPopCurrent_v2(CUcontext *context);

@@ -1,6 +1,7 @@
 /* Contexts cost memory themselves. How much is measured when the first process of the container makes one, and charged beforehand from
  * then on; the memory of a context ends with it. */
 #include "charge.h"
+#include "footprint.h"
 #include "compute.h"
 #include "forking.h"
 #include "gpus.h"
@@ -208,6 +209,59 @@ EXPORT CUresult cuCtxDetach(CUcontext context)
         return forget(result, true, &left);
     if (users > 0 && result != CUDA_SUCCESS)
         holding_users(HOLDING_CONTEXT, (uintptr_t)context, 1, NULL);
+    return result;
+}
+
+/* --- stacks ------------------------------------------------------------------------------------------------------- */
+
+enum { LIMIT_STACK_SIZE = 0, MULTIPROCESSORS = 16, THREADS_OF_EACH = 39, USUAL_STACK_BYTES = 1024 };
+
+/* What stacks take besides: one for every thread that the GPU can run at once, of which the usual size is part of a context's cost. (An H200 with driver
+ * 580: 8 KiB take 1,848 MiB, 16 KiB 3,960.) */
+static uint64_t stacks_bytes(size_t stack_bytes)
+{
+    CUdevice device;
+    int multiprocessors = 0, threads = 0;
+    if (stack_bytes <= USUAL_STACK_BYTES || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+        REAL(cuDeviceGetAttribute)(&multiprocessors, MULTIPROCESSORS, device) != CUDA_SUCCESS ||
+        REAL(cuDeviceGetAttribute)(&threads, THREADS_OF_EACH, device) != CUDA_SUCCESS)
+        return 0;
+    return whole_granules(times(stack_bytes - USUAL_STACK_BYTES, (uint64_t)multiprocessors * (unsigned)threads));
+}
+
+CUresult cuCtxSetLimit(int limit, size_t value);
+
+/* With the mutex. The driver takes them with the next launch, when it is too late to refuse; and whether it gives them back before the context ends was not
+ * seen, so they stay charged until then. */
+static CUresult set_stacks(CUcontext context, size_t stack_bytes)
+{
+    struct holding held;
+    if (!holding_look(HOLDING_CONTEXT, (uintptr_t)context, &held))
+        return REAL(cuCtxSetLimit)(LIMIT_STACK_SIZE, stack_bytes);
+    uint64_t wanted_bytes = stacks_bytes(stack_bytes);
+    uint64_t more_bytes = wanted_bytes > held.size ? wanted_bytes - held.size : 0;
+    CUresult result = more_bytes ? charge_take(held.gpu, more_bytes) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuCtxSetLimit)(LIMIT_STACK_SIZE, stack_bytes);
+    if (result != CUDA_SUCCESS) {
+        charge_give(held.gpu, more_bytes);
+        return result;
+    }
+    held.bytes += more_bytes;
+    held.size += more_bytes;
+    holding_put(&held);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
+{
+    CUcontext context = NULL;
+    if (limit != LIMIT_STACK_SIZE || REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
+        return REAL(cuCtxSetLimit)(limit, value);
+    pthread_mutex_lock(&mutex);
+    CUresult result = set_stacks(context, value);
+    pthread_mutex_unlock(&mutex);
     return result;
 }
 

@@ -98,7 +98,7 @@ static void end(CUcontext context)
     memory_end_context(context);
     if (atomic_fetch_sub(&context->device->contexts, 1) == 1)
         pools_trim(context->device);
-    device_release(context->device, context->cost_bytes);
+    device_release(context->device, context->cost_bytes + context->stacks_bytes);
     to_pool(context);
 }
 

@@ -39,6 +39,7 @@ struct CUctx_st {
     uint64_t id;
     bool is_primary;
     uint64_t cost_bytes;
+    uint64_t stacks_bytes; /* besides: of stacks larger than usual, since a launch needed them */
     size_t limits[16]; /* by CUlimit */
     int cache_config;
     _Atomic uint64_t peers; /* ordinals of devices whose memory it may use, a bit each */
@@ -94,6 +95,9 @@ CUresult context_current(CUcontext *context);
 
 /* Whether a handle is that of a living context. */
 bool context_valid(CUcontext context);
+
+/* Before a launch: the context's stacks are as large as its limit says. CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult context_take_stacks(CUcontext context);
 
 /* The primary context if it is active, NULL otherwise. */
 CUcontext context_primary(struct device *device);

@@ -92,6 +92,9 @@ static CUresult launch_on(CUstream handle, const struct launch *launch)
         return result;
     if (stream->capture)
         return capture_kernel(stream, launch);
+    result = context_take_stacks(stream->context);
+    if (result != CUDA_SUCCESS)
+        return result;
     return stream_give(stream, &(struct work){.kind = WORK_TIMED, .is_launch = true, .duration_ns = duration_ns});
 }
 

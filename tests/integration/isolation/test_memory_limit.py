@@ -272,3 +272,61 @@ assert reserved() > before - 600, (reserved(), before)
 assert take("async", 4096 * MIB)[0] == OUT_OF_MEMORY
 """,
     )
+
+
+STACKS = """
+made = context()
+module, kernel = c_void_p(), c_void_p()
+must("cuModuleLoadData", byref(module), b".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .entry k()\\n{\\nret;\\n}\\n\\0")
+must("cuModuleGetFunction", byref(kernel), module, b"k")
+def launch():
+    must("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, None, None, None)
+    must("cuCtxSynchronize")
+def attribute(number):
+    found = c_int()
+    must("cuDeviceGetAttribute", byref(found), number, 0)
+    return found.value
+# One for every thread that the GPU can run at once; the usual one is part of the context's cost.
+STACKS_OF_8_KIB = 7 * attribute(16) * attribute(39) // 1024
+launch()
+before = used()
+must("cuCtxSetLimit", 0, c_size_t(8 << 10))
+assert STACKS_OF_8_KIB <= used() - before <= STACKS_OF_8_KIB + 2, (used(), before)
+launch()
+charged = used()
+"""
+
+
+def test_stacks_are_charged_as_the_driver_takes_them_with_the_next_launch(
+    container: LimitedContainer,
+) -> None:
+    here = container(4096)
+    with running_tenant(here, STACKS + "print(charged, flush=True)\nsys.stdin.read()") as said:
+        charged_mib = int(said())
+        assert charged_mib - 2 <= driver_used_mib(here.node) <= charged_mib
+
+
+def test_stacks_that_do_not_fit_are_refused_and_all_end_with_their_context(
+    container: LimitedContainer,
+) -> None:
+    run_tenant(
+        container(4096),
+        STACKS
+        + """
+# Smaller ones give nothing back, the same again costs nothing.
+for kib in (2, 8):
+    must("cuCtxSetLimit", 0, c_size_t(kib << 10))
+    assert used() == charged
+assert call("cuCtxSetLimit", 0, c_size_t(256 << 10)) == OUT_OF_MEMORY
+assert used() == charged
+found = c_size_t()
+must("cuCtxGetLimit", byref(found), 0)
+assert found.value == 8 << 10
+# Heaps cost nothing before they are used.
+must("cuCtxSetLimit", 2, c_size_t(64 << 20))
+assert used() == charged
+must("cuCtxDestroy_v2", made)
+context()
+assert used() <= before
+""",
+    )
