@@ -11,8 +11,10 @@ from gpushare.scheduler.gang_members import Group
 #: was not asked about, in seconds.
 KEPT_S: Final = 60.0
 UNASKED_S: Final = 15.0
-#: Nodes that are looked at for one answer, some ten microseconds each: whoever makes a gang of thousands is not to slow down others.
-_MOST_NODES: Final = 64
+#: Nodes that are tried for one answer, some fifty microseconds each: whoever makes a gang of thousands is not to slow down others.
+_MOST_NODES: Final = 8
+#: Gangs that are known at the least before it is looked who of them keeps nothing any more.
+_LEAST_CLEAN: Final = 64
 #: Gangs that are named for one node.
 _NAMED: Final = 3
 
@@ -30,11 +32,24 @@ class GangRoom:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._groups: dict[Group, None] = {}
+        self._groups: dict[Group, dict[str, str]] = {}
+        """What was planned for each when it was noted last: UID → node."""
+        self._on_node: dict[str, dict[str, Group]] = {}
+        """Of each node the UIDs that room is, or was, kept for there, and their gangs."""
+        self._clean_at = _LEAST_CLEAN
 
     def note(self, group: Group) -> None:
         """It keeps room from now on."""
-        self._groups[group] = None
+        if self._groups.get(group) == group.planned:
+            return
+        if len(self._groups) >= self._clean_at:
+            # Who keeps nothing any more is forgotten when it is looked for.
+            self._clean_at = 2 * sum(1 for _ in self.kept()) + _LEAST_CLEAN
+        self._groups[group] = dict(group.planned)
+        for node in set(group.planned.values()) & self._on_node.keys():
+            self._kept_on(node)
+        for uid, node in group.planned.items():
+            self._on_node.setdefault(node, {})[uid] = group
 
     def kept(self) -> Iterator[tuple[str, Group, list[Held]]]:
         """The key of each gang that keeps room, the gang, and what is kept; gangs of which all pods came keep nothing any more."""
@@ -50,7 +65,7 @@ class GangRoom:
 
     def named(self, request: Request, verdict: Verdict) -> Verdict:
         """``verdict`` on a request with the gangs named that keep room on nodes which would take it otherwise."""
-        if not self._groups or not verdict.refused:
+        if not self._on_node or not verdict.refused:
             return verdict
         refused = verdict.refused
         keepers = self.keepers(request, refused)
@@ -62,19 +77,34 @@ class GangRoom:
 
         Of many such nodes some are looked at.
         """
-        there: dict[str, list[tuple[str, str]]] = {}
-        for key, _, held in self.kept():
-            for one in held:
-                if one.node in nodes:
-                    there.setdefault(one.node, []).append((one.uid, key))
-        looked = list(there)[:_MOST_NODES]
-        fitting = set(self._ledger.fitting(request, looked)) if looked else ()
+        there: dict[str, dict[str, str]] = {}
+        for node in list(self._on_node):
+            if node in nodes and (kept := self._kept_on(node)):
+                there[node] = kept
+                if len(there) == _MOST_NODES:
+                    break
+        fitting = set(self._ledger.fitting(request, list(there))) if there else ()
         return {
-            node: _in_words(key for _, key in there[node])
-            for node in looked
-            if node not in fitting
-            and self._ledger.fits_without(request, node, [uid for uid, _ in there[node]])
+            node: _in_words(kept.values())
+            for node, kept in there.items()
+            if node not in fitting and self._ledger.fits_without(request, node, list(kept))
         }
+
+    def _kept_on(self, node: str) -> dict[str, str]:
+        """For whom room is kept there still, and the keys of their gangs; who is bound, or was planned elsewhere since, is forgotten."""
+        known = self._on_node[node]
+        kept = {}
+        for uid, group in list(known.items()):
+            held = self._ledger.held(uid)
+            if held is None or held.confirmed or held.node != node or group.planned.get(uid) != node:
+                del known[uid]
+            elif (
+                uid not in group.placed and (pod := group.pods.get(uid)) is not None and pod.gang is not None
+            ):
+                kept[uid] = pod.gang.key
+        if not known:
+            del self._on_node[node]
+        return kept
 
 
 def _in_words(keys: Iterable[str]) -> str:

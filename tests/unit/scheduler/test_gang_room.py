@@ -159,3 +159,15 @@ async def test_a_pod_that_waited_at_bind_has_come(browser: Browser, world: World
 
     assert error.endswith("1 of 2 pods has come to be bound, room is kept for the others")
     assert [one["come"] for one in (await get(browser, "/kept"))["kept"]] == [1]
+
+
+async def test_gangs_that_keep_nothing_any_more_are_forgotten(browser: Browser, world: World) -> None:
+    """However many come and go: what is known of them is what is kept."""
+    for number in range(200):
+        await keep(browser, world, name=f"g{number}")
+        world.view.gangs.give_up_all()
+    world.create("waits", 10)
+    assert asked(world, "waits")[0] == ["n1", "n2"]
+    room = world.view.gangs.room
+    assert list(room.kept()) == []
+    assert len(room._groups) + sum(map(len, room._on_node.values())) < 100
