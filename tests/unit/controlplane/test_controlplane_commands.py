@@ -76,6 +76,17 @@ def test_free_ports_are_free_and_outside_the_ephemeral_range():
             listener.bind(("127.0.0.1", port))
 
 
+def test_a_port_that_is_taken_on_another_loopback_address_is_not_free(monkeypatch: pytest.MonkeyPatch):
+    """A node of another playground has it."""
+    with socket.socket() as taken:
+        [port, other] = free_ports(2)
+        taken.bind(("127.0.0.197", port))
+        draws = iter((port, other))
+        monkeypatch.setattr("gpushare.playground.controlplane.ports._FROM", 0)
+        monkeypatch.setattr("secrets.randbelow", lambda _: next(draws))
+        assert free_ports(1) == [other]
+
+
 def test_a_users_kubeconfig_is_a_file_name_whatever_the_user(layout: Layout):
     path = layout.kubeconfig("system:node:a/b")
     assert path.parent == layout.state / "kubeconfig"

@@ -10,10 +10,12 @@ from typing import Final
 _FROM, _TO = 15000, 32768
 _TRIES: Final = 2000
 LOOPBACK: Final = "127.0.0.1"
+#: Bound, and never listened at.
+_ANY: Final = "0.0.0.0"
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports that nobody listens on now, on the IPv4 loopback address.
+    """``count`` different ports that nobody listens on now, on any IPv4 address: nodes of playgrounds have loopback addresses of their own.
 
     A component that is started again must find its port free, so ports come from below the kernel's ephemeral range.
     Raises ``OSError`` when there are none.
@@ -29,7 +31,7 @@ def free_ports(count: int) -> list[int]:
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             held.callback(listener.close)
             try:
-                listener.bind((LOOPBACK, port))
+                listener.bind((_ANY, port))
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
