@@ -13,8 +13,6 @@ KEPT_S: Final = 60.0
 UNASKED_S: Final = 15.0
 #: Nodes that are tried for one answer, some fifty microseconds each: whoever makes a gang of thousands is not to slow down others.
 _MOST_NODES: Final = 8
-#: Gangs that are known at the least before it is looked who of them keeps nothing any more.
-_LEAST_CLEAN: Final = 64
 #: Gangs that are named for one node.
 _NAMED: Final = 3
 
@@ -32,20 +30,14 @@ class GangRoom:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._groups: dict[Group, dict[str, str]] = {}
-        """What was planned for each when it was noted last: UID → node."""
         self._on_node: dict[str, dict[str, Group]] = {}
         """Of each node the UIDs that room is, or was, kept for there, and their gangs."""
-        self._clean_at = _LEAST_CLEAN
 
     def note(self, group: Group) -> None:
         """It keeps room from now on."""
-        if self._groups.get(group) == group.planned:
+        if all(self._on_node.get(node, {}).get(uid) is group for uid, node in group.planned.items()):
             return
-        if len(self._groups) >= self._clean_at:
-            # Who keeps nothing any more is forgotten when it is looked for.
-            self._clean_at = 2 * sum(1 for _ in self.kept()) + _LEAST_CLEAN
-        self._groups[group] = dict(group.planned)
+        # Who keeps nothing any more is forgotten where others begin to.
         for node in set(group.planned.values()) & self._on_node.keys():
             self._kept_on(node)
         for uid, node in group.planned.items():
@@ -53,15 +45,13 @@ class GangRoom:
 
     def kept(self) -> Iterator[tuple[str, Group, list[Held]]]:
         """The key of each gang that keeps room, the gang, and what is kept; gangs of which all pods came keep nothing any more."""
-        for group in list(self._groups):
+        for group in dict.fromkeys(one for known in self._on_node.values() for one in known.values()):
             uids = [uid for uid in group.planned if uid not in group.placed]
             held = [one for one in map(self._ledger.held, uids) if one is not None and not one.confirmed]
-            if not held:
-                del self._groups[group]
-                continue
-            gang = group.pods[held[0].uid].gang
-            assert gang is not None
-            yield gang.key, group, held
+            if held:
+                gang = group.pods[held[0].uid].gang
+                assert gang is not None
+                yield gang.key, group, held
 
     def named(self, request: Request, verdict: Verdict) -> Verdict:
         """``verdict`` on a request with the gangs named that keep room on nodes which would take it otherwise."""
