@@ -6,8 +6,11 @@ import shutil
 import signal
 import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,8 @@ from tests.unit.isolation import building as isolation
 from tests.unit.isolation.building import MIB, Container, lay_out
 
 pytestmark = [pytest.mark.timeout(600)]
+
+PROGRAM_S = 300.0
 
 #: Of one process: its number, and what is said.
 SAID = re.compile(r"==(\d+)==(.*)")
@@ -74,6 +79,16 @@ def found(said: str, pid: int) -> list[str]:
     return ["\n".join(block) for block in blocks if block and block not in of_children]
 
 
+@contextmanager
+def running(command: list[str | Path], **how: Any) -> Iterator["subprocess.Popen[str]"]:
+    """One that does not end is ended, so that the test says where it stood."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
 def clean(
     command: list[str | Path],
     environment: dict[str, str] | None = None,
@@ -81,17 +96,15 @@ def clean(
     told: str = "",
     folder: Path | None = None,
 ) -> str:
-    with subprocess.Popen(
+    with running(
         command,
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         cwd=folder,
-        text=True,
         encoding="latin-1",
     ) as program:
-        said, on_stderr = program.communicate(told, timeout=500)
+        said, on_stderr = program.communicate(told, timeout=PROGRAM_S)
     assert found(on_stderr, program.pid) == []
     assert program.returncode == 0, on_stderr
     return said
@@ -156,19 +169,17 @@ def test_the_arbiter_with_containers_that_come_and_are_cut_off(
     folder.mkdir(parents=True)
     os.link(here.usage, folder / "usage")
     os.link(here.limits, folder / "limits")
-    with subprocess.Popen(
-        [*memcheck, isolation.BUILT / "arbiter", "--containers", containers],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as arbiter:
+    with running([*memcheck, isolation.BUILT / "arbiter", "--containers", containers]) as arbiter:
         assert arbiter.stderr
         said = iter(arbiter.stderr.readline, "")
         assert any("at work" in line for line in said)
         os.truncate(here.usage, 4096)
+        # Where it was admitted before: the arbiter does not look again at one that wants nothing.
+        os.utime(folder / "limits")
         assert any("cut off" in line for line in said)
         arbiter.send_signal(signal.SIGTERM)
         left = list(said)
-        assert arbiter.wait(60) == 0, left
+        assert arbiter.wait(PROGRAM_S) == 0, left
         assert found("".join(left), arbiter.pid) == []
 
 
