@@ -99,7 +99,8 @@ def figures_of(rows: Sequence[Row], limits_mib: dict[str, int]) -> Figures:
             "probes",
         )
         found[f"load_probe_most_s_{part}"] = (
-            max(one.took_s for each in probed for one in (*each.healthz, *each.readyz)),
+            # None ends within the instants of ``--quick`` where the machine is busy.
+            max((one.took_s for each in probed for one in (*each.healthz, *each.readyz)), default=0.0),
             "s",
         )
     found["load_restarts"] = (
