@@ -54,6 +54,7 @@ class Answers:
         self._listing: dict[str, Mapping[tuple[str, str], frozenset[str]]] | None = None
         self._asked_at_s = float("-inf")
         self._registered_at_s: dict[str, float] = {}
+        self._seen_with_devices: set[str] = set()
         self.preference: Preference | None = None
         """What the kubelet was told last, while it has not asked since."""
 
@@ -73,6 +74,12 @@ class Answers:
     def without_devices(self) -> list[str]:
         """Pods (``namespace/name``) that the kubelet lists with nothing of ours."""
         return [key for key, given in (self._listing or {}).items() if not given]
+
+    def has_served(self, claim: Claim) -> bool:
+        """Whether its containers have had devices that the kubelet lists (it lists none of init containers)."""
+        if claim.uid in self._seen_with_devices:
+            return True
+        return claim.assigned and any(one.kind is ContainerKind.APP for one in claim.request.containers)
 
     def unlist(self, key: str) -> None:
         """What was listed under this name was another pod's."""
@@ -95,6 +102,7 @@ class Answers:
     def drop(self, uid: str) -> None:
         """The pod is gone."""
         self._grants.pop(uid, None)
+        self._seen_with_devices.discard(uid)
 
     def given(self, claim: Claim) -> dict[tuple[str, str], frozenset[str]]:
         """(container, resource) → the IDs that the pod has: as the kubelet lists them, or as answered since."""
@@ -127,6 +135,9 @@ class Answers:
             listing, asked_at_s = self._listing, self._asked_at_s
         self._asked_at_s = asked_at_s
         self._listing = dict(listing)
+        self._seen_with_devices |= {
+            claim.uid for claim in self._claims.values() if listing.get(claim.pod.key)
+        }
         # The list may be that of the kubelet before.
         registered = {name: at_s for name, at_s in self._registered_at_s.items() if at_s <= asked_at_s}
         holders = {one: key for key, given in listing.items() for ids in given.values() for one in ids}

@@ -60,6 +60,8 @@ class PodsOnNode:
     def upsert(self, item: BoundPod) -> None:
         """A pod came to this node or changed."""
         self._shown(item.uid)
+        if self._namesakes(item) & self._ahead:
+            return  # the list has named the pod that came after it
         self._put(item)
         self._on_change()
 
@@ -181,9 +183,15 @@ class PodsOnNode:
         return self._pods.keys()
 
     def knows(self, keys: Iterable[str]) -> bool:
-        """Whether all these pods (``namespace/name``) have been seen, whatever they ask for."""
+        """Whether all these pods (``namespace/name``), to which the kubelet has given nothing yet, have been seen, whatever they ask for.
+
+        One that was given something before is the earlier pod of that name.
+        """
         unseen = set(keys) - self._others
-        return not unseen or unseen <= {pod.key for pod in self._pods.values()}
+        if not unseen:
+            return True
+        served = {claim.uid for claim in self._book.claims if self._book.answers.has_served(claim)}
+        return unseen <= {pod.key for pod in self._pods.values() if pod.uid not in served}
 
     def undecided(self, resource: str, amount: int) -> list[BoundPod]:
         """Pods with a container that wants as much, but for which no decision is recorded."""
@@ -196,7 +204,13 @@ class PodsOnNode:
             and any(amount_of(one, resource) == amount for one in pod.request.containers)
         ]
 
+    def _namesakes(self, pod: BoundPod) -> set[str]:
+        """The UIDs of other pods of that name: a StatefulSet's come back under the same."""
+        return {one.uid for one in self._pods.values() if one.key == pod.key and one.uid != pod.uid}
+
     def _put(self, pod: BoundPod) -> None:
+        for uid in self._namesakes(pod):
+            self._forget(uid)
         known = self._pods.get(pod.uid)
         if pod.running and known is not None and not known.running:
             logger.info("pod %s runs", pod.key, extra=about(pod=pod.key, uid=pod.uid))

@@ -83,3 +83,20 @@ async def test_a_pod_that_the_watch_never_shows_is_asked_for_again(
     world.api.release_watch()
     await world.changes.until(lambda: known(world) == {"stays"})
     await world.run_pod("next", 15, on=1)
+
+
+async def test_a_pod_that_comes_back_under_its_name_before_the_watch_tells_has_the_place_of_its_own(
+    world: World,
+) -> None:
+    """As those of a StatefulSet do. The kubelet lists the new one, without devices, where the agent knows the one before."""
+    await world.start()
+    first = await world.run_pod("s-0", 3, on=0)
+    await world.until_assigned("s-0")
+    world.api.watch_held = True
+    world.end_pod("s-0")
+    second = await world.run_pod("s-0", 3, on=1)
+    assert [one.envs["c"][names.ENV_MEM_INDEX] for one in (first, second)] == ["0", "1"]
+    await world.until_assigned("s-0")
+    world.api.release_watch()
+    await world.run_pod("next", 15, on=0)
+    assert known(world) == {"s-0", "next"}
