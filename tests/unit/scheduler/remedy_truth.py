@@ -176,7 +176,9 @@ class Judge:
             "unit": self._unit,
         }
         self.category = category
-        return by_kind[category](remedy if category == "policy" else self._kept_for(remedy))
+        # A policy or a quota keeps it off nodes whatever becomes of what is kept there.
+        of_all = category in ("policy", "quota")
+        return by_kind[category](remedy if of_all else self._kept_for(remedy))
 
     def _kept_for(self, remedy: str) -> str:
         """Without what is said of room that is kept for another pod."""

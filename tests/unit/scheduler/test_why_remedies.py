@@ -18,7 +18,7 @@ from tests.unit.scheduler.gang_remedy_truth import BY_ITSELF, Drawn, GangJudge, 
 from tests.unit.scheduler.health_remedy_truth import in_service
 from tests.unit.scheduler.quota_remedy_truth import of_quota
 from tests.unit.scheduler.remedy_truth import Judge
-from tests.unit.scheduler.why_world import SLIP, Scene
+from tests.unit.scheduler.why_world import OFFERS, SLIP, Scene
 
 WORLDS = rounds(200, soak=800)
 #: Seeds of worlds with advice that hardly comes up in others.
@@ -127,7 +127,8 @@ class Tried(Scene):
             return
         answer = await self.filter(self.world.api.pods[f"default/{name}"], request)
         if gang.least > sum(f"uid-{one}" in self.naive.holdings for one in gang.requests):
-            gang.offered[name] = [node for node in answer.offered if not self.is_short(request, node)]
+            short = {node for node, text in answer.texts.items() if text.startswith(OFFERS)}
+            gang.offered[name] = [node for node in answer.offered if node not in short]
         if answer.fits:
             return
         self._judged_together(gang, name, answer.offered)
@@ -147,6 +148,12 @@ class Tried(Scene):
         ):
             # Another of them was asked about meanwhile, and there is room for as many as have to run.
             assert remedy == BY_ITSELF or remedy.startswith("there is room by now, on node ")
+            return
+        if self.says(name)["waiting"]["category"] == "unit":
+            # Whoever else comes, or ends: no node takes it as it is.
+            request = gang.requests[name]
+            assert request is not None
+            self.said[f"gang: {Judge(self, name, request, asked).holds('unit', remedy)}"] += 1
             return
         judge = GangJudge(self, gang, name, asked)
         if judge.need > 0:
