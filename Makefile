@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := build/stamps
 ARGS ?=
-# Three tests at a time on two cores, for they wait a third of their time; make test PYTEST_ARGS="-n0 -k ledger" narrows them.
-PYTEST_ARGS ?= -n $(shell echo $$(( $$(nproc) * 3 / 2 ))) --dist worksteal
+# Two tests at a time for each core, for they wait a third of their time; make test PYTEST_ARGS="-n0 -k ledger" narrows them.
+PYTEST_ARGS ?= -n $(shell echo $$(( $$(nproc) * 2 ))) --dist worksteal
 export PYTHONDONTWRITEBYTECODE :=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -18,7 +18,7 @@ void schedule_begin(struct schedule *schedule, uint64_t now_ns)
 {
     memset(schedule, 0, sizeof *schedule);
     schedule->now_ns = now_ns;
-    schedule->holder = -1;
+    schedule->holder = schedule->last_visitor = -1;
 }
 
 void schedule_admit(struct schedule *schedule, unsigned place, struct share share, uint64_t used_ns)
@@ -35,12 +35,21 @@ static void end_turn(struct schedule *schedule)
 {
     schedule->tenants[schedule->holder].left_ns = schedule->now_ns;
     schedule->holder = -1;
-    schedule->over = false;
+    schedule->over = schedule->rests = false;
+}
+
+static void end_visit(struct schedule *schedule, struct tenant *tenant)
+{
+    tenant->visits = false;
+    tenant->left_ns = schedule->now_ns;
+    schedule->visitors--;
 }
 
 void schedule_dismiss(struct schedule *schedule, unsigned place)
 {
     schedule->tenants[place].present = false;
+    if (schedule->tenants[place].visits)
+        end_visit(schedule, &schedule->tenants[place]);
     if (schedule->holder == (int)place)
         end_turn(schedule);
 }
@@ -58,12 +67,15 @@ static int64_t left_ns(const struct asked *asked, uint64_t now_ns)
 }
 
 /* Whether it had the GPU, alone or with others, until the last step. The last of a turn's work, which the beginning of the next
- * one covers, is of the past turn. */
+ * one covers, is of the past turn. Beside a visitor only work counts. */
 static bool had(const struct schedule *schedule, unsigned place, uint64_t until_ns)
 {
     const struct tenant *tenant = &schedule->tenants[place];
-    return tenant->present &&
-           (holds(schedule, place) || (tenant->busy && until_ns >= tenant->left_ns + SCHEDULE_OVERLAP_NS));
+    if (!tenant->present)
+        return false;
+    if (holds(schedule, place) || tenant->visits)
+        return tenant->busy || !schedule->visitors || (tenant->visits && schedule->visitors == 1);
+    return tenant->busy && until_ns >= tenant->left_ns + SCHEDULE_OVERLAP_NS;
 }
 
 /* Real time since the last step, for whoever had the GPU; several at once had a part each. */
@@ -128,6 +140,17 @@ static void align_run(struct schedule *schedule, unsigned place, bool comes_back
     tenant->run_ns = least(tenant->run_ns, floor_ns + SCHEDULE_LEAD_NS);
 }
 
+/* A wish is the first after a pause where there was neither wish nor work for a while. */
+static void note_pause(struct tenant *tenant, const struct asked *asked, uint64_t now_ns, bool on_it)
+{
+    tenant->comes_back = asked->wants && !tenant->wants && !on_it && now_ns >= tenant->idle_from_ns + SCHEDULE_LINGER_NS;
+    tenant->wants = asked->wants;
+    if (asked->wants)
+        tenant->idle_from_ns = now_ns;
+    if (tenant->busy)
+        tenant->idle_from_ns = now_ns + (uint64_t)left_ns(asked, now_ns);
+}
+
 static void account(struct schedule *schedule, uint64_t now_ns, const struct asked *asked)
 {
     int64_t passed_ns = least((int64_t)(now_ns - schedule->now_ns), STEP_MOST_NS);
@@ -138,12 +161,14 @@ static void account(struct schedule *schedule, uint64_t now_ns, const struct ask
         if (!tenant->present)
             continue;
         bool turn = holds(schedule, i), busy = asked[i].busy_until_ns > now_ns;
-        int64_t paid_ns = charge(tenant, &asked[i], now_ns, turn);
-        balance(tenant, paid_ns, passed_ns, asked[i].wants && !turn, !asked[i].wants && !turn && !busy);
+        bool on_it = turn || tenant->visits, kept_waiting = asked[i].wants && (!on_it || (turn && schedule->rests));
+        int64_t paid_ns = charge(tenant, &asked[i], now_ns, on_it);
+        balance(tenant, paid_ns, passed_ns, kept_waiting, !asked[i].wants && !on_it && !busy);
         tenant->busy = busy;
-        bool active = turn || asked[i].wants || busy;
+        bool active = on_it || asked[i].wants || busy;
         align_run(schedule, i, active && !tenant->active);
         tenant->active = active;
+        note_pause(tenant, &asked[i], now_ns, on_it);
         if (tenant->asleep_ns && asked[i].requests != tenant->asleep_requests)
             tenant->asleep_until_ns = 0; /* it has said something: it is awake */
     }
@@ -170,7 +195,7 @@ static int choose(const struct schedule *schedule, const struct asked *asked, in
     *rank = NOT_NOW;
     for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
         const struct tenant *tenant = &schedule->tenants[i];
-        if (!tenant->present || i == except || !asked[i].wants || tenant->asleep_until_ns > schedule->now_ns)
+        if (!tenant->present || i == except || tenant->visits || !asked[i].wants || tenant->asleep_until_ns > schedule->now_ns)
             continue;
         enum rank its = rank_of(tenant, enough(tenant));
         if (its > *rank || (its == *rank && its && tenant->run_ns < schedule->tenants[best].run_ns)) {
@@ -210,11 +235,11 @@ static void note_answer(struct schedule *schedule, const struct asked *asked)
     schedule->tenants[schedule->holder].asleep_ns = 0;
 }
 
-/* From when on a turn counts as lying idle. */
-static uint64_t quiet_ns(const struct schedule *schedule, const struct asked *page)
+/* From when on a turn or visit that began at `since_ns` counts as lying idle. */
+static uint64_t quiet_ns(const struct schedule *schedule, const struct asked *page, uint64_t since_ns)
 {
     uint64_t busy_ns = sooner(page->busy_until_ns, schedule->now_ns + SCHEDULE_HOLD_NS);
-    return (busy_ns > schedule->since_ns ? busy_ns : schedule->since_ns) + SCHEDULE_LINGER_NS;
+    return (busy_ns > since_ns ? busy_ns : since_ns) + SCHEDULE_LINGER_NS;
 }
 
 /* What becomes of a turn while `rival` waits for it. */
@@ -228,7 +253,7 @@ static void weigh(struct schedule *schedule, const struct asked *asked, int riva
     if (!schedule->answered && now_ns >= since_ns + SCHEDULE_ANSWER_NS) {
         fall_asleep(schedule, holder, page->requests);
         end_turn(schedule);
-    } else if (!page->wants && now_ns >= quiet_ns(schedule, page)) {
+    } else if (!page->wants && now_ns >= quiet_ns(schedule, page, since_ns)) {
         end_turn(schedule);
     } else if (rank == NOT_NOW || rival_rank > rank) {
         schedule->over = true;
@@ -248,6 +273,14 @@ static void weigh(struct schedule *schedule, const struct asked *asked, int riva
     }
 }
 
+static void end_if_through(struct schedule *schedule, const struct asked *asked)
+{
+    uint64_t now_ns = schedule->now_ns;
+    if (schedule->holder >= 0 && schedule->over &&
+        (left_ns(&asked[schedule->holder], now_ns) <= SCHEDULE_HANDOVER_NS || now_ns >= schedule->over_ns + SCHEDULE_HOLD_NS))
+        end_turn(schedule);
+}
+
 static void look_at_turn(struct schedule *schedule, const struct asked *asked)
 {
     uint64_t now_ns = schedule->now_ns;
@@ -258,9 +291,7 @@ static void look_at_turn(struct schedule *schedule, const struct asked *asked)
         weigh(schedule, asked, rival, rival_rank);
     else if (!schedule->over && schedule->until_ns < now_ns + SCHEDULE_ALONE_NS * 3 / 4)
         schedule->until_ns = now_ns + SCHEDULE_ALONE_NS;
-    if (schedule->holder >= 0 && schedule->over &&
-        (left_ns(&asked[schedule->holder], now_ns) <= SCHEDULE_HANDOVER_NS || now_ns >= schedule->over_ns + SCHEDULE_HOLD_NS))
-        end_turn(schedule);
+    end_if_through(schedule, asked);
 }
 
 /* How much the holder may use; what is borrowed, in pieces of a turn. Who waits for more is not given it in crumbs. */
@@ -278,6 +309,66 @@ static void allow(struct schedule *schedule, const struct asked *asked)
     tenant->allowed_ns = page->used_ns + (uint64_t)more_ns;
 }
 
+/* --- visits ---------------------------------------------------------------------------------------------------- */
+
+static void begin_visit(struct schedule *schedule, struct tenant *tenant, const struct asked *page)
+{
+    tenant->visits = true;
+    tenant->began_ns = tenant->visit_since_ns = schedule->now_ns;
+    tenant->allowed_ns = page->used_ns + (uint64_t)least(tenant->balance / 100, SCHEDULE_VISIT_NS);
+    tenant->room_ns = most(tenant->room_ns, 0);
+    schedule->visitors++;
+}
+
+static bool is_visit_over(const struct schedule *schedule, const struct tenant *tenant, const struct asked *page)
+{
+    if (schedule->now_ns >= tenant->visit_since_ns + SCHEDULE_VISIT_NS)
+        return true;
+    if (page->wants)
+        return (int64_t)(tenant->allowed_ns - page->used_ns) <= 0;
+    return schedule->now_ns >= quiet_ns(schedule, page, tenant->visit_since_ns);
+}
+
+static void look_at_visits(struct schedule *schedule, const struct asked *asked)
+{
+    for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+        struct tenant *tenant = &schedule->tenants[i];
+        if (!tenant->present)
+            continue;
+        if (tenant->visits && is_visit_over(schedule, tenant, &asked[i]))
+            end_visit(schedule, tenant);
+        else if (tenant->comes_back && asked[i].wants && tenant->balance >= 100 * SCHEDULE_CREDIT_NS)
+            begin_visit(schedule, tenant, &asked[i]);
+        if (!tenant->visits)
+            continue;
+        if (schedule->last_visitor != i)
+            schedule->other_visit_ns = schedule->last_visit_ns;
+        schedule->last_visitor = i;
+        schedule->last_visit_ns = schedule->now_ns;
+    }
+}
+
+/* Whether the turn of a container gives way to visits. */
+static bool rests(const struct schedule *schedule, int place)
+{
+    return schedule->visitors && schedule->tenants[place].balance < 100 * SCHEDULE_PATIENCE_NS;
+}
+
+static void go_on(struct schedule *schedule)
+{
+    schedule->rests = false;
+    /* What was measured meanwhile has others' work in it; and it could not answer. */
+    schedule->tenants[schedule->holder].began_ns = schedule->now_ns;
+    if (!schedule->answered)
+        schedule->since_ns = schedule->now_ns;
+}
+
+static uint64_t ahead_of(const struct schedule *schedule, int place)
+{
+    uint64_t last_ns = schedule->last_visitor == place ? schedule->other_visit_ns : schedule->last_visit_ns;
+    return last_ns && schedule->now_ns < last_ns + SCHEDULE_SHALLOW_FOR_NS ? SCHEDULE_SHALLOW_NS : 0;
+}
+
 /* --- when to look again --------------------------------------------------------------------------------------- */
 
 static uint64_t after_turn(const struct schedule *schedule, const struct asked *asked)
@@ -288,11 +379,15 @@ static uint64_t after_turn(const struct schedule *schedule, const struct asked *
         uint64_t through_ns = schedule->now_ns + (uint64_t)most(0, left_ns(page, schedule->now_ns) - SCHEDULE_HANDOVER_NS);
         return sooner(through_ns, schedule->over_ns + SCHEDULE_HOLD_NS);
     }
+    if (schedule->rests) {
+        int64_t missing = 100 * SCHEDULE_PATIENCE_NS - schedule->tenants[schedule->holder].balance;
+        return schedule->now_ns + (uint64_t)(missing / schedule->tenants[schedule->holder].share.percent + 1);
+    }
     if (choose(schedule, asked, schedule->holder, &rival_rank) < 0)
         return schedule->until_ns - SCHEDULE_ALONE_NS / 2;
     uint64_t next_ns = schedule->until_ns - SCHEDULE_HANDOVER_NS;
     if (!page->wants)
-        next_ns = sooner(next_ns, quiet_ns(schedule, page));
+        next_ns = sooner(next_ns, quiet_ns(schedule, page, schedule->since_ns));
     if (!schedule->answered)
         next_ns = sooner(next_ns, schedule->since_ns + SCHEDULE_ANSWER_NS);
     return next_ns;
@@ -303,9 +398,17 @@ static uint64_t next_look(const struct schedule *schedule, const struct asked *a
     uint64_t next_ns = schedule->holder >= 0 ? after_turn(schedule, asked) : SCHEDULE_NEVER;
     for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
         const struct tenant *tenant = &schedule->tenants[i];
-        if (!tenant->present || !asked[i].wants)
+        if (!tenant->present)
             continue;
-        int64_t missing = enough(tenant) - tenant->balance;
+        if (tenant->visits) {
+            next_ns = sooner(next_ns, tenant->visit_since_ns + SCHEDULE_VISIT_NS);
+            next_ns = sooner(next_ns, asked[i].wants ? schedule->now_ns + SCHEDULE_TAKEN_UP_NS
+                                                     : quiet_ns(schedule, &asked[i], tenant->visit_since_ns));
+            continue;
+        }
+        if (!asked[i].wants)
+            continue;
+        int64_t missing = (schedule->visitors ? most(enough(tenant), 100 * SCHEDULE_PATIENCE_NS) : enough(tenant)) - tenant->balance;
         if (tenant->asleep_until_ns > schedule->now_ns)
             next_ns = sooner(next_ns, tenant->asleep_until_ns);
         else if (missing > 0)
@@ -318,21 +421,32 @@ uint64_t schedule_step(struct schedule *schedule, uint64_t now_ns, const struct 
 {
     enum rank rank;
     account(schedule, now_ns > schedule->now_ns ? now_ns : schedule->now_ns, asked);
-    if (schedule->holder >= 0)
-        look_at_turn(schedule, asked);
+    look_at_visits(schedule, asked);
+    if (schedule->holder >= 0) {
+        bool rested = schedule->rests;
+        schedule->rests = rests(schedule, schedule->holder);
+        if (rested && !schedule->rests)
+            go_on(schedule);
+        if (schedule->rests)
+            end_if_through(schedule, asked);
+        else
+            look_at_turn(schedule, asked);
+    }
     if (schedule->holder < 0) {
         int next = choose(schedule, asked, -1, &rank);
-        if (next >= 0) {
+        if (next >= 0 && !rests(schedule, next)) {
             begin_turn(schedule, next, asked);
             look_at_turn(schedule, asked);
         }
     }
     if (schedule->holder >= 0)
         allow(schedule, asked);
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
         const struct tenant *tenant = &schedule->tenants[i];
-        granted[i] = (struct granted){0, tenant->allowed_ns, tenant->began_ns};
-        if (holds(schedule, i) && !schedule->over)
+        granted[i] = (struct granted){0, tenant->allowed_ns, tenant->began_ns, ahead_of(schedule, i)};
+        if (tenant->visits)
+            granted[i].until_ns = tenant->visit_since_ns + SCHEDULE_VISIT_NS;
+        else if (holds(schedule, i) && !schedule->over && !schedule->rests)
             granted[i].until_ns = schedule->until_ns;
     }
     return next_look(schedule, asked);

@@ -11,6 +11,11 @@
  * once the work of the former is nearly through. Work that is not through SCHEDULE_HOLD_NS after its turn has the GPU to
  * share: both are then counted half.
  *
+ * Whoever comes back from a pause and has credit does not wait for a turn. It *visits*: it has the GPU at once, beside others who do, for a
+ * turn's length at most. Turns rest meanwhile (their holder puts nothing more on the GPU) unless the one whose turn it is has been kept from
+ * too much by that; and holders keep little ahead while others visit now and then, so that a visitor finds little before it. The real time of
+ * a visit counts for all who have work on the GPU, in equal parts.
+ *
  * Times are CLOCK_MONOTONIC in nanoseconds, but nothing here looks at a clock. */
 #ifndef ISOLATION_ARBITER_SCHEDULE_H
 #define ISOLATION_ARBITER_SCHEDULE_H
@@ -26,7 +31,7 @@
 #define SCHEDULE_PERIOD_NS INT64_C(50000000)
 /* The most GPU time that an idle container saves up; and one that was kept waiting by others. */
 #define SCHEDULE_BURST_NS INT64_C(100000000)
-#define SCHEDULE_OWED_NS INT64_C(1000000000)
+#define SCHEDULE_OWED_NS INT64_C(5000000000)
 /* A turn without work for so long goes to whoever waits. */
 #define SCHEDULE_LINGER_NS INT64_C(500000)
 /* The next turn begins when so much work of the last one is left. */
@@ -41,6 +46,16 @@
 #define SCHEDULE_HOLD_NS INT64_C(500000000)
 /* By how much run one container can be ahead of another. */
 #define SCHEDULE_LEAD_NS INT64_C(10000000000)
+/* A visit's length at most; what a container must have saved up for one. */
+#define SCHEDULE_VISIT_NS INT64_C(50000000)
+#define SCHEDULE_CREDIT_NS INT64_C(1000000)
+/* Whether a visit was taken up, and for how much work, is looked after so long. */
+#define SCHEDULE_TAKEN_UP_NS INT64_C(500000)
+/* Turns of a container that has saved up so much do not rest for visits. */
+#define SCHEDULE_PATIENCE_NS INT64_C(50000000)
+/* For so long after another's visit a container keeps no more than this ahead on the GPU. */
+#define SCHEDULE_SHALLOW_FOR_NS INT64_C(2000000000)
+#define SCHEDULE_SHALLOW_NS INT64_C(2000000)
 #define SCHEDULE_NEVER UINT64_MAX
 
 /* What a container is given of the GPU. */
@@ -61,18 +76,22 @@ struct asked {
 struct granted {
     uint64_t until_ns;   /* may put work on the GPU before that moment; 0: not now */
     uint64_t allowed_ns; /* and as long as its used_ns is below this */
-    uint64_t began_ns;   /* when that turn began, or its last one */
+    uint64_t began_ns;   /* when that turn or visit began or went on, or its last one */
+    uint64_t ahead_ns;   /* how much work it may keep ahead on the GPU; 0: as it likes */
 };
 
 struct tenant {
     bool present, active, busy;
+    bool wants, comes_back; /* as of this step; the wish is the first after a pause */
+    bool visits;
     struct share share;
     int64_t balance;       /* nanoseconds times 100 */
     int64_t run_ns;        /* weighted: real time * 100 / percent */
     int64_t room_ns;       /* real time that it had and has not been charged for */
     int64_t unpaid_ns;     /* said to be used, not charged yet */
     uint64_t used_ns, allowed_ns;
-    uint64_t began_ns, left_ns; /* its last turn */
+    uint64_t began_ns, left_ns; /* its last turn or visit */
+    uint64_t visit_since_ns, idle_from_ns;
     uint64_t asleep_until_ns;
     int64_t asleep_ns;     /* how long it was passed over last time; 0: it answers */
     uint32_t asleep_requests;
@@ -83,10 +102,14 @@ struct schedule {
     struct tenant tenants[SCHEDULE_TENANTS_MAX];
     /* The turn. */
     int holder;            /* -1: nobody */
-    bool over, answered;
+    bool over, answered, rests;
     uint64_t since_ns, until_ns, over_ns;
     uint64_t begin_used_ns;
     uint32_t begin_requests;
+    /* Visits. */
+    int visitors;
+    int last_visitor;      /* -1: none yet */
+    uint64_t last_visit_ns, other_visit_ns; /* when it was last on the GPU, and when another one last was */
 };
 
 void schedule_begin(struct schedule *schedule, uint64_t now_ns);

@@ -34,6 +34,13 @@ static bool arbiter_lives(const struct turn_page *page, uint64_t now_ns)
            atomic_load_explicit(&page->arbiter_version, memory_order_relaxed) == TURN_VERSION;
 }
 
+/* How much predicted work of this process may wait on the GPU. */
+static uint64_t depth_ns(const struct flow *flow)
+{
+    uint64_t told_ns = atomic_load_explicit(&flow->page->ahead_ns, memory_order_relaxed);
+    return (told_ns && told_ns < FLOW_DEPTH_NS ? told_ns : FLOW_DEPTH_NS) / flow->sharing;
+}
+
 static enum verdict judge(const struct flow *flow, uint64_t now_ns)
 {
     struct turn_page *page = flow->page;
@@ -53,7 +60,7 @@ static enum verdict judge(const struct flow *flow, uint64_t now_ns)
         if (ahead_ns && now_ns + ahead_ns >= until_ns)
             return ENDING;
     }
-    return ahead_ns >= FLOW_DEPTH_NS / flow->sharing || flow->strangers >= FLOW_STRANGERS ? FULL : GO;
+    return ahead_ns >= depth_ns(flow) || flow->strangers >= FLOW_STRANGERS ? FULL : GO;
 }
 
 static uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -68,7 +75,7 @@ void flow_allow_spree(struct flow *flow, uint64_t now_ns)
     flow->spree_at_ns = now_ns;
     if (!arbiter_lives(page, now_ns) || flow->strangers)
         return;
-    uint64_t room_ns = less(from_to(ahead_ns, FLOW_DEPTH_NS / flow->sharing), from_to(flow->put_ns - flow->marked_put_ns, FLOW_MARK_NS));
+    uint64_t room_ns = less(from_to(ahead_ns, depth_ns(flow)), from_to(flow->put_ns - flow->marked_put_ns, FLOW_MARK_NS));
     int64_t left_ns = (int64_t)(atomic_load_explicit(&page->allowed_ns, memory_order_relaxed) -
                                 atomic_load_explicit(&page->used_ns, memory_order_relaxed));
     room_ns = less(room_ns, from_to(now_ns + ahead_ns, atomic_load_explicit(&page->until_ns, memory_order_relaxed)));
@@ -85,7 +92,7 @@ static void pause_ns(struct flow *flow, uint64_t time_ns)
 
 static void wait_for_room(struct flow *flow, uint64_t now_ns)
 {
-    uint64_t ahead_ns = flow_ahead_ns(flow, now_ns), low_ns = FLOW_DEPTH_NS / flow->sharing * 3 / 4;
+    uint64_t ahead_ns = flow_ahead_ns(flow, now_ns), low_ns = depth_ns(flow) * 3 / 4;
     uint64_t time_ns = ahead_ns > low_ns ? ahead_ns - low_ns : 0;
     time_ns = time_ns < PAUSE_LEAST_NS ? PAUSE_LEAST_NS : time_ns;
     pause_ns(flow, time_ns < PAUSE_MOST_NS ? time_ns : PAUSE_MOST_NS);

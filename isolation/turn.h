@@ -42,8 +42,9 @@ struct turn_page {
     _Atomic uint64_t heartbeat_ns;
     _Atomic uint64_t until_ns;
     _Atomic uint64_t allowed_ns;
-    _Atomic uint64_t began_ns;        /* when the turn began that is running, or the last one */
-    unsigned char rest_of_arbiter[24];
+    _Atomic uint64_t began_ns;        /* when the turn that is running began or went on, or the last one did */
+    _Atomic uint64_t ahead_ns;        /* how much work may wait on the GPU at most; 0: the library's own measure */
+    unsigned char rest_of_arbiter[16];
     /* The container's. */
     _Atomic uint32_t library_version;
     _Atomic uint32_t requests;        /* futex word; changes when there is something to say to the arbiter */

@@ -6,7 +6,7 @@
  *     dismiss PLACE
  *     step NOW [PLACE USED BUSY_UNTIL REQUESTS WANTS]...
  *
- * The answer to `step` is one line: when to look again, then PLACE:UNTIL:ALLOWED of every place named. */
+ * The answer to `step` is one line: when to look again, then PLACE:UNTIL:ALLOWED:AHEAD of every place named. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,8 @@ static void step(char *text)
     }
     printf("%" PRIu64, schedule_step(&schedule, now_ns, asked, granted));
     for (unsigned i = 0; i < count; i++)
-        printf(" %u:%" PRIu64 ":%" PRIu64, places[i], granted[places[i]].until_ns, granted[places[i]].allowed_ns);
+        printf(" %u:%" PRIu64 ":%" PRIu64 ":%" PRIu64, places[i], granted[places[i]].until_ns, granted[places[i]].allowed_ns,
+               granted[places[i]].ahead_ns);
     printf("\n");
     fflush(stdout);
 }

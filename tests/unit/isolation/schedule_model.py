@@ -11,7 +11,7 @@ QUANTUM = 50 * MS
 ALONE = 100 * MS
 PERIOD = 50 * MS
 BURST = 100 * MS
-OWED = 1000 * MS
+OWED = 5000 * MS
 LINGER = MS // 2
 HANDOVER = 5 * MS
 OVERLAP = 10 * MS
@@ -19,6 +19,12 @@ ANSWER = 25 * MS
 ASLEEP_MIN, ASLEEP_MAX = 20 * MS, 1000 * MS
 HOLD = 500 * MS
 LEAD = 10_000 * MS
+VISIT = 50 * MS
+CREDIT = MS
+TAKEN_UP = MS // 2
+PATIENCE = 50 * MS
+SHALLOW_FOR = 2000 * MS
+SHALLOW = 2 * MS
 STEP_MOST = 250 * MS
 CLAIM_MOST = 60_000 * MS
 NEVER = 2**64 - 1
@@ -57,6 +63,10 @@ class Container:
     room: int = 0
     unpaid: int = 0
     left: int = 0
+    wanted: bool = False
+    idle_from: int = 0
+    comes_back: bool = False
+    visits_since: int | None = None
     asleep_until: int = 0
     asleep: int = 0
     asleep_requests: int = 0
@@ -82,6 +92,7 @@ class Turn:
     requests: int
     answered: bool = False
     over: int | None = None
+    rests: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +102,8 @@ class Model:
     now: int
     containers: dict[int, Container] = field(default_factory=dict)
     turn: Turn | None = None
+    last_visits: dict[int, int] = field(default_factory=dict)
+    """When each place was last visited from; also of containers that are gone."""
 
     def admit(self, place: int, percent: int, borrows: bool, used: int) -> None:
         self.containers[place] = Container(percent, borrows, used, used)
@@ -111,16 +124,26 @@ class Model:
         self.containers[turn.holder].left = self.now
         self.turn = None
 
+    def _on_it(self, place: int) -> bool:
+        return self._holds(place) or self.containers[place].visits_since is not None
+
+    @property
+    def _visitors(self) -> list[int]:
+        return [place for place, it in self.containers.items() if it.visits_since is not None]
+
+    def _had(self, place: int, container: Container) -> bool:
+        """The GPU, since the last step."""
+        visitors = self._visitors
+        if not self._on_it(place):
+            return container.busy and self.now >= container.left + OVERLAP
+        return container.busy or not visitors or visitors == [place]
+
     def _left(self, page: Page) -> int:
         return max(0, min(page.busy_until - self.now, HOLD))
 
     def _account(self, now: int, pages: dict[int, Page]) -> None:
         passed = min(now - self.now, STEP_MOST)
-        had = [
-            container
-            for place, container in self.containers.items()
-            if self._holds(place) or (container.busy and self.now >= container.left + OVERLAP)
-        ]
+        had = [container for place, container in self.containers.items() if self._had(place, container)]
         self.now = now
         for container in had:
             part = passed // len(had)
@@ -131,27 +154,35 @@ class Model:
             said = (page.used - container.used + 2**63) % 2**64 - 2**63
             container.used = page.used
             container.unpaid += max(-CLAIM_MOST, min(said, CLAIM_MOST))
-            left, holds = self._left(page), self._holds(place)
+            left, on_it = self._left(page), self._on_it(place)
             paid = min(container.unpaid, max(0, container.room + left))
             container.unpaid = min(container.unpaid - paid, CLAIM_MOST)
             container.room = min(container.room - paid, BURST)
             busy = page.busy_until > now
-            if not left and not holds:
+            if not left and not on_it:
                 container.unpaid = 0
-            cap = 100 * (OWED if page.wants and not holds else BURST)
-            if page.wants or holds or busy:
+            rests = self.turn is not None and self.turn.holder == place and self.turn.rests
+            cap = 100 * (OWED if page.wants and (not on_it or rests) else BURST)
+            if page.wants or on_it or busy:
                 cap = max(cap, container.balance)
             container.balance = min(container.balance + passed * container.percent - 100 * paid, cap)
             if container.borrows:
                 container.balance = max(container.balance, 0)
             container.busy = busy
-            active = holds or page.wants or busy
+            active = on_it or page.wants or busy
             others = [other.run for key, other in self.containers.items() if key != place and other.active]
             if others:
                 if active and not container.active:
                     container.run = max(container.run, min(others))
                 container.run = min(container.run, min(others) + LEAD)
             container.active = active
+            paused = now >= container.idle_from + LINGER
+            container.comes_back = page.wants and not container.wanted and not on_it and paused
+            container.wanted = page.wants
+            if busy:
+                container.idle_from = now + left
+            elif page.wants:
+                container.idle_from = now
             if container.asleep and page.requests != container.asleep_requests:
                 container.asleep_until = 0
 
@@ -159,13 +190,16 @@ class Model:
         waiting = [
             (-container.rank(container.enough), container.run, place)
             for place, container in self.containers.items()
-            if place != without and pages[place].wants and container.asleep_until <= self.now
+            if place != without
+            and container.visits_since is None
+            and pages[place].wants
+            and container.asleep_until <= self.now
         ]
         best = min(waiting, default=None)
         return (Rank(-best[0]), best[2]) if best and best[0] else None
 
-    def _quiet(self, turn: Turn, page: Page) -> int:
-        return max(min(page.busy_until, self.now + HOLD), turn.since) + LINGER
+    def _quiet(self, since: int, page: Page) -> int:
+        return max(min(page.busy_until, self.now + HOLD), since) + LINGER
 
     def _weigh(self, turn: Turn, page: Page, rival: tuple[Rank, int]) -> None:
         container = self.containers[turn.holder]
@@ -175,7 +209,7 @@ class Model:
             container.asleep_until = self.now + container.asleep
             container.asleep_requests = page.requests
             self._end(turn)
-        elif not page.wants and self.now >= self._quiet(turn, page):
+        elif not page.wants and self.now >= self._quiet(turn.since, page):
             self._end(turn)
         elif rank == Rank.NOT_NOW or rival[0] > rank:
             turn.over = turn.until = self.now
@@ -200,8 +234,43 @@ class Model:
                 self._weigh(turn, page, rival)
             elif turn.until < self.now + ALONE * 3 // 4:
                 turn.until = self.now + ALONE
-        if turn.over is not None and (self._left(page) <= HANDOVER or self.now >= turn.over + HOLD):
+        self._end_if_through(turn, page)
+
+    def _end_if_through(self, turn: Turn, page: Page) -> None:
+        if (
+            self.turn is turn
+            and turn.over is not None
+            and (self._left(page) <= HANDOVER or self.now >= turn.over + HOLD)
+        ):
             self._end(turn)
+
+    def _visit_is_over(self, container: Container, page: Page) -> bool:
+        assert container.visits_since is not None
+        if self.now >= container.visits_since + VISIT:
+            return True
+        if page.wants:
+            return (container.allowed - page.used + 2**63) % 2**64 - 2**63 <= 0
+        return self.now >= self._quiet(container.visits_since, page)
+
+    def _look_at_visits(self, pages: dict[int, Page]) -> None:
+        for place, container in sorted(self.containers.items()):
+            page = pages[place]
+            if container.visits_since is not None:
+                if self._visit_is_over(container, page):
+                    container.visits_since, container.left = None, self.now
+            elif container.comes_back and page.wants and container.balance >= 100 * CREDIT:
+                container.visits_since = self.now
+                container.allowed = (page.used + min(container.balance // 100, VISIT)) % 2**64
+                container.room = max(container.room, 0)
+            if container.visits_since is not None:
+                self.last_visits[place] = self.now
+
+    def _rests(self, place: int) -> bool:
+        return bool(self._visitors) and self.containers[place].balance < 100 * PATIENCE
+
+    def _ahead(self, place: int) -> int:
+        others = [at for key, at in self.last_visits.items() if key != place]
+        return SHALLOW if others and self.now < max(others) + SHALLOW_FOR else 0
 
     def _next(self, pages: dict[int, Page]) -> int:
         moments = [NEVER]
@@ -210,35 +279,63 @@ class Model:
             page = pages[turn.holder]
             if turn.over is not None:
                 moments += [self.now + max(0, self._left(page) - HANDOVER), turn.over + HOLD]
+            elif turn.rests:
+                holder = self.containers[turn.holder]
+                moments.append(self.now + (100 * PATIENCE - holder.balance) // holder.percent + 1)
             elif not self._best(pages, without=turn.holder):
                 moments.append(turn.until - ALONE // 2)
             else:
                 moments.append(turn.until - HANDOVER)
                 if not page.wants:
-                    moments.append(self._quiet(turn, page))
+                    moments.append(self._quiet(turn.since, page))
                 if not turn.answered:
                     moments.append(turn.since + ANSWER)
         for place, container in self.containers.items():
-            missing = container.enough - container.balance
-            if not pages[place].wants:
+            page = pages[place]
+            since = container.visits_since
+            if since is not None:
+                moments.append(since + VISIT)
+                moments.append(self.now + TAKEN_UP if page.wants else self._quiet(since, page))
                 continue
+            if not page.wants:
+                continue
+            needed = max(container.enough, 100 * PATIENCE) if self._visitors else container.enough
+            missing = needed - container.balance
             if container.asleep_until > self.now:
                 moments.append(container.asleep_until)
             elif missing > 0:
                 moments.append(self.now + missing // container.percent + 1)
         return min(moments)
 
-    def step(self, now: int, pages: dict[int, Page]) -> tuple[int, dict[int, tuple[int, int]]]:
-        """When to look again, and (until, allowed) of each."""
-        self._account(max(now, self.now), pages)
-        if self.turn:
-            self._look_at_turn(self.turn, pages)
-        if not self.turn and (best := self._best(pages)):
+    def _look(self, pages: dict[int, Page]) -> None:
+        """At visits and turns."""
+        self._look_at_visits(pages)
+        turn = self.turn
+        if turn:
+            rested, turn.rests = turn.rests, self._rests(turn.holder)
+            if rested and not turn.rests and not turn.answered:
+                turn.since = self.now
+            if turn.rests:
+                self._end_if_through(turn, pages[turn.holder])
+            else:
+                self._look_at_turn(turn, pages)
+        if not self.turn and (best := self._best(pages)) and not self._rests(best[1]):
             page = pages[best[1]]
             self.turn = Turn(best[1], self.now, self.now, page.used, page.requests)
             self.containers[best[1]].active = True
             self.containers[best[1]].room = max(self.containers[best[1]].room, 0)
             self._look_at_turn(self.turn, pages)
+
+    def _until(self, place: int, container: Container) -> int:
+        if container.visits_since is not None:
+            return container.visits_since + VISIT
+        turn = self.turn
+        return turn.until if turn and turn.holder == place and turn.over is None and not turn.rests else 0
+
+    def step(self, now: int, pages: dict[int, Page]) -> tuple[int, dict[int, tuple[int, int, int]]]:
+        """When to look again; until when, up to which use, and how far ahead each may put work on the GPU."""
+        self._account(max(now, self.now), pages)
+        self._look(pages)
         if self.turn:
             container, page = self.containers[self.turn.holder], pages[self.turn.holder]
             if not page.wants or container.rank(container.enough) != Rank.NOT_NOW:
@@ -247,11 +344,8 @@ class Model:
                 if container.borrows and not (rival and rival[0] == Rank.ENTITLED):
                     more = max(more, ALONE)
                 container.allowed = (page.used + more) % 2**64
-        told = {
-            place: (
-                self.turn.until if self.turn and self._holds(place) and self.turn.over is None else 0,
-                container.allowed,
-            )
+        granted = {
+            place: (self._until(place, container), container.allowed, self._ahead(place))
             for place, container in self.containers.items()
         }
-        return self._next(pages), told
+        return self._next(pages), granted

@@ -9,8 +9,8 @@
  *         works from FROM_NS to TO_NS; from STOP_NS on stopped in whatever it does (0: never); LIES: 1 says it uses nothing,
  *         2 says it is always busy, 3 writes noise
  *
- * The answer: what each had of the GPU in the last second and in all after the first second of its work (parts per 10000 of that
- * time), and the longest that any that was entitled waited (in microseconds). */
+ * The answer, of each: what it had of the GPU in the last second and in all after the first second of its work (parts per 10000 of that
+ * time), and the median and the 99th percentile of how long its kernels took from when they were to be put, where it pauses (microseconds). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,7 @@ enum { MOST = 16 };
 #define SLICE_NS 2000000
 #define DEPTH_NS 25000000
 #define POLL_NS 1000000
+enum { TIMES_MOST = 100000 };
 
 struct container {
     unsigned percent, borrows, lies;
@@ -35,6 +36,9 @@ struct container {
     uint64_t next_ns;        /* of the next kernel, where it pauses */
     uint64_t polled_ns;
     uint64_t ran_ns, counted_ns, last_second_ns;
+    uint64_t asked_ns;       /* since when its kernel waits or runs, where it pauses */
+    unsigned times;
+    uint32_t took_us[TIMES_MOST];
 };
 
 static struct container containers[MOST];
@@ -77,11 +81,13 @@ static bool act(struct container *it, uint64_t now)
         it->says = (struct asked){chance(UINT64_MAX), chance(UINT64_MAX), (uint32_t)chance(1000), chance(2)};
     bool works = now >= it->from_ns && now < it->to_ns;
     while (works && now >= it->next_ns) {
-        bool room = it->queued_ns <= 0 || (!it->gap_ns && it->queued_ns < DEPTH_NS);
+        bool room = it->queued_ns <= 0 || (!it->gap_ns && it->queued_ns < (int64_t)(it->told.ahead_ns ? it->told.ahead_ns : DEPTH_NS));
         if (it->gap_ns && it->queued_ns > 0)
             room = false;
         if (!room)
             break;
+        if (!it->asked_ns)
+            it->asked_ns = now;
         const struct granted *told = it->says.wants && now < it->seen_at_ns ? &it->seen : &it->told;
         bool may = told->until_ns > now && (int64_t)(told->allowed_ns - it->says.used_ns) > 0 &&
                    (it->queued_ns <= 0 || now + (uint64_t)it->queued_ns < told->until_ns);
@@ -104,6 +110,19 @@ static bool act(struct container *it, uint64_t now)
     return false;
 }
 
+static int by_time(const void *a, const void *b)
+{
+    uint32_t first = *(const uint32_t *)a, second = *(const uint32_t *)b;
+    return (first > second) - (first < second);
+}
+
+/* Microseconds below which the share of a container's kernels were through, from when they were to be put. */
+static uint32_t percentile(struct container *it, unsigned percent)
+{
+    qsort(it->took_us, it->times, sizeof it->took_us[0], by_time);
+    return it->times ? it->took_us[(uint64_t)it->times * percent / 100] : 0;
+}
+
 static void gpu(uint64_t now, uint64_t step)
 {
     static unsigned turn;
@@ -118,8 +137,12 @@ static void gpu(uint64_t now, uint64_t step)
         return;
     it->queued_ns -= (int64_t)step;
     it->ran_ns += step;
-    if (it->queued_ns <= 0 && it->gap_ns)
+    if (it->queued_ns <= 0 && it->gap_ns) {
+        if (it->times < TIMES_MOST)
+            it->took_us[it->times++] = (uint32_t)((now + step - it->asked_ns) / 1000);
+        it->asked_ns = 0;
         it->next_ns = now + step + (uint64_t)it->gap_ns;
+    }
 }
 
 static void simulate(uint64_t seconds, uint64_t step, uint64_t arbiter_late)
@@ -166,8 +189,8 @@ static void simulate(uint64_t seconds, uint64_t step, uint64_t arbiter_late)
         struct container *it = &containers[i];
         uint64_t to = it->to_ns < end ? it->to_ns : end, from = it->from_ns + 1000000000;
         uint64_t window = to > from ? to - from : 1;
-        printf("%s%" PRIu64 " %" PRIu64, i ? " " : "", (it->ran_ns - it->last_second_ns + 1) / 100000,
-               it->counted_ns ? (it->ran_ns - it->counted_ns + 1) * 10000 / window : 0);
+        printf("%s%" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32, i ? " " : "", (it->ran_ns - it->last_second_ns + 1) / 100000,
+               it->counted_ns ? (it->ran_ns - it->counted_ns + 1) * 10000 / window : 0, percentile(it, 50), percentile(it, 99));
     }
     printf("\n");
     fflush(stdout);

@@ -124,7 +124,7 @@ def test_every_step_is_the_models(schedule: Ask, history: list[tuple[int, bool, 
         for change in changes:
             happen(change, model, pages, schedule)
         now = due if when_due and model.now < due < model.now + 5000 * MS else model.now + span
-        due, told = model.step(now, pages)
+        due, granted = model.step(now, pages)
         words = " ".join(
             f"{place} {page.used} {page.busy_until} {page.requests} {int(page.wants)}"
             for place, page in pages.items()
@@ -132,10 +132,11 @@ def test_every_step_is_the_models(schedule: Ask, history: list[tuple[int, bool, 
         )
         first, *rest = schedule(f"step {now} {words}?").split()
         assert int(first) == due
-        assert {
-            int(key): (int(until), int(allowed)) for key, until, allowed in (w.split(":") for w in rest)
-        } == told
-        assert sum(until > now for until, _ in told.values()) <= 1, "a turn is one container's"
+        grants = {int(key): tuple(map(int, words)) for key, *words in (word.split(":") for word in rest)}
+        assert grants == granted
+        turns = [place for place, (until, *_) in granted.items() if until > now]
+        visitors = [place for place, one in model.containers.items() if one.visits_since is not None]
+        assert len(set(turns) - set(visitors)) <= 1, "a turn is one container's"
         assert due > now or due == NEVER or model.turn, "nothing to do, and no pause"
 
 
@@ -157,15 +158,34 @@ class Tenant:
     lies: int = 0
 
 
-def shares(ask: Ask, *tenants: Tenant, seconds: int = 7, late: int = 100_000) -> list[float]:
-    """Percent of the GPU's time that each had, from the second second on."""
+@dataclass(frozen=True)
+class Had:
+    """Percent of the GPU's time that a container had, from its second second on; and how long kernels took that it waited for, in
+    nanoseconds from when they were to be launched."""
+
+    share: float
+    p50: int
+    p99: int
+
+
+def run(ask: Ask, *tenants: Tenant, seconds: int = 7, late: int = 100_000) -> list[Had]:
+    """What each has had."""
     ask(f"run {seconds} 20000 1 {late}")
     for it in tenants:
         moments = [int(moment * 1e9) for moment in (it.start, it.end, it.stop)]
         ask(
             f"tenant {it.percent} {int(it.borrows)} {it.kernel} {it.gap} {it.late} {' '.join(map(str, moments))} {it.lies}"
         )
-    return [int(word) / 100 for word in ask("go?").split()[1::2]]
+    words = [int(word) for word in ask("go?").split()]
+    return [
+        Had(share / 100, p50 * 1000, p99 * 1000)
+        for share, p50, p99 in zip(words[1::4], words[2::4], words[3::4], strict=True)
+    ]
+
+
+def shares(ask: Ask, *tenants: Tenant, seconds: int = 7, late: int = 100_000) -> list[float]:
+    """Percent of the GPU's time that each had."""
+    return [had.share for had in run(ask, *tenants, seconds=seconds, late=late)]
 
 
 KERNELS = st.sampled_from([50_000, 1_000_000, 20_000_000])
@@ -216,3 +236,47 @@ def test_one_that_lies_takes_nothing_from_the_others(simulation: Ask, lies: int)
 def test_one_that_is_stopped_holds_up_nobody(simulation: Ask, moment: float) -> None:
     _, other = shares(simulation, Tenant(30, stop=moment), Tenant(70))
     assert other == pytest.approx(70, abs=3)
+
+
+# --- who comes back from a pause --------------------------------------------------------------------------------
+
+#: The GPU's own slices, as on an H200 (some 2 ms).
+SLICE: Final = 2 * MS
+KERNEL: Final = 1_600_000
+
+
+@pytest.mark.parametrize("percent", [50, 30, 20])
+def test_a_service_below_its_share_waits_for_no_turn(simulation: Ask, percent: int) -> None:
+    service, loop = run(
+        simulation, Tenant(percent, kernel=KERNEL, gap=10 * MS), Tenant(100 - percent, kernel=KERNEL)
+    )
+    # Without isolation it has every other slice.
+    assert service.p99 <= KERNEL + SLICE + MS // 10
+    assert loop.share >= 0.95 * (100 - percent)
+    assert loop.share <= 100 - percent + 2
+
+
+def test_services_do_not_wait_for_each_other(simulation: Ask) -> None:
+    services = [Tenant(30, kernel=KERNEL, gap=10 * MS + MS // 2 * number) for number in range(3)]
+    assert max(had.p99 for had in run(simulation, *services)) <= 2 * KERNEL
+
+
+def test_a_service_that_works_longer_has_the_gpu_for_itself(simulation: Ask) -> None:
+    service, loop = run(
+        simulation, Tenant(40, kernel=20 * MS, gap=50 * MS), Tenant(60, kernel=KERNEL), seconds=21
+    )
+    assert service.p50 <= 21 * MS
+    assert loop.share >= 0.95 * 60
+
+
+def test_services_that_fill_their_shares_take_nothing_from_a_loop(simulation: Ask) -> None:
+    services = [Tenant(25, kernel=KERNEL, gap=MS) for _ in range(3)]
+    *others, loop = run(simulation, *services, Tenant(25, kernel=KERNEL), seconds=11)
+    assert loop.share == pytest.approx(25, abs=2)
+    assert max(had.share for had in others) <= 27
+
+
+def test_a_service_above_its_share_has_its_share(simulation: Ask) -> None:
+    service, loop = run(simulation, Tenant(10, kernel=KERNEL, gap=5 * MS), Tenant(90, kernel=KERNEL), seconds=11)
+    assert service.share == pytest.approx(10, abs=2)
+    assert loop.share == pytest.approx(90, abs=2)
