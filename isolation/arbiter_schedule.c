@@ -6,6 +6,8 @@
 #define STEP_MOST_NS INT64_C(250000000)
 /* No word of a page moves an account by more than this at once. */
 #define CLAIM_MOST_NS INT64_C(60000000000)
+/* Of what a container says beyond the real time that it had so much is charged later. */
+#define UNPAID_MOST_NS INT64_C(20000000)
 
 /* Who may have the GPU, and how well. */
 enum rank { NOT_NOW, BORROWER, ENTITLED };
@@ -78,7 +80,7 @@ static bool had(const struct schedule *schedule, unsigned place, uint64_t until_
     return tenant->busy && until_ns >= tenant->left_ns + SCHEDULE_OVERLAP_NS;
 }
 
-/* Real time since the last step, for whoever had the GPU; several at once had a part each. */
+/* Real time since the last step, for whoever had the GPU; several at once had a part each, and got in each other's way. */
 static void count_run(struct schedule *schedule, int64_t passed_ns, uint64_t until_ns)
 {
     unsigned together = 0;
@@ -86,7 +88,9 @@ static void count_run(struct schedule *schedule, int64_t passed_ns, uint64_t unt
         together += had(schedule, i, until_ns);
     for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
         struct tenant *tenant = &schedule->tenants[i];
-        if (!had(schedule, i, until_ns))
+        bool its = had(schedule, i, until_ns);
+        tenant->disturbed = its && together > 1;
+        if (!its)
             continue;
         int64_t part_ns = passed_ns / together;
         tenant->run_ns += part_ns * 100 / tenant->share.percent;
@@ -96,7 +100,7 @@ static void count_run(struct schedule *schedule, int64_t passed_ns, uint64_t unt
 
 /* A container says how much GPU time it took, at the moment it gives work to the GPU and corrected later; it cannot have
  * been more than the real time that it had, with what is under way. The rest was said twice (kernels side by side,
- * processes in each other's way) and is forgotten once the GPU is through with it. */
+ * processes or other containers in each other's way): little of it is kept, and none once the GPU is through with it. */
 static int64_t charge(struct tenant *tenant, const struct asked *asked, uint64_t now_ns, bool holds_turn)
 {
     int64_t said_ns = (int64_t)(asked->used_ns - tenant->used_ns);
@@ -108,7 +112,7 @@ static int64_t charge(struct tenant *tenant, const struct asked *asked, uint64_t
     tenant->room_ns = least(tenant->room_ns - paid_ns, SCHEDULE_BURST_NS);
     if (!under_way_ns && !holds_turn)
         tenant->unpaid_ns = 0;
-    tenant->unpaid_ns = least(tenant->unpaid_ns, CLAIM_MOST_NS);
+    tenant->unpaid_ns = least(tenant->unpaid_ns, UNPAID_MOST_NS);
     return paid_ns;
 }
 
@@ -161,7 +165,7 @@ static void account(struct schedule *schedule, uint64_t now_ns, const struct ask
         if (!tenant->present)
             continue;
         bool turn = holds(schedule, i), busy = asked[i].busy_until_ns > now_ns;
-        bool on_it = turn || tenant->visits, kept_waiting = asked[i].wants && (!on_it || (turn && schedule->rests));
+        bool on_it = turn || tenant->visits, kept_waiting = (asked[i].wants && (!on_it || (turn && schedule->rests))) || tenant->disturbed;
         int64_t paid_ns = charge(tenant, &asked[i], now_ns, on_it);
         balance(tenant, paid_ns, passed_ns, kept_waiting, !asked[i].wants && !on_it && !busy);
         tenant->busy = busy;

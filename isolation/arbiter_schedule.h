@@ -83,7 +83,7 @@ struct granted {
 struct tenant {
     bool present, active, busy;
     bool wants, comes_back; /* as of this step; the wish is the first after a pause */
-    bool visits;
+    bool visits, disturbed; /* others had the GPU beside it */
     struct share share;
     int64_t balance;       /* nanoseconds times 100 */
     int64_t run_ns;        /* weighted: real time * 100 / percent */

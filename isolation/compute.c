@@ -8,6 +8,8 @@
 
 /* Charged for work of which nothing is known and which cannot be measured now. */
 #define UNMEASURED_NS UINT64_C(100000)
+/* The shortest that anything is taken for of which only like work is known. */
+#define LIKELY_LEAST_NS UINT64_C(2000)
 
 /* The only GPU that there is, if it is limited: then nobody needs to be asked whose stream it is. -1: more than one. */
 static _Atomic int only_gpu = -2;
@@ -48,23 +50,36 @@ static bool wants_mark(const struct flow *flow, bool known, uint64_t estimated_n
            (!known || estimated_ns >= FLOW_MARK_NS || flow->put_ns - flow->marked_put_ns >= FLOW_MARK_NS || now_ns - flow->marked_at_ns >= FLOW_MARK_NS);
 }
 
+/* How long it takes: as such work did, or as like work makes likely. */
+static bool estimate(const struct piece *piece, uint64_t *time_ns)
+{
+    if (estimate_of(piece->estimate, piece->amount, time_ns))
+        return true;
+    if (piece->like == ESTIMATE_NONE || !estimate_of(piece->like, piece->like_amount, time_ns))
+        return false;
+    if (*time_ns < LIKELY_LEAST_NS)
+        *time_ns = LIKELY_LEAST_NS;
+    return true;
+}
+
 static void enter(struct flow *flow, struct piece *piece)
 {
     uint64_t estimated_ns, now_ns;
-    bool known = estimate_of(piece->estimate, piece->amount, &estimated_ns);
+    bool known = estimate(piece, &estimated_ns);
     piece->charged_ns = known ? estimated_ns * flow->scale / 65536u : 0;
     if (known && flow_put_in_passing(flow, piece->charged_ns, estimated_ns))
         return;
     flow_settle_spree(flow);
     now_ns = flow_wait(flow, turn_now_ns());
     /* Others may have learned what it takes meanwhile. */
-    known = estimate_of(piece->estimate, piece->amount, &estimated_ns);
+    known = estimate(piece, &estimated_ns);
     piece->known = known;
     piece->charged_ns = known ? estimated_ns * flow->scale / 65536u : 0;
     if (wants_mark(flow, known, estimated_ns, now_ns)) {
         struct mark before;
         piece->marked = true;
         piece->began_ns = turn_now_ns();
+        piece->idle = !flow_ahead_ns(flow, piece->began_ns);
         piece->measured = mark_put(&flow->pool, piece->stream, &before);
         if (piece->measured) {
             piece->before_event = before.event;
@@ -81,7 +96,12 @@ static void enter(struct flow *flow, struct piece *piece)
     piece->launches = flow->launches;
 }
 
-CUresult compute_enter(struct piece *piece, enum work work, uint64_t key, uint64_t bytes, CUstream stream)
+static unsigned place_of(uint64_t key, enum work work, int gpu)
+{
+    return estimate_place(key * 31 + (uint64_t)work * 7919 + (uint64_t)gpu);
+}
+
+CUresult compute_enter(struct piece *piece, enum work work, struct kind kind, CUstream stream)
 {
     piece->gpu = GPU_NOT_GIVEN;
     if (!flows_limited())
@@ -101,8 +121,10 @@ CUresult compute_enter(struct piece *piece, enum work work, uint64_t key, uint64
     piece->stream = stream;
     piece->marked = piece->measured = false;
     piece->waited = work == WORK_COPY_WAITED;
-    piece->amount = bytes ? bytes : ESTIMATE_ONE;
-    piece->estimate = estimate_place(key * 31 + (uint64_t)work * 7919 + (uint64_t)piece->gpu);
+    piece->amount = kind.size ? kind.size : ESTIMATE_ONE;
+    piece->estimate = place_of(kind.key, work, piece->gpu);
+    piece->like_amount = kind.like_size;
+    piece->like = kind.like_size ? place_of(kind.like, work, piece->gpu) : ESTIMATE_NONE;
     enter(flow, piece);
     flow_unlock(flow);
     return CUDA_SUCCESS;
@@ -113,16 +135,16 @@ static void mark(struct flow *flow, struct piece *piece)
 {
     struct mark before = {piece->before_event, piece->before_context}, after;
     bool alone = piece->launches == flow->launches; /* nothing of another thread came between the marks */
+    /* A GPU without work waits for ours as long as this thread takes between the marks. */
+    uint64_t between_ns = piece->measured && !piece->waited ? turn_now_ns() - piece->began_ns : 0;
     if (flow->mark_count < FLOW_MARKS && mark_put(&flow->pool, piece->stream, &after)) {
         uint64_t now_ns = turn_now_ns();
-        /* A GPU without work waits for ours as long as this thread takes between the marks. */
-        uint64_t between_ns = piece->measured && !piece->waited ? now_ns - piece->began_ns : 0;
         uint64_t began_ns = atomic_load(&flow->page->began_ns);
         struct marked marked = {
             .before = before, .after = after, .measured = piece->measured, .known = piece->known,
             .sure = alone && now_ns > began_ns + FLOW_UNSURE_NS,
-            .at_ns = now_ns, .began_ns = began_ns, .between_ns = between_ns, .estimate = piece->estimate,
-            .amount = piece->amount, .charged_ns = piece->charged_ns,
+            .at_ns = now_ns, .began_ns = began_ns, .between_ns = between_ns, .idle = piece->idle, .estimate = piece->estimate,
+            .amount = piece->amount, .like = piece->like, .like_amount = piece->like_amount, .charged_ns = piece->charged_ns,
         };
         flow_mark(flow, now_ns, &marked);
         flow_watch();

@@ -11,6 +11,7 @@ unsigned estimate_place(uint64_t key);
 
 /* Nanoseconds for `amount` (bytes, or ESTIMATE_ONE for work that has no size). False: nothing is known yet. */
 enum { ESTIMATE_ONE = 1024 };
+#define ESTIMATE_NONE (~0u) /* no place */
 bool estimate_of(unsigned place, uint64_t amount, uint64_t *time_ns);
 
 /* One piece took so long. `sure`: it had the GPU for itself; if not, it counts only where nothing better is known. */

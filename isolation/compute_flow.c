@@ -217,8 +217,12 @@ static void learn(struct flow *flow, const struct marked *piece)
         mark_between(&flow->anchor, &piece->after, &since_last_ns) && since_last_ns && since_last_ns < time_ns)
         time_ns = since_last_ns;
     bool sure = piece->sure && time_ns >= 8 * piece->between_ns;
+    if (piece->idle)
+        time_ns -= piece->between_ns < time_ns / 2 ? piece->between_ns : time_ns / 2;
     time_ns /= flow->sharing; /* the others of this container had the GPU in between */
     estimate_learn(piece->estimate, piece->amount, time_ns, sure);
+    if (piece->like != ESTIMATE_NONE)
+        estimate_learn(piece->like, piece->like_amount, time_ns, sure);
     /* Another of its kind may have had the GPU more for itself. */
     if (!sure && estimate_of(piece->estimate, piece->amount, &least_ns) && least_ns < time_ns)
         time_ns = least_ns;
@@ -304,9 +308,10 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
             continue;
         }
         if (state == MARK_REACHED) {
-            /* Where the turn has ended meanwhile, others' work may have come in between. */
-            piece->sure = piece->sure && piece->began_ns == atomic_load(&flow->page->began_ns) &&
-                          atomic_load(&flow->page->until_ns) > now_ns;
+            /* Where the turn has ended meanwhile, others' work may have come in between. Without an arbiter nobody knows of others. */
+            piece->sure = piece->sure && (!flow_has_arbiter(flow, now_ns) ||
+                                          (piece->began_ns == atomic_load(&flow->page->began_ns) &&
+                                           atomic_load(&flow->page->until_ns) > now_ns));
             reached = true;
             reached_put_ns = piece->put_ns > reached_put_ns ? piece->put_ns : reached_put_ns;
         }

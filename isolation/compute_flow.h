@@ -30,9 +30,10 @@ struct marked {
     bool measured, sure, known;
     uint64_t at_ns;      /* when it was put */
     uint64_t began_ns;   /* of the turn in which it was put */
-    uint64_t between_ns; /* real time from putting the one mark to putting the other */
-    unsigned estimate;
-    uint64_t amount, charged_ns;
+    uint64_t between_ns; /* real time from putting the one mark to having put the piece */
+    bool idle;           /* the GPU had nothing else to do then */
+    unsigned estimate, like;
+    uint64_t amount, like_amount, charged_ns;
     uint64_t put_ns, raw_ns;     /* of all work, up to this mark: predicted, and as measured alone */
     uint64_t number, follows;    /* among marks; the mark that was still ahead when everything up to this one was there */
 };
@@ -103,6 +104,9 @@ uint64_t flow_ahead_ns(const struct flow *flow, uint64_t now_ns);
 
 /* Writes into the page what the process's slot has to say. */
 void flow_tell(struct flow *flow, uint64_t now_ns);
+
+/* Whether a node's arbiter grants turns: one has been heard of lately, and means by the page what we do. */
+bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns);
 
 /* Waits until the container may put work on the GPU; the mutex is let go meanwhile. Returns the moment. */
 uint64_t flow_wait(struct flow *flow, uint64_t now_ns);

@@ -27,8 +27,9 @@ enum verdict {
     TOO_MUCH,   /* no arbiter, and the share is used up */
 };
 
-static bool arbiter_lives(const struct turn_page *page, uint64_t now_ns)
+bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns)
 {
+    const struct turn_page *page = flow->page;
     uint64_t heartbeat_ns = atomic_load_explicit(&page->heartbeat_ns, memory_order_relaxed);
     return heartbeat_ns + TURN_SILENCE_NS > now_ns && heartbeat_ns < now_ns + TURN_SILENCE_NS &&
            atomic_load_explicit(&page->arbiter_version, memory_order_relaxed) == TURN_VERSION;
@@ -47,7 +48,7 @@ static enum verdict judge(const struct flow *flow, uint64_t now_ns)
     uint64_t ahead_ns = flow_ahead_ns(flow, now_ns);
     if (!atomic_load_explicit(&page->arbiter_version, memory_order_relaxed) && now_ns < flow->begun_ns + FOUND_WITHIN_NS)
         return NOT_NOW;
-    if (!arbiter_lives(page, now_ns)) {
+    if (!flow_has_arbiter(flow, now_ns)) {
         uint64_t alone_ns = atomic_load_explicit(&page->alone_ns, memory_order_relaxed);
         if (alone_ns > now_ns + ALONE_AHEAD_NS)
             return TOO_MUCH;
@@ -73,7 +74,7 @@ void flow_allow_spree(struct flow *flow, uint64_t now_ns)
     uint64_t ahead_ns = flow_ahead_ns(flow, now_ns);
     flow->spree_ns = 0;
     flow->spree_at_ns = now_ns;
-    if (!arbiter_lives(page, now_ns) || flow->strangers)
+    if (!flow_has_arbiter(flow, now_ns) || flow->strangers)
         return;
     uint64_t room_ns = less(from_to(ahead_ns, depth_ns(flow)), from_to(flow->put_ns - flow->marked_put_ns, FLOW_MARK_NS));
     int64_t left_ns = (int64_t)(atomic_load_explicit(&page->allowed_ns, memory_order_relaxed) -
@@ -115,10 +116,11 @@ static void wait_for_grant(struct flow *flow, uint32_t seen, uint64_t now_ns, bo
 
 /* The moment from which on there is more to use must not lie in a past that would count as savings; nor in a future that
  * comes of what was borrowed while an arbiter was there. */
-static void catch_up(struct turn_page *page, uint64_t now_ns)
+static void catch_up(struct flow *flow, uint64_t now_ns)
 {
+    struct turn_page *page = flow->page;
     uint64_t alone_ns = atomic_load(&page->alone_ns), most_ns = now_ns + ALONE_DEBT_NS;
-    if (arbiter_lives(page, now_ns))
+    if (flow_has_arbiter(flow, now_ns))
         most_ns = now_ns + ALONE_AHEAD_NS;
     while (alone_ns < now_ns || alone_ns > most_ns) {
         if (atomic_compare_exchange_weak(&page->alone_ns, &alone_ns, now_ns))
@@ -150,7 +152,8 @@ uint64_t flow_wait(struct flow *flow, uint64_t now_ns)
         if (verdict == NOT_NOW || verdict == ENDING) {
             wait_for_grant(flow, seen, now_ns, verdict == NOT_NOW);
         } else {
-            uint64_t more_ns = atomic_load(&flow->page->alone_ns) - ALONE_AHEAD_NS - now_ns;
+            /* Until all of it is paid: work that follows work tells how long it takes, a piece now and then does not. */
+            uint64_t more_ns = from_to(now_ns, atomic_load(&flow->page->alone_ns));
             flow->waiting++;
             pause_ns(flow, more_ns < TURN_REPEAT_NS ? more_ns + PAUSE_LEAST_NS : TURN_REPEAT_NS);
             flow->waiting--;
@@ -158,7 +161,7 @@ uint64_t flow_wait(struct flow *flow, uint64_t now_ns)
     }
     if (waits_since_ns)
         atomic_fetch_add_explicit(&flow->page->waited_ns, now_ns - waits_since_ns, memory_order_relaxed);
-    catch_up(flow->page, now_ns);
+    catch_up(flow, now_ns);
     if (waited && !flow->waiting)
         atomic_store(&flow->slot->wants_until_ns, 0);
     return now_ns;

@@ -5,14 +5,14 @@
 enum { ANY, TO_PEER, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, FILL, FILL_ROWS };
 
 #define COPY(symbol, parameters, arguments, direction)                                                     \
-    LIMITED(symbol, parameters, arguments, WORK_COPY_WAITED, sized(direction, bytes), bytes, NULL)
+    LIMITED(symbol, parameters, arguments, WORK_COPY_WAITED, sized(direction, bytes), NULL)
 #define COPY_DEFAULT(symbol, parameters, arguments, direction)                                             \
-    LIMITED_DEFAULT(symbol, parameters, arguments, WORK_COPY_WAITED, sized(direction, bytes), bytes)
+    LIMITED_DEFAULT(symbol, parameters, arguments, WORK_COPY_WAITED, sized(direction, bytes))
 #define COPY_STREAM(symbol, parameters, arguments, direction)                                              \
-    LIMITED_STREAM(symbol, parameters, arguments, WORK_COPY, sized(direction, bytes), bytes)
+    LIMITED_STREAM(symbol, parameters, arguments, WORK_COPY, sized(direction, bytes))
 /* With a stream, from before streams could be the thread's own. */
 #define COPY_OLD(symbol, parameters, arguments, direction)                                                 \
-    LIMITED(symbol, parameters, arguments, WORK_COPY, sized(direction, bytes), bytes, stream)
+    LIMITED(symbol, parameters, arguments, WORK_COPY, sized(direction, bytes), stream)
 
 COPY_DEFAULT(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t bytes), (to, from, bytes), ANY)
 COPY_STREAM(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream), ANY)
@@ -69,21 +69,19 @@ COPY_STREAM(cuMemcpyAtoHAsync_v2, (void *to, CUarray from, size_t at, size_t byt
 
 #define FILLS(bits, type)                                                                                  \
     LIMITED(cuMemsetD##bits, (CUdeviceptr_v1 to, type value, unsigned count), (to, value, count), WORK_FILL, \
-            sized(FILL, count * sizeof value), count * sizeof value, NULL)                                 \
+            sized(FILL, count * sizeof value), NULL)                                                       \
     LIMITED_DEFAULT(cuMemsetD##bits##_v2, (CUdeviceptr to, type value, size_t count), (to, value, count), WORK_FILL, \
-                    sized(FILL, count * sizeof value), count * sizeof value)                               \
+                    sized(FILL, count * sizeof value))                                                     \
     LIMITED_STREAM(cuMemsetD##bits##Async, (CUdeviceptr to, type value, size_t count, CUstream stream),    \
-                   (to, value, count, stream), WORK_FILL, sized(FILL, count * sizeof value), count * sizeof value) \
+                   (to, value, count, stream), WORK_FILL, sized(FILL, count * sizeof value))               \
     LIMITED(cuMemsetD2D##bits, (CUdeviceptr_v1 to, unsigned pitch, type value, unsigned width, unsigned height), \
-            (to, pitch, value, width, height), WORK_FILL, sized(FILL_ROWS, (uint64_t)width * height * sizeof value), \
-            (uint64_t)width * height * sizeof value, NULL)                                                 \
+            (to, pitch, value, width, height), WORK_FILL, sized(FILL_ROWS, (uint64_t)width * height * sizeof value), NULL) \
     LIMITED_DEFAULT(cuMemsetD2D##bits##_v2, (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height), \
-                    (to, pitch, value, width, height), WORK_FILL, sized(FILL_ROWS, width * height * sizeof value), \
-                    width * height * sizeof value)                                                         \
+                    (to, pitch, value, width, height), WORK_FILL, sized(FILL_ROWS, width * height * sizeof value)) \
     LIMITED_STREAM(cuMemsetD2D##bits##Async,                                                               \
                    (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, CUstream stream), \
                    (to, pitch, value, width, height, stream), WORK_FILL,                                   \
-                   sized(FILL_ROWS, width * height * sizeof value), width * height * sizeof value)
+                   sized(FILL_ROWS, width * height * sizeof value))
 
 FILLS(8, unsigned char)
 FILLS(16, unsigned short)

@@ -30,10 +30,9 @@ static uint64_t sum(const size_t *sizes, size_t count)
 }
 
 #define BOX(symbol, type, kind, measure)                                                                   \
-    LIMITED_DEFAULT(symbol, (const type *copy), (copy), WORK_COPY_WAITED, sized(kind, measure(copy)), measure(copy))
+    LIMITED_DEFAULT(symbol, (const type *copy), (copy), WORK_COPY_WAITED, sized(kind, measure(copy)))
 #define BOX_STREAM(symbol, type, kind, measure)                                                            \
-    LIMITED_STREAM(symbol, (const type *copy, CUstream stream), (copy, stream), WORK_COPY, sized(kind, measure(copy)), \
-                   measure(copy))
+    LIMITED_STREAM(symbol, (const type *copy, CUstream stream), (copy, stream), WORK_COPY, sized(kind, measure(copy)))
 
 BOX(cuMemcpy2D_v2, CUDA_MEMCPY2D, BOX_2D, area)
 BOX(cuMemcpy2DUnaligned_v2, CUDA_MEMCPY2D, BOX_2D, area)
@@ -44,11 +43,11 @@ BOX(cuMemcpy3DPeer, CUDA_MEMCPY3D, BOX_3D, room)
 BOX_STREAM(cuMemcpy3DPeerAsync, CUDA_MEMCPY3D, BOX_3D, room)
 
 /* For addresses of 32 bits; no program of this century's machines has them, so their size is not looked at. */
-LIMITED(cuMemcpy2D, (const CUDA_MEMCPY_v1 *copy), (copy), WORK_COPY, BOX_OLD, 0, NULL)
-LIMITED(cuMemcpy2DUnaligned, (const CUDA_MEMCPY_v1 *copy), (copy), WORK_COPY, BOX_OLD, 0, NULL)
-LIMITED(cuMemcpy2DAsync, (const CUDA_MEMCPY_v1 *copy, CUstream stream), (copy, stream), WORK_COPY, BOX_OLD, 0, stream)
-LIMITED(cuMemcpy3D, (const CUDA_MEMCPY_v1 *copy), (copy), WORK_COPY, BOX_OLD, 0, NULL)
-LIMITED(cuMemcpy3DAsync, (const CUDA_MEMCPY_v1 *copy, CUstream stream), (copy, stream), WORK_COPY, BOX_OLD, 0, stream)
+LIMITED(cuMemcpy2D, (const CUDA_MEMCPY_v1 *copy), (copy), WORK_COPY, unsized(BOX_OLD), NULL)
+LIMITED(cuMemcpy2DUnaligned, (const CUDA_MEMCPY_v1 *copy), (copy), WORK_COPY, unsized(BOX_OLD), NULL)
+LIMITED(cuMemcpy2DAsync, (const CUDA_MEMCPY_v1 *copy, CUstream stream), (copy, stream), WORK_COPY, unsized(BOX_OLD), stream)
+LIMITED(cuMemcpy3D, (const CUDA_MEMCPY_v1 *copy), (copy), WORK_COPY, unsized(BOX_OLD), NULL)
+LIMITED(cuMemcpy3DAsync, (const CUDA_MEMCPY_v1 *copy, CUstream stream), (copy, stream), WORK_COPY, unsized(BOX_OLD), stream)
 
 /* --- many at once --------------------------------------------------------------------------------------------- */
 
@@ -56,36 +55,34 @@ LIMITED_STREAM(cuMemcpyBatchAsync,
                (CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes, size_t *indices,
                 size_t attribute_count, size_t *failed, CUstream stream),
                (to, from, sizes, count, attributes, indices, attribute_count, failed, stream), WORK_COPY,
-               sized(BATCH, sum(sizes, count)), sum(sizes, count))
+               sized(BATCH, sum(sizes, count)))
 LIMITED_STREAM(cuMemcpyBatchAsync_v2,
                (CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes, size_t *indices,
                 size_t attribute_count, CUstream stream),
                (to, from, sizes, count, attributes, indices, attribute_count, stream), WORK_COPY,
-               sized(BATCH, sum(sizes, count)), sum(sizes, count))
+               sized(BATCH, sum(sizes, count)))
 LIMITED_STREAM(cuMemcpy3DBatchAsync,
                (size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, size_t *failed, unsigned long long flags, CUstream stream),
-               (count, copies, failed, flags, stream), WORK_COPY, sized(BATCH_3D, count), count)
+               (count, copies, failed, flags, stream), WORK_COPY, sized(BATCH_3D, count))
 LIMITED_STREAM(cuMemcpy3DBatchAsync_v2,
                (size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, unsigned long long flags, CUstream stream),
-               (count, copies, flags, stream), WORK_COPY, sized(BATCH_3D, count), count)
+               (count, copies, flags, stream), WORK_COPY, sized(BATCH_3D, count))
 LIMITED_STREAM(cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP *copy, unsigned long long flags, CUstream stream),
-               (copy, flags, stream), WORK_COPY, BOX_ATTRIBUTES, 0)
+               (copy, flags, stream), WORK_COPY, unsized(BOX_ATTRIBUTES))
 
 /* --- memory that moves, or is unpacked ------------------------------------------------------------------------ */
 
 LIMITED_STREAM(cuMemPrefetchAsync, (CUdeviceptr at, size_t bytes, CUdevice device, CUstream stream), (at, bytes, device, stream),
-               WORK_COPY, sized(PREFETCH, bytes), bytes)
+               WORK_COPY, sized(PREFETCH, bytes))
 LIMITED_STREAM(cuMemPrefetchAsync_v2, (CUdeviceptr at, size_t bytes, CUmemLocation to, unsigned flags, CUstream stream),
-               (at, bytes, to, flags, stream), WORK_COPY, sized(PREFETCH, bytes), bytes)
+               (at, bytes, to, flags, stream), WORK_COPY, sized(PREFETCH, bytes))
 LIMITED_STREAM(cuMemPrefetchBatchAsync,
                (CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *to, size_t *indices, size_t location_count,
                 unsigned long long flags, CUstream stream),
-               (at, sizes, count, to, indices, location_count, flags, stream), WORK_COPY, sized(PREFETCH, sum(sizes, count)),
-               sum(sizes, count))
+               (at, sizes, count, to, indices, location_count, flags, stream), WORK_COPY, sized(PREFETCH, sum(sizes, count)))
 LIMITED_STREAM(cuMemDiscardAndPrefetchBatchAsync,
                (CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *to, size_t *indices, size_t location_count,
                 unsigned long long flags, CUstream stream),
-               (at, sizes, count, to, indices, location_count, flags, stream), WORK_COPY, sized(PREFETCH, sum(sizes, count)),
-               sum(sizes, count))
+               (at, sizes, count, to, indices, location_count, flags, stream), WORK_COPY, sized(PREFETCH, sum(sizes, count)))
 LIMITED_STREAM(cuMemBatchDecompressAsync, (void *list, size_t count, unsigned flags, size_t *failed, CUstream stream),
-               (list, count, flags, failed, stream), WORK_COPY, sized(UNPACK, count), count)
+               (list, count, flags, failed, stream), WORK_COPY, sized(UNPACK, count))

@@ -8,7 +8,7 @@ typedef void *CUgraphRecaptureCallback;
 
 enum { ERROR_STREAM_CAPTURE_FIRST = 900, ERROR_STREAM_CAPTURE_LAST = 908, ERROR_STREAM_CAPTURE_UNMATCHED = 903 };
 
-LIMITED_STREAM(cuGraphLaunch, (CUgraphExec graph, CUstream stream), (graph, stream), WORK_GRAPH, (uint64_t)(uintptr_t)graph, 0)
+LIMITED_STREAM(cuGraphLaunch, (CUgraphExec graph, CUstream stream), (graph, stream), WORK_GRAPH, unsized((uint64_t)(uintptr_t)graph))
 
 static CUresult begun(CUresult result)
 {

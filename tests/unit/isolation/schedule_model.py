@@ -27,6 +27,7 @@ SHALLOW_FOR = 2000 * MS
 SHALLOW = 2 * MS
 STEP_MOST = 250 * MS
 CLAIM_MOST = 60_000 * MS
+UNPAID_MOST = 20 * MS
 NEVER = 2**64 - 1
 
 
@@ -156,13 +157,15 @@ class Model:
             container.unpaid += max(-CLAIM_MOST, min(said, CLAIM_MOST))
             left, on_it = self._left(page), self._on_it(place)
             paid = min(container.unpaid, max(0, container.room + left))
-            container.unpaid = min(container.unpaid - paid, CLAIM_MOST)
+            container.unpaid = min(container.unpaid - paid, UNPAID_MOST)
             container.room = min(container.room - paid, BURST)
             busy = page.busy_until > now
             if not left and not on_it:
                 container.unpaid = 0
             rests = self.turn is not None and self.turn.holder == place and self.turn.rests
-            cap = 100 * (OWED if page.wants and (not on_it or rests) else BURST)
+            disturbed = len(had) > 1 and any(container is one for one in had)
+            kept_waiting = (page.wants and (not on_it or rests)) or disturbed
+            cap = 100 * (OWED if kept_waiting else BURST)
             if page.wants or on_it or busy:
                 cap = max(cap, container.balance)
             container.balance = min(container.balance + passed * container.percent - 100 * paid, cap)

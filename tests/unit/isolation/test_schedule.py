@@ -277,6 +277,8 @@ def test_services_that_fill_their_shares_take_nothing_from_a_loop(simulation: As
 
 
 def test_a_service_above_its_share_has_its_share(simulation: Ask) -> None:
-    service, loop = run(simulation, Tenant(10, kernel=KERNEL, gap=5 * MS), Tenant(90, kernel=KERNEL), seconds=11)
+    service, loop = run(
+        simulation, Tenant(10, kernel=KERNEL, gap=5 * MS), Tenant(90, kernel=KERNEL), seconds=11
+    )
     assert service.share == pytest.approx(10, abs=2)
     assert loop.share == pytest.approx(90, abs=2)
