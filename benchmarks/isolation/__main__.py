@@ -17,7 +17,7 @@ from benchmarks.isolation.peer import PLACEHOLDERS, Peer
 from benchmarks.isolation.table import Part, Row, keep, markdown, read
 from benchmarks.processes import machine
 
-PARTS = {name: f"benchmarks.isolation.{name}" for name in ("memory", "cost", "compute")}
+PARTS = {name: f"benchmarks.isolation.{name}" for name in ("memory", "cost", "compute", "latency")}
 FIGURES = ROOT / "build" / "figures" / "isolation.json"
 
 

@@ -1,0 +1,84 @@
+"""A service that waits for little work now and then: how long does it take beside neighbours, and what is left to these?
+
+Each row stands beside the same programs without isolation, measured just before it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.isolation.bed import Bed, Share
+from benchmarks.isolation.cases import Case, Figures, rows
+from benchmarks.isolation.compute import SETTLING_SECONDS
+from benchmarks.isolation.peer import Peer
+from benchmarks.isolation.running import finish, say
+from benchmarks.isolation.table import Row
+
+#: 1.6 ms of GPU time, then a pause of some 10 ms: a sixth of the GPU. A loop of kernels of that length is its neighbour.
+SERVICE, LOOP = "service:200000:8", "kernels:1600000"
+#: How much longer than without isolation the slowest hundredth may take; and of what is left to a loop, what it has.
+P99_RATIO, LEFT = 1.2, 0.95
+#: A median is not told apart from another one that is as near.
+NEAR_MS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of the first service, in ms; and percent of the GPU that the last one's neighbour had."""
+
+    p50: float
+    p99: float
+    neighbour: float
+
+
+def _times(bed: Bed, loads: Sequence[tuple[Share | None, str]], seconds: float) -> Times:
+    processes = []
+    for number, (share, work) in enumerate(loads):
+        container = None if share is None else bed.container(f"c{number}", share)
+        processes.append(bed.load(container, [work]))
+    for process in reversed(processes):
+        say(process, "go")
+    bed.wait(SETTLING_SECONDS)
+    shares = bed.shares(processes, seconds)
+    told = [finish(process) for process, (_, work) in zip(processes, loads, strict=True) if work == SERVICE]
+    return Times(max(one["p50"] for one in told), max(one["p99"] for one in told), shares[-1])
+
+
+def _case(percents: Sequence[int], works: Sequence[str], policy: str, seconds: float) -> Case:
+    name = " + ".join(f"{percent}% {work.partition(':')[0]}" for percent, work in zip(percents, works, strict=True))
+    left = percents[-1] if works[-1] == LOOP and policy == "hard" else 0
+
+    def measure(peer: Peer | None) -> Figures:
+        with Bed(arbiter=False) as bed:
+            bare = _times(bed, [(None, work) for work in works], seconds)
+        with Bed(peer) as bed:
+            shares = [Share(percent, policy) for percent in percents]
+            got = _times(bed, list(zip(shares, works, strict=True)), seconds)
+        return [got.p50, got.p99, got.neighbour, bare.p50, bare.p99]
+
+    def good(got: Figures) -> bool:
+        p50, p99, neighbour, bare_p50, bare_p99 = got
+        return p50 <= bare_p50 + NEAR_MS and p99 <= P99_RATIO * bare_p99 and neighbour >= LEFT * left
+
+    return Case(
+        f"{name}{'' if policy == 'hard' else ', idle policy'}: p50, p99, last %, bare p50, p99",
+        [],
+        "ms, %",
+        "as bare",
+        measure,
+        lambda got: got[1],
+        good,
+        NEAR_MS,
+        policy != "hard",
+    )
+
+
+def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
+    """A service beside a loop; three services beside each other."""
+    seconds = 1.0 if quick else 8.0
+    pairs = [(50, 50)] if quick else [(50, 50), (30, 70), (20, 80)]
+    cases = [_case(pair, (SERVICE, LOOP), "hard", seconds) for pair in pairs]
+    if not quick:
+        cases.append(_case((50, 50), (SERVICE, LOOP), "idle", seconds))
+        cases.append(_case((30, 30, 30), (SERVICE,) * 3, "hard", seconds))
+    # Each needs the machine's processors for itself: what is measured is how soon threads wake up.
+    yield from rows(cases, peer)
