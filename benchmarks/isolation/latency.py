@@ -44,7 +44,9 @@ def _times(bed: Bed, loads: Sequence[tuple[Share | None, str]], seconds: float) 
 
 
 def _case(percents: Sequence[int], works: Sequence[str], policy: str, seconds: float) -> Case:
-    name = " + ".join(f"{percent}% {work.partition(':')[0]}" for percent, work in zip(percents, works, strict=True))
+    name = " + ".join(
+        f"{percent}% {work.partition(':')[0]}" for percent, work in zip(percents, works, strict=True)
+    )
     left = percents[-1] if works[-1] == LOOP and policy == "hard" else 0
 
     def measure(peer: Peer | None) -> Figures:
