@@ -226,8 +226,10 @@ static void learn(struct flow *flow, const struct marked *piece)
     /* Another of its kind may have had the GPU more for itself. */
     if (!sure && estimate_of(piece->estimate, piece->amount, &least_ns) && least_ns < time_ns)
         time_ns = least_ns;
-    if (sure || !piece->charged_ns)
-        flow_correct(flow, (int64_t)(time_ns * flow->scale / SCALE_ONE) - (int64_t)piece->charged_ns);
+    /* A long one that took less than it was charged took no more, whoever was there besides: the first of its kind ran beside others. */
+    int64_t more_ns = (int64_t)(time_ns * flow->scale / SCALE_ONE) - (int64_t)piece->charged_ns;
+    if (sure || !piece->charged_ns || (more_ns < 0 && piece->charged_ns >= FLOW_MARK_NS))
+        flow_correct(flow, more_ns);
 }
 
 /* Whether a piece was all that there was between the last mark and its own, and began when that was reached: then its time says how long its
