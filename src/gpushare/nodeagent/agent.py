@@ -371,8 +371,13 @@ class Agent:
     def _present(self) -> NodeDevices:
         lacking = self._isolation.lacking() | self._access.lacking()
         kept = self._reconciler.blocked(self._mode)
+        # ACK's tables count it where containers only know their share; where they are held to it, nobody could use it.
+        reserved_mib = dict(self._inventory.reserved_mib) if self._inventory and self._mode.isolated else {}
         found = []
         for device in self._found:
+            if device.uuid in reserved_mib:
+                usable_mib = device.total_mib - reserved_mib[device.uuid]
+                device = msgspec.structs.replace(device, total_mib=usable_mib)
             foreign_mib = self._watchdog.foreign_mib(device.uuid)
             if foreign_mib:
                 device = msgspec.structs.replace(device, foreign_mib=min(foreign_mib, device.total_mib))

@@ -53,6 +53,8 @@ class Inventory:
     """How near each two of ``devices`` are to each other."""
     unreadable: tuple[Unreadable, ...] = ()
     """Those of ``left_out`` that NVML counts and that never answered."""
+    reserved_mib: tuple[tuple[str, int], ...] = ()
+    """UUID and what the driver keeps for itself of each GPU of which it keeps any."""
 
     @property
     def is_gpus_own(self) -> bool:
@@ -247,6 +249,7 @@ class GpuWatch:
             tuple((uuid, minor) for uuid, minor in minors if minor >= 0),
             matrix(len(uuids), lambda a, b: self._near.get(pair_of(uuids[a], uuids[b]), UNKNOWN)),
             self._unreadable,
+            tuple((uuid, kept_mib) for uuid in uuids if (kept_mib := self._known[uuid].reserved_mib)),
         )
         if inventory != self._told:
             self._told = inventory

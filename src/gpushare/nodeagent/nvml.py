@@ -36,7 +36,10 @@ IN_MIG_MODE: Final = "it is in MIG mode now"
 
 @dataclass(frozen=True, slots=True)
 class FoundGpu:
-    """One GPU as NVML tells of it. ``mig``: it is cut into MIG instances."""
+    """One GPU as NVML tells of it. ``mig``: it is cut into MIG instances.
+
+    ``reserved_mib``: what of ``total_mib`` the driver keeps for itself, so that no program can use it; rounded up.
+    """
 
     index: int
     uuid: str
@@ -47,6 +50,7 @@ class FoundGpu:
     mig: bool = False
     minor: int = -1
     """The number in its device node's name, ``/dev/nvidia0``; -1 when the driver does not tell."""
+    reserved_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +229,7 @@ class DriverNvml:
         if handle is None:
             return NOT_FOUND
         try:
-            _total_mib(handle)
+            _memory_mib(handle)
         except pynvml.NVMLError as error:
             if is_drivers(error.value):
                 raise _failed("NVML", error) from None
@@ -271,10 +275,12 @@ class DriverNvml:
 
     def _read(self, index: int, handle: Any) -> FoundGpu:
         bus_id = _optional(lambda: _str(pynvml.nvmlDeviceGetPciInfo(handle).busId), "")
+        total_mib, reserved_mib = _memory_mib(handle)
         return FoundGpu(
             index=index,
             uuid=_str(pynvml.nvmlDeviceGetUUID(handle)),
-            total_mib=_total_mib(handle),
+            total_mib=total_mib,
+            reserved_mib=reserved_mib,
             model=_optional(lambda: _str(pynvml.nvmlDeviceGetName(handle)), ""),
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
@@ -329,12 +335,14 @@ def _address(handle: Any) -> int:
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
-def _total_mib(handle: Any) -> int:
+def _memory_mib(handle: Any) -> tuple[int, int]:
+    """All that there is, and what of that the driver keeps for itself."""
     try:
-        total = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).total
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
-        total = pynvml.nvmlDeviceGetMemoryInfo(handle).total  # drivers before 510
-    return int(total) // _MIB
+        # Drivers before 510 leave what they keep out of the total.
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // _MIB, 0
+    return int(memory.total) // _MIB, -(-int(memory.reserved) // _MIB)
 
 
 def _recovery_action(handle: Any) -> int:

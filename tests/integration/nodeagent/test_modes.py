@@ -170,3 +170,25 @@ async def test_the_unit_changes_under_a_running_pod(world: World) -> None:
         assert admitted.envs["c"][names.ENV_MEM_LIMIT] == str(4 * unit.mib)
         await world.until_assigned(f"new-{unit.value}")
         assert world.recorded("old").mib == held
+
+
+async def test_what_the_driver_keeps_for_itself_is_offered_only_where_nobody_is_held_to_a_share(
+    world: World,
+) -> None:
+    """An H200 has 143,771 MiB, of which its driver keeps 616: more than a whole unit of programs that are held to theirs."""
+    world.nvml.gpus[:] = [gpu(0, 143771, reserved_mib=616), gpu(1)]
+
+    def totals() -> list[int]:
+        found = described_devices(decode_node(world.api.objects["nodes", NODE]))
+        return [] if found is None else [device.total_mib for device in found[2]]
+
+    await world.start(mode="share")
+    await world.changes.until(lambda: totals() == [143771, 15360])
+    assert world.kubelet.capacity(names.GPU_MEM) == 140 + 15
+    for mode in ("cgpu", "core_mem"):
+        relabel(world, mode)
+        await world.changes.until(lambda: totals() == [143155, 15360])
+        await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 139 + 15)
+    relabel(world, "share")
+    await world.changes.until(lambda: totals() == [143771, 15360])
+    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 140 + 15)

@@ -94,6 +94,12 @@ async def test_a_v100_of_the_stand_in_driver_is_discovered_shared_and_served(wor
         annotation = world.api.annotations("nodes", NODE)[names.ANN_DEVICES]
         assert what.gpus[0].model in annotation
         assert '"pci":"00000000:3B:00.0"' in annotation
+        assert '"mib":16384' in annotation
+        # What the driver keeps for itself (224 MiB) is of no use where programs are held to their shares.
+        world.api.label_node(NODE, {names.LABEL_MODE: "cgpu"})
+        await world.changes.until(
+            lambda: '"mib":16160' in world.api.annotations("nodes", NODE)[names.ANN_DEVICES]
+        )
 
 
 async def test_a_fault_that_is_switched_on_live_is_seen_and_its_end_too(world: World) -> None:
