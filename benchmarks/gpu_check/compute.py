@@ -6,7 +6,7 @@ GPU time had (``own_time.ptx``). Copies, whose time is not known, are held again
 
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from benchmarks.gpu_check.lab import SPIN, TROUBLES, Lab, Share
@@ -43,14 +43,14 @@ class Load:
         return None if kind == "copies" else int(size) * int(more[0] if more else 1)
 
 
-def looked(program: Asked) -> tuple[int, int]:
-    """The moment, and how much was through."""
-    at_ns, through = program.ask("look").split()
-    return int(at_ns), int(through)
+def looked(program: Asked) -> tuple[int, ...]:
+    """The moment, and how much was through; of a service also the median and the 99th percentile of its times since, in ns."""
+    return tuple(map(int, program.ask("look").split()))
 
 
-def rates(lab: Lab, loads: Sequence[Load], seconds: float) -> list[float]:
-    """What each load got through in a second of its own clock, all at work at once."""
+@contextmanager
+def at_work(lab: Lab, loads: Sequence[Load]) -> Iterator[list[Asked]]:
+    """Each of the loads in a container of its own, for the settling time by now."""
     limited = any(load.percent for load in loads)
     with ExitStack() as stack:
         stack.enter_context(lab.arbiter() if limited else nullcontext())
@@ -72,12 +72,18 @@ def rates(lab: Lab, loads: Sequence[Load], seconds: float) -> list[float]:
         for program in programs:
             program.say("go")
         lab.clock.sleep(SETTLING_S)
+        yield programs
+
+
+def rates(lab: Lab, loads: Sequence[Load], seconds: float) -> list[float]:
+    """What each load got through in a second of its own clock, all at work at once."""
+    with at_work(lab, loads) as programs:
         before = [looked(program) for program in programs]
         lab.clock.sleep(seconds)
         after = [looked(program) for program in programs]
     return [
         (done - done_before) * 1e9 / (at_ns - before_ns)
-        for (before_ns, done_before), (at_ns, done) in zip(before, after, strict=True)
+        for (before_ns, done_before, *_), (at_ns, done, *_) in zip(before, after, strict=True)
     ]
 
 

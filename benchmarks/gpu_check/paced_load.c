@@ -8,9 +8,11 @@
  *   cooperative:NS  cooperative kernels
  *   graphs:NS:N     graphs of N kernels
  *   copies:BYTES    copies to the GPU from pinned memory
+ *   service:NS:N    N kernels, waited for together, then a pause of 8 to 12 ms
  *
  * It prints "ready" once all is made; a line begins the work. Each further line is answered by the moment (CLOCK_MONOTONIC, ns)
- * and how many kernels, graphs or copies were through by then. The end of stdin ends it. */
+ * and how many kernels, graphs, copies or rounds of a service were through by then; of a service also by the median and the 99th percentile
+ * of the time (ns) that its rounds took since the line before. The end of stdin ends it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
@@ -34,6 +36,10 @@ static uint64_t size, in_graph;
 /* Batches whose end is not known yet, oldest first. */
 static void *events[AHEAD_MOST];
 static uint64_t begun, through, batch, ahead;
+
+enum { TIMES_MOST = 1 << 14 };
+static uint64_t times_ns[TIMES_MOST];
+static unsigned time_count;
 
 static void fail(const char *what, int result)
 {
@@ -73,9 +79,45 @@ static void launch(void *stream)
         MUST("cuLaunchKernel", kernel, blocks, 1, 1, BLOCK, 1, 1, 0, stream, parameters, (void **)NULL);
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void serve(void *stream)
+{
+    static uint64_t chance;
+    uint64_t began_ns = now_ns();
+    for (uint64_t j = 0; j < in_graph; j++)
+        launch(stream);
+    MUST("cuStreamSynchronize", stream);
+    if (time_count < TIMES_MOST)
+        times_ns[time_count++] = now_ns() - began_ns;
+    /* Several with pauses of one length would never meet again after a while. */
+    chance = (chance ? chance : (uint64_t)getpid()) * 6364136223846793005u + 1442695040888963407u;
+    nanosleep(&(struct timespec){0, 8000000 + (long)((chance >> 33) % 4000000)}, NULL);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    uint64_t first = *(const uint64_t *)a, second = *(const uint64_t *)b;
+    return (first > second) - (first < second);
+}
+
+static void tell_times(void)
+{
+    qsort(times_ns, time_count, sizeof times_ns[0], by_time);
+    printf(" %llu %llu", (unsigned long long)times_ns[time_count / 2], (unsigned long long)times_ns[time_count * 99 / 100]);
+    time_count = 0;
+}
+
 static void one(unsigned i)
 {
-    if (graph) {
+    if (is("service")) {
+        serve(streams[i]);
+    } else if (graph) {
         MUST("cuGraphLaunch", graph, streams[i]);
     } else if (is("copies")) {
         MUST("cuMemcpyHtoDAsync_v2", device[i], host, (size_t)size, streams[i]);
@@ -115,7 +157,7 @@ static void prepare(const char *ptx)
     }
     /* What an event stands for takes a millisecond or more; copies, of which nothing is known, have one each. */
     uint64_t length_ns = is("copies") ? BATCH_NS : size * (is("graphs") ? in_graph : 1);
-    batch = length_ns && length_ns < BATCH_NS && !is("single") ? (BATCH_NS + length_ns - 1) / length_ns : 1;
+    batch = length_ns && length_ns < BATCH_NS && !is("single") && !is("service") ? (BATCH_NS + length_ns - 1) / length_ns : 1;
     ahead = AHEAD_NS / (batch * (length_ns ? length_ns : 1));
     ahead = ahead < AHEAD_LEAST ? AHEAD_LEAST : ahead > AHEAD_MOST ? AHEAD_MOST : ahead;
     if (is("copies"))
@@ -149,13 +191,6 @@ static void look(void)
     }
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* Answers who asks; 0 at the end of stdin. */
 static int answer(void)
 {
@@ -166,7 +201,10 @@ static int answer(void)
     if (read(STDIN_FILENO, line, sizeof line) <= 0)
         return 0;
     look();
-    printf("%llu %llu\n", (unsigned long long)now_ns(), (unsigned long long)(through * batch));
+    printf("%llu %llu", (unsigned long long)now_ns(), (unsigned long long)(through * batch));
+    if (is("service"))
+        tell_times();
+    printf("\n");
     fflush(stdout);
     return 1;
 }
@@ -177,8 +215,8 @@ int main(int count, char **words)
     if (count < 3 || sscanf(words[2], "%15[a-z]:%lu:%lu", kind, &size, &in_graph) < 2)
         return 2;
     stream_count = count > 3 ? (unsigned)atoi(words[3]) : 1;
-    if (!stream_count || stream_count > STREAMS_MAX || (is("graphs") && !in_graph) ||
-        !(is("kernels") || is("single") || is("cooperative") || is("graphs") || is("copies")))
+    if (!stream_count || stream_count > STREAMS_MAX || ((is("graphs") || is("service")) && !in_graph) ||
+        !(is("service") || is("kernels") || is("single") || is("cooperative") || is("graphs") || is("copies")))
         return 2;
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) {

@@ -145,4 +145,5 @@ async def _address(process: asyncio.subprocess.Process, folder: Path) -> str:
     if "Server is ready to receive web requests" not in text:
         return ""
     said = [line for line in text.splitlines() if "Listening on" in line and "address=" in line]
-    return said[-1].split("address=")[1].split()[0]
+    # It says that it listens from another goroutine than that it is ready.
+    return said[-1].split("address=")[1].split()[0] if said else ""

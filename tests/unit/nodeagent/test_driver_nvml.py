@@ -64,7 +64,8 @@ class Driver:
         self.says("nvmlDeviceGetUUID", lambda handle: f"GPU-{index_of(handle)}")
         self.says("nvmlDeviceGetName", lambda handle: b"Tesla T4")
         self.says(
-            "nvmlDeviceGetMemoryInfo", lambda handle, version=None: SimpleNamespace(total=15360 * MIB + 5)
+            "nvmlDeviceGetMemoryInfo",
+            lambda handle, version=None: SimpleNamespace(total=15360 * MIB + 5, reserved=0),
         )
         self.says("nvmlDeviceGetPciInfo", lambda handle: SimpleNamespace(busId=b"00000000:3B:00.0"))
         self.says("nvmlDeviceGetMinorNumber", lambda handle: index_of(handle) + 4)
@@ -159,6 +160,14 @@ def test_the_drivers_numa_node_goes_before_the_kernels(driver: Driver) -> None:
     nvml = DriverNvml()
     nvml.open()
     assert nvml.enumerate().gpus[0].numa_node == 2
+
+
+def test_what_the_driver_keeps_for_itself_is_rounded_up(driver: Driver) -> None:
+    memory = SimpleNamespace(total=143771 * MIB, reserved=615 * MIB + 1)
+    driver.says("nvmlDeviceGetMemoryInfo", lambda handle, version=None: memory)
+    nvml = DriverNvml()
+    nvml.open()
+    assert [(gpu.total_mib, gpu.reserved_mib) for gpu in nvml.enumerate().gpus] == [(143771, 616)] * 2
 
 
 def test_drivers_before_the_second_form_of_memory_info_are_read_by_the_first(driver: Driver) -> None:
