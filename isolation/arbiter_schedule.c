@@ -6,7 +6,8 @@
 #define STEP_MOST_NS INT64_C(250000000)
 /* No word of a page moves an account by more than this at once. */
 #define CLAIM_MOST_NS INT64_C(60000000000)
-/* Of what a container says beyond the real time that it had so much is charged later. */
+/* Of what a container says beyond the real time that it had so much is charged later; and of what one had beside others and says nothing of,
+ * all beyond this was theirs. */
 #define UNPAID_MOST_NS INT64_C(20000000)
 
 /* Who may have the GPU, and how well. */
@@ -100,20 +101,28 @@ static void count_run(struct schedule *schedule, int64_t passed_ns, uint64_t unt
 
 /* A container says how much GPU time it took, at the moment it gives work to the GPU and corrected later; it cannot have
  * been more than the real time that it had, with what is under way. The rest was said twice (kernels side by side,
- * processes or other containers in each other's way): little of it is kept, and none once the GPU is through with it. */
-static int64_t charge(struct tenant *tenant, const struct asked *asked, uint64_t now_ns, bool holds_turn)
+ * processes or other containers in each other's way): little of it is kept, and none once the GPU is through with it. Of several
+ * that had the GPU together one with little work leaves most of its part to the others, who say so. */
+static int64_t charge(struct schedule *schedule, struct tenant *tenant, const struct asked *asked, bool holds_turn)
 {
+    uint64_t now_ns = schedule->now_ns;
     int64_t said_ns = (int64_t)(asked->used_ns - tenant->used_ns);
     tenant->used_ns = asked->used_ns;
     tenant->unpaid_ns += most(-CLAIM_MOST_NS, least(said_ns, CLAIM_MOST_NS));
     int64_t under_way_ns = left_ns(asked, now_ns);
-    int64_t paid_ns = least(tenant->unpaid_ns, most(0, tenant->room_ns + under_way_ns));
-    tenant->unpaid_ns -= paid_ns;
-    tenant->room_ns = least(tenant->room_ns - paid_ns, SCHEDULE_BURST_NS);
+    int64_t own_ns = least(tenant->unpaid_ns, most(0, tenant->room_ns + under_way_ns));
+    int64_t others_ns = tenant->disturbed ? most(0, least(tenant->unpaid_ns - own_ns, schedule->spare_ns)) : 0;
+    tenant->unpaid_ns -= own_ns + others_ns;
+    tenant->room_ns = least(tenant->room_ns - own_ns, SCHEDULE_BURST_NS);
+    schedule->spare_ns -= others_ns;
+    if (tenant->disturbed && tenant->room_ns > UNPAID_MOST_NS) {
+        schedule->spare_ns = least(schedule->spare_ns + tenant->room_ns - UNPAID_MOST_NS, UNPAID_MOST_NS);
+        tenant->room_ns = UNPAID_MOST_NS;
+    }
     if (!under_way_ns && !holds_turn)
         tenant->unpaid_ns = 0;
     tenant->unpaid_ns = least(tenant->unpaid_ns, UNPAID_MOST_NS);
-    return paid_ns;
+    return own_ns + others_ns;
 }
 
 /* Whoever waits for others keeps what it earns meanwhile, and spends it later; an idle one keeps little, and one that
@@ -166,7 +175,7 @@ static void account(struct schedule *schedule, uint64_t now_ns, const struct ask
             continue;
         bool turn = holds(schedule, i), busy = asked[i].busy_until_ns > now_ns;
         bool on_it = turn || tenant->visits, kept_waiting = (asked[i].wants && (!on_it || (turn && schedule->rests))) || tenant->disturbed;
-        int64_t paid_ns = charge(tenant, &asked[i], now_ns, on_it);
+        int64_t paid_ns = charge(schedule, tenant, &asked[i], on_it);
         balance(tenant, paid_ns, passed_ns, kept_waiting, !asked[i].wants && !on_it && !busy);
         tenant->busy = busy;
         bool active = on_it || asked[i].wants || busy;

@@ -106,6 +106,7 @@ struct schedule {
     uint64_t since_ns, until_ns, over_ns;
     uint64_t begin_used_ns;
     uint32_t begin_requests;
+    int64_t spare_ns;      /* real time that several had, and only some say that they used */
     /* Visits. */
     int visitors;
     int last_visitor;      /* -1: none yet */

@@ -103,6 +103,7 @@ class Model:
     now: int
     containers: dict[int, Container] = field(default_factory=dict)
     turn: Turn | None = None
+    spare: int = 0
     last_visits: dict[int, int] = field(default_factory=dict)
     """When each place was last visited from; also of containers that are gone."""
 
@@ -156,14 +157,20 @@ class Model:
             container.used = page.used
             container.unpaid += max(-CLAIM_MOST, min(said, CLAIM_MOST))
             left, on_it = self._left(page), self._on_it(place)
-            paid = min(container.unpaid, max(0, container.room + left))
+            disturbed = len(had) > 1 and any(container is one for one in had)
+            own = min(container.unpaid, max(0, container.room + left))
+            theirs = max(0, min(container.unpaid - own, self.spare)) if disturbed else 0
+            paid = own + theirs
             container.unpaid = min(container.unpaid - paid, UNPAID_MOST)
-            container.room = min(container.room - paid, BURST)
+            container.room = min(container.room - own, BURST)
+            self.spare -= theirs
+            if disturbed:
+                self.spare = min(self.spare + max(0, container.room - UNPAID_MOST), UNPAID_MOST)
+                container.room = min(container.room, UNPAID_MOST)
             busy = page.busy_until > now
             if not left and not on_it:
                 container.unpaid = 0
             rests = self.turn is not None and self.turn.holder == place and self.turn.rests
-            disturbed = len(had) > 1 and any(container is one for one in had)
             kept_waiting = (page.wants and (not on_it or rests)) or disturbed
             cap = 100 * (OWED if kept_waiting else BURST)
             if page.wants or on_it or busy:

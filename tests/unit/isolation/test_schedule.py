@@ -282,3 +282,8 @@ def test_a_service_above_its_share_has_its_share(simulation: Ask) -> None:
     )
     assert service.share == pytest.approx(10, abs=2)
     assert loop.share == pytest.approx(90, abs=2)
+
+
+def test_beside_a_service_of_short_kernels_nobody_has_more_than_its_share(simulation: Ask) -> None:
+    service, loop = Tenant(30, kernel=100_000, gap=400_000), Tenant(70, kernel=KERNEL)
+    assert run(simulation, service, loop, seconds=11)[1].share == pytest.approx(70, abs=2)
