@@ -328,6 +328,7 @@ static void begin_visit(struct schedule *schedule, struct tenant *tenant, const 
 {
     tenant->visits = true;
     tenant->began_ns = tenant->visit_since_ns = schedule->now_ns;
+    tenant->visit_used_ns = page->used_ns;
     tenant->allowed_ns = page->used_ns + (uint64_t)least(tenant->balance / 100, SCHEDULE_VISIT_NS);
     tenant->room_ns = most(tenant->room_ns, 0);
     schedule->visitors++;
@@ -342,6 +343,19 @@ static bool is_visit_over(const struct schedule *schedule, const struct tenant *
     return schedule->now_ns >= quiet_ns(schedule, page, tenant->visit_since_ns);
 }
 
+/* A class says when a container goes, never how much it has: all that it does is paid from its balance. */
+static bool may_visit(const struct schedule *schedule, unsigned place)
+{
+    const struct tenant *tenant = &schedule->tenants[place];
+    if (!tenant->wants || tenant->share.class == CORE_BATCH)
+        return false;
+    /* Without a pause it goes on with what 50 ms bring, as in turns: visits of a millisecond each would be all beginning and end. One that
+     * did nothing with its last visit is stopped, or asleep. */
+    bool goes_on = tenant->share.class == CORE_LATENCY && !holds(schedule, place) && tenant->balance >= enough(tenant) &&
+                   tenant->used_ns != tenant->visit_used_ns;
+    return goes_on || (tenant->comes_back && tenant->balance >= 100 * SCHEDULE_CREDIT_NS);
+}
+
 static void look_at_visits(struct schedule *schedule, const struct asked *asked)
 {
     for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
@@ -350,7 +364,7 @@ static void look_at_visits(struct schedule *schedule, const struct asked *asked)
             continue;
         if (tenant->visits && is_visit_over(schedule, tenant, &asked[i]))
             end_visit(schedule, tenant);
-        else if (tenant->comes_back && asked[i].wants && tenant->balance >= 100 * SCHEDULE_CREDIT_NS)
+        if (!tenant->visits && may_visit(schedule, (unsigned)i))
             begin_visit(schedule, tenant, &asked[i]);
         if (!tenant->visits)
             continue;
@@ -361,10 +375,15 @@ static void look_at_visits(struct schedule *schedule, const struct asked *asked)
     }
 }
 
-/* Whether the turn of a container gives way to visits. */
+/* From which balance on turns of a container do not give way to visits. */
+static int64_t patience(const struct tenant *tenant)
+{
+    return tenant->share.class == CORE_LATENCY ? 0 : 100 * SCHEDULE_PATIENCE_NS;
+}
+
 static bool rests(const struct schedule *schedule, int place)
 {
-    return schedule->visitors && schedule->tenants[place].balance < 100 * SCHEDULE_PATIENCE_NS;
+    return schedule->visitors && schedule->tenants[place].balance < patience(&schedule->tenants[place]);
 }
 
 static void go_on(struct schedule *schedule)
@@ -393,8 +412,8 @@ static uint64_t after_turn(const struct schedule *schedule, const struct asked *
         return sooner(through_ns, schedule->over_ns + SCHEDULE_HOLD_NS);
     }
     if (schedule->rests) {
-        int64_t missing = 100 * SCHEDULE_PATIENCE_NS - schedule->tenants[schedule->holder].balance;
-        return schedule->now_ns + (uint64_t)(missing / schedule->tenants[schedule->holder].share.percent + 1);
+        const struct tenant *tenant = &schedule->tenants[schedule->holder];
+        return schedule->now_ns + (uint64_t)((patience(tenant) - tenant->balance) / tenant->share.percent + 1);
     }
     if (choose(schedule, asked, schedule->holder, &rival_rank) < 0)
         return schedule->until_ns - SCHEDULE_ALONE_NS / 2;
@@ -421,7 +440,7 @@ static uint64_t next_look(const struct schedule *schedule, const struct asked *a
         }
         if (!asked[i].wants)
             continue;
-        int64_t missing = (schedule->visitors ? most(enough(tenant), 100 * SCHEDULE_PATIENCE_NS) : enough(tenant)) - tenant->balance;
+        int64_t missing = (schedule->visitors ? most(enough(tenant), patience(tenant)) : enough(tenant)) - tenant->balance;
         if (tenant->asleep_until_ns > schedule->now_ns)
             next_ns = sooner(next_ns, tenant->asleep_until_ns);
         else if (missing > 0)
