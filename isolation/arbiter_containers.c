@@ -75,7 +75,7 @@ static void dismiss(struct container *container)
 static void admit_to(struct container *container, int folder, unsigned index, const struct gpu_limit *gpu)
 {
     const char *problem = "no place is left";
-    struct share share = {gpu->core_percent, gpu->core_policy == CORE_IDLE};
+    struct share share = {gpu->core_percent, gpu->core_policy == CORE_IDLE, gpu->core_class};
     struct turn_page *page = page_map(folder, USAGE, index, &problem);
     if (page && !(container->guests[index] = gpu_admit(gpu->uuid, container->name, page, share)))
         page_unmap(page);

@@ -6,7 +6,8 @@
 #define STEP_MOST_NS INT64_C(250000000)
 /* No word of a page moves an account by more than this at once. */
 #define CLAIM_MOST_NS INT64_C(60000000000)
-/* Of what a container says beyond the real time that it had so much is charged later. */
+/* Of what a container says beyond the real time that it had so much is charged later; and of what one had beside others and says nothing of,
+ * all beyond this was theirs. */
 #define UNPAID_MOST_NS INT64_C(20000000)
 
 /* Who may have the GPU, and how well. */
@@ -100,20 +101,28 @@ static void count_run(struct schedule *schedule, int64_t passed_ns, uint64_t unt
 
 /* A container says how much GPU time it took, at the moment it gives work to the GPU and corrected later; it cannot have
  * been more than the real time that it had, with what is under way. The rest was said twice (kernels side by side,
- * processes or other containers in each other's way): little of it is kept, and none once the GPU is through with it. */
-static int64_t charge(struct tenant *tenant, const struct asked *asked, uint64_t now_ns, bool holds_turn)
+ * processes or other containers in each other's way): little of it is kept, and none once the GPU is through with it. Of several
+ * that had the GPU together one with little work leaves most of its part to the others, who say so. */
+static int64_t charge(struct schedule *schedule, struct tenant *tenant, const struct asked *asked, bool holds_turn)
 {
+    uint64_t now_ns = schedule->now_ns;
     int64_t said_ns = (int64_t)(asked->used_ns - tenant->used_ns);
     tenant->used_ns = asked->used_ns;
     tenant->unpaid_ns += most(-CLAIM_MOST_NS, least(said_ns, CLAIM_MOST_NS));
     int64_t under_way_ns = left_ns(asked, now_ns);
-    int64_t paid_ns = least(tenant->unpaid_ns, most(0, tenant->room_ns + under_way_ns));
-    tenant->unpaid_ns -= paid_ns;
-    tenant->room_ns = least(tenant->room_ns - paid_ns, SCHEDULE_BURST_NS);
+    int64_t own_ns = least(tenant->unpaid_ns, most(0, tenant->room_ns + under_way_ns));
+    int64_t others_ns = tenant->disturbed ? most(0, least(tenant->unpaid_ns - own_ns, schedule->spare_ns)) : 0;
+    tenant->unpaid_ns -= own_ns + others_ns;
+    tenant->room_ns = least(tenant->room_ns - own_ns, SCHEDULE_BURST_NS);
+    schedule->spare_ns -= others_ns;
+    if (tenant->disturbed && tenant->room_ns > UNPAID_MOST_NS) {
+        schedule->spare_ns = least(schedule->spare_ns + tenant->room_ns - UNPAID_MOST_NS, UNPAID_MOST_NS);
+        tenant->room_ns = UNPAID_MOST_NS;
+    }
     if (!under_way_ns && !holds_turn)
         tenant->unpaid_ns = 0;
     tenant->unpaid_ns = least(tenant->unpaid_ns, UNPAID_MOST_NS);
-    return paid_ns;
+    return own_ns + others_ns;
 }
 
 /* Whoever waits for others keeps what it earns meanwhile, and spends it later; an idle one keeps little, and one that
@@ -166,7 +175,7 @@ static void account(struct schedule *schedule, uint64_t now_ns, const struct ask
             continue;
         bool turn = holds(schedule, i), busy = asked[i].busy_until_ns > now_ns;
         bool on_it = turn || tenant->visits, kept_waiting = (asked[i].wants && (!on_it || (turn && schedule->rests))) || tenant->disturbed;
-        int64_t paid_ns = charge(tenant, &asked[i], now_ns, on_it);
+        int64_t paid_ns = charge(schedule, tenant, &asked[i], on_it);
         balance(tenant, paid_ns, passed_ns, kept_waiting, !asked[i].wants && !on_it && !busy);
         tenant->busy = busy;
         bool active = on_it || asked[i].wants || busy;
@@ -319,6 +328,7 @@ static void begin_visit(struct schedule *schedule, struct tenant *tenant, const 
 {
     tenant->visits = true;
     tenant->began_ns = tenant->visit_since_ns = schedule->now_ns;
+    tenant->visit_used_ns = page->used_ns;
     tenant->allowed_ns = page->used_ns + (uint64_t)least(tenant->balance / 100, SCHEDULE_VISIT_NS);
     tenant->room_ns = most(tenant->room_ns, 0);
     schedule->visitors++;
@@ -333,6 +343,19 @@ static bool is_visit_over(const struct schedule *schedule, const struct tenant *
     return schedule->now_ns >= quiet_ns(schedule, page, tenant->visit_since_ns);
 }
 
+/* A class says when a container goes, never how much it has: all that it does is paid from its balance. */
+static bool may_visit(const struct schedule *schedule, unsigned place)
+{
+    const struct tenant *tenant = &schedule->tenants[place];
+    if (!tenant->wants || tenant->share.class == CORE_BATCH)
+        return false;
+    /* Without a pause it goes on with what 50 ms bring, as in turns: visits of a millisecond each would be all beginning and end. One that
+     * did nothing with its last visit is stopped, or asleep. */
+    bool goes_on = tenant->share.class == CORE_LATENCY && !holds(schedule, place) && tenant->balance >= enough(tenant) &&
+                   tenant->used_ns != tenant->visit_used_ns;
+    return goes_on || (tenant->comes_back && tenant->balance >= 100 * SCHEDULE_CREDIT_NS);
+}
+
 static void look_at_visits(struct schedule *schedule, const struct asked *asked)
 {
     for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
@@ -341,7 +364,7 @@ static void look_at_visits(struct schedule *schedule, const struct asked *asked)
             continue;
         if (tenant->visits && is_visit_over(schedule, tenant, &asked[i]))
             end_visit(schedule, tenant);
-        else if (tenant->comes_back && asked[i].wants && tenant->balance >= 100 * SCHEDULE_CREDIT_NS)
+        if (!tenant->visits && may_visit(schedule, (unsigned)i))
             begin_visit(schedule, tenant, &asked[i]);
         if (!tenant->visits)
             continue;
@@ -352,10 +375,15 @@ static void look_at_visits(struct schedule *schedule, const struct asked *asked)
     }
 }
 
-/* Whether the turn of a container gives way to visits. */
+/* From which balance on turns of a container do not give way to visits. */
+static int64_t patience(const struct tenant *tenant)
+{
+    return tenant->share.class == CORE_LATENCY ? 0 : 100 * SCHEDULE_PATIENCE_NS;
+}
+
 static bool rests(const struct schedule *schedule, int place)
 {
-    return schedule->visitors && schedule->tenants[place].balance < 100 * SCHEDULE_PATIENCE_NS;
+    return schedule->visitors && schedule->tenants[place].balance < patience(&schedule->tenants[place]);
 }
 
 static void go_on(struct schedule *schedule)
@@ -384,8 +412,8 @@ static uint64_t after_turn(const struct schedule *schedule, const struct asked *
         return sooner(through_ns, schedule->over_ns + SCHEDULE_HOLD_NS);
     }
     if (schedule->rests) {
-        int64_t missing = 100 * SCHEDULE_PATIENCE_NS - schedule->tenants[schedule->holder].balance;
-        return schedule->now_ns + (uint64_t)(missing / schedule->tenants[schedule->holder].share.percent + 1);
+        const struct tenant *tenant = &schedule->tenants[schedule->holder];
+        return schedule->now_ns + (uint64_t)((patience(tenant) - tenant->balance) / tenant->share.percent + 1);
     }
     if (choose(schedule, asked, schedule->holder, &rival_rank) < 0)
         return schedule->until_ns - SCHEDULE_ALONE_NS / 2;
@@ -412,7 +440,7 @@ static uint64_t next_look(const struct schedule *schedule, const struct asked *a
         }
         if (!asked[i].wants)
             continue;
-        int64_t missing = (schedule->visitors ? most(enough(tenant), 100 * SCHEDULE_PATIENCE_NS) : enough(tenant)) - tenant->balance;
+        int64_t missing = (schedule->visitors ? most(enough(tenant), patience(tenant)) : enough(tenant)) - tenant->balance;
         if (tenant->asleep_until_ns > schedule->now_ns)
             next_ns = sooner(next_ns, tenant->asleep_until_ns);
         else if (missing > 0)

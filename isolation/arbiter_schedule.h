@@ -4,7 +4,7 @@
  * shrinks by the GPU time that the container says it used, and who has none waits (or borrows what nobody wants, under
  * the policy `idle`). Its *run* is the real time for which it had the GPU, weighted by its percentage: among those
  * who may, the least run goes first. The balance rests on the container's own word, the run on the arbiter's clock
- * alone: so one that lies about what it used gets what others leave over, never what is theirs.
+ * alone: so one that lies about what it used gets turns that others leave over, never theirs.
  *
  * A turn is a promise that nobody else is given one; it is extended in place while nobody else may have it. A turn ends
  * when its time is over, or it lies idle, or someone entitled waits and the holder only borrowed; the next one begins
@@ -16,12 +16,17 @@
  * too much by that; and holders keep little ahead while others visit now and then, so that a visitor finds little before it. The real time of
  * a visit counts for all who have work on the GPU, in equal parts.
  *
+ * A container's class may say more than its pauses. One of CORE_LATENCY visits without a pause, too, whenever it has what SCHEDULE_PERIOD_NS
+ * bring, and its turns do not rest for visits. One of CORE_BATCH never visits. Neither changes what a container's balance allows it.
+ *
  * Times are CLOCK_MONOTONIC in nanoseconds, but nothing here looks at a clock. */
 #ifndef ISOLATION_ARBITER_SCHEDULE_H
 #define ISOLATION_ARBITER_SCHEDULE_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "limits.h"
 
 #define SCHEDULE_TENANTS_MAX 64
 /* A turn while others wait; and while nobody does. */
@@ -62,6 +67,7 @@
 struct share {
     uint32_t percent; /* 1 to 100 */
     bool borrows;     /* policy `idle`: may use what nobody else wants */
+    enum core_class class;
 };
 
 /* What its page says; may be anything. */
@@ -92,6 +98,7 @@ struct tenant {
     uint64_t used_ns, allowed_ns;
     uint64_t began_ns, left_ns; /* its last turn or visit */
     uint64_t visit_since_ns, idle_from_ns;
+    uint64_t visit_used_ns; /* its used_ns when its last visit began */
     uint64_t asleep_until_ns;
     int64_t asleep_ns;     /* how long it was passed over last time; 0: it answers */
     uint32_t asleep_requests;
@@ -106,6 +113,7 @@ struct schedule {
     uint64_t since_ns, until_ns, over_ns;
     uint64_t begin_used_ns;
     uint32_t begin_requests;
+    int64_t spare_ns;      /* real time that several had, and only some say that they used */
     /* Visits. */
     int visitors;
     int last_visitor;      /* -1: none yet */

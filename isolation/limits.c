@@ -115,11 +115,15 @@ static bool read_container(struct reading *reading, struct text line)
 
 static bool read_key(struct reading *reading, struct gpu_limit *gpu, struct text word, unsigned *seen)
 {
-    enum { MEMORY = 1, PERCENT = 2, POLICY = 4 };
+    enum { MEMORY = 1, PERCENT = 2, POLICY = 4, CLASS = 8 };
     char room[41];
     uint64_t value = 0;
     struct text whole = word, key = cut(&word, '=');
-    unsigned what = is(key, "memory_bytes") ? MEMORY : is(key, "core_percent") ? PERCENT : is(key, "core_policy") ? POLICY : 0;
+    unsigned what = is(key, "memory_bytes")   ? MEMORY
+                    : is(key, "core_percent") ? PERCENT
+                    : is(key, "core_policy")  ? POLICY
+                    : is(key, "core_class")   ? CLASS
+                                              : 0;
     if (!what && reading->newer)
         return true;
     if (!what || (*seen & what))
@@ -134,10 +138,14 @@ static bool read_key(struct reading *reading, struct gpu_limit *gpu, struct text
         if (!number(word, 100, &value) || !value)
             return refuse(reading, "'%s': a whole number from 1 to 100 is wanted", shown(whole, room));
         gpu->core_percent = (unsigned)value;
-    } else if (is(word, "hard") || is(word, "idle")) {
+    } else if (what == POLICY) {
+        if (!is(word, "hard") && !is(word, "idle"))
+            return refuse(reading, "'%s': 'hard' or 'idle' is wanted", shown(whole, room));
         gpu->core_policy = is(word, "idle") ? CORE_IDLE : CORE_HARD;
     } else {
-        return refuse(reading, "'%s': 'hard' or 'idle' is wanted", shown(whole, room));
+        if (!is(word, "latency") && !is(word, "batch"))
+            return refuse(reading, "'%s': 'latency' or 'batch' is wanted", shown(whole, room));
+        gpu->core_class = is(word, "latency") ? CORE_LATENCY : CORE_BATCH;
     }
     return true;
 }

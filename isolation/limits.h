@@ -1,12 +1,12 @@
 /* The limits file: what the node agent gives a container. Text, read-only for the tenant.
  *
- *     gpushare-limits 1.0
+ *     gpushare-limits 1.1
  *     container <namespace>/<pod>/<container> <uid of the pod>
- *     gpu <UUID> memory_bytes=<n> [core_percent=<1..100>] [core_policy=hard|idle]
+ *     gpu <UUID> memory_bytes=<n> [core_percent=<1..100>] [core_policy=hard|idle] [core_class=latency|batch]
  *
  * A line ends with LF; words are separated by one space. GPUs that are not named are refused. A file of another
  * major version is refused as a whole, and so is anything odd in one of the same minor version or an older one; of a higher
- * minor version, unknown lines and unknown keys are passed over. */
+ * minor version, unknown lines and unknown keys are passed over. 1.1 added core_class, which is taken in a file of 1.0 too. */
 #ifndef ISOLATION_LIMITS_H
 #define ISOLATION_LIMITS_H
 
@@ -16,7 +16,7 @@
 
 enum {
     LIMITS_MAJOR = 1,
-    LIMITS_MINOR = 0,
+    LIMITS_MINOR = 1,
     LIMITED_GPUS_MAX = 16,
     LIMITS_MAX_BYTES = 64 << 10,
     LIMITS_MESSAGE_MAX = 256,
@@ -27,11 +27,19 @@ enum core_policy {
     CORE_IDLE, /* what the others leave idle as well */
 };
 
+/* What the container's work is like, as its owner says. */
+enum core_class {
+    CORE_INFERRED, /* nothing is said: what it does tells */
+    CORE_LATENCY,  /* somebody waits for it */
+    CORE_BATCH,    /* nobody does */
+};
+
 struct gpu_limit {
     char uuid[64];         /* "GPU-..." or "MIG-...", as NVML spells it */
     uint64_t memory_bytes; /* a multiple of 1 MiB */
     unsigned core_percent; /* of the GPU's time, 1 to 100; 0: not limited */
     enum core_policy core_policy;
+    enum core_class core_class;
 };
 
 struct limits {

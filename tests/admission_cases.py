@@ -5,7 +5,7 @@ users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the A
 where ``by`` is ``kubernetes``, a piece of what the API server itself answers before anybody of ours is asked.
 ``warns`` are sentences that go with what is taken or refused. ``units`` is what a pod of them asks for once it is stored, where it asked in people's units, counted as ``COUNTING`` says.
 Where several rules are broken the first of this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
-beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, volumes, node, annotations.
+beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, compute class, volumes, node, annotations.
 """
 
 import copy
@@ -26,6 +26,7 @@ from tests.admission_words import (
     PodCase,
     box,
     carried_words,
+    class_words,
     core_words,
     count_words,
     hiding_words,
@@ -76,6 +77,25 @@ PODS: tuple[PodCase, ...] = (
     PodCase("gpu-count-1-with-compute", (box(mem="3", core="5"),), labels={COUNT: "1"}, scheduler=OURS),
     PodCase("gpu-count-without-gpu", (box(cpu="1"),), labels={COUNT: "two"}),
     PodCase("placement-without-gpu", (box(cpu="1"),), labels={names.LABEL_POD_PLACEMENT: "spread"}),
+    PodCase(
+        "class-latency",
+        (box(mem="2", core="30"),),
+        labels={names.LABEL_POD_COMPUTE_CLASS: "latency"},
+        scheduler=OURS,
+    ),
+    PodCase(
+        "class-batch-without-compute",
+        (box(mem="2"),),
+        labels={names.LABEL_POD_COMPUTE_CLASS: "batch"},
+        scheduler=OURS,
+    ),
+    PodCase("class-without-gpu", (box(cpu="1"),), labels={names.LABEL_POD_COMPUTE_CLASS: "fast"}),
+    PodCase(
+        "class-of-whole-gpus",
+        (box(whole="1"),),
+        labels={names.LABEL_POD_COMPUTE_CLASS: "fast"},
+        scheduler=OURS,
+    ),
     PodCase(
         "mounts-elsewhere",
         (box(mem="3", mounts=("/run", "/run/gpushare-data", "/etc/ld.so.conf.d", "/data/run/gpushare")),),
@@ -204,6 +224,15 @@ PODS: tuple[PodCase, ...] = (
     ),
     PodCase(
         "placement-empty", (box(mem="4"),), labels={names.LABEL_POD_PLACEMENT: ""}, says=placement_words("")
+    ),
+    *(
+        PodCase(
+            f"class-{value or 'empty'}",
+            (box(mem="2", core="30"),),
+            labels={names.LABEL_POD_COMPUTE_CLASS: value},
+            says=class_words(value),
+        )
+        for value in ("fast", "Latency", "")
     ),
     # --- volumes
     *(

@@ -6,7 +6,8 @@ from tests.admission_words import CORE, COUNT, MEM, MEMORY, OURS, PERCENT, WHOLE
 GANG, LEAST = names.LABEL_GANG_NAME, names.LABEL_GANG_LEAST
 LABEL, ANNOTATION = names.LABEL_ADMISSION, names.ANN_DEFRAGMENTATION
 _MEMORY = f"{MEM} in units, or {MEMORY} such as 6Gi"
-_OURS = f"there are labels {names.LABEL_POD_APART} and {LABEL}, and annotation {ANNOTATION}"
+_CLASS = names.LABEL_POD_COMPUTE_CLASS
+_OURS = f"there are labels {names.LABEL_POD_APART}, {_CLASS} and {LABEL}, and annotation {ANNOTATION}"
 _AS_RESOURCES = "memory and compute are resources: write them in the limits of a container"
 _IS_LABEL = "it is a label: write it under labels"
 _IN_LIMITS = "it is a resource: write it in the limits of a container"
@@ -109,10 +110,13 @@ WISH_WORDS = (
 )
 
 
-PLACED_WORDS = (
-    f"read only when a pod is placed, and this one has its node: label {COUNT}; what it holds stays as it is: "
-    "change its template, and make it anew"
-)
+def placed_words(label: str) -> str:
+    return (
+        f"read only when a pod is placed, and this one has its node: label {label}; what it holds stays as it is: "
+        "change its template, and make it anew"
+    )
+
+
 ALONE_WORDS = f"label {LEAST} says nothing without {GANG} beside it, the gang's name: the pod runs by itself"
 
 
@@ -249,6 +253,15 @@ SLIPS: tuple[PodCase, ...] = (
             "gpsuhare.dev/gpu-per-container",
         )
     ),
+    *(
+        _labelled(one, f"write label {_CLASS}")
+        for one in (
+            "gpushare.dev/compute-clas",
+            "gpushare.dev/computeclass",
+            "gpushare.dev/latency",
+            "gpu-share.dev/compute-class",
+        )
+    ),
     _labelled("gpushare.dev/gpu-count", f"write label {COUNT}"),
     _labelled("gpushare.dev/placement", f"write label {names.LABEL_POD_PLACEMENT}"),
     _labelled("gpushare.dev/gpu-mem", _AS_RESOURCES),
@@ -275,6 +288,7 @@ SLIPS: tuple[PodCase, ...] = (
     _annotated(COUNT, _IS_LABEL),
     _annotated(names.LABEL_POD_PLACEMENT, _IS_LABEL),
     _annotated(names.LABEL_POD_APART, _IS_LABEL),
+    _annotated(_CLASS, _IS_LABEL),
     _annotated("ack.node.gpu.placement", _OF_NODES),
     _annotated(CORE, _IN_LIMITS),
     PodCase(

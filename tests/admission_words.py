@@ -136,6 +136,11 @@ def placement_words(value: str) -> str:
     )
 
 
+def class_words(value: str) -> str:
+    label = names.LABEL_POD_COMPUTE_CLASS
+    return f"label {label} must be 'latency' or 'batch': it is '{value}'; correct it, or remove the label"
+
+
 def hiding_words(*mounted: tuple[str, str]) -> str:
     """The sentence on volumes over what isolates, of ``(container, paths)``."""
     told = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)

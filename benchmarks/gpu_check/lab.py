@@ -84,7 +84,7 @@ class Lab:
             usage.truncate(size)
         core = f" core_percent={share.percent} core_policy={share.policy}" if share.percent else ""
         (new / "limits").write_text(
-            f"gpushare-limits 1.0\ncontainer gpu-check/c{self._made}/main 00000000\n"
+            f"gpushare-limits 1.1\ncontainer gpu-check/c{self._made}/main 00000000\n"
             f"gpu {self.uuid} memory_bytes={share.memory_mib * MIB}{core}\n"
         )
         new.rename(folder)

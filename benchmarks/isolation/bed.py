@@ -135,7 +135,7 @@ class Bed:
             usage.truncate(self._region_bytes)
         core = f" core_percent={share.percent} core_policy={share.policy}" if share.percent else ""
         text = (
-            f"gpushare-limits 1.0\ncontainer bench/{name}/main 00000000\n"
+            f"gpushare-limits 1.1\ncontainer bench/{name}/main 00000000\n"
             f"gpu {self.uuid} memory_bytes={share.memory_mib * MIB}{core}\n"
         )
         (folder / "limits.new").write_text(text)

@@ -163,6 +163,8 @@ def test_a_waiting_pod_may_not_be_relabelled_into_one_that_never_fits(api: Api) 
     answer = api.ask("PATCH", path, {"metadata": {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}}, dry=True)
     assert "in equal whole parts: container c asks for 3" in answer.message
     assert api.ask("PATCH", path, {"metadata": {"labels": {names.LABEL_POD_GPU_COUNT: "3"}}}, dry=True).taken
+    wrong = {"metadata": {"labels": {names.LABEL_POD_COMPUTE_CLASS: "fast"}}}
+    assert "must be 'latency' or 'batch'" in api.ask("PATCH", path, wrong, dry=True).message
 
 
 def test_ephemeral_containers_ask_for_nothing(api: Api) -> None:

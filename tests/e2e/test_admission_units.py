@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpushare.kube.access import load_access
+from gpushare.model import names
 from tests.admission_cases import WORKLOADS, pod, workload
-from tests.admission_slips import PLACED_WORDS, SMALL, SMALL_MIB
+from tests.admission_slips import SMALL, SMALL_MIB, placed_words
 from tests.admission_words import COUNT, PodCase, box
 from tests.admission_writes import binding
 from tests.e2e.asking import Answer, Api, Commands
@@ -60,7 +61,8 @@ def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(ap
     assert api.ask("POST", "/api/v1/namespaces/default/pods/bound/binding", bound).taken
     # Its policy is not among those that were waited for.
     wait_for("it is at work", lambda: relabelled("bound", **{COUNT: "3"}))
-    assert relabelled("bound", **{COUNT: "3"}) == (PLACED_WORDS,)
+    for label, value in ((COUNT, "3"), (names.LABEL_POD_COMPUTE_CLASS, "batch")):
+        assert relabelled("bound", **{label: value}) == (placed_words(label),)
     assert relabelled("bound", team="x") == relabelled("waits", **{COUNT: "3"}) == ()
 
 

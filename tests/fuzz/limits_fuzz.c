@@ -13,7 +13,10 @@ static size_t write_anew(const struct limits *limits, char *text, size_t room)
                          (unsigned long long)gpu->memory_bytes);
         if (gpu->core_percent)
             size += snprintf(text + size, room - (size_t)size, " core_percent=%u", gpu->core_percent);
-        size += snprintf(text + size, room - (size_t)size, " core_policy=%s\n", gpu->core_policy == CORE_IDLE ? "idle" : "hard");
+        size += snprintf(text + size, room - (size_t)size, " core_policy=%s", gpu->core_policy == CORE_IDLE ? "idle" : "hard");
+        if (gpu->core_class != CORE_INFERRED)
+            size += snprintf(text + size, room - (size_t)size, " core_class=%s", gpu->core_class == CORE_BATCH ? "batch" : "latency");
+        size += snprintf(text + size, room - (size_t)size, "\n");
     }
     return (size_t)size;
 }

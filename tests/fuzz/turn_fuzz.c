@@ -140,7 +140,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
             take_slot(place, cut_off[place], now_ns, &input);
             break;
         case 3: {
-            struct share share = {(uint32_t)eat(&input, 1) % 100 + 1, eat(&input, 1) % 2};
+            uint32_t percent = (uint32_t)eat(&input, 1) % 100 + 1, rest = (uint32_t)eat(&input, 1);
+            struct share share = {percent, rest % 2, rest / 2 % 3};
             if (schedule.tenants[place].present) {
                 schedule_change(&schedule, place, share);
             } else {

@@ -35,6 +35,13 @@ RECORDS: Final = (
     names.ANN_MEM_ASSIGNED,
     names.ANN_MEM_ASSUME_TIME,
 )
+#: Labels that are judged with what containers ask for.
+_JUDGED: Final = (
+    names.LABEL_POD_GPU_COUNT,
+    names.LABEL_POD_PLACEMENT,
+    names.LABEL_POD_APART,
+    names.LABEL_POD_COMPUTE_CLASS,
+)
 _OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE, *PEOPLES)
 _DEFAULT_SCHEDULER: Final = ("", "default-scheduler")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
@@ -114,7 +121,7 @@ def judged_alike(pod: Pod, before: Pod) -> bool:
         pod.spec == before.spec
         and all(
             (pod.metadata.labels or {}).get(label) == (before.metadata.labels or {}).get(label)
-            for label in (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT, names.LABEL_POD_APART)
+            for label in _JUDGED
         )
         and all(
             (pod.metadata.annotations or {}).get(name) == (before.metadata.annotations or {}).get(name)
@@ -264,6 +271,17 @@ def _placement(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     )
 
 
+def _compute_class(asking: list[_Asking], labels: Mapping[str, str]) -> str:
+    label = names.LABEL_POD_COMPUTE_CLASS
+    value = labels.get(label)
+    if value is None or value in names.COMPUTE_CLASSES or not _shares(asking):
+        return ""
+    return (
+        f"label {label} must be '{names.COMPUTE_LATENCY}' or '{names.COMPUTE_BATCH}': it is '{value}'; "
+        "correct it, or remove the label"
+    )
+
+
 def _apart(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     label = names.LABEL_POD_APART
     value = labels.get(label, "false")
@@ -335,5 +353,6 @@ _RULES: Final[tuple[Callable[[list[_Asking], Mapping[str, str]], str], ...]] = (
     _gpu_count,
     _placement,
     _apart,
+    _compute_class,
     _nothing_over_isolation,
 )

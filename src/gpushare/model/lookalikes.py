@@ -23,6 +23,7 @@ _LABELS: Final = (
     names.LABEL_POD_GPU_COUNT,
     names.LABEL_POD_PLACEMENT,
     names.LABEL_POD_APART,
+    names.LABEL_POD_COMPUTE_CLASS,
     names.LABEL_STANDS_FOR,
 )
 _ANNOTATIONS: Final = (
@@ -41,7 +42,7 @@ _ANNOTATIONS: Final = (
 #: In our own domain all that we do not know; in domains that are nearly ours what has a piece of a name of ours; and what is nearly a label
 #: of pods in others': one letter too many, too few or wrong, or two that are swapped.
 _LIKE_KEYS: Final = re.compile(
-    r"(?i)^(gpushare\.dev/|(gpu|gup|pgu)-?(sh?are?s?|hsare|sahre|shrae|shaer)\.(d[ev]{1,2}|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched)|gpsuhare\.dev/|(ack|akc|cak)\.(node\.gpu|(gpu|gup|pgu)[-.]?(sh?are?s?|hsare|sahre|shrae|shaer)|gpsuhare)\.|aliyun\.com/gpu(-mem|-core\.percentage)$|(al[iy]|ail)[a-z]*n(\.[a-z]+)*/(gpu|gup|pgu)s?[-_.]?(count[a-z]?|[a-z]?c?ount|c[a-z]?o?unt|co[a-z]?u?nt|cou[a-z]?n?t|coun[a-z]?t?|ocunt|cuont|conut|coutn|num|number)$)"
+    r"(?i)^(gpushare\.dev/|(gpu|gup|pgu)-?(sh?are?s?|hsare|sahre|shrae|shaer)\.(d[ev]{1,2}|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched|clas)|gpsuhare\.dev/|(ack|akc|cak)\.(node\.gpu|(gpu|gup|pgu)[-.]?(sh?are?s?|hsare|sahre|shrae|shaer)|gpsuhare)\.|aliyun\.com/gpu(-mem|-core\.percentage)$|(al[iy]|ail)[a-z]*n(\.[a-z]+)*/(gpu|gup|pgu)s?[-_.]?(count[a-z]?|[a-z]?c?ount|c[a-z]?o?unt|co[a-z]?u?nt|cou[a-z]?n?t|coun[a-z]?t?|ocunt|cuont|conut|coutn|num|number)$)"
 )
 _ON_NODES: Final = (
     names.LABEL_MAX_NODE_PODS,
@@ -93,6 +94,7 @@ def instead(key: str) -> str:
         names.LABEL_POD_GPU_COUNT,
         names.LABEL_POD_PLACEMENT,
         names.LABEL_POD_APART,
+        names.LABEL_POD_COMPUTE_CLASS,
     ):
         return "it is a label: write it under labels"
     if key == names.ANN_DEFRAGMENTATION:
@@ -111,8 +113,13 @@ def instead(key: str) -> str:
         return f"write label {names.LABEL_POD_APART}"
     if re.search("(?i)adm|dmi|ssion", key):
         return f"write label {names.LABEL_ADMISSION}"
+    if re.search("(?i)cla|clsas|ss$|latenc", key):
+        return f"write label {names.LABEL_POD_COMPUTE_CLASS}"
     if re.search("(?i)frag", key):
         return f"write annotation {names.ANN_DEFRAGMENTATION}"
     if re.search("(?i)mem|core", key):
         return "memory and compute are resources: write them in the limits of a container"
-    return f"there are labels {names.LABEL_POD_APART} and {names.LABEL_ADMISSION}, and annotation {names.ANN_DEFRAGMENTATION}"
+    return (
+        f"there are labels {names.LABEL_POD_APART}, {names.LABEL_POD_COMPUTE_CLASS} and {names.LABEL_ADMISSION}, "
+        f"and annotation {names.ANN_DEFRAGMENTATION}"
+    )

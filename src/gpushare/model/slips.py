@@ -26,8 +26,13 @@ _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: What the limit takes a context to cost where the driver does not tell (``isolation/hook_contexts.c``, UNMEASURED_BYTES).
 CONTEXT_MIB: Final = 512
 _ASKS: Final = ("aliyun.com/gpu", "gpushare.dev/gpu-memory")
-#: Labels of pods that say how many GPUs, and which.
-_PLACED_BY: Final = (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT, names.LABEL_POD_APART)
+#: Labels of pods that say how many GPUs, which, and how they are used. All are read once.
+_PLACED_BY: Final = (
+    names.LABEL_POD_GPU_COUNT,
+    names.LABEL_POD_PLACEMENT,
+    names.LABEL_POD_APART,
+    names.LABEL_POD_COMPUTE_CLASS,
+)
 #: Of ``gpushare.dev/admission``: the one that says something, and its contrary, which says what is so anyway.
 _ADMISSIONS: Final = ("disabled", "enabled")
 _WISHES: Final = ("true", "false")

@@ -274,6 +274,7 @@ class Allocator:
             pod_units=sum(request.given(request.memory_units, share.device_units) for share in match.shares),
             mode=self._book.node.mode,
             ids=tuple(ids),
+            compute_class=match.claim.pod.compute_class,
         )
         if resource == names.GPU_CORE:
             # The kubelet merges the answers of both resources; the GPU is told by that of the memory.

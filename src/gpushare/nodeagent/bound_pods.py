@@ -61,7 +61,8 @@ class BoundPod(msgspec.Struct, frozen=True):
     """A pod of this node that asks for GPU memory and has not finished.
 
     ``request`` is what its containers ask for, as if for one GPU: labels of a bound pod may be changed, and mean nothing
-    more. ``annotations`` are those of ``ALLOCATION_ANNOTATIONS`` that it carries.
+    more. ``annotations`` are those of ``ALLOCATION_ANNOTATIONS`` that it carries. ``compute_class`` is what its label says, one of
+    ``names.COMPUTE_CLASSES``, or empty; a container keeps the one with which it was started.
     """
 
     uid: str
@@ -74,6 +75,7 @@ class BoundPod(msgspec.Struct, frozen=True):
     running: bool = False
     containers: dict[str, str] = {}
     """Names of its containers by their IDs, as far as the kubelet has told them."""
+    compute_class: str = ""
 
     @property
     def key(self) -> str:
@@ -178,9 +180,11 @@ def bound_pod(pod: Pod) -> BoundPod | None:
     if request is None:
         return None
     meta = pod.metadata
-    if (meta.labels or {}).get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE:
+    labels = meta.labels or {}
+    if labels.get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE:
         request = msgspec.structs.replace(request, whole_device=True)
     annotations = meta.annotations or {}
+    said = labels.get(names.LABEL_POD_COMPUTE_CLASS, "")
     return BoundPod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -191,6 +195,7 @@ def bound_pod(pod: Pod) -> BoundPod | None:
         terminating=meta.deletion_timestamp is not None,
         running=pod.status.phase == "Running",
         containers=_container_names(pod.status) if isinstance(pod.status, ReportingPodStatus) else {},
+        compute_class=said if said in names.COMPUTE_CLASSES else "",
     )
 
 

@@ -54,6 +54,8 @@ class Grant:
     mode: NodeMode
     ids: tuple[str, ...] = ()
     """The device IDs that the kubelet gave."""
+    compute_class: str = ""
+    """What the pod says that its work is like, one of ``names.COMPUTE_CLASSES``; empty if it says nothing."""
 
 
 class Backend(Protocol):

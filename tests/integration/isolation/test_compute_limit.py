@@ -77,7 +77,7 @@ def place(containers: Path, container: Container) -> None:
 def page(container: Container) -> dict[str, int]:
     """The turn page of the container's first GPU."""
     text = container.usage.read_bytes()[PAGE : 2 * PAGE]
-    version, grants, heartbeat, until, allowed = struct.unpack_from("=IIQQQ", text)
+    version, grants, heartbeat, until, allowed, _, ahead = struct.unpack_from("=IIQQQQQ", text)
     library, requests, used = struct.unpack_from("=IIQ", text, 64)
     return {
         "version": version,
@@ -85,6 +85,7 @@ def page(container: Container) -> dict[str, int]:
         "heartbeat": heartbeat,
         "until": until,
         "allowed": allowed,
+        "ahead": ahead,
         "library": library,
         "requests": requests,
         "used": used,
@@ -243,6 +244,34 @@ must("cuCtxSynchronize")
 """
     )
     run_tenant(here, lines)
+
+
+@pytest.mark.parametrize(
+    ("said", "pause_ms", "visits"),
+    [("", 5, True), (" core_class=latency", 0, True), (" core_class=batch", 5, False)],
+)
+def test_whether_a_container_visits_its_class_says(
+    container: LimitedContainer, containers: Path, said: str, pause_ms: int, visits: bool
+) -> None:
+    """Beside one that visited in the last two seconds a loop keeps little ahead."""
+    here, loop = (
+        container(more=f" core_percent=30{said}"),
+        container(more=" core_percent=70 core_class=batch"),
+    )
+    place(containers, here)
+    place(containers, loop)
+    lines = LOAD + (
+        "while True:\n    launch(500_000)\n"
+        f"    if {pause_ms}: must('cuCtxSynchronize'); pause.wait({pause_ms} / 1000)\n"
+    )
+    with (
+        arbiter(containers),
+        running_tenant(loop, LOAD + "\nwhile True: launch(500_000)\n"),
+        running_tenant(here, "import threading\npause = threading.Event()\n" + lines),
+    ):
+        wait_until(lambda: page(here)["used"] > 5e6)
+        wait_until(lambda: page(loop)["ahead"] > 0 or (not visits and page(here)["used"] > 50e6))
+        assert bool(page(loop)["ahead"]) == visits
 
 
 def test_an_arbiter_that_dies_holds_up_nobody(container: LimitedContainer, containers: Path) -> None:

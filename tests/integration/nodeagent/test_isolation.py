@@ -38,7 +38,7 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
     assert read_only
     uid = admitted.pod["metadata"]["uid"]
     assert limits.read_text() == (
-        f"gpushare-limits 1.0\ncontainer default/a/c {uid}\n"
+        f"gpushare-limits 1.1\ncontainer default/a/c {uid}\n"
         f"gpu {gpu(1).uuid} memory_bytes={3 * 1024 << 20} core_percent=30 core_policy=hard\n"
     )
     usage, read_only = found["/run/gpushare/usage"]
@@ -60,6 +60,27 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
         lambda: active(world).startswith("preload (by /etc/ld.so.preload): mode core_mem")
     )
     assert "arbiter is not there, so each container paces itself" in active(world)
+
+
+@pytest.mark.parametrize(
+    ("label", "core", "written"),
+    [
+        ("latency", 30, " core_class=latency"),
+        ("batch", 30, " core_class=batch"),
+        ("fast", 30, ""),
+        ("batch", 0, ""),
+    ],
+)
+async def test_a_container_with_a_compute_limit_gets_the_class_that_its_pod_is_labelled_with(
+    world: World, label: str, core: int, written: str
+) -> None:
+    install(world)
+    await world.start(mode="core_mem")
+    labels = {names.LABEL_POD_COMPUTE_CLASS: label}
+    admitted = await world.kubelet.admit(world.bind("a", container("c", 3, core), on=1, labels=labels))
+    limits, _ = mounted(admitted)["/run/gpushare/limits"]
+    compute = f" core_percent={core} core_policy=hard" if core else ""
+    assert limits.read_text().endswith(f" memory_bytes={3 * 1024 << 20}{compute}{written}\n")
 
 
 @pytest.mark.parametrize(

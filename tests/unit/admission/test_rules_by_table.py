@@ -11,7 +11,7 @@ from gpushare.model.requested import Counting
 from gpushare.model.startup import STARTUP_TAINT
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_scheduler import DEBUGS, NODE_WORDS, OF_THE_SCHEDULER
-from tests.admission_slips import PLACED_WORDS, SMALL, SMALL_MIB, large_words
+from tests.admission_slips import SMALL, SMALL_MIB, large_words, placed_words
 from tests.admission_users import ADMIN, SCHEDULER, User
 from tests.admission_words import COUNT, RECORDS, PodCase, box, counted
 from tests.admission_writes import WRITES, Write
@@ -173,7 +173,8 @@ async def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it
         assert response["allowed"]
         return list(response.get("warnings", []))
 
-    assert await warned(bound, **{COUNT: "3"}) == [PLACED_WORDS]
+    for label, value in ((COUNT, "3"), (names.LABEL_POD_COMPUTE_CLASS, "batch")):
+        assert await warned(bound, **{label: value}) == [placed_words(label)]
     assert await warned(bound, team="x") == await warned(waits, **{COUNT: "3"}) == []
     assert await warned(other, **{COUNT: "3"}) == []
 

@@ -40,7 +40,7 @@ class Container:
 
     def limit(self, *gpus: str) -> None:
         """Writes the limits: ``UUID memory_bytes=N ...`` for each GPU."""
-        lines = ["gpushare-limits 1.0", "container default/job/main 6f1c", *(f"gpu {gpu}" for gpu in gpus)]
+        lines = ["gpushare-limits 1.1", "container default/job/main 6f1c", *(f"gpu {gpu}" for gpu in gpus)]
         self.limits.write_text("".join(f"{line}\n" for line in lines))
 
     def environment(self, libraries: Path = OPEN, **more: str) -> dict[str, str]:

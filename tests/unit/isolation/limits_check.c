@@ -3,6 +3,8 @@
 
 #include "limits.h"
 
+static const char *const classes[] = {"inferred", "latency", "batch"};
+
 int main(int count, char **arguments)
 {
     struct limits limits;
@@ -13,7 +15,7 @@ int main(int count, char **arguments)
     }
     printf("%s %s\n", limits.container, limits.pod_uid);
     for (unsigned i = 0; i < limits.gpu_count; i++)
-        printf("%s %llu %u %s\n", limits.gpus[i].uuid, (unsigned long long)limits.gpus[i].memory_bytes,
-               limits.gpus[i].core_percent, limits.gpus[i].core_policy == CORE_IDLE ? "idle" : "hard");
+        printf("%s %llu %u %s %s\n", limits.gpus[i].uuid, (unsigned long long)limits.gpus[i].memory_bytes,
+               limits.gpus[i].core_percent, limits.gpus[i].core_policy == CORE_IDLE ? "idle" : "hard", classes[limits.gpus[i].core_class]);
     return 0;
 }

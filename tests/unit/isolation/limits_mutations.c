@@ -11,8 +11,9 @@ enum { ROOM = 4096 };
 
 static size_t change(char *text, size_t size, unsigned *seed)
 {
-    static const char *const words[] = {"memory_bytes=", "core_percent=100", "gpu GPU-", "container ", "1.0", "1.9",
-                                        "\n", " ", "=", "18446744073709551616", "99999999999999999999999", "core_policy=idle"};
+    static const char *const words[] = {"memory_bytes=", "core_percent=100", "gpu GPU-", "container ", "1.0", "1.1", "1.9",
+                                        "\n", " ", "=", "18446744073709551616", "99999999999999999999999", "core_policy=idle",
+                                        "core_class=batch"};
     size_t at = size ? (size_t)rand_r(seed) % size : 0;
     switch (rand_r(seed) % 4) {
     case 0:

@@ -1,8 +1,8 @@
 /* The schedule, asked line by line; for a test that holds it against a model.
  *
  *     begin NOW
- *     admit PLACE PERCENT BORROWS USED
- *     change PLACE PERCENT BORROWS
+ *     admit PLACE PERCENT BORROWS USED CLASS
+ *     change PLACE PERCENT BORROWS CLASS
  *     dismiss PLACE
  *     step NOW [PLACE USED BUSY_UNTIL REQUESTS WANTS]...
  *
@@ -46,15 +46,15 @@ static void step(char *text)
 int main(void)
 {
     char line[8192];
-    unsigned place, percent, borrows;
+    unsigned place, percent, borrows, class;
     uint64_t number;
     while (fgets(line, sizeof line, stdin)) {
         if (sscanf(line, "begin %" SCNu64, &number) == 1)
             schedule_begin(&schedule, number);
-        else if (sscanf(line, "admit %u %u %u %" SCNu64, &place, &percent, &borrows, &number) == 4)
-            schedule_admit(&schedule, place, (struct share){percent, borrows}, number);
-        else if (sscanf(line, "change %u %u %u", &place, &percent, &borrows) == 3)
-            schedule_change(&schedule, place, (struct share){percent, borrows});
+        else if (sscanf(line, "admit %u %u %u %" SCNu64 " %u", &place, &percent, &borrows, &number, &class) == 5)
+            schedule_admit(&schedule, place, (struct share){percent, borrows, class}, number);
+        else if (sscanf(line, "change %u %u %u %u", &place, &percent, &borrows, &class) == 4)
+            schedule_change(&schedule, place, (struct share){percent, borrows, class});
         else if (sscanf(line, "dismiss %u", &place) == 1)
             schedule_dismiss(&schedule, place);
         else if (!strncmp(line, "step ", 5))

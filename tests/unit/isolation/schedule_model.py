@@ -39,6 +39,14 @@ class Rank(IntEnum):
     ENTITLED = 2
 
 
+class Class(IntEnum):
+    """What its owner says that a container's work is like, as in ``isolation/limits.h``."""
+
+    INFERRED = 0
+    LATENCY = 1
+    BATCH = 2
+
+
 @dataclass(slots=True)
 class Page:
     """What a container says."""
@@ -57,6 +65,7 @@ class Container:
     borrows: bool
     used: int
     allowed: int
+    class_: Class
     active: bool = False
     busy: bool = False
     balance: int = 0
@@ -68,6 +77,7 @@ class Container:
     idle_from: int = 0
     comes_back: bool = False
     visits_since: int | None = None
+    visit_used: int = 0
     asleep_until: int = 0
     asleep: int = 0
     asleep_requests: int = 0
@@ -75,6 +85,10 @@ class Container:
     @property
     def enough(self) -> int:
         return PERIOD * self.percent
+
+    @property
+    def patience(self) -> int:
+        return 0 if self.class_ is Class.LATENCY else 100 * PATIENCE
 
     def rank(self, needed: int) -> Rank:
         if self.balance >= needed:
@@ -103,15 +117,18 @@ class Model:
     now: int
     containers: dict[int, Container] = field(default_factory=dict)
     turn: Turn | None = None
+    spare: int = 0
     last_visits: dict[int, int] = field(default_factory=dict)
     """When each place was last visited from; also of containers that are gone."""
 
-    def admit(self, place: int, percent: int, borrows: bool, used: int) -> None:
-        self.containers[place] = Container(percent, borrows, used, used)
+    def admit(
+        self, place: int, percent: int, borrows: bool, used: int, class_: Class = Class.INFERRED
+    ) -> None:
+        self.containers[place] = Container(percent, borrows, used, used, class_)
 
-    def change(self, place: int, percent: int, borrows: bool) -> None:
-        self.containers[place].percent = percent
-        self.containers[place].borrows = borrows
+    def change(self, place: int, percent: int, borrows: bool, class_: Class) -> None:
+        container = self.containers[place]
+        container.percent, container.borrows, container.class_ = percent, borrows, class_
 
     def dismiss(self, place: int) -> None:
         if self.turn and self.turn.holder == place:
@@ -156,14 +173,20 @@ class Model:
             container.used = page.used
             container.unpaid += max(-CLAIM_MOST, min(said, CLAIM_MOST))
             left, on_it = self._left(page), self._on_it(place)
-            paid = min(container.unpaid, max(0, container.room + left))
+            disturbed = len(had) > 1 and any(container is one for one in had)
+            own = min(container.unpaid, max(0, container.room + left))
+            theirs = max(0, min(container.unpaid - own, self.spare)) if disturbed else 0
+            paid = own + theirs
             container.unpaid = min(container.unpaid - paid, UNPAID_MOST)
-            container.room = min(container.room - paid, BURST)
+            container.room = min(container.room - own, BURST)
+            self.spare -= theirs
+            if disturbed:
+                self.spare = min(self.spare + max(0, container.room - UNPAID_MOST), UNPAID_MOST)
+                container.room = min(container.room, UNPAID_MOST)
             busy = page.busy_until > now
             if not left and not on_it:
                 container.unpaid = 0
             rests = self.turn is not None and self.turn.holder == place and self.turn.rests
-            disturbed = len(had) > 1 and any(container is one for one in had)
             kept_waiting = (page.wants and (not on_it or rests)) or disturbed
             cap = 100 * (OWED if kept_waiting else BURST)
             if page.wants or on_it or busy:
@@ -255,21 +278,29 @@ class Model:
             return (container.allowed - page.used + 2**63) % 2**64 - 2**63 <= 0
         return self.now >= self._quiet(container.visits_since, page)
 
+    def _may_visit(self, place: int, container: Container) -> bool:
+        if not container.wanted or container.class_ is Class.BATCH:
+            return False
+        if container.comes_back and container.balance >= 100 * CREDIT:
+            return True
+        idle = container.used == container.visit_used
+        goes_first = container.class_ is Class.LATENCY and not self._holds(place) and not idle
+        return goes_first and container.balance >= container.enough
+
     def _look_at_visits(self, pages: dict[int, Page]) -> None:
         for place, container in sorted(self.containers.items()):
             page = pages[place]
-            if container.visits_since is not None:
-                if self._visit_is_over(container, page):
-                    container.visits_since, container.left = None, self.now
-            elif container.comes_back and page.wants and container.balance >= 100 * CREDIT:
-                container.visits_since = self.now
+            if container.visits_since is not None and self._visit_is_over(container, page):
+                container.visits_since, container.left = None, self.now
+            if container.visits_since is None and self._may_visit(place, container):
+                container.visits_since, container.visit_used = self.now, page.used
                 container.allowed = (page.used + min(container.balance // 100, VISIT)) % 2**64
                 container.room = max(container.room, 0)
             if container.visits_since is not None:
                 self.last_visits[place] = self.now
 
     def _rests(self, place: int) -> bool:
-        return bool(self._visitors) and self.containers[place].balance < 100 * PATIENCE
+        return bool(self._visitors) and self.containers[place].balance < self.containers[place].patience
 
     def _ahead(self, place: int) -> int:
         others = [at for key, at in self.last_visits.items() if key != place]
@@ -284,7 +315,7 @@ class Model:
                 moments += [self.now + max(0, self._left(page) - HANDOVER), turn.over + HOLD]
             elif turn.rests:
                 holder = self.containers[turn.holder]
-                moments.append(self.now + (100 * PATIENCE - holder.balance) // holder.percent + 1)
+                moments.append(self.now + (holder.patience - holder.balance) // holder.percent + 1)
             elif not self._best(pages, without=turn.holder):
                 moments.append(turn.until - ALONE // 2)
             else:
@@ -302,7 +333,7 @@ class Model:
                 continue
             if not page.wants:
                 continue
-            needed = max(container.enough, 100 * PATIENCE) if self._visitors else container.enough
+            needed = max(container.enough, container.patience) if self._visitors else container.enough
             missing = needed - container.balance
             if container.asleep_until > self.now:
                 moments.append(container.asleep_until)

@@ -4,10 +4,10 @@
  * Lines on stdin; an answer of one line to each:
  *
  *     run SECONDS STEP_NS SEED ARBITER_LATE_NS      then as many lines as there are containers, then `go`
- *     tenant PERCENT BORROWS KERNEL_NS GAP_NS LATE_NS FROM_NS TO_NS STOP_NS LIES
+ *     tenant PERCENT BORROWS KERNEL_NS GAP_NS LATE_NS FROM_NS TO_NS STOP_NS LIES CLASS
  *         kernels of KERNEL_NS: GAP_NS 0: put into the queue as fast as allowed; else one at a time with that pause;
  *         works from FROM_NS to TO_NS; from STOP_NS on stopped in whatever it does (0: never); LIES: 1 says it uses nothing,
- *         2 says it is always busy, 3 writes noise
+ *         2 says it is always busy, 3 writes noise; CLASS: as enum core_class
  *
  * The answer, of each: what it had of the GPU in the last second and in all after the first second of its work (parts per 10000 of that
  * time), and the median and the 99th percentile of how long its kernels took from when they were to be put, where it pauses (microseconds). */
@@ -25,7 +25,7 @@ enum { MOST = 16 };
 enum { TIMES_MOST = 100000 };
 
 struct container {
-    unsigned percent, borrows, lies;
+    unsigned percent, borrows, lies, class;
     int64_t kernel_ns, gap_ns, late_ns;
     uint64_t from_ns, to_ns, stop_ns;
     /* Its page, its work. */
@@ -156,7 +156,8 @@ static void simulate(uint64_t seconds, uint64_t step, uint64_t arbiter_late)
     for (unsigned i = 0; i < count; i++) {
         containers[i].from_ns += begin, containers[i].to_ns += begin;
         containers[i].stop_ns += containers[i].stop_ns ? begin : 0;
-        schedule_admit(&schedule, i, (struct share){containers[i].percent, containers[i].borrows}, 0);
+        struct share share = {containers[i].percent, containers[i].borrows, containers[i].class};
+        schedule_admit(&schedule, i, share, 0);
     }
     for (uint64_t now = begin; now < end; now += step) {
         for (unsigned i = 0; i < count; i++) {
@@ -209,8 +210,9 @@ int main(void)
             simulate(seconds, step, late);
         } else if (count < MOST) {
             struct container *it = &containers[count++];
-            if (sscanf(line, "tenant %u %u %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %u", &it->percent,
-                       &it->borrows, &it->kernel_ns, &it->gap_ns, &it->late_ns, &it->from_ns, &it->to_ns, &it->stop_ns, &it->lies) != 9)
+            if (sscanf(line, "tenant %u %u %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %u %u",
+                       &it->percent, &it->borrows, &it->kernel_ns, &it->gap_ns, &it->late_ns, &it->from_ns, &it->to_ns,
+                       &it->stop_ns, &it->lies, &it->class) != 10)
                 return 2;
         }
     }

@@ -11,9 +11,9 @@ from tests.unit.isolation.building import MIB, build
 
 GPU = "GPU-5c1f3f6e-0d6b-4c2a-9a57-0b8f2f1d7e11"
 OTHER = "GPU-5c1f3f6e-0d6b-4c2a-9a57-0b8f2f1d7e12"
-GOOD = f"""gpushare-limits 1.0
+GOOD = f"""gpushare-limits 1.1
 container default/job-1/main 8c0f-11
-gpu {GPU} memory_bytes={2154 * MIB} core_percent=30 core_policy=idle
+gpu {GPU} memory_bytes={2154 * MIB} core_percent=30 core_policy=idle core_class=batch
 gpu {OTHER} memory_bytes=0
 """
 
@@ -33,24 +33,39 @@ def test_a_file_says_container_gpus_memory_and_share(check: Path, tmp_path: Path
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout.splitlines() == [
         "default/job-1/main 8c0f-11",
-        f"{GPU} {2154 * MIB} 30 idle",
-        f"{OTHER} 0 0 hard",
+        f"{GPU} {2154 * MIB} 30 idle batch",
+        f"{OTHER} 0 0 hard inferred",
     ]
 
 
 def test_of_a_higher_minor_version_unknown_lines_and_keys_are_passed_over(
     check: Path, tmp_path: Path
 ) -> None:
-    newer = GOOD.replace("limits 1.0", "limits 1.7").replace("idle\n", "idle colour=blue\nlink a b\n")
+    newer = GOOD.replace("limits 1.1", "limits 1.7").replace("batch\n", "batch colour=blue\nlink a b\n")
     assert read(check, tmp_path / "limits", newer).stdout == read(check, tmp_path / "limits", GOOD).stdout
-    assert read(check, tmp_path / "limits", newer.replace("1.7", "1.0")).returncode == 1
+    assert read(check, tmp_path / "limits", newer.replace("1.7", "1.1")).returncode == 1
+
+
+def test_a_file_of_an_older_minor_version_says_the_same(check: Path, tmp_path: Path) -> None:
+    """Also where it has a key that came later."""
+    older = GOOD.replace("limits 1.1", "limits 1.0")
+    assert read(check, tmp_path / "limits", older).stdout == read(check, tmp_path / "limits", GOOD).stdout
+    without = read(check, tmp_path / "limits", older.replace(" core_class=batch", ""))
+    assert without.stdout.splitlines()[1] == f"{GPU} {2154 * MIB} 30 idle inferred"
+
+
+def test_what_a_container_s_work_is_like_is_said_of_each_gpu(check: Path, tmp_path: Path) -> None:
+    said = read(
+        check, tmp_path / "limits", GOOD.replace("memory_bytes=0", "memory_bytes=0 core_class=latency")
+    )
+    assert [line.split()[-1] for line in said.stdout.splitlines()[1:]] == ["batch", "latency"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("limits 1.0", "limits 2.0", "line 1: version 2.0, and this library reads 1.x"),
-        ("gpushare-limits 1.0\n", "", "line 1: 'container default/job-1/main 8c0f-11' is no limits file"),
+        ("limits 1.1", "limits 2.0", "line 1: version 2.0, and this library reads 1.x"),
+        ("gpushare-limits 1.1\n", "", "line 1: 'container default/job-1/main 8c0f-11' is no limits file"),
         ("memory_bytes=0", "memory_bytes=1", "line 4: 'memory_bytes=1': a multiple of 1048576"),
         ("memory_bytes=0", "memory_bytes=-1048576", "line 4"),
         ("memory_bytes=0", f"memory_bytes={1 << 64}", "line 4"),
@@ -60,6 +75,8 @@ def test_of_a_higher_minor_version_unknown_lines_and_keys_are_passed_over(
         ("core_percent=30", "core_percent=0", "from 1 to 100"),
         ("core_percent=30", "core_percent=101", "from 1 to 100"),
         ("policy=idle", "policy=soft", "'hard' or 'idle'"),
+        ("class=batch", "class=fast", "'latency' or 'batch'"),
+        ("class=batch", "class=batch core_class=batch", "unknown or there twice"),
         (OTHER, GPU, "is there twice"),
         (OTHER, "0", "a GPU's UUID is wanted"),
         ("8c0f-11\n", "8c0f-11\ncontainer a/b/c d\n", "line 3: a second 'container' line"),

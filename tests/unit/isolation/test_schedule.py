@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.randomized import rounds
 from tests.unit.isolation.building import build
-from tests.unit.isolation.schedule_model import MS, NEVER, Model, Page
+from tests.unit.isolation.schedule_model import MS, NEVER, Class, Model, Page
 
 PLACES: Final = 4
 Ask = Callable[[str], str]
@@ -69,6 +69,7 @@ class Change:
     place: int
     percent: int
     borrows: bool
+    class_: Class
     spent: int
     busy: int
     speaks: bool
@@ -82,6 +83,7 @@ CHANGES = st.builds(
     place=st.integers(0, PLACES - 1),
     percent=PERCENT,
     borrows=st.booleans(),
+    class_=st.sampled_from(Class),
     spent=st.one_of(SPAN, st.just(0), st.integers(-20 * MS, 0)),
     busy=SPAN,
     speaks=st.booleans(),
@@ -96,14 +98,14 @@ def happen(change: Change, model: Model, pages: dict[int, Page], ask: Ask) -> No
     there = place in model.containers
     if change.what == "admit" and not there:
         pages[place] = Page()
-        model.admit(place, change.percent, change.borrows, 0)
-        ask(f"admit {place} {change.percent} {int(change.borrows)} 0")
+        model.admit(place, change.percent, change.borrows, 0, change.class_)
+        ask(f"admit {place} {change.percent} {int(change.borrows)} 0 {change.class_}")
     elif change.what == "dismiss" and there:
         model.dismiss(place)
         ask(f"dismiss {place}")
     elif change.what == "change" and there:
-        model.change(place, change.percent, change.borrows)
-        ask(f"change {place} {change.percent} {int(change.borrows)}")
+        model.change(place, change.percent, change.borrows, change.class_)
+        ask(f"change {place} {change.percent} {int(change.borrows)} {change.class_}")
     elif change.what == "page":
         page.used = (page.used + change.spent) % 2**64
         page.busy_until = model.now + change.busy
@@ -156,6 +158,7 @@ class Tenant:
     end: float = 1000
     stop: float = 0
     lies: int = 0
+    class_: Class = Class.INFERRED
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,9 @@ def run(ask: Ask, *tenants: Tenant, seconds: int = 7, late: int = 100_000) -> li
     ask(f"run {seconds} 20000 1 {late}")
     for it in tenants:
         moments = [int(moment * 1e9) for moment in (it.start, it.end, it.stop)]
+        times = " ".join(map(str, moments))
         ask(
-            f"tenant {it.percent} {int(it.borrows)} {it.kernel} {it.gap} {it.late} {' '.join(map(str, moments))} {it.lies}"
+            f"tenant {it.percent} {int(it.borrows)} {it.kernel} {it.gap} {it.late} {times} {it.lies} {it.class_}"
         )
     words = [int(word) for word in ask("go?").split()]
     return [
@@ -199,10 +203,13 @@ def test_alone_a_container_gets_its_share(simulation: Ask, percent: int, kernel:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.tuples(st.integers(5, 45), KERNELS), min_size=2, max_size=4))
-def test_together_each_gets_its_share(simulation: Ask, given_: list[tuple[int, int]]) -> None:
-    total = sum(percent for percent, _ in given_)
-    tenants = [Tenant(percent * 90 // max(total, 90), kernel=kernel) for percent, kernel in given_]
+@given(st.lists(st.tuples(st.integers(5, 45), KERNELS, st.sampled_from(Class)), min_size=2, max_size=4))
+def test_together_each_gets_its_share(simulation: Ask, given_: list[tuple[int, int, Class]]) -> None:
+    total = sum(percent for percent, *_ in given_)
+    tenants = [
+        Tenant(percent * 90 // max(total, 90), kernel=kernel, class_=class_)
+        for percent, kernel, class_ in given_
+    ]
     for tenant, share in zip(tenants, shares(simulation, *tenants), strict=True):
         assert share == pytest.approx(tenant.percent, abs=5)
 
@@ -232,9 +239,10 @@ def test_one_that_lies_takes_nothing_from_the_others(simulation: Ask, lies: int)
     assert others[1] >= 26
 
 
+@pytest.mark.parametrize("class_", Class)
 @pytest.mark.parametrize("moment", [2.0, 2.003, 2.007, 2.0115, 2.0171])
-def test_one_that_is_stopped_holds_up_nobody(simulation: Ask, moment: float) -> None:
-    _, other = shares(simulation, Tenant(30, stop=moment), Tenant(70))
+def test_one_that_is_stopped_holds_up_nobody(simulation: Ask, moment: float, class_: Class) -> None:
+    _, other = shares(simulation, Tenant(30, stop=moment, class_=class_), Tenant(70))
     assert other == pytest.approx(70, abs=3)
 
 
@@ -282,3 +290,84 @@ def test_a_service_above_its_share_has_its_share(simulation: Ask) -> None:
     )
     assert service.share == pytest.approx(10, abs=2)
     assert loop.share == pytest.approx(90, abs=2)
+
+
+@pytest.mark.parametrize("class_", Class)
+def test_beside_a_service_of_short_kernels_nobody_has_more_than_its_share(
+    simulation: Ask, class_: Class
+) -> None:
+    service = Tenant(30, kernel=100_000, gap=400_000, class_=class_)
+    _, loop = run(simulation, service, Tenant(70, kernel=KERNEL, class_=Class.BATCH), seconds=11)
+    assert loop.share == pytest.approx(70, abs=2)
+
+
+# --- classes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [50_000, KERNEL, 20 * MS])
+@pytest.mark.parametrize("percent", [5, 30, 60])
+def test_without_pauses_latency_and_batch_have_their_shares(
+    simulation: Ask, percent: int, kernel: int
+) -> None:
+    latency, batch = shares(
+        simulation,
+        Tenant(percent, kernel=kernel, class_=Class.LATENCY),
+        Tenant(100 - percent, kernel=KERNEL, class_=Class.BATCH),
+        seconds=11,
+    )
+    assert latency == pytest.approx(percent, abs=2)
+    assert batch == pytest.approx(100 - percent, abs=2)
+
+
+@pytest.mark.parametrize("gap", [0, MS // 10, MS, 5 * MS])
+def test_a_latency_container_cannot_take_more_than_its_percentage(simulation: Ask, gap: int) -> None:
+    latency, other = shares(
+        simulation, Tenant(10, kernel=KERNEL, gap=gap, class_=Class.LATENCY), Tenant(50), seconds=11
+    )
+    assert latency <= 11
+    assert other == pytest.approx(50, abs=2)
+
+
+def test_latency_is_no_worse_for_a_service_than_what_its_pauses_tell(simulation: Ask) -> None:
+    had = {
+        class_: run(
+            simulation,
+            Tenant(30, kernel=KERNEL, gap=10 * MS, class_=class_),
+            Tenant(70, kernel=KERNEL, class_=Class.BATCH),
+        )[0]
+        for class_ in Class
+    }
+    assert had[Class.LATENCY].p99 <= had[Class.INFERRED].p99
+    # It has turns alone: it waits for the end of the other's.
+    assert had[Class.BATCH].p50 >= 20 * MS
+
+
+@pytest.mark.parametrize(("class_", "least", "most"), [(Class.INFERRED, 25, 200), (Class.LATENCY, 0, 15)])
+def test_services_that_fill_their_shares_wait_for_no_turn_where_they_say_latency(
+    simulation: Ask, class_: Class, least: int, most: int
+) -> None:
+    services = [Tenant(25, kernel=KERNEL, gap=MS, class_=class_) for _ in range(3)]
+    *had, loop = run(simulation, *services, Tenant(25, kernel=KERNEL, class_=Class.BATCH), seconds=11)
+    assert loop.share == pytest.approx(25, abs=2)
+    assert least * MS <= max(one.p99 for one in had) <= most * MS
+
+
+def test_a_visit_is_not_lengthened_while_it_lasts(schedule: Ask) -> None:
+    schedule(f"begin {1000 * MS}")
+    schedule(f"admit 0 50 0 0 {Class.LATENCY}")
+    schedule(f"step {1000 * MS} 0 0 0 0 0?")
+    visits = [
+        schedule(f"step {(1200 + at) * MS} 0 {at * MS} {(1201 + at) * MS} 1 1?").split()[1]
+        for at in range(20)
+    ]
+    assert set(visits) == {f"0:{1250 * MS}:{50 * MS}:0"}
+
+
+def test_one_visit_follows_the_other_at_once(schedule: Ask) -> None:
+    schedule(f"begin {1000 * MS}")
+    schedule(f"admit 0 100 0 0 {Class.LATENCY}")
+    schedule(f"step {1000 * MS} 0 0 0 0 0?")
+    schedule(f"step {1200 * MS} 0 0 0 1 1?")
+    # 50 ms are over, and as much was saved up.
+    told = schedule(f"step {1250 * MS} 0 {49 * MS} {1275 * MS} 2 1?").split()[1]
+    assert told == f"0:{1300 * MS}:{99 * MS}:0"

@@ -43,6 +43,7 @@ def test_a_resource_that_there_is_is_no_slip(resource: str) -> None:
 def test_what_pods_carry_is_no_slip() -> None:
     assert len(ANNOTATIONS) > 15
     assert told(annotations=dict.fromkeys(ANNOTATIONS, "true"), labels=dict.fromkeys(LABELS, "x")) == []
+    assert told(labels={names.LABEL_POD_COMPUTE_CLASS: names.COMPUTE_BATCH}) == []
 
 
 def test_containers_without_resources_are_none_either() -> None:
@@ -71,10 +72,13 @@ def test_every_slip_of_one_letter_in_a_label_s_own_word_is_told_with_the_label_t
     for one in slipped("count"):
         (text,) = told(labels={f"aliyun.com/gpu-{one}": "2"})
         assert text.endswith(f"(write label {names.LABEL_POD_GPU_COUNT})"), one
-    for key in (names.LABEL_POD_APART, names.LABEL_ADMISSION):
+    for key in (names.LABEL_POD_APART, names.LABEL_POD_COMPUTE_CLASS, names.LABEL_ADMISSION):
         domain, _, name = key.partition("/")
         for one in slipped(name):
             assert len(told(labels={f"{domain}/{one}": "x"})) == 1, one
+    for one in slipped("class"):
+        (text,) = told(labels={f"gpushare.dev/compute-{one}": "batch"})
+        assert text.endswith(f"(write label {names.LABEL_POD_COMPUTE_CLASS})"), one
     for one in slipped("placement"):
         (text,) = told(labels={f"ack.gpushare.{one}": "x"})
         assert text.endswith(f"(write label {names.LABEL_POD_PLACEMENT})"), one

@@ -33,9 +33,18 @@ def claimed(uid: str = "u1", container: str = "c", ids: str = "1", **more: Any) 
 
 def test_limits_are_bytes_of_whole_mib_and_compute_is_named_only_where_it_is_limited() -> None:
     assert limits_text(claimed(), "hard") == (
-        b"gpushare-limits 1.0\ncontainer default/p/c u1\ngpu GPU-a memory_bytes=2258632704\n"
+        b"gpushare-limits 1.1\ncontainer default/p/c u1\ngpu GPU-a memory_bytes=2258632704\n"
     )
     assert limits_text(claimed(core_percent=30), "idle").endswith(b" core_percent=30 core_policy=idle\n")
+
+
+def test_what_the_work_is_like_is_named_beside_compute_alone() -> None:
+    text = limits_text(claimed(core_percent=30, compute_class="latency", more={"GPU-b": 1}), "hard").decode()
+    for line in text.splitlines()[2:]:
+        assert line.endswith(" core_percent=30 core_policy=hard core_class=latency")
+    assert b"core_class" not in limits_text(claimed(compute_class="latency"), "hard")
+    assert read_claim(claim_text(claimed(compute_class="batch"))) == claimed(compute_class="batch")
+    assert b"class" not in claim_text(claimed())
 
 
 def test_limits_have_a_line_for_each_gpu() -> None:

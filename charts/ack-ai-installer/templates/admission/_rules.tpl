@@ -27,7 +27,7 @@ object.spec.template; what they mean is in docs/guide/admission.md.
 - name: is-new-or-relabelled
   expression: >-
     request.operation == 'CREATE'
-    || ['aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container'].exists(l,
+    || ['aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class'].exists(l,
       object.metadata.?labels[?l] != oldObject.metadata.?labels[?l])
 {{- else }}
 - name: has-another-template
@@ -56,6 +56,8 @@ object.spec.template; what they mean is in docs/guide/admission.md.
   expression: {{ .pod }}.?metadata.?labels[?'ack.gpushare.placement'].orValue('require-whole-device')
 - name: apart
   expression: {{ .pod }}.?metadata.?labels[?'gpushare.dev/gpu-per-container'].orValue('false')
+- name: computeClass
+  expression: {{ .pod }}.?metadata.?labels[?'gpushare.dev/compute-class'].orValue('batch')
 {{- end }}
 
 {{/* What can never be served. */}}
@@ -192,6 +194,11 @@ validations:
         + ({{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }}
           ? ' and ' + string(c.resources.limits['aliyun.com/gpu-core.percentage']) + '%' : '')).join(', ')
       + '; ask for as much in each, or remove the label'
+  - expression: size(variables.withMemory) == 0 || variables.computeClass in ['latency', 'batch']
+    reason: Invalid
+    messageExpression: >-
+      'label gpushare.dev/compute-class must be \'latency\' or \'batch\': it is \'' + variables.computeClass
+      + '\'; correct it, or remove the label'
   - expression: size(variables.hiding) == 0
     reason: Invalid
     messageExpression: >-

@@ -15,7 +15,7 @@ of them, too.
 
 {{/* CEL: whether a label, or an annotation, of a pod looks like ours and is none. */}}
 {{- define "gpushare.slips.label" -}}
-(!({{ . }} in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/stands-for'])
+(!({{ . }} in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class', 'gpushare.dev/stands-for'])
   && {{ include "gpushare.slips.key" . }})
 {{- end }}
 {{- define "gpushare.slips.annotation" -}}
@@ -25,7 +25,7 @@ of them, too.
   && {{ include "gpushare.slips.key" . }})
 {{- end }}
 {{- define "gpushare.slips.key" -}}
-{{ . }}.matches(r'(?i)^(gpushare\.dev/|(gpu|gup|pgu)-?(sh?are?s?|hsare|sahre|shrae|shaer)\.(d[ev]{1,2}|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched)|gpsuhare\.dev/|(ack|akc|cak)\.(node\.gpu|(gpu|gup|pgu)[-.]?(sh?are?s?|hsare|sahre|shrae|shaer)|gpsuhare)\.|aliyun\.com/gpu(-mem|-core\.percentage)$|(al[iy]|ail)[a-z]*n(\.[a-z]+)*/(gpu|gup|pgu)s?[-_.]?(count[a-z]?|[a-z]?c?ount|c[a-z]?o?unt|co[a-z]?u?nt|cou[a-z]?n?t|coun[a-z]?t?|ocunt|cuont|conut|coutn|num|number)$)')
+{{ . }}.matches(r'(?i)^(gpushare\.dev/|(gpu|gup|pgu)-?(sh?are?s?|hsare|sahre|shrae|shaer)\.(d[ev]{1,2}|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched|clas)|gpsuhare\.dev/|(ack|akc|cak)\.(node\.gpu|(gpu|gup|pgu)[-.]?(sh?are?s?|hsare|sahre|shrae|shaer)|gpsuhare)\.|aliyun\.com/gpu(-mem|-core\.percentage)$|(al[iy]|ail)[a-z]*n(\.[a-z]+)*/(gpu|gup|pgu)s?[-_.]?(count[a-z]?|[a-z]?c?ount|c[a-z]?o?unt|co[a-z]?u?nt|cou[a-z]?n?t|coun[a-z]?t?|ocunt|cuont|conut|coutn|num|number)$)')
 {{- end }}
 
 {{/* CEL: whether an amount of units, written so, may be none, or more than a GPU can have. A number of up to three digits that does not
@@ -125,7 +125,7 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 
 {{/* CEL: what to do instead with label or annotation k. */}}
 {{- define "gpushare.slips.instead" -}}
-(k in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container'] ? 'it is a label: write it under labels'
+(k in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class'] ? 'it is a label: write it under labels'
   : k == 'gpushare.dev/defragmentation' ? 'it is an annotation: write it under annotations'
   : k in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
     ? 'it is a resource: write it in the limits of a container'
@@ -136,9 +136,11 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
   : k.matches('(?i)^a|gpus?[-_.]?(count|num)') ? 'write label aliyun.com/gpu-count'
   : k.matches('(?i)gpu.?per|contain') ? 'write label gpushare.dev/gpu-per-container'
   : k.matches('(?i)adm|dmi|ssion') ? 'write label gpushare.dev/admission'
+  : k.matches('(?i)cla|clsas|ss$|latenc') ? 'write label gpushare.dev/compute-class'
   : k.matches('(?i)frag') ? 'write annotation gpushare.dev/defragmentation'
   : k.matches('(?i)mem|core') ? 'memory and compute are resources: write them in the limits of a container'
-  : 'there are labels gpushare.dev/gpu-per-container and gpushare.dev/admission, and annotation gpushare.dev/defragmentation')
+  : 'there are labels gpushare.dev/gpu-per-container, gpushare.dev/compute-class and gpushare.dev/admission, '
+    + 'and annotation gpushare.dev/defragmentation')
 {{- end }}
 
 {{/* The policy. Takes (dict "root" $ "pod" PATH "resources" LIST), as the rules on requests do. */}}
@@ -307,7 +309,7 @@ validations:
 
 {{/* CEL: whether a pod that has a node is given another label that is read when it is placed, and then alone; without optional types. */}}
 {{- define "gpushare.slips.placedBy" -}}
-['aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container']
+['aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class']
 {{- end }}
 {{- define "gpushare.slips.relabelled" -}}
 has(object.spec.nodeName) && object.spec.nodeName != ''

@@ -28,7 +28,7 @@ LIBRARIES: Final = (*SHIMS, *_LINKS)
 #: GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/limits.h.
 MOST_GPUS: Final = 16
 
-_FORMAT: Final = "gpushare-limits 1.0"
+_FORMAT: Final = "gpushare-limits 1.1"
 _MIB: Final = 1 << 20
 
 
@@ -37,7 +37,8 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     the shares of its other GPUs, by UUID.
 
     ``ids`` is what ``fingerprint`` makes of its device IDs: by them it is found again, if the kubelet gave what was
-    answered to a pod that asked alike. ``library`` names the release of our libraries that it was given, empty if none.
+    answered to a pod that asked alike. ``library`` names the release of our libraries that it was given, empty if none;
+    ``compute_class`` is what its pod said of its work, empty if nothing.
     """
 
     pod: str
@@ -49,6 +50,7 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     core_percent: int = 0
     library: str = ""
     more: dict[str, int] = {}
+    compute_class: str = ""
     version: int = 1
 
     @property
@@ -65,6 +67,8 @@ def fingerprint(ids: Iterable[str]) -> str:
 def limits_text(claimed: Claimed, policy: CorePolicy) -> bytes:
     """The contents of ``limits``."""
     core = f" core_percent={claimed.core_percent} core_policy={policy}" if claimed.core_percent else ""
+    if core and claimed.compute_class:
+        core += f" core_class={claimed.compute_class}"
     gpus = (f"gpu {gpu} memory_bytes={mib * _MIB}{core}\n" for gpu, mib in claimed.mib_by_gpu.items())
     return (f"{_FORMAT}\ncontainer {claimed.pod}/{claimed.container} {claimed.uid}\n{''.join(gpus)}").encode()
 

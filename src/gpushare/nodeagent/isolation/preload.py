@@ -133,6 +133,7 @@ class Preload:
             core_percent=first.core_percent,
             library=ready.release.name,
             more={share.uuid: share.mib for share in more},
+            compute_class=grant.compute_class,
         )
         try:
             made = await asyncio.to_thread(self._directories.make, claimed, self._policy)
