@@ -153,10 +153,12 @@ static void align_run(struct schedule *schedule, unsigned place, bool comes_back
     tenant->run_ns = least(tenant->run_ns, floor_ns + SCHEDULE_LEAD_NS);
 }
 
-/* A wish is the first after a pause where there was neither wish nor work for a while. */
+/* A wish is the first after a pause where there was neither wish nor work for a while. The page knows by now when the work ended of which
+ * it said before how long it would take. */
 static void note_pause(struct tenant *tenant, const struct asked *asked, uint64_t now_ns, bool on_it)
 {
-    tenant->comes_back = asked->wants && !tenant->wants && !on_it && now_ns >= tenant->idle_from_ns + SCHEDULE_LINGER_NS;
+    uint64_t idle_from_ns = sooner(tenant->idle_from_ns, asked->busy_until_ns);
+    tenant->comes_back = asked->wants && !tenant->wants && !on_it && now_ns >= idle_from_ns + SCHEDULE_LINGER_NS;
     tenant->wants = asked->wants;
     if (asked->wants)
         tenant->idle_from_ns = now_ns;

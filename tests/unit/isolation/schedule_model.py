@@ -202,7 +202,7 @@ class Model:
                     container.run = max(container.run, min(others))
                 container.run = min(container.run, min(others) + LEAD)
             container.active = active
-            paused = now >= container.idle_from + LINGER
+            paused = now >= min(container.idle_from, page.busy_until) + LINGER
             container.comes_back = page.wants and not container.wanted and not on_it and paused
             container.wanted = page.wants
             if busy:
