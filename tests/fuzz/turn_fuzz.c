@@ -1,7 +1,7 @@
 /* The compute half of the usage file: several containers' turn pages, on which tenants write whatever they like, or which they cut
  * off; read by the arbiter, put through its schedule and answered. The page's library side takes slots on it.
  *
- * Whatever is on the pages: at most one container has a turn, none for longer than the rules say, and none is allowed more on top of
+ * Whatever is on the pages: at most one container has a turn (others may visit), none for longer than the rules say, and none is allowed more on top of
  * what it says than it can have saved up. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -108,7 +108,7 @@ static void look(struct schedule *schedule, const bool *cut_off, uint64_t now_ns
     uint64_t next_ns = schedule_step(schedule, now_ns, asked, granted);
     MUST(next_ns > 0);
     for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
-        turns += granted[i].until_ns > now_ns;
+        turns += granted[i].until_ns > now_ns && !schedule->tenants[i].visits;
         MUST(granted[i].until_ns <= now_ns + (uint64_t)SCHEDULE_ALONE_NS);
         MUST(!granted[i].until_ns || schedule->tenants[i].present);
         if (i >= CONTAINERS)
