@@ -9,7 +9,7 @@ from gpushare.model import names
 from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.writing import Outcome
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
-from tests.admission_slips import PLACED_WORDS
+from tests.admission_slips import placed_words
 from tests.admission_users import SCHEDULER
 from tests.admission_words import PodCase, counted
 from tests.admission_writes import Write
@@ -94,7 +94,7 @@ def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(pl
     assert labelled(one, names.LABEL_POD_GPU_COUNT, "3") == []
     assert labelled(bound, "team", "x") == []
     assert labelled(bound, names.LABEL_POD_GPU_COUNT, "3") == [
-        f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': {PLACED_WORDS}"
+        f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': {placed_words(names.LABEL_POD_GPU_COUNT)}"
     ]
 
 
