@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer
+from gpushare.serving import small_http
+from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer, read_header
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,21 @@ async def test_what_is_no_request_reaches_nobody(request_bytes: bytes, status: b
     assert bool(asked) == (status == b"200")
     assert said.endswith(b"here\n") == (status == b"200" and request_bytes.startswith(b"GET"))
     assert not asked or asked[0] in (Get("/page", "q=1", True), Get("/page"))
+
+
+@pytest.mark.parametrize("comes", [True, False])
+async def test_a_request_that_is_there_when_its_time_is_found_to_be_over_counts(
+    comes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the process was starved: both are found in one pass of the event loop, and the time first."""
+    monkeypatch.setattr(small_http, "_READ_S", 0.0)
+    reader = asyncio.StreamReader()
+    reading = asyncio.create_task(read_header(reader))
+    await asyncio.sleep(0)
+    request = b"GET /healthz HTTP/1.1\r\n\r\n"
+    reader.feed_data(request if comes else request[:-2])
+    if comes:
+        assert await reading == request
+    else:
+        with pytest.raises(TimeoutError):
+            await reading
