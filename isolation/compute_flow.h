@@ -105,7 +105,7 @@ uint64_t flow_ahead_ns(const struct flow *flow, uint64_t now_ns);
 /* Writes into the page what the process's slot has to say. */
 void flow_tell(struct flow *flow, uint64_t now_ns);
 
-/* Whether a node's arbiter grants turns: one has been heard of lately, and means by the page what we do. */
+/* Whether a node's arbiter grants turns: its heartbeat is recent, and it means by the page what we do. */
 bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns);
 
 /* Waits until the container may put work on the GPU; the mutex is let go meanwhile. Returns the moment. */

@@ -38,8 +38,8 @@ bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns)
 /* How much predicted work of this process may wait on the GPU. */
 static uint64_t depth_ns(const struct flow *flow)
 {
-    uint64_t told_ns = atomic_load_explicit(&flow->page->ahead_ns, memory_order_relaxed);
-    return (told_ns && told_ns < FLOW_DEPTH_NS ? told_ns : FLOW_DEPTH_NS) / flow->sharing;
+    uint64_t granted_ns = atomic_load_explicit(&flow->page->ahead_ns, memory_order_relaxed);
+    return (granted_ns && granted_ns < FLOW_DEPTH_NS ? granted_ns : FLOW_DEPTH_NS) / flow->sharing;
 }
 
 static enum verdict judge(const struct flow *flow, uint64_t now_ns)

@@ -6,19 +6,13 @@ Each row stands beside the same programs without isolation, measured just before
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks.gpu_check.latency import LEFT, LOOP, NEAR_MS, P99_RATIO, SERVICE
 from benchmarks.isolation.bed import Bed, Share
 from benchmarks.isolation.cases import Case, Figures, rows
 from benchmarks.isolation.compute import SETTLING_SECONDS
 from benchmarks.isolation.peer import Peer
 from benchmarks.isolation.running import finish, say
 from benchmarks.isolation.table import Row
-
-#: 1.6 ms of GPU time, then a pause of some 10 ms: a sixth of the GPU. A loop of kernels of that length is its neighbour.
-SERVICE, LOOP = "service:200000:8", "kernels:1600000"
-#: How much longer than without isolation the slowest hundredth may take; and of what is left to a loop, what it has.
-P99_RATIO, LEFT = 1.2, 0.95
-#: A median is not told apart from another one that is as near.
-NEAR_MS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +33,10 @@ def _times(bed: Bed, loads: Sequence[tuple[Share | None, str]], seconds: float) 
         say(process, "go")
     bed.wait(SETTLING_SECONDS)
     shares = bed.shares(processes, seconds)
-    told = [finish(process) for process, (_, work) in zip(processes, loads, strict=True) if work == SERVICE]
-    return Times(max(one["p50"] for one in told), max(one["p99"] for one in told), shares[-1])
+    services = [
+        finish(process) for process, (_, work) in zip(processes, loads, strict=True) if work == SERVICE
+    ]
+    return Times(max(one["p50"] for one in services), max(one["p99"] for one in services), shares[-1])
 
 
 def _case(percents: Sequence[int], works: Sequence[str], policy: str, seconds: float) -> Case:
