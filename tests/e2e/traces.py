@@ -52,7 +52,10 @@ def look() -> Traces:
     lines += [f"rule {line.strip()}" for line in _said("nft", "list", "ruleset").splitlines()]
     lines += [f"named netns {line}" for line in _said("ip", "netns", "list").splitlines()]
     for hierarchy in cgroups.hierarchies():
-        lines += [f"cgroup {folder}/" for folder, _, _ in os.walk(hierarchy.path)]
+        # Below a folder of another program, groups come and go with what that runs; a kubelet of ours that escaped would make one at the top.
+        tops = [entry for entry in hierarchy.path.iterdir() if entry.is_dir()]
+        lines += [f"cgroup {top}/" for top in tops]
+        lines += [f"cgroup {folder}/" for folder, *_ in os.walk(hierarchy.path / cgroups.ROOT)]
     lines += [f"state {path}" for path in record.STATES.parent.glob("gpushare-e2e*/*")]
     for name in SYSCTLS:
         path = Path("/proc/sys") / name
