@@ -23,6 +23,9 @@ PATIENCE_S = 5.0
 #: What may be reported above the driver's count.
 MORE_MIB = 32
 
+#: Begins a program as the first one of a pid namespace.
+NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"]
+
 #: Does what each line of stdin says and prints what that made of ``answer``.
 OBEYS = """
 import sys
@@ -85,9 +88,10 @@ STEPS = {
 class Obeying:
     """A program that does what it is asked, line by line."""
 
-    def __init__(self, environment: dict[str, str], begin: str) -> None:
+    def __init__(self, environment: dict[str, str], begin: str, *within: str) -> None:
         self._process = subprocess.Popen(
             [
+                *within,
                 sys.executable,
                 "-c",
                 f"import sys; sys.path.insert(0, {str(TENANT.parent)!r})\n{begin}\n{OBEYS}",
@@ -105,7 +109,9 @@ class Obeying:
         assert reads
         said.write(repr(f"{lines}\nanswer = {answer}") + "\n")
         said.flush()
-        return ast.literal_eval(reads.readline())
+        read = reads.readline()
+        assert read, "the program has ended"
+        return ast.literal_eval(read)
 
     def end(self) -> None:
         self._process.kill()
@@ -119,13 +125,13 @@ class Programs:
         self._node = node
         self._all: list[Obeying] = []
 
-    def _start(self, environment: dict[str, str], begin: str) -> Obeying:
-        self._all.append(Obeying(environment, begin))
+    def _start(self, environment: dict[str, str], begin: str, *within: str) -> Obeying:
+        self._all.append(Obeying(environment, begin, *within))
         return self._all[-1]
 
-    def tenant(self, here: Container) -> Obeying:
-        """A program of CUDA in the container."""
-        return self._start(here.environment(), f"from tenant import *\n{PROGRAM}")
+    def tenant(self, here: Container, *within: str) -> Obeying:
+        """A program of CUDA in the container, begun by the command ``within``."""
+        return self._start(here.environment(), f"from tenant import *\n{PROGRAM}", *within)
 
     def onlooker(self, here: Container | None = None) -> Callable[[], float]:
         """MiB in use by NVML's memory information in the container; without one: what the driver itself counts for processes."""
@@ -197,6 +203,18 @@ def test_variables_that_do_not_fit_leave_the_container_at_its_limit(
     # What goes is there again at once.
     assert tenant.ask('must("cuModuleUnload", module)', 'take("plain", 400 * MIB)[0]') == 0
     assert tenant.ask("", 'take("plain", 20 * MIB)[0]') == 2
+
+
+def test_in_a_pid_namespace_of_its_own_a_container_sees_what_its_processes_grow_by(
+    container: LimitedContainer, programs: Programs
+) -> None:
+    if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no other pid namespace can be made here")
+    tenant, driver = programs.tenant(container(1024), *NAMESPACE), programs.onlooker()
+    tenant.ask("context(); launch(); streams(32)")
+    counted_mib = driver()
+    assert counted_mib == 518 + 92 + 16
+    assert settled(used(tenant), counted_mib, counted_mib) == counted_mib
 
 
 def test_what_another_process_grows_by_counts_though_that_asks_for_nothing_more(
