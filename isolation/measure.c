@@ -18,7 +18,7 @@ static struct {
     int (*find)(const char *uuid, void **device);
     int (*list)(void *device, unsigned *count, struct process *processes);
     int (*memory)(void *device, struct memory *memory);
-    bool open;
+    bool tried, open;
 } management;
 
 /* It stays open in a child of fork, as far as it is usable there: the driver lists the child by another number, or not at all. */
@@ -46,8 +46,11 @@ static bool load(void)
 bool measure_open(void)
 {
     pthread_mutex_lock(&mutex);
+    if (!management.tried && !load())
+        management.init = NULL;
+    management.tried = true;
     if (!management.open)
-        management.open = (management.memory || load()) && !management.init();
+        management.open = management.init && !management.init();
     bool open = management.open;
     pthread_mutex_unlock(&mutex);
     return open;
