@@ -10,6 +10,7 @@
 #include "gpus.h"
 #include "members.h"
 #include "own_process.h"
+#include "shared.h"
 #include "words.h"
 
 /* How long who wants to measure what a context costs waits for another one that does. */
@@ -54,7 +55,7 @@ static bool take(const struct container *here, int gpu, uint64_t units)
     uint64_t limit_units = here->limits.gpus[gpu].memory_bytes / UNIT_BYTES;
     unsigned slot = (unsigned)self.slot, index = (unsigned)gpu;
     if (!account_take(here->region, index, slot, units, limit_units)) {
-        if (!members_sweep(here->region, here->file, &self) ||
+        if (!(members_sweep(here->region, here->file, &self) + shared_settle()) ||
             !account_take(here->region, index, slot, units, limit_units))
             return false;
     }
@@ -110,6 +111,7 @@ CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes)
     if (!own_process())
         self.slot = -1;
     members_sweep(here->region, here->file, &self);
+    shared_settle();
     pthread_mutex_unlock(&mutex);
     *limit_bytes = here->limits.gpus[gpu].memory_bytes;
     *used_bytes = account_total_units(here->region, (unsigned)gpu) * UNIT_BYTES;

@@ -14,6 +14,7 @@
 #include "holdings.h"
 #include "hooks.h"
 #include "memory_ends.h"
+#include "shared.h"
 
 enum {
     PITCH_BYTES = 512, /* rows of pitched memory begin at multiples of this, or of less */
@@ -116,7 +117,10 @@ static void page_release(struct taking *taking)
         return;
     if (!holding_users(HOLDING_SLAB, taking->page, -1, &left)) {
         atomic_fetch_sub(&room_bytes[taking->gpu], (int64_t)left.bytes);
-        taking->reserved_bytes = left.bytes;
+        if (left.shared)
+            holding_pay_back(&left);
+        else
+            taking->reserved_bytes = left.bytes;
     }
     taking->page = 0;
     pthread_mutex_unlock(&tight);
@@ -166,7 +170,7 @@ static void leave_small(const struct holding *piece)
     atomic_fetch_add(&room_bytes[piece->gpu], (int64_t)piece->size);
     if (!holding_users(HOLDING_SLAB, piece->other, -1, &slab)) {
         atomic_fetch_sub(&room_bytes[slab.gpu], (int64_t)slab.bytes);
-        charge_give(slab.gpu, slab.bytes);
+        holding_pay_back(&slab);
     }
 }
 
@@ -200,7 +204,7 @@ static CUresult end(struct taking *taking, CUresult result, CUdeviceptr address)
 static void pay_back(const struct holding *held)
 {
     if (held->bytes)
-        charge_give(held->gpu, held->bytes);
+        holding_pay_back(held);
     else
         leave_small(held);
 }
@@ -341,4 +345,5 @@ static void end_piece(const struct holding *held, void *unused)
 void linear_end_context(CUcontext context)
 {
     holdings_each(HOLDING_LINEAR, context, end_piece, NULL);
+    opened_end_context(context);
 }
