@@ -19,6 +19,7 @@ enum holding_kind {
     HOLDING_POOL,    /* a memory pool; `bytes`: what of its reserved memory is charged */
     HOLDING_GRAPHS,  /* a device's memory for graphs, by the device; `bytes` as with pools */
     HOLDING_EXEC,    /* an instantiated graph; `other`: what its nodes allocate, in bytes */
+    HOLDING_GREEN,   /* a green context, by its CUcontext; `context`: the primary one; `other`: the device */
     HOLDING_CONTEXT, /* a context; `size`: what of it is for stacks */
 };
 

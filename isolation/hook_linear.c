@@ -96,8 +96,7 @@ static uint64_t page_with_gap(struct pieces *pieces, uint64_t bytes)
 static bool page_keep(struct taking *taking)
 {
     struct pieces pieces = {0};
-    CUcontext context = NULL;
-    REAL(cuCtxGetCurrent)(&context);
+    CUcontext context = context_with_memory();
     pthread_mutex_lock(&tight);
     holdings_each(HOLDING_LINEAR, context, note_piece, &pieces);
     taking->page = page_with_gap(&pieces, (taking->bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES);
@@ -182,7 +181,7 @@ static CUresult end(struct taking *taking, CUresult result, CUdeviceptr address)
     CUcontext context = NULL;
     page_release(taking);
     if (result == CUDA_SUCCESS) {
-        REAL(cuCtxGetCurrent)(&context);
+        context = context_with_memory();
         struct holding held = {.key = address, .kind = HOLDING_LINEAR, .gpu = taking->gpu, .context = context,
                                .size = taking->bytes};
         CUresult settled = CUDA_SUCCESS;

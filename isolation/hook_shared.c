@@ -187,7 +187,7 @@ static CUresult opened(CUdeviceptr address, const CUipcMemHandle *handle)
     size_t bytes = 0;
     if (holding_users(HOLDING_OPENED, address, 1, NULL) > 0)
         return CUDA_SUCCESS;
-    REAL(cuCtxGetCurrent)(&held.context);
+    held.context = context_with_memory();
     bool known = REAL(cuMemGetAddressRange_v2)(NULL, &bytes, address) == CUDA_SUCCESS && gpu_of_address(address, &held.gpu);
     held.bytes = whole_granules(bytes);
     CUresult result = charge_imported(&held, tag_key_of(handle, sizeof *handle), known);

@@ -2,4 +2,4 @@
 # held comes first, since fork takes them from the last one to the first. What counts comes before the compute limit, the hooks, which
 # tell that of contexts that end, after it.
 memory := account own_process members tags shared charge holdings gpus proc_address measure reserved
-memory_hooks := hook_linear hook_physical hook_shared hook_arrays hook_graph_memory hook_pools hook_contexts hook_waits hook_tell
+memory_hooks := hook_linear hook_physical hook_shared hook_arrays hook_graph_memory hook_pools hook_contexts hook_green hook_waits hook_tell

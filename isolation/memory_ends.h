@@ -4,6 +4,9 @@
 
 #include "driver.h"
 
+/* The context that memory belongs to which is made now: the current one, or the primary one of a green context. NULL: none. */
+CUcontext context_with_memory(void);
+
 /* The context is gone in the driver: so is its memory. */
 void linear_end_context(CUcontext context);
 void arrays_end_context(CUcontext context);
