@@ -11,6 +11,7 @@
 #include "gpus.h"
 #include "members.h"
 #include "own_process.h"
+#include "shared.h"
 #include "words.h"
 
 /* How long who wants to measure what a context costs waits for another one that does. */
@@ -57,7 +58,7 @@ static bool take(const struct container *here, int gpu, uint64_t units, uint64_t
     uint64_t limit_units = limit_bytes > beyond_bytes ? (limit_bytes - beyond_bytes) / UNIT_BYTES : 0;
     unsigned slot = (unsigned)self.slot, index = (unsigned)gpu;
     if (!account_take(here->region, index, slot, units, limit_units)) {
-        if (!members_sweep(here->region, here->file, &self) ||
+        if (!(members_sweep(here->region, here->file, &self) + shared_settle()) ||
             !account_take(here->region, index, slot, units, limit_units))
             return false;
     }
@@ -139,6 +140,7 @@ CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes)
     if (!own_process())
         self.slot = -1;
     members_sweep(here->region, here->file, &self);
+    shared_settle();
     pthread_mutex_unlock(&mutex);
     *limit_bytes = here->limits.gpus[gpu].memory_bytes;
     *used_bytes = beyond_bytes(here, gpu, BEYOND_TELLING);

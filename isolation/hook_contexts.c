@@ -257,8 +257,8 @@ static CUresult set_stacks(CUcontext context, size_t stack_bytes)
 
 EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
 {
-    CUcontext context = NULL;
-    if (limit != LIMIT_STACK_SIZE || REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
+    CUcontext context = context_with_memory();
+    if (limit != LIMIT_STACK_SIZE || !context)
         return REAL(cuCtxSetLimit)(limit, value);
     pthread_mutex_lock(&mutex);
     CUresult result = set_stacks(context, value);

@@ -35,6 +35,23 @@ bool member_holds(const struct region *region, const struct member *member);
 /* Clears the slots of the dead; returns how many there were. A few microseconds per process that lives. */
 unsigned members_sweep(struct region *region, int file, const struct member *self);
 
+/* A slot for memory that several processes may hold, to be known by `key` (not 0). This process is alone with it until member_share_open,
+ * and holds it. -1: there is none, or half of them are memory's already. */
+int member_share(struct region *region, int file, uint64_t key);
+void member_share_open(int file, int slot);
+
+/* Takes hold of the memory of that key, once more if need be; -1: nobody has it. */
+int member_share_hold(struct region *region, int file, uint64_t key);
+
+/* Whether this process holds it once only. */
+bool member_share_is_last(int slot);
+
+/* Ends one hold; what nobody has any more is cleared. */
+void member_share_leave(struct region *region, int file, int slot);
+
+/* In a child of fork: it holds nothing. */
+void member_share_forget(void);
+
 /* Whether anybody holds the slot's lock. `pid` (may be NULL) gets its process id in this process's pid namespace, 0 if it has none
  * there; one's own is not told apart on kernels before 3.15. */
 bool member_alive(int file, unsigned slot, pid_t *pid);

@@ -49,6 +49,7 @@ struct CUctx_st {
     struct stream_set *streams; /* set by engine_context_created */
     struct arena *arena; /* small pieces of device memory; NULL until there is one */
     CUcontext next; /* of the pool of contexts */
+    CUcontext whole; /* of a green context's handle: the primary context that it is in all but name */
 };
 
 /* --- the library as a whole (driver.c) ------------------------------------------------------------------- */
@@ -97,6 +98,13 @@ CUresult context_current(CUcontext *context);
 
 /* Whether a handle is that of a living context. */
 bool context_valid(CUcontext context);
+
+/* A handle of a part of a context (green.c): what is done in it is done in the whole, until either ends. NULL: no memory. */
+CUcontext context_of_part(CUcontext whole);
+void context_of_part_end(CUcontext part);
+
+/* The handle that is current in the calling thread, if it is that of a part; else NULL. */
+CUcontext context_current_part(void);
 
 /* The primary context if it is active, NULL otherwise. */
 CUcontext context_primary(struct device *device);

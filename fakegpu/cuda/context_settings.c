@@ -10,7 +10,11 @@ static CUresult resolve(CUcontext *context)
     READY();
     if (!*context)
         return context_current(context);
-    return context_valid(*context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    if (!context_valid(*context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if ((*context)->whole)
+        *context = (*context)->whole;
+    return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
