@@ -228,15 +228,15 @@ int member_share(struct region *region, int file, uint64_t key)
             continue;
         say_who(&region->slots[i]);
         atomic_store(&region->slots[i].owner, key);
-        atomic_store(&region->slots[i].shared, 1);
         holds[i] = 1;
         return (int)i;
     }
     return -1;
 }
 
-void member_share_open(int file, int slot)
+void member_share_open(struct region *region, int file, int slot)
 {
+    atomic_store(&region->slots[slot].shared, 1);
     lock_byte(file, F_RDLCK, (unsigned)slot);
 }
 
@@ -270,6 +270,8 @@ void member_share_leave(struct region *region, int file, int slot)
     unsigned i = (unsigned)slot;
     if (!holds[i] || --holds[i])
         return;
+    if (!atomic_load(&region->slots[i].shared))
+        clear(region, i); /* nobody else has seen it */
     lock_byte(file, F_UNLCK, i);
     /* Whoever left it last is this process, which lives: what it had of it in the driver is gone. */
     if (!member_alive(file, i, NULL) && lock_byte(file, F_WRLCK, i)) {

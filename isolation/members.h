@@ -35,10 +35,10 @@ bool member_holds(const struct region *region, const struct member *member);
 /* Clears the slots of the dead; returns how many there were. A few microseconds per process that lives. */
 unsigned members_sweep(struct region *region, int file, const struct member *self);
 
-/* A slot for memory that several processes may hold, to be known by `key` (not 0). This process is alone with it until member_share_open,
- * and holds it. -1: there is none, or half of them are memory's already. */
+/* A slot for memory that several processes may hold, to be known by `key` (not 0). This process holds it, and is alone with it until
+ * member_share_open: nobody is to find one in which nothing is charged yet. -1: there is none, or half of them are memory's already. */
 int member_share(struct region *region, int file, uint64_t key);
-void member_share_open(int file, int slot);
+void member_share_open(struct region *region, int file, int slot);
 
 /* Takes hold of the memory of that key, once more if need be; -1: nobody has it. */
 int member_share_hold(struct region *region, int file, uint64_t key);

@@ -27,7 +27,7 @@ int shared_begin(int gpu, uint64_t bytes, uint64_t key)
     pthread_mutex_lock(&mutex);
     int slot = member_share(here->region, here->file, key);
     if (slot >= 0 && account_take(here->region, (unsigned)gpu, (unsigned)slot, units_of(bytes), UINT64_MAX)) {
-        member_share_open(here->file, slot);
+        member_share_open(here->region, here->file, slot);
     } else if (slot >= 0) {
         member_share_leave(here->region, here->file, slot);
         slot = -1;

@@ -101,12 +101,12 @@ static unsigned reap(struct device *device)
     return state_reap(&device->state, clear_slot, device);
 }
 
-/* What only descriptors kept, and no longer do, is given back when somebody wants it, too. */
-static unsigned sweep(struct device *device)
+/* What only descriptors kept, and no longer do, is given back whenever the process takes some more or asks: it would count for it, else. */
+static void sweep(struct device *device)
 {
     uint64_t bytes = shared_sweep(device);
-    device_release(device, bytes);
-    return bytes != 0;
+    if (bytes)
+        device_release(device, bytes);
 }
 
 /* The dead free their memory when somebody wants it. */
@@ -115,8 +115,9 @@ CUresult device_reserve(struct device *device, uint64_t bytes)
     uint64_t limit_bytes = device_limit_bytes(device);
     unsigned slot = (unsigned)device->slot;
     pthread_mutex_lock(&device->mutex);
+    sweep(device);
     bool granted = state_reserve(&device->state, slot, bytes, limit_bytes);
-    if (!granted && reap(device) + sweep(device))
+    if (!granted && reap(device))
         granted = state_reserve(&device->state, slot, bytes, limit_bytes);
     pthread_mutex_unlock(&device->mutex);
     return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
