@@ -167,14 +167,14 @@ def programs(node: gpus.GpuNode, tmp_path: Path) -> Iterator[Programs]:
 
 
 def used(tenant: Obeying) -> Callable[[], float]:
-    """MiB in use as the tenant is told."""
+    """MiB in use as the tenant sees it."""
     return lambda: float(tenant.ask("", "used()"))
 
 
-def settled(told: Callable[[], float], least_mib: float, most_mib: float) -> float:
-    """What is told once it is within bounds, or after a while: the driver is asked once a millisecond at most."""
+def settled(reported: Callable[[], float], least_mib: float, most_mib: float) -> float:
+    """What is reported once it is within bounds, or after a while: the driver is asked once a millisecond at most."""
     end_s = time.monotonic() + PATIENCE_S
-    while not least_mib <= (now := told()) <= most_mib and time.monotonic() < end_s:
+    while not least_mib <= (now := reported()) <= most_mib and time.monotonic() < end_s:
         pass
     return now
 
@@ -187,9 +187,9 @@ def test_after_each_step_as_much_is_reported_as_the_driver_counts(
     for name, step in STEPS.items():
         tenant.ask(step)
         counted_mib = driver()
-        for told in (used(tenant), outside):
-            told_mib = settled(told, counted_mib, counted_mib + MORE_MIB)
-            assert counted_mib <= told_mib <= counted_mib + MORE_MIB, name
+        for reported in (used(tenant), outside):
+            reported_mib = settled(reported, counted_mib, counted_mib + MORE_MIB)
+            assert counted_mib <= reported_mib <= counted_mib + MORE_MIB, name
     assert counted_mib > 4500
 
 
