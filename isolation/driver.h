@@ -39,6 +39,7 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef uint64_t cuuint64_t;
 typedef struct { char bytes[16]; } CUuuid;
+typedef struct { char bytes[64]; } CUipcMemHandle;
 
 /* Handles of the default streams; NULL is the legacy one unless a function's name ends in _ptsz or _ptds. */
 #define CU_STREAM_LEGACY ((CUstream)0x1)
@@ -66,6 +67,9 @@ typedef struct {
     unsigned char allocFlags[8];
 } CUmemAllocationProp;
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "properties of an allocation");
+/* What memory is exported as. */
+enum { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1, CU_MEM_HANDLE_TYPE_FABRIC = 8, CU_MEM_FABRIC_HANDLE_BYTES = 64 };
+enum { CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9 };
 typedef struct {
     int allocType, handleTypes;
     CUmemLocation location;
@@ -106,6 +110,9 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device);
 CUresult cuCtxGetCurrent(CUcontext *context);
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address);
+CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr address);
 CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *context);
@@ -127,6 +134,8 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes);
+CUresult cuMemFree_v2(CUdeviceptr address);
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuCtxDestroy_v2(CUcontext context);
 

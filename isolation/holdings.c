@@ -141,6 +141,19 @@ int holding_users(enum holding_kind kind, uint64_t key, int change, struct holdi
     return users;
 }
 
+bool holding_charged(enum holding_kind kind, uint64_t key, int gpu, uint64_t bytes, unsigned shared)
+{
+    pthread_mutex_lock(&mutex);
+    struct holding *found = find(kind, key);
+    if (found) {
+        found->gpu = gpu;
+        found->bytes = bytes;
+        found->shared = shared;
+    }
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
 static bool fits(const struct holding *holding, enum holding_kind kind, CUcontext context)
 {
     return holding->kind != HOLDING_NONE && (kind == HOLDING_NONE || holding->kind == kind) &&

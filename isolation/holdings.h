@@ -12,12 +12,14 @@ enum holding_kind {
     HOLDING_NONE,
     HOLDING_LINEAR,  /* an address: plain, pitched, managed */
     HOLDING_SLAB,    /* a page that small pieces share, by its number; `users` of them */
-    HOLDING_PHYSICAL,/* a handle of cuMemCreate; `users`: handles and mappings that keep it */
+    HOLDING_PHYSICAL,/* a handle of cuMemCreate, or imported; `users`: handles and mappings that keep it; `size` 1: of nobody knows what size */
     HOLDING_MAPPING, /* an address of cuMemMap; `other`: the handle behind it; `bytes`: its length */
+    HOLDING_OPENED,  /* an address of cuIpcOpenMemHandle; `users`: how often it was opened */
     HOLDING_ARRAY,   /* arrays and mipmapped arrays */
     HOLDING_POOL,    /* a memory pool; `bytes`: what of its reserved memory is charged */
     HOLDING_GRAPHS,  /* a device's memory for graphs, by the device; `bytes` as with pools */
     HOLDING_EXEC,    /* an instantiated graph; `other`: what its nodes allocate, in bytes */
+    HOLDING_GREEN,   /* a green context, by its CUcontext; `context`: the primary one; `other`: the device */
     HOLDING_CONTEXT, /* a context; `size`: what of it is for stacks */
 };
 
@@ -28,6 +30,7 @@ struct holding {
     uint64_t bytes;    /* charged; 0: others are charged for it */
     uint64_t other, size;
     unsigned users;
+    unsigned shared;   /* 0: charged to this process; else one more than the slot that it is charged in (shared.h) */
     CUcontext context; /* with which it ends; NULL: with the process */
 };
 
@@ -46,6 +49,9 @@ bool holding_look(enum holding_kind kind, uint64_t key, struct holding *found);
 /* Adds to a holding's users, and takes it out (into *left, if not NULL) when none is left. Returns how many there are now; -1:
  * there is no such holding. */
 int holding_users(enum holding_kind kind, uint64_t key, int change, struct holding *left);
+
+/* Says what of a holding is charged, and where. False: there is no such holding. */
+bool holding_charged(enum holding_kind kind, uint64_t key, int gpu, uint64_t bytes, unsigned shared);
 
 /* Calls `each` for every holding of the kind (any: HOLDING_NONE) and the context (any: NULL). It may put and take. */
 void holdings_each(enum holding_kind kind, CUcontext context, void (*each)(const struct holding *, void *), void *argument);

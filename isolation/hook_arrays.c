@@ -70,7 +70,7 @@ static CUresult end(const struct taking *taking, CUresult result, const void *ha
         charge_give(taking->gpu, taking->bytes);
         return result;
     }
-    REAL(cuCtxGetCurrent)(&held.context);
+    held.context = context_with_memory();
     holding_put(&held); /* without it, it stays charged */
     return result;
 }

@@ -14,6 +14,7 @@
 #include "holdings.h"
 #include "hooks.h"
 #include "memory_ends.h"
+#include "shared.h"
 
 enum {
     PITCH_BYTES = 512, /* rows of pitched memory begin at multiples of this, or of less */
@@ -95,8 +96,7 @@ static uint64_t page_with_gap(struct pieces *pieces, uint64_t bytes)
 static bool page_keep(struct taking *taking)
 {
     struct pieces pieces = {0};
-    CUcontext context = NULL;
-    REAL(cuCtxGetCurrent)(&context);
+    CUcontext context = context_with_memory();
     pthread_mutex_lock(&tight);
     holdings_each(HOLDING_LINEAR, context, note_piece, &pieces);
     taking->page = page_with_gap(&pieces, (taking->bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES);
@@ -116,7 +116,10 @@ static void page_release(struct taking *taking)
         return;
     if (!holding_users(HOLDING_SLAB, taking->page, -1, &left)) {
         atomic_fetch_sub(&room_bytes[taking->gpu], (int64_t)left.bytes);
-        taking->reserved_bytes = left.bytes;
+        if (left.shared)
+            holding_pay_back(&left);
+        else
+            taking->reserved_bytes = left.bytes;
     }
     taking->page = 0;
     pthread_mutex_unlock(&tight);
@@ -145,7 +148,7 @@ static CUresult settle_small(struct taking *taking, CUdeviceptr address, CUconte
     struct holding slab = {.key = address / GRANULE_BYTES, .kind = HOLDING_SLAB, .gpu = taking->gpu,
                            .bytes = GRANULE_BYTES, .context = context};
     enum holding_shared shared = holding_share(&slab);
-    if (shared == HOLDING_FRESH && !taking->reserved_bytes && charge_take(taking->gpu, GRANULE_BYTES) != CUDA_SUCCESS) {
+    if (shared == HOLDING_FRESH && !taking->reserved_bytes && charge_taken(taking->gpu, GRANULE_BYTES) != CUDA_SUCCESS) {
         holding_users(HOLDING_SLAB, slab.key, -1, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -166,7 +169,7 @@ static void leave_small(const struct holding *piece)
     atomic_fetch_add(&room_bytes[piece->gpu], (int64_t)piece->size);
     if (!holding_users(HOLDING_SLAB, piece->other, -1, &slab)) {
         atomic_fetch_sub(&room_bytes[slab.gpu], (int64_t)slab.bytes);
-        charge_give(slab.gpu, slab.bytes);
+        holding_pay_back(&slab);
     }
 }
 
@@ -178,7 +181,7 @@ static CUresult end(struct taking *taking, CUresult result, CUdeviceptr address)
     CUcontext context = NULL;
     page_release(taking);
     if (result == CUDA_SUCCESS) {
-        REAL(cuCtxGetCurrent)(&context);
+        context = context_with_memory();
         struct holding held = {.key = address, .kind = HOLDING_LINEAR, .gpu = taking->gpu, .context = context,
                                .size = taking->bytes};
         CUresult settled = CUDA_SUCCESS;
@@ -200,7 +203,7 @@ static CUresult end(struct taking *taking, CUresult result, CUdeviceptr address)
 static void pay_back(const struct holding *held)
 {
     if (held->bytes)
-        charge_give(held->gpu, held->bytes);
+        holding_pay_back(held);
     else
         leave_small(held);
 }
@@ -341,4 +344,5 @@ static void end_piece(const struct holding *held, void *unused)
 void linear_end_context(CUcontext context)
 {
     holdings_each(HOLDING_LINEAR, context, end_piece, NULL);
+    opened_end_context(context);
 }

@@ -7,6 +7,7 @@
 #include "hooks.h"
 #include "holdings.h"
 #include "memory_ends.h"
+#include "shared.h"
 
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                             unsigned long long flags)
@@ -40,7 +41,7 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     int users = holding_users(HOLDING_PHYSICAL, handle, -1, &left);
     CUresult result = REAL(cuMemRelease)(handle);
     if (users == 0 && result == CUDA_SUCCESS)
-        charge_give(left.gpu, left.bytes);
+        holding_pay_back(&left);
     if (users >= 0 && result != CUDA_SUCCESS && holding_users(HOLDING_PHYSICAL, handle, 1, NULL) < 0) {
         left.users = 1;
         holding_put(&left);
@@ -59,6 +60,9 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                          unsigned long long flags)
 {
+    CUresult paid = physical_pay(handle, bytes);
+    if (paid != CUDA_SUCCESS)
+        return paid;
     /* Before, so that a release meanwhile does not count as the last. */
     int users = holding_users(HOLDING_PHYSICAL, handle, 1, NULL);
     CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
@@ -67,7 +71,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmem
     if (users > 0 && result == CUDA_SUCCESS)
         holding_put(&mapping);
     else if (users > 0 && !holding_users(HOLDING_PHYSICAL, handle, -1, &left))
-        charge_give(left.gpu, left.bytes);
+        holding_pay_back(&left);
     return result;
 }
 
@@ -95,7 +99,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
         size_t count = take_mappings(&at, address + bytes, taken);
         for (size_t i = 0; i < count; i++) {
             if (!holding_users(HOLDING_PHYSICAL, taken[i].other, -1, &left))
-                charge_give(left.gpu, left.bytes);
+                holding_pay_back(&left);
         }
     }
     return result;

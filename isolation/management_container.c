@@ -23,6 +23,17 @@ static unsigned slots_used(const struct region *region)
     return used < REGION_SLOTS ? used : REGION_SLOTS;
 }
 
+/* A slot that is memory's counts for one of those who hold it. */
+static void add(struct member_memory members[REGION_SLOTS], unsigned *count, uint32_t pid, uint64_t bytes)
+{
+    unsigned i = 0;
+    while (i < *count && members[i].pid != pid)
+        i++;
+    if (i == *count)
+        members[(*count)++] = (struct member_memory){pid, 0};
+    members[i].bytes += bytes;
+}
+
 unsigned management_members(const struct container *container, int gpu, struct member_memory members[REGION_SLOTS])
 {
     const struct region *region = container->region;
@@ -32,7 +43,7 @@ unsigned management_members(const struct container *container, int gpu, struct m
         uint64_t units = account_held_units(region, (unsigned)gpu, i);
         if (!units || !member_alive(container->file, i, &pid) || pid <= 0)
             continue;
-        members[count++] = (struct member_memory){(uint32_t)pid, units * UNIT_BYTES};
+        add(members, &count, (uint32_t)pid, units * UNIT_BYTES);
     }
     return count;
 }

@@ -15,7 +15,7 @@
 #ifndef F_OFD_GETLK
 #define F_OFD_GETLK 36
 #endif
-enum { LOOKS_FOR_DEAD = 2 };
+enum { LOOKS_FOR_DEAD = 2, SHARED_MOST = REGION_SLOTS / 2 };
 #define EXITING 0x4 /* of a process's flags in /proc/PID/stat */
 
 /* What /proc says of a process. */
@@ -24,6 +24,9 @@ struct seen {
     char state;
     unsigned long flags, threads;
 };
+
+/* How often this process holds each slot that is memory's. */
+static unsigned holds[REGION_SLOTS];
 
 static bool lock_byte(int file, int type, unsigned byte)
 {
@@ -79,8 +82,7 @@ static struct seen look(pid_t pid)
     return seen;
 }
 
-/* Inode of this process's pid namespace; 0 where /proc does not say. */
-static uint64_t pid_namespace(void)
+uint64_t member_namespace(void)
 {
     char text[64] = "";
     ssize_t size = readlink("/proc/self/ns/pid", text, sizeof text - 1);
@@ -94,7 +96,7 @@ static uint64_t pid_namespace(void)
 static bool has_ended(const struct region_slot *slot)
 {
     uint64_t there = atomic_load(&slot->pid_namespace);
-    if (!there || there != pid_namespace())
+    if (!there || there != member_namespace())
         return true;
     struct seen seen = look(atomic_load(&slot->pid));
     if (!seen.there)
@@ -115,6 +117,7 @@ static uint64_t new_owner(pid_t pid)
 static void clear(struct region *region, unsigned slot)
 {
     account_clear(region, slot);
+    atomic_store(&region->slots[slot].shared, 0);
     atomic_store(&region->slots[slot].owner, 0);
 }
 
@@ -122,7 +125,7 @@ static void clear(struct region *region, unsigned slot)
  * lock would be given anew, and let go afterwards. */
 static bool take_over(struct region *region, int file, unsigned slot)
 {
-    if (member_alive(file, slot, NULL) || !lock_byte(file, F_WRLCK, slot))
+    if (holds[slot] || member_alive(file, slot, NULL) || !lock_byte(file, F_WRLCK, slot))
         return false;
     if (atomic_load(&region->slots[slot].owner) && !has_ended(&region->slots[slot])) {
         lock_byte(file, F_UNLCK, slot);
@@ -139,15 +142,19 @@ static void raise_slots_used(struct region *region, uint32_t used)
         ;
 }
 
+static void say_who(struct region_slot *slot)
+{
+    atomic_store(&slot->pid, getpid());
+    atomic_store(&slot->pid_namespace, member_namespace());
+}
+
 static bool join_slot(struct region *region, int file, unsigned i, struct member *member)
 {
     struct region_slot *slot = &region->slots[i];
-    pid_t pid = getpid();
     if (!take_over(region, file, i))
         return false;
-    uint64_t owner = new_owner(pid);
-    atomic_store(&slot->pid, pid);
-    atomic_store(&slot->pid_namespace, pid_namespace());
+    uint64_t owner = new_owner(getpid());
+    say_who(slot);
     atomic_store(&slot->owner, owner);
     *member = (struct member){(int)i, owner};
     own_process_begin();
@@ -204,4 +211,78 @@ unsigned members_sweep(struct region *region, int file, const struct member *sel
         cleared++;
     }
     return cleared;
+}
+
+/* --- memory that several hold ------------------------------------------------------------------------------------- */
+
+int member_share(struct region *region, int file, uint64_t key)
+{
+    unsigned used = atomic_load(&region->header.slots_used), shared = 0;
+    for (unsigned i = 0; i < used && i < REGION_SLOTS; i++)
+        shared += atomic_load(&region->slots[i].shared) != 0;
+    for (unsigned i = 0; i < REGION_SLOTS && shared < SHARED_MOST; i++) {
+        if (atomic_load(&region->slots[i].owner))
+            continue;
+        raise_slots_used(region, i + 1);
+        if (!take_over(region, file, i))
+            continue;
+        say_who(&region->slots[i]);
+        atomic_store(&region->slots[i].owner, key);
+        holds[i] = 1;
+        return (int)i;
+    }
+    return -1;
+}
+
+void member_share_open(struct region *region, int file, int slot)
+{
+    atomic_store(&region->slots[slot].shared, 1);
+    lock_byte(file, F_RDLCK, (unsigned)slot);
+}
+
+static bool is_memory(const struct region_slot *slot, uint64_t key)
+{
+    return atomic_load(&slot->shared) && atomic_load(&slot->owner) == key;
+}
+
+/* Of two that take hold and clear, one gets the lock; what was cleared meanwhile is no longer this memory's. */
+int member_share_hold(struct region *region, int file, uint64_t key)
+{
+    unsigned used = atomic_load(&region->header.slots_used);
+    for (unsigned i = 0; i < used && i < REGION_SLOTS; i++) {
+        struct region_slot *slot = &region->slots[i];
+        if (!is_memory(slot, key) || (!holds[i] && !lock_byte(file, F_RDLCK, i)))
+            continue;
+        if (holds[i] || is_memory(slot, key)) {
+            if (!holds[i]++)
+                say_who(slot);
+            return (int)i;
+        }
+        lock_byte(file, F_UNLCK, i);
+    }
+    return -1;
+}
+
+bool member_share_is_last(int slot) { return holds[slot] == 1; }
+
+void member_share_leave(struct region *region, int file, int slot)
+{
+    unsigned i = (unsigned)slot;
+    if (!holds[i] || --holds[i])
+        return;
+    if (!atomic_load(&region->slots[i].shared))
+        clear(region, i); /* nobody else has seen it */
+    lock_byte(file, F_UNLCK, i);
+    /* Whoever left it last is this process, which lives: what it had of it in the driver is gone. */
+    if (!member_alive(file, i, NULL) && lock_byte(file, F_WRLCK, i)) {
+        if (atomic_load(&region->slots[i].shared))
+            clear(region, i);
+        lock_byte(file, F_UNLCK, i);
+    }
+}
+
+void member_share_forget(void)
+{
+    for (unsigned i = 0; i < REGION_SLOTS; i++)
+        holds[i] = 0;
 }

@@ -20,6 +20,9 @@ struct member {
     uint64_t owner; /* what the slot's `owner` must still be */
 };
 
+/* Inode of this process's pid namespace, which is what slots of it say; 0 where /proc does not say. */
+uint64_t member_namespace(void);
+
 /* Takes a slot, clearing what a dead owner left in it. False: all are taken. `file` is the usage file. */
 bool member_join(struct region *region, int file, struct member *member);
 
@@ -31,6 +34,23 @@ bool member_holds(const struct region *region, const struct member *member);
 
 /* Clears the slots of the dead; returns how many there were. A few microseconds per process that lives. */
 unsigned members_sweep(struct region *region, int file, const struct member *self);
+
+/* A slot for memory that several processes may hold, to be known by `key` (not 0). This process holds it, and is alone with it until
+ * member_share_open: nobody is to find one in which nothing is charged yet. -1: there is none, or half of them are memory's already. */
+int member_share(struct region *region, int file, uint64_t key);
+void member_share_open(struct region *region, int file, int slot);
+
+/* Takes hold of the memory of that key, once more if need be; -1: nobody has it. */
+int member_share_hold(struct region *region, int file, uint64_t key);
+
+/* Whether this process holds it once only. */
+bool member_share_is_last(int slot);
+
+/* Ends one hold; what nobody has any more is cleared. */
+void member_share_leave(struct region *region, int file, int slot);
+
+/* In a child of fork: it holds nothing. */
+void member_share_forget(void);
 
 /* Whether anybody holds the slot's lock. `pid` (may be NULL) gets its process id in this process's pid namespace, 0 if it has none
  * there; one's own is not told apart on kernels before 3.15. */

@@ -4,9 +4,16 @@
 
 #include "driver.h"
 
+/* The context that memory belongs to which is made now: the current one, or the primary one of a green context. NULL: none. */
+CUcontext context_with_memory(void);
+
 /* The context is gone in the driver: so is its memory. */
 void linear_end_context(CUcontext context);
 void arrays_end_context(CUcontext context);
+void opened_end_context(CUcontext context);
+
+/* Charges so many bytes of imported memory whose size nobody knew, before they are mapped. */
+CUresult physical_pay(CUmemGenericAllocationHandle handle, size_t bytes);
 
 /* cuMemFreeAsync, which takes plain memory too. `waited_for` is the stream by a handle that means the same everywhere. */
 CUresult linear_free_async(CUresult (*free_async)(CUdeviceptr, CUstream), CUdeviceptr address, CUstream stream,

@@ -6,13 +6,9 @@
 #define FAKEGPU_CUDA_ARENA_H
 
 #include "cuda/context.h"
+#include "cuda/shared.h"
 
 struct chunk;
-
-/* The file that another process may map, of a mapping of memory (ipc.c); number 0: none. */
-struct shared_file {
-    uint64_t number;
-};
 
 struct arena {
     struct device *device;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/context.h"
+#include "cuda/growth.h"
 #include "cuda/hooks.h"
 #include "cuda/memory.h"
 
@@ -62,7 +63,7 @@ static void to_pool(CUcontext context)
 
 static CUresult make(struct device *device, unsigned flags, unsigned api_version, bool is_primary, CUcontext *made)
 {
-    uint64_t cost_bytes = context_cost_bytes(device);
+    uint64_t cost_bytes = growth_context_bytes(device);
     CUresult result = device_attach(device);
     if (result == CUDA_SUCCESS)
         result = device_reserve(device, cost_bytes);
@@ -98,15 +99,35 @@ static void end(CUcontext context)
     memory_end_context(context);
     if (atomic_fetch_sub(&context->device->contexts, 1) == 1)
         pools_trim(context->device);
-    device_release(context->device, context->cost_bytes + context->stacks_bytes);
+    device_release(context->device, context->cost_bytes + context->grown_bytes);
     to_pool(context);
+}
+
+CUcontext context_of_part(CUcontext whole)
+{
+    CUcontext part = from_pool();
+    if (!part)
+        return NULL;
+    part->device = whole->device;
+    part->flags = whole->flags;
+    part->api_version = whole->api_version;
+    part->streams = whole->streams;
+    part->whole = whole;
+    atomic_store(&part->alive, 1);
+    return part;
+}
+
+void context_of_part_end(CUcontext part)
+{
+    atomic_store(&part->alive, 0);
+    to_pool(part);
 }
 
 /* --- which is current -------------------------------------------------------------------------------------- */
 
 bool context_valid(CUcontext context)
 {
-    return context && atomic_load(&context->alive);
+    return context && atomic_load(&context->alive) && (!context->whole || atomic_load(&context->whole->alive));
 }
 
 CUresult context_current(CUcontext *context)
@@ -119,8 +140,15 @@ CUresult context_current(CUcontext *context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!atomic_load_explicit(&top->alive, memory_order_relaxed))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (top->whole && !atomic_load_explicit(&(top = top->whole)->alive, memory_order_relaxed))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *context = top;
     return atomic_load_explicit(&top->sticky, memory_order_relaxed);
+}
+
+CUcontext context_current_part(void)
+{
+    return depth && stack[depth - 1]->whole ? stack[depth - 1] : NULL;
 }
 
 static CUresult push(CUcontext context)
@@ -219,7 +247,7 @@ EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters
 EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 {
     READY();
-    if (!context_valid(context) || context->is_primary)
+    if (!context_valid(context) || context->is_primary || context->whole)
         return CUDA_ERROR_INVALID_CONTEXT;
     end(context);
     if (depth && stack[depth - 1] == context)

@@ -39,7 +39,9 @@ struct CUctx_st {
     uint64_t id;
     bool is_primary;
     uint64_t cost_bytes;
-    uint64_t stacks_bytes; /* besides: of stacks larger than usual, since a launch needed them */
+    uint64_t grown_bytes; /* besides, unasked (growth.h); of that: */
+    uint64_t stacks_bytes, code_bytes, streams_bytes, managed_bytes;
+    unsigned streams_alive;
     size_t limits[16]; /* by CUlimit */
     int cache_config;
     _Atomic uint64_t peers; /* ordinals of devices whose memory it may use, a bit each */
@@ -47,6 +49,7 @@ struct CUctx_st {
     struct stream_set *streams; /* set by engine_context_created */
     struct arena *arena; /* small pieces of device memory; NULL until there is one */
     CUcontext next; /* of the pool of contexts */
+    CUcontext whole; /* of a green context's handle: the primary context that it is in all but name */
 };
 
 /* --- the library as a whole (driver.c) ------------------------------------------------------------------- */
@@ -96,8 +99,12 @@ CUresult context_current(CUcontext *context);
 /* Whether a handle is that of a living context. */
 bool context_valid(CUcontext context);
 
-/* Before a launch: the context's stacks are as large as its limit says. CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult context_take_stacks(CUcontext context);
+/* A handle of a part of a context (green.c): what is done in it is done in the whole, until either ends. NULL: no memory. */
+CUcontext context_of_part(CUcontext whole);
+void context_of_part_end(CUcontext part);
+
+/* The handle that is current in the calling thread, if it is that of a part; else NULL. */
+CUcontext context_current_part(void);
 
 /* The primary context if it is active, NULL otherwise. */
 CUcontext context_primary(struct device *device);

@@ -4,7 +4,7 @@
 
 #include "cuda/devices.h"
 #include "engine.h"
-#include "cuda/ipc.h"
+#include "cuda/shared.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -78,7 +78,7 @@ static CUresult attach(struct device *device)
     uint64_t cgroups[CGROUPS_DEEP];
     node_cgroups(cgroups);
     state_enter_cgroups(device->state.state, (unsigned)device->slot, cgroups);
-    ipc_clear_slot(device, (unsigned)device->slot); /* its last owner may have died unseen */
+    shared_clear_slot(device, (unsigned)device->slot); /* its last owner may have died unseen */
     engine_begin(engine_of(device->state.state), (unsigned)device->slot); /* ... or waiting for its turn */
     return CUDA_SUCCESS;
 }
@@ -93,12 +93,20 @@ CUresult device_attach(struct device *device)
 
 static void clear_slot(unsigned slot, void *argument)
 {
-    ipc_clear_slot(argument, slot);
+    shared_clear_slot(argument, slot);
 }
 
 static unsigned reap(struct device *device)
 {
     return state_reap(&device->state, clear_slot, device);
+}
+
+/* What only descriptors kept, and no longer do, is given back whenever the process takes some more or asks: it would count for it, else. */
+static void sweep(struct device *device)
+{
+    uint64_t bytes = shared_sweep(device);
+    if (bytes)
+        device_release(device, bytes);
 }
 
 /* The dead free their memory when somebody wants it. */
@@ -107,6 +115,7 @@ CUresult device_reserve(struct device *device, uint64_t bytes)
     uint64_t limit_bytes = device_limit_bytes(device);
     unsigned slot = (unsigned)device->slot;
     pthread_mutex_lock(&device->mutex);
+    sweep(device);
     bool granted = state_reserve(&device->state, slot, bytes, limit_bytes);
     if (!granted && reap(device))
         granted = state_reserve(&device->state, slot, bytes, limit_bytes);
@@ -124,6 +133,7 @@ void device_memory(struct device *device, uint64_t *free_bytes, uint64_t *total_
     uint64_t limit_bytes = device_limit_bytes(device);
     pthread_mutex_lock(&device->mutex);
     reap(device);
+    sweep(device);
     uint64_t settled[SLOTS_MAX], held_bytes = state_settled_bytes(device->state.state, settled);
     pthread_mutex_unlock(&device->mutex);
     *free_bytes = held_bytes < limit_bytes ? limit_bytes - held_bytes : 0;

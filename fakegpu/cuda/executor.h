@@ -65,7 +65,8 @@ enum { LAUNCHES_MAX = 1024 }; /* queued in one stream; the next launch blocks */
 
 struct CUstream_st {
     _Atomic uint32_t magic;
-    CUcontext context;
+    CUcontext context, part; /* part: of a green context, NULL for others */
+    bool detached;           /* that part has ended */
     struct executor *executor;
     unsigned flags;
     int priority;

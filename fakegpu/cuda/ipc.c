@@ -1,17 +1,14 @@
 /* Device memory that another process opens by a handle.
  *
  * The first handle of an allocation moves what is behind it into a file beside the GPU's state, at the same
- * address; the other process maps that file. The file goes with the allocation, or with the next one who finds its
- * owner dead. Memory is charged to its owner alone. */
+ * address; the other process maps that file, and may keep the memory longer than its maker does. Who is charged: shared.h. */
 #define _GNU_SOURCE /* mincore */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cuda/cuda_memory_api.h"
@@ -20,7 +17,7 @@
 #include "cuda/ipc.h"
 #include "cuda/records.h"
 
-enum { PATH_BYTES = 4608, PAGE_BYTES = 4096, HANDLE_MAGIC = 0x66697063 };
+enum { PAGE_BYTES = 4096, HANDLE_MAGIC = 0x66697063 };
 
 /* The 64 bytes of a handle. */
 struct handle {
@@ -30,16 +27,6 @@ struct handle {
     uint64_t owner_pid;  /* as it knows itself, with `generation` unique on the GPU */
 };
 _Static_assert(sizeof(struct handle) == sizeof(CUipcMemHandle), "an IPC handle");
-
-static uint64_t last_number; /* guarded by memory_lock */
-
-static bool file_path(const struct device *device, uint32_t slot, uint64_t generation, uint64_t number, char path[PATH_BYTES])
-{
-    char prefix[STATE_DIRECTORY_MAX + 64];
-    device_ipc_prefix(device, prefix, sizeof prefix);
-    return snprintf(path, PATH_BYTES, "%s%u-%llu-%llu", prefix, slot, (unsigned long long)generation,
-                    (unsigned long long)number) < PATH_BYTES;
-}
 
 static uint64_t own_generation(const struct device *device)
 {
@@ -51,7 +38,7 @@ static bool copy_out(int file, unsigned char *memory, size_t size)
 {
     size_t pages = (size + PAGE_BYTES - 1) / PAGE_BYTES;
     unsigned char *touched = malloc(pages);
-    bool good = touched && !ftruncate(file, (off_t)size) && !mincore(memory, size, touched);
+    bool good = touched && !mincore(memory, size, touched);
     for (size_t i = 0; good && i < pages; i++) {
         if (touched[i] & 1)
             good = pwrite(file, memory + i * PAGE_BYTES, PAGE_BYTES, (off_t)(i * PAGE_BYTES)) == PAGE_BYTES;
@@ -60,20 +47,17 @@ static bool copy_out(int file, unsigned char *memory, size_t size)
     return good;
 }
 
-static CUresult move_to_file(unsigned char *memory, size_t size, const char *path)
+static CUresult move_to_file(const struct device *device, unsigned char *memory, size_t size, struct shared_file *shared)
 {
-    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0 || fchmod(file, 0666) || !copy_out(file, memory, size) ||
-        mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
-        driver_tell("%.300s: %s; an IPC handle needs room there", path, strerror(errno));
-        if (file >= 0) {
-            close(file);
-            unlink(path);
-        }
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    close(file);
-    return CUDA_SUCCESS;
+    char prefix[STATE_DIRECTORY_MAX + 64];
+    if (shared_make(device, size, shared) && copy_out(shared->file, memory, size) &&
+        mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->file, 0) != MAP_FAILED)
+        return CUDA_SUCCESS;
+    device_ipc_prefix(device, prefix, sizeof prefix);
+    driver_tell("%.300s: %s; an IPC handle needs room there", prefix, strerror(errno));
+    if (shared->number)
+        shared_unmake(device, shared);
+    return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 /* Under lock. */
@@ -81,20 +65,15 @@ static CUresult export_record(struct record *record, struct handle *handle)
 {
     struct device *device = record->memory.device;
     struct shared_file *shared = piece_shared(&record->piece, &record->shared_file);
-    char path[PATH_BYTES];
     unsigned char *base;
     size_t size;
     piece_range(&record->piece, &base, &size);
     if (!shared->number) {
-        uint64_t number = ++last_number;
-        if (!file_path(device, (uint32_t)device->slot, own_generation(device), number, path))
-            return CUDA_ERROR_OPERATING_SYSTEM;
         memory_stop_use();
-        CUresult result = move_to_file(base, size, path);
+        CUresult result = move_to_file(device, base, size, shared);
         memory_resume_use();
         if (result != CUDA_SUCCESS)
             return result;
-        shared->number = number;
     }
     record->shared = true;
     *handle = (struct handle){.magic = HANDLE_MAGIC, .slot = (uint32_t)device->slot, .generation = own_generation(device),
@@ -119,11 +98,10 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     return result;
 }
 
-void ipc_forget(const struct device *device, const struct shared_file *shared)
+void ipc_forget(const struct device *device, struct shared_file *shared)
 {
-    char path[PATH_BYTES];
-    if (shared->number && file_path(device, (uint32_t)device->slot, own_generation(device), shared->number, path))
-        unlink(path);
+    if (shared->number)
+        shared_leave(device, shared);
 }
 
 /* --- the other side ------------------------------------------------------------------------------------------------ */
@@ -140,22 +118,31 @@ static struct device *device_of(const struct handle *handle)
 
 static CUresult open_file(CUcontext context, struct device *device, const struct handle *handle, CUdeviceptr *address)
 {
-    char path[PATH_BYTES];
+    char path[SHARED_PATH_BYTES];
+    struct shared_file shared;
     size_t mapped = (handle->offset + handle->size + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    int file = file_path(device, handle->slot, handle->generation, handle->number, path) ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    int file = shared_path(device, handle->slot, handle->generation, handle->number, path)
+                   ? open(path, O_RDWR | O_CLOEXEC)
+                   : -1;
     if (file < 0)
         return CUDA_ERROR_INVALID_HANDLE; /* freed since, or its owner is dead */
     unsigned char *memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    if (memory == MAP_FAILED)
+    if (memory == MAP_FAILED || shared_join(device, file, &shared) != CUDA_SUCCESS) {
+        if (memory != MAP_FAILED)
+            munmap(memory, mapped);
+        close(file);
         return CUDA_ERROR_MAP_FAILED;
+    }
     memory_lock();
     struct record *record = record_add(MEMORY_IPC, memory + handle->offset, handle->size, device, context);
-    if (record)
+    if (record) {
         record->piece = (struct piece){NULL, memory, mapped};
+        record->shared_file = shared;
+    }
     memory_unlock();
     if (!record) {
         munmap(memory, mapped);
+        device_release(device, shared_leave(device, &shared));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *address = (CUdeviceptr)(uintptr_t)(memory + handle->offset);
@@ -174,6 +161,9 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaqu
         return CUDA_ERROR_INVALID_HANDLE;
     if (device->slot == (int)handle.slot && handle.generation == own_generation(device))
         return CUDA_ERROR_INVALID_CONTEXT; /* a process has its own memory already */
+    CUresult result = device_attach(device);
+    if (result != CUDA_SUCCESS)
+        return result;
     return open_file(context, device, &handle, address);
 }
 
@@ -185,6 +175,7 @@ EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle opaque, 
 void ipc_close(struct record *record)
 {
     munmap(record->piece.bytes, record->piece.size);
+    device_release(record->memory.device, shared_leave(record->memory.device, &record->shared_file));
     record_remove(record);
 }
 
@@ -201,26 +192,4 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
         ipc_close(record);
     memory_unlock();
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* --- what the dead left ---------------------------------------------------------------------------------------------- */
-
-void ipc_clear_slot(const struct device *device, unsigned slot)
-{
-    char prefix[STATE_DIRECTORY_MAX + 64], path[PATH_BYTES], *name;
-    device_ipc_prefix(device, prefix, sizeof prefix);
-    size_t used = strlen(prefix);
-    snprintf(prefix + used, sizeof prefix - used, "%u-", slot);
-    if (!(name = strrchr(prefix, '/')))
-        return;
-    *name++ = '\0';
-    DIR *directory = opendir(prefix);
-    if (!directory)
-        return;
-    for (struct dirent *entry; (entry = readdir(directory));) {
-        if (!strncmp(entry->d_name, name, strlen(name)) &&
-            snprintf(path, sizeof path, "%s/%s", prefix, entry->d_name) < (int)sizeof path)
-            unlink(path);
-    }
-    closedir(directory);
 }

@@ -4,10 +4,8 @@
 
 #include "cuda/arena.h"
 
-/* The mapping goes: nobody opens its file any more, if it has one. */
-void ipc_forget(const struct device *device, const struct shared_file *shared);
-
-/* Removes what the dead owner of a slot left. */
-void ipc_clear_slot(const struct device *device, unsigned slot);
+/* The mapping goes, and its caller gives back what it takes of the GPU: from here on whoever has it open is charged, and nobody
+ * opens it any more. */
+void ipc_forget(const struct device *device, struct shared_file *shared);
 
 #endif

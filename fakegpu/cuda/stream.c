@@ -4,6 +4,7 @@
 
 #include "cuda/capture.h"
 #include "cuda/executor_parts.h"
+#include "cuda/growth.h"
 #include "cuda/hooks.h"
 #include "cuda/streams.h"
 
@@ -106,7 +107,7 @@ CUresult stream_resolve(CUstream handle, CUstream *stream)
     if (!context_valid(handle->context))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *stream = handle;
-    return CUDA_SUCCESS;
+    return handle->detached ? CUDA_ERROR_STREAM_DETACHED : CUDA_SUCCESS;
 }
 
 /* --- hooks ------------------------------------------------------------------------------------------------------- */
@@ -269,20 +270,49 @@ EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream) { return cuStreamSynch
 
 enum { PRIORITY_LEAST = 0, PRIORITY_GREATEST = -5 };
 
-EXPORT CUresult cuStreamCreateWithPriority(CUstream *made, unsigned flags, int priority)
+CUresult stream_make(CUcontext context, unsigned flags, int priority, CUstream *made)
 {
-    ENTER(context);
-    REQUIRE_CU(made && !(flags & ~(unsigned)CU_STREAM_NON_BLOCKING));
+    CUcontext part = context->whole ? context : NULL;
+    if (part)
+        context = part->whole;
     if (priority > PRIORITY_LEAST)
         priority = PRIORITY_LEAST;
     if (priority < PRIORITY_GREATEST)
         priority = PRIORITY_GREATEST;
     struct executor *executor = context->streams->legacy->executor;
+    CUresult result = growth_stream(context);
+    if (result != CUDA_SUCCESS)
+        return result;
     executor_lock(executor);
     CUstream stream = make(context, executor, flags, priority);
+    if (stream)
+        stream->part = part;
     executor_unlock(executor);
+    if (!stream)
+        growth_stream_gone(context);
     *made = stream;
     return stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void streams_detach(CUcontext part)
+{
+    struct executor *executor = part->streams->legacy->executor;
+    executor_lock(executor);
+    for (CUstream stream = part->streams->streams; stream; stream = stream->next) {
+        if (stream->part != part)
+            continue;
+        capture_abandon(stream);
+        stream->detached = true;
+    }
+    executor_unlock(executor);
+}
+
+EXPORT CUresult cuStreamCreateWithPriority(CUstream *made, unsigned flags, int priority)
+{
+    ENTER(context);
+    REQUIRE_CU(made && !(flags & ~(unsigned)CU_STREAM_NON_BLOCKING));
+    CUcontext part = context_current_part();
+    return stream_make(part ? part : context, flags, priority, made);
 }
 
 EXPORT CUresult cuStreamCreate(CUstream *made, unsigned flags)
@@ -295,9 +325,13 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream handle)
 {
     if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
         return CUDA_ERROR_INVALID_HANDLE;
-    STREAM(handle, stream);
+    CUstream stream;
+    CUresult result = stream_resolve(handle, &stream);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_DETACHED)
+        return result;
     struct executor *executor = stream->executor;
     capture_abandon(stream);
+    growth_stream_gone(stream->context);
     executor_lock(executor);
     atomic_store(&stream->magic, 0);
     stream->ending = true;

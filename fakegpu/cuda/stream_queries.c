@@ -32,7 +32,7 @@ EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
 {
     STREAM(handle, stream);
     REQUIRE_CU(context);
-    *context = stream->context;
+    *context = stream->part ? stream->part : stream->context;
     return CUDA_SUCCESS;
 }
 

@@ -14,6 +14,12 @@ CUresult stream_resolve(CUstream handle, CUstream *stream);
  * 0: no memory. */
 uint64_t thread_number(void);
 
+/* A stream of the context, which may be a part of one. */
+CUresult stream_make(CUcontext context, unsigned flags, int priority, CUstream *made);
+
+/* The part ends: its streams can only be destroyed from here on. */
+void streams_detach(CUcontext part);
+
 /* Waits until everything given to the stream so far is over. */
 CUresult stream_finish(CUstream stream);
 

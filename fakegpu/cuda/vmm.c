@@ -1,7 +1,7 @@
 /* Virtual memory management: addresses, physical memory and mappings, each by itself.
  *
  * Physical memory is a part of one nameless file of the process, of which pages appear when touched; memory that may be
- * exported has a file of its own, which is what the other process gets. It is charged to the process that made it. */
+ * exported has a file of its own, which is what the other process gets and may keep longer (shared.h). */
 #define _GNU_SOURCE /* memfd_create, fallocate */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ struct physical {
     size_t size;
     int file;
     off_t offset;
-    bool own_file, imported;
+    struct shared_file shared; /* of memory that may be exported */
     unsigned users; /* handles given out and not released, and mappings */
     unsigned handles;
 };
@@ -61,13 +61,13 @@ static void drop(struct physical *physical)
     while (*link != physical)
         link = &(*link)->next;
     *link = physical->next;
-    if (physical->own_file)
-        close(physical->file);
+    uint64_t bytes = physical->size;
+    if (physical->shared.number)
+        bytes = shared_leave(physical->device, &physical->shared);
     else
         (void)!fallocate(physical->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset,
                          (off_t)physical->size); /* pages that stay are never mapped again */
-    if (!physical->imported)
-        device_release(physical->device, physical->size);
+    device_release(physical->device, bytes);
     free(physical);
 }
 
@@ -99,14 +99,14 @@ EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAl
     return result;
 }
 
-/* A part of the process's file, or, to be exported, a file whose name tells the importer which GPU it belongs to. */
+/* A part of the process's file, or, to be exported, a file whose name says which GPU it belongs to. */
 static bool find_room(struct physical *physical)
 {
-    char name[64];
-    if (physical->own_file) {
-        snprintf(name, sizeof name, "fakegpu-%s", physical->device->gpu.uuid);
-        physical->file = memfd_create(name, MFD_CLOEXEC);
-        return physical->file >= 0 && !ftruncate(physical->file, (off_t)physical->size);
+    if (physical->properties.requestedHandleTypes) {
+        if (!shared_make(physical->device, physical->size, &physical->shared))
+            return false;
+        physical->file = physical->shared.file;
+        return true;
     }
     if (common_file < 0)
         common_file = memfd_create("fakegpu", MFD_CLOEXEC);
@@ -132,8 +132,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
     struct physical *physical = calloc(1, sizeof *physical);
     if (!physical)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *physical = (struct physical){.properties = *properties, .device = device, .size = size, .file = -1,
-                                  .own_file = properties->requestedHandleTypes};
+    *physical = (struct physical){.properties = *properties, .device = device, .size = size, .file = -1};
     memory_lock();
     result = device_reserve(device, size);
     if (result == CUDA_SUCCESS && !find_room(physical)) {
@@ -141,13 +140,10 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
         driver_tell("cuMemCreate: no file of %zu bytes: %s; raise the limit on open files", size, strerror(errno));
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         *handle = remember(physical)->handle;
-    } else {
-        if (physical->own_file && physical->file >= 0)
-            close(physical->file);
+    else
         free(physical);
-    }
     memory_unlock();
     return result;
 }
@@ -205,10 +201,11 @@ EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     int file = -1;
     memory_lock();
     struct physical *physical = physical_of(handle);
-    if (physical && physical->own_file)
-        file = fcntl(physical->file, F_DUPFD_CLOEXEC, 0);
+    bool good = physical && physical->shared.number;
+    if (good)
+        file = shared_lend(&physical->shared);
     memory_unlock();
-    REQUIRE_CU(physical && physical->own_file);
+    REQUIRE_CU(good);
     if (file < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     *(int *)shareable = file;
@@ -231,9 +228,11 @@ static struct device *device_of_file(int file)
     return NULL;
 }
 
+/* By a handle of its own, in the process that exported it, too. */
 EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type)
 {
     struct stat status;
+    char path[64];
     READY();
     REQUIRE_CU(handle);
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -241,15 +240,20 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     int file = (int)(intptr_t)shareable;
     struct device *device = device_of_file(file);
     REQUIRE_CU(device && !fstat(file, &status) && status.st_size > 0);
+    CUresult result = device_attach(device);
+    if (result != CUDA_SUCCESS)
+        return result;
     struct physical *physical = calloc(1, sizeof *physical);
     if (!physical)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     *physical = (struct physical){
         .properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = type,
                        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal}},
-        .device = device, .size = (size_t)status.st_size, .file = fcntl(file, F_DUPFD_CLOEXEC, 0), .own_file = true,
-        .imported = true};
-    if (physical->file < 0) {
+        .device = device, .size = (size_t)status.st_size, .file = open(path, O_RDWR | O_CLOEXEC)};
+    if (physical->file < 0 || shared_join(device, physical->file, &physical->shared) != CUDA_SUCCESS) {
+        if (physical->file >= 0)
+            close(physical->file);
         free(physical);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }

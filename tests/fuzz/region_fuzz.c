@@ -20,6 +20,7 @@ struct world {
     struct member members[MEMBERS];
     uint64_t held[REGION_SLOTS][GPUS]; /* the model: of slots, whether their owners live or not */
     bool dead[REGION_SLOTS];
+    unsigned holds[REGION_SLOTS]; /* of memory's slots */
     unsigned top; /* slots from here on were never taken */
     bool scribbled;
 };
@@ -27,6 +28,7 @@ struct world {
 static void begin(struct world *world)
 {
     memset(world, 0, sizeof *world);
+    member_share_forget();
     for (unsigned i = 0; i < MEMBERS; i++)
         world->members[i].slot = -1;
     if (file >= 0) {
@@ -110,6 +112,38 @@ static void give(struct world *world, struct member *member, struct input *input
     *held -= units < *held ? units : *held;
 }
 
+/* Memory of a few keys: more of what there is, or some that is new. */
+static void share(struct world *world, struct input *input)
+{
+    unsigned gpu = (unsigned)eat(input, 1) % GPUS;
+    uint64_t key = 1 + eat(input, 1) % 4, units = eat(input, 4);
+    int slot = member_share_hold(region, file, key);
+    if (slot < 0 && (slot = member_share(region, file, key)) >= 0) {
+        MUST(slot < REGION_SLOTS);
+        if ((unsigned)slot >= world->top)
+            world->top = (unsigned)slot + 1;
+        forget_slot(world, (unsigned)slot);
+        world->holds[slot] = 0;
+        if (account_take(region, gpu, (unsigned)slot, units, UINT64_MAX))
+            world->held[slot][gpu] = units;
+        member_share_open(region, file, slot);
+    }
+    MUST(slot >= 0 || world->scribbled);
+    if (slot >= 0)
+        world->holds[slot]++;
+}
+
+static void leave(struct world *world, struct input *input)
+{
+    unsigned slot = (unsigned)eat(input, 1) % 8;
+    if (!world->holds[slot])
+        return;
+    MUST(member_share_is_last((int)slot) == (world->holds[slot] == 1));
+    member_share_leave(region, file, (int)slot);
+    if (!--world->holds[slot])
+        forget_slot(world, slot);
+}
+
 /* A word anywhere, or where it hurts most. */
 static void scribble(struct world *world, struct input *input)
 {
@@ -117,7 +151,7 @@ static void scribble(struct world *world, struct input *input)
     struct region_account *account = &region->slots[slot].accounts[gpu];
     uint64_t word = eat(input, 8);
     world->scribbled = true;
-    switch (where % 12) {
+    switch (where % 13) {
     case 0: region->gpus[gpu].total = word; break;
     case 1: account->held = word; break;
     case 2: account->intent = word; break;
@@ -128,6 +162,7 @@ static void scribble(struct world *world, struct input *input)
     case 7: region->slots[slot].unused = word; break;
     case 8: region->header.slots_used = (uint32_t)word; break;
     case 9: region->header.magic = word; break;
+    case 10: region->slots[slot].shared = (uint32_t)word; break;
     default: memcpy((char *)region + eat(input, 3) % (REGION_BYTES - sizeof word), &word, sizeof word); break;
     }
 }
@@ -153,13 +188,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     begin(&world);
     for (unsigned step = 0; input.size && step < STEPS_MOST; step++) {
         struct member *member = &world.members[eat(&input, 1) % MEMBERS];
-        switch (eat(&input, 1) % 8) {
+        switch (eat(&input, 1) % 10) {
         case 0: case 1: take(&world, member, &input); break;
         case 2: give(&world, member, &input); break;
         case 3: die(&world, member); break;
         case 4: sweep(&world, member); break;
         case 5: joined(&world, member); break;
         case 6: scribble(&world, &input); break;
+        case 8: share(&world, &input); break;
+        case 9: leave(&world, &input); break;
         default:
             if (joined(&world, member) && world.scribbled)
                 account_clear(region, (unsigned)member->slot);

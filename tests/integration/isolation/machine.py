@@ -22,6 +22,12 @@ MEANT_FOR_EVERY_DRIVER = {
         "test_physical_memory",
         "test_host_memory",
     ),
+    "test_shared_memory": (
+        "test_memory_that_is_exported",
+        "test_programs_of_a_container",
+        "test_memory_of_the_dead",
+        "test_a_mapping_alone",
+    ),
     "test_graph_memory": ("test_",),
     "test_reaching_the_driver": (
         "test_cu_get_proc_address",

@@ -82,6 +82,41 @@ def test_every_function_is_limited_or_passed_on_with_a_reason(library: str) -> N
     assert set(table) - there == set(), "no driver has these"
 
 
+#: What ends something, and gives back nothing that is charged.
+ENDS_NOTHING_CHARGED = {
+    "nothing of it is charged: no memory of the GPU, or code (which is not)": {
+        "cuEventDestroy", "cuStreamDestroy", "cuLinkDestroy", "cuLibraryUnload", "cuModuleUnload", "cuMemFreeHost",
+        "cuMemHostUnregister", "cuMemAddressFree", "cuUserObjectRelease", "cuDestroyExternalSemaphore",
+        "cuDeviceUnregisterAsyncNotification", "cuLogsUnregisterCallback", "cuCtxDisablePeerAccess",
+        "cuCtxResetPersistingL2Cache",
+    },
+    "a view of memory, which stays": {"cuSurfObjectDestroy", "cuTexObjectDestroy", "cuTexRefDestroy"},
+    "memory of other interfaces and machines, which is not charged; multicast objects, which have none": {
+        "cuDestroyExternalMemory", "cuGraphicsUnmapResources", "cuGraphicsUnregisterResource",
+        "cuLogicalEndpointDestroy", "cuLogicalEndpointIdRelease", "cuLogicalEndpointUnbind", "cuMulticastUnbind",
+    },
+    "a graph is charged when it is instantiated, until that is destroyed": {
+        "cuGraphDestroy", "cuGraphDestroyNode", "cuGraphReleaseUserObject", "cuGraphAddMemFreeNode",
+        "cuGraphMemFreeNodeGetParams",
+    },
+    "memory keeps its place": {"cuMemDiscardBatchAsync"},
+}  # fmt: skip
+
+
+def test_whatever_ends_something_is_limited_or_gives_back_nothing_that_is_charged() -> None:
+    """A function that is newer than these lists must be thought of."""
+    words = "Destroy|Free|Unload|Release|Reset|Close|Detach|Unregister|Unmap|Unbind|Disable|Discard|Trim"
+    ends = {name for name in declared() if re.search(words, name)}
+    assert {"cuMemFree", "cuMemFree_v2", "cuGreenCtxDestroy", "cuIpcCloseMemHandle"} <= ends
+    reasons = set().union(*ENDS_NOTHING_CHARGED.values())
+    base = {name: re.sub(r"(_v\d+)?(_pt[sd][sz])?$", "", name) for name in ends}
+    assert {name for name in ends - ours("cuda") if base[name] not in reasons} == set()
+    assert reasons - set(base.values()) == set(), "no driver has these"
+    assert {name for name in ends & ours("cuda") if base[name] in reasons} == set(), (
+        "limited, with a reason not to be"
+    )
+
+
 def test_what_the_library_exports_is_the_drivers_own() -> None:
     assert ours("cuda") - exported(real("cuda")) - declared() == set()
 

@@ -13,6 +13,7 @@ import struct
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import reduction
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,13 @@ def _serve(connection: Any, environment: dict[str, str]) -> None:
                 case "write":
                     ctypes.memmove(arguments[0], arguments[1], len(arguments[1]))
                     connection.send(None)
+                case "close":
+                    os.close(*arguments)
+                    connection.send(None)
+                case "lend":
+                    reduction.send_handle(connection, arguments[0], os.getppid())
+                case "receive":
+                    connection.send(reduction.recv_handle(connection))
                 case "become":
                     os.setuid(*arguments)
                     connection.send(None)
@@ -157,6 +165,18 @@ class CudaProcess:
         code, *written = self.ask(name, *arguments)
         assert code == "SUCCESS", f"{name}: {code}"
         return written[0] if len(written) == 1 else tuple(written)
+
+    def lend(self, file: int) -> int:
+        """One of the process's descriptors, as this one's own."""
+        self.tell("lend", file)
+        return int(reduction.recv_handle(self._connection))
+
+    def receive(self, file: int) -> int:
+        """What the process knows a descriptor as that it gets of this one, which has it no longer."""
+        self.tell("receive")
+        reduction.send_handle(self._connection, file, self.pid)
+        os.close(file)
+        return int(self.answer())
 
     def open(self, device: int = 0) -> int:
         """cuInit and a context, current from now on."""

@@ -209,3 +209,54 @@ def test_the_state_is_for_every_user_of_the_machine(processes: Processes) -> Non
     folder = processes.node.with_name("node.gpus.state")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o666}
+
+
+def test_a_green_context_keeps_the_primary_one_and_is_it_in_all_but_name(cuda: CudaProcess) -> None:
+    """As NVIDIA's cuda.h says of cuGreenCtxCreate, cuGreenCtxDestroy and cuCtxFromGreenCtx."""
+    resource = cuda.good("cuDeviceGetDevResource", 0, Out(144), 1)
+    assert int.from_bytes(resource[96:100], "little") == 80
+    assert cuda.cu("cuDeviceGetDevResource", 0, Out(144), 1000)[0] == 914
+    description = cuda.good("cuDevResourceGenerateDesc", OUT, resource, 1)
+    assert cuda.cu("cuGreenCtxCreate", OUT, description, 1, 1)[0] == "INVALID_VALUE"
+    green = cuda.good("cuGreenCtxCreate", OUT, description, 0, 1)
+    assert cuda.good("cuDevicePrimaryCtxGetState", 0, Out(4), Out(4))[1] == pack("i", 1)
+    context = cuda.good("cuCtxFromGreenCtx", OUT, green)
+    assert cuda.good("cuCtxFromGreenCtx", OUT, green) == context
+    primary = cuda.good("cuDevicePrimaryCtxRetain", OUT, 0)
+    assert context != primary
+    assert cuda.cu("cuDevicePrimaryCtxRelease_v2", 0) == "SUCCESS"
+    cuda.good("cuCtxSetCurrent", context)
+    assert cuda.good("cuCtxGetCurrent", OUT) == context
+    address = cuda.good("cuMemAlloc_v2", OUT, MIB)
+    assert cuda.good("cuPointerGetAttribute", OUT, 1, address) == primary
+    streams = cuda.good("cuStreamCreate", OUT, 1), cuda.good("cuGreenCtxStreamCreate", OUT, green, 1, 0)
+    for stream in streams:
+        assert cuda.good("cuStreamGetCtx", stream, OUT) == context
+        cuda.good("cuStreamSynchronize", stream)
+    assert cuda.cu("cuGreenCtxStreamCreate", OUT, green, 0, 0)[0] == "INVALID_VALUE"
+    assert cuda.cu("cuCtxDestroy_v2", context) == "INVALID_CONTEXT"
+    assert cuda.good("cuDevicePrimaryCtxRetain", OUT, 0) == primary
+    cuda.good("cuGreenCtxDestroy", green)
+    assert cuda.cu("cuGreenCtxDestroy", green) == "INVALID_CONTEXT"
+    assert cuda.cu("cuMemGetInfo_v2", OUT, OUT)[0] == "CONTEXT_IS_DESTROYED"
+    cuda.good("cuCtxSetCurrent", primary)
+    cuda.ask("write", address, b"still there")
+    for stream in streams:
+        assert cuda.cu("cuStreamSynchronize", stream) == 917
+        cuda.good("cuStreamDestroy_v2", stream)
+    cuda.good("cuDevicePrimaryCtxRelease_v2", 0)
+    assert cuda.good("cuDevicePrimaryCtxGetState", 0, Out(4), Out(4))[1] == pack("i", 0)
+
+
+def test_a_green_context_goes_with_a_reset_of_its_device(cuda: CudaProcess) -> None:
+    description = cuda.good(
+        "cuDevResourceGenerateDesc", OUT, cuda.good("cuDeviceGetDevResource", 0, Out(144), 1), 1
+    )
+    green = cuda.good("cuGreenCtxCreate", OUT, description, 0, 1)
+    context = cuda.good("cuCtxFromGreenCtx", OUT, green)
+    cuda.good("cuDevicePrimaryCtxReset_v2", 0)
+    assert cuda.cu("cuCtxSetCurrent", context) == "INVALID_CONTEXT"
+    cuda.good("cuGreenCtxDestroy", green)
+    last = cuda.good("cuGreenCtxCreate", OUT, description, 0, 1)
+    cuda.good("cuGreenCtxDestroy", last)
+    assert cuda.good("cuDevicePrimaryCtxGetState", 0, Out(4), Out(4))[1] == pack("i", 0)

@@ -2,6 +2,8 @@
  *
  *     accounts_race USAGE PROCESSES KILLS
  *
+ * They share memory, too: of a few keys, which whoever comes first is charged for and whoever comes last gives back.
+ *
  * Each process adds to a counter of its own (in memory that all share) before it takes and after it has given back, so that the
  * counters' sum is never less than what the accounts should have. Ends with 0 when the limit was never passed and, after all are
  * dead, exactly the limit can be taken by one. */
@@ -18,7 +20,7 @@
 #include "account.h"
 #include "members.h"
 
-enum { GPU = 3, LIMIT_UNITS = 4096, PROCESSES_MAX = 128 };
+enum { GPU = 3, LIMIT_UNITS = 4096, PROCESSES_MAX = 128, KEYS = 6 };
 
 static struct region *region;
 static int file;
@@ -37,11 +39,35 @@ static void open_usage(const char *path)
         die(path);
 }
 
+/* Takes hold of some shared memory, or lets go of what it has. */
+static void share(unsigned *seed, int held[KEYS])
+{
+    unsigned key = (unsigned)rand_r(seed) % KEYS;
+    if (held[key] >= 0) {
+        member_share_leave(region, file, held[key]);
+        held[key] = -1;
+    } else if ((held[key] = member_share_hold(region, file, key + 1)) >= 0) {
+        if (!account_held_units(region, GPU, (unsigned)held[key]))
+            _exit(5);
+    } else if ((held[key] = member_share(region, file, key + 1)) >= 0) {
+        bool taken = account_take(region, GPU, (unsigned)held[key], (uint64_t)(rand_r(seed) % 200) + 1, LIMIT_UNITS);
+        if (taken) {
+            member_share_open(region, file, held[key]);
+        } else {
+            member_share_leave(region, file, held[key]);
+            held[key] = -1;
+        }
+    }
+}
+
 /* Works until it is killed. `done` counts what it got through. */
 static void work(unsigned seed, _Atomic uint64_t *done)
 {
     struct member self = {.slot = -1};
     uint64_t has = 0;
+    int held[KEYS];
+    for (int i = 0; i < KEYS; i++)
+        held[i] = -1;
     if (!member_join(region, file, &self))
         die("no slot");
     for (;;) {
@@ -55,6 +81,8 @@ static void work(unsigned seed, _Atomic uint64_t *done)
         }
         if (account_total_units(region, GPU) > LIMIT_UNITS || account_held_units(region, GPU, (unsigned)self.slot) != has)
             _exit(4);
+        if (rand_r(&seed) % 8 == 0)
+            share(&seed, held);
         if (rand_r(&seed) % 64 == 0)
             members_sweep(region, file, &self);
         atomic_fetch_add(done, 1);

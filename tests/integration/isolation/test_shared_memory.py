@@ -1,0 +1,256 @@
+"""Memory that programs share: charged to a container once, as long as one of its programs has it."""
+
+import random
+
+import pytest
+
+from tests.integration.isolation.conftest import LimitedContainer
+from tests.integration.isolation.containers import driver_used_mib, run_tenant
+from tests.integration.isolation.talking import Talker, talkers
+
+OUT_OF_MEMORY = 2
+KINDS = ["handle", "ipc"]
+
+
+def made(kind: str, maker: Talker, mib: int) -> tuple[int, bytes | int]:
+    """What the maker has, and what others get hold of it by."""
+    if kind == "ipc":
+        address = maker.good(f"[x if isinstance(x, int) else x.value for x in take('plain', {mib} * MIB)]")
+        return address, maker(f"ipc_handle({address})")
+    handle = maker.good(f"make({mib})")
+    return handle, maker(f"export({handle})")
+
+
+def joined(maker: Talker, shared: bytes | int, other: Talker) -> tuple[int, int]:
+    """Result, and what the other one has."""
+    if isinstance(shared, bytes):
+        result, held = other(f"ipc_open({shared!r})")
+    else:
+        file = maker.lend(shared, other)
+        result, held = other(f"take_in({file})")
+        other(f"os.close({file})")
+    return result, held
+
+
+def finish(kind: str, maker: Talker, shared: bytes | int) -> None:
+    """The maker has handed it out to all who shall have it."""
+    if kind == "handle":
+        maker(f"os.close({shared})")
+
+
+def given_up(kind: str, program: Talker, held: int, by_maker: bool) -> None:
+    if kind == "handle":
+        program(f"let_go({held})")
+    else:
+        program(f"give('plain', c_uint64({held}))" if by_maker else f"ipc_close({held})")
+
+
+@pytest.mark.parametrize("order", ["release, close", "close, release"])
+def test_memory_that_is_exported_imported_and_released_in_a_loop_is_refused_at_the_limit(
+    order: str, container: LimitedContainer
+) -> None:
+    """10,240 MiB under a limit of 2,048 on an H200, before (docs/measurements/2026-11-h200.md)."""
+    here = container(2154)
+    with talkers(here) as (program,):
+        base, held = program.used(), []
+        while True:
+            result, handle = program("make(256)")
+            if result:
+                break
+            file = program(f"export({handle})")
+            held.append(program.good(f"take_in({file})"))
+            assert program.used() == base + 256 * len(held)
+            for step in order.split(", "):
+                program(f"let_go({handle})" if step == "release" else f"os.close({file})")
+        assert result == OUT_OF_MEMORY
+        assert program("info()[0]") < 256
+        for handle in held:
+            program(f"let_go({handle})")
+        assert program.used() == base
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_programs_of_a_container_share_what_would_not_fit_for_each_of_them(
+    kind: str, container: LimitedContainer
+) -> None:
+    here = container(3000)
+    with talkers(here, here, here) as (maker, other, third):
+        base = maker.used()
+        memory, shared = made(kind, maker, 1200)
+        held = [joined(maker, shared, each) for each in (other, third)]
+        finish(kind, maker, shared)
+        assert [result for result, _ in held] == [0, 0]
+        assert maker.used() == third.used() == base + 1200
+        given_up(kind, maker, memory, by_maker=True)
+        given_up(kind, other, held[0][1], by_maker=False)
+        assert maker.used() == base + 1200
+        assert maker("take('plain', 1200 * MIB)[0]") == OUT_OF_MEMORY
+        given_up(kind, third, held[1][1], by_maker=False)
+        assert maker.used() == base
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_of_the_dead_stays_charged_as_long_as_somebody_has_it(
+    kind: str, container: LimitedContainer
+) -> None:
+    here = container(3000)
+    with talkers(here, here, here) as (maker, other, watcher):
+        context = watcher.used() // 3
+        _, shared = made(kind, maker, 1000)
+        assert joined(maker, shared, other)[0] == 0
+        maker.end(kill=True)
+        assert watcher.used() == 2 * context + 1000
+        other.end(kill=True)
+        assert watcher.used() == context
+        assert watcher("take('plain', 2000 * MIB)[0]") == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_container_is_charged_for_what_it_has_of_this_one(
+    kind: str, container: LimitedContainer
+) -> None:
+    here, there = container(2000), container(1500)
+    with talkers(here, there, there) as (maker, other, third):
+        mine, theirs = maker.used(), other.used()
+        memory, shared = made(kind, maker, 800)
+        held = [joined(maker, shared, each) for each in (other, third)]
+        assert [result for result, _ in held] == [0, 0]
+        assert (maker.used(), other.used()) == (mine + 800, theirs + 800)
+        _, more = made(kind, maker, 600)
+        assert joined(maker, more, other)[0] == OUT_OF_MEMORY
+        assert other.used() == theirs + 800
+        finish(kind, maker, shared)
+        given_up(kind, maker, memory, by_maker=True)
+        assert (maker.used(), other.used()) == (mine + 600, theirs + 800)
+        given_up(kind, other, held[0][1], by_maker=False)
+        assert third.used() == theirs + 800
+        given_up(kind, third, held[1][1], by_maker=False)
+        assert third.used() == theirs
+
+
+def test_what_a_descriptor_alone_keeps_is_charged_until_it_is_closed(container: LimitedContainer) -> None:
+    here = container()
+    with talkers(here, here) as (maker, other):
+        base = maker.used()
+        handle, file = made("handle", maker, 500)
+        maker(f"let_go({handle})")
+        assert maker.used() == base + 500
+        assert maker("take('plain', 1500 * MIB)[0]") == OUT_OF_MEMORY
+        maker(f"os.close({file})")
+        assert maker("take('plain', 1500 * MIB)[0]") == 0
+        assert other.used() == base + 1500
+
+
+def test_a_mapping_alone_keeps_imported_memory_charged(container: LimitedContainer) -> None:
+    here = container()
+    with talkers(here, here) as (maker, other):
+        base = maker.used()
+        handle, file = made("handle", maker, 64)
+        result, held = joined(maker, file, other)
+        assert result == 0
+        address = other.good(f"put_at({held}, 64)")
+        finish("handle", maker, file)
+        maker(f"let_go({handle})")
+        other(f"let_go({held})")
+        assert maker.used() == base + 64
+        other(f"must('cuMemUnmap', c_uint64({address}), c_size_t(64 * MIB))")
+        assert maker.used() == base
+
+
+def test_what_a_program_without_the_library_exports_is_charged_when_it_is_mapped(
+    container: LimitedContainer,
+) -> None:
+    here = container(1000)
+    bare = Talker(here, bare=True)
+    try:
+        with talkers(here) as (program,):
+            base = program.used()
+            held = []
+            for _ in range(2):
+                _, file = made("handle", bare, 600)
+                result, imported = joined(bare, file, program)
+                assert (result, program.used()) == (0, base)
+                held.append(imported)
+            assert program.good(f"put_at({held[0]}, 600)")
+            assert program.used() == base + 600
+            assert program(f"put_at({held[1]}, 600)[0]") == OUT_OF_MEMORY
+    finally:
+        bare.end(kill=True)
+
+
+@pytest.mark.parametrize("size", [1000, 300_000, 3 << 20])
+def test_opened_memory_counts_whole_pages_and_ends_with_the_context(
+    size: int, container: LimitedContainer
+) -> None:
+    here = container()
+    with talkers(here, here) as (maker, other):
+        base = maker.used()
+        address = maker.good(f"[x if isinstance(x, int) else x.value for x in take('plain', {size})]")
+        pages = (size + (2 << 20) - 1) // (2 << 20) * 2
+        shared = maker(f"ipc_handle({address})")
+        other("first = context()")
+        assert joined(maker, shared, other)[0] == 0
+        assert joined(maker, shared, other)[0] == 0
+        context = base // 2
+        assert maker.used() == base + pages + context
+        maker(f"give('plain', c_uint64({address}))")
+        assert maker.used() == base + pages + context
+        other("must('cuCtxDestroy_v2', first)")
+        assert maker.used() == base
+
+
+def test_beyond_what_there_are_slots_for_all_that_is_shared_is_charged_as_well(
+    container: LimitedContainer,
+) -> None:
+    run_tenant(
+        container(8000),
+        """
+import os
+context()
+base, address = used(), c_uint64()
+must("cuMemAddressReserve", byref(address), c_size_t(1200 * MIB), c_size_t(0), c_uint64(0), c_uint64(0))
+exported = AllocationProperties(type=1, handles=1, location=Location(1, 0))
+for count in range(600):
+    handle, file, again = c_uint64(), c_int(), c_uint64()
+    must("cuMemCreate", byref(handle), c_size_t(2 * MIB), byref(exported), c_uint64(0))
+    must("cuMemExportToShareableHandle", byref(file), handle, 1, c_uint64(0))
+    must("cuMemImportFromShareableHandle", byref(again), c_void_p(file.value), 1)
+    must("cuMemMap", c_uint64(address.value + 2 * MIB * count), c_size_t(2 * MIB), c_size_t(0), again, c_uint64(0))
+    must("cuMemRelease", handle)
+    os.close(file.value)
+assert used() - base == 1200, used() - base
+""",
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_programs_do_with_what_they_share_they_are_charged_what_the_driver_counts(
+    seed: int, container: LimitedContainer
+) -> None:
+    dice = random.Random(seed)
+    here = container(12000)
+    with talkers(*[here] * 5) as (watcher, *programs):
+        holders: dict[Talker, list[tuple[str, int, bool]]] = {program: [] for program in programs}
+        for _ in range(40):
+            living = list(holders)
+            maker, act = dice.choice(living), dice.randrange(10)
+            if act < 5:
+                kind = dice.choice(KINDS)
+                memory, shared = made(kind, maker, dice.choice([2, 64, 300]))
+                holders[maker].append((kind, memory, True))
+                for other in living:
+                    if dice.randrange(2) and (kind == "handle" or other is not maker):
+                        result, held = joined(maker, shared, other)
+                        assert result == 0
+                        holders[other].append((kind, held, False))
+                finish(kind, maker, shared)
+            elif act < 9 and holders[maker]:
+                kind, memory, by_maker = holders[maker].pop(dice.randrange(len(holders[maker])))
+                given_up(kind, maker, memory, by_maker)
+            elif act == 9 and len(living) > 2:
+                maker.end(kill=True)
+                del holders[maker]
+            assert watcher.used() == driver_used_mib(here.node)
+        for program in holders:
+            program.end(kill=True)
+        assert watcher.used() == driver_used_mib(here.node) < 1000
