@@ -71,6 +71,9 @@ struct gpu {
     struct pci_address pci;
     uint32_t total_mib, reserved_mib;
     uint32_t context_mib; /* what each CUDA context takes for itself */
+    /* What comes to it without being asked for (cuda/growth.h); without `grows` nothing. */
+    bool grows;
+    uint32_t launch_mib, stream_kib, further_context_kib;
     uint32_t compute_major, compute_minor;
     uint32_t minor;   /* /dev/nvidiaN */
     int32_t numa;     /* -1: none */

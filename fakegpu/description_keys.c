@@ -124,6 +124,15 @@ static enum reading read_context(const struct line *line, struct description *no
     return read_numbers(line, 0, 65536, &gpu->context_mib, NULL);
 }
 
+static enum reading read_growth(const struct line *line, struct description *node, struct gpu *gpu)
+{
+    (void)node;
+    gpu->grows = true;
+    return checked(VALUES(line) == 3 && word_number(line->words[1], 0, 65536, &gpu->launch_mib) &&
+                   word_number(line->words[2], 0, 1048576, &gpu->stream_kib) &&
+                   word_number(line->words[3], 0, 1048576, &gpu->further_context_kib));
+}
+
 static enum reading read_compute(const struct line *line, struct description *node, struct gpu *gpu)
 {
     (void)node;
@@ -392,6 +401,8 @@ const struct key description_keys[] = {
     {"compute", PART_GPU, true, false, "MAJOR.MINOR", "compute 7.0", read_compute},
     {"reserved", PART_GPU, false, false, "whole MiB from 0 to 16777216", "reserved 224", read_reserved},
     {"context", PART_GPU, false, false, "whole MiB from 0 to 65536", "context 256", read_context},
+    {"growth", PART_GPU, false, false, "MiB of a first launch, KiB of a stream and KiB of a further context",
+     "growth 92 512 5734", read_growth},
     {"serial", PART_GPU, false, false, "a word of at most 29 characters", "serial 0324218012345", read_serial},
     {"vbios", PART_GPU, false, false, "a word of at most 31 characters", "vbios 88.00.4F.00.09", read_vbios},
     {"minor", PART_GPU, false, false, "a whole number from 0 to 255", "minor 0", read_minor},

@@ -101,6 +101,17 @@ void account_clear(struct region *region, unsigned slot)
     }
 }
 
+struct account_reading account_read(const struct region *region, unsigned gpu, unsigned slot)
+{
+    uint64_t held = atomic_load(&region->slots[slot].accounts[gpu].held);
+    return (struct account_reading){units_in(held), number_in(held)};
+}
+
+uint64_t account_changes(struct account_reading earlier, struct account_reading later)
+{
+    return (later.number - earlier.number) & (NUMBERS - 1);
+}
+
 uint64_t account_total_units(const struct region *region, unsigned gpu)
 {
     return units_in(atomic_load(&region->gpus[gpu].total));

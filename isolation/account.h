@@ -40,6 +40,11 @@ void account_give(struct region *region, unsigned gpu, unsigned slot, uint64_t u
  * slot's lock. */
 void account_clear(struct region *region, unsigned slot);
 
+/* What one slot has at a moment, and how many changes lie between two moments, as far as the number tells (2^18 look like none). */
+struct account_reading { uint64_t units, number; };
+struct account_reading account_read(const struct region *region, unsigned gpu, unsigned slot);
+uint64_t account_changes(struct account_reading earlier, struct account_reading later);
+
 /* What all processes have together, and what one has. The latter is exact only for one's own slot. */
 uint64_t account_total_units(const struct region *region, unsigned gpu);
 uint64_t account_held_units(const struct region *region, unsigned gpu, unsigned slot);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "beyond.h"
 #include "forking.h"
 #include "gpus.h"
 #include "members.h"
@@ -50,9 +51,11 @@ static bool joined(const struct container *here)
     return true;
 }
 
-static bool take(const struct container *here, int gpu, uint64_t units)
+/* `beyond_bytes` are in use besides what accounts say. */
+static bool take(const struct container *here, int gpu, uint64_t units, uint64_t beyond_bytes)
 {
-    uint64_t limit_units = here->limits.gpus[gpu].memory_bytes / UNIT_BYTES;
+    uint64_t limit_bytes = here->limits.gpus[gpu].memory_bytes;
+    uint64_t limit_units = limit_bytes > beyond_bytes ? (limit_bytes - beyond_bytes) / UNIT_BYTES : 0;
     unsigned slot = (unsigned)self.slot, index = (unsigned)gpu;
     if (!account_take(here->region, index, slot, units, limit_units)) {
         if (!(members_sweep(here->region, here->file, &self) + shared_settle()) ||
@@ -60,10 +63,28 @@ static bool take(const struct container *here, int gpu, uint64_t units)
             return false;
     }
     had_units[gpu] += units;
+    beyond_note_held(gpu, slot, had_units[gpu]);
     return true;
 }
 
-CUresult charge_take(int gpu, uint64_t bytes)
+/* `taken_bytes` the driver has already, so they are beyond what was charged. Before anything is refused the driver is asked as often as it takes for
+ * what is beyond to become less. */
+static bool take_beside(const struct container *here, int gpu, uint64_t bytes, uint64_t taken_bytes)
+{
+    enum { COMPARED = 2 };
+    uint64_t beyond = beyond_bytes(here, gpu, BEYOND_TAKING);
+    for (int compared = 0;; compared++) {
+        beyond -= taken_bytes < beyond ? taken_bytes : beyond;
+        pthread_mutex_lock(&mutex);
+        bool mine = joined(here), taken = mine && take(here, gpu, units_of(bytes), beyond);
+        pthread_mutex_unlock(&mutex);
+        if (taken || !mine || !beyond || compared == COMPARED)
+            return taken;
+        beyond = beyond_bytes(here, gpu, BEYOND_REFUSING);
+    }
+}
+
+static CUresult charge(int gpu, uint64_t bytes, uint64_t taken_bytes)
 {
     const struct container *here = container_here();
     if (!here)
@@ -74,15 +95,23 @@ CUresult charge_take(int gpu, uint64_t bytes)
     }
     if (!bytes)
         return CUDA_SUCCESS;
-    pthread_mutex_lock(&mutex);
-    bool taken = joined(here) && take(here, gpu, units_of(bytes));
-    pthread_mutex_unlock(&mutex);
+    bool taken = take_beside(here, gpu, bytes, taken_bytes);
     if (!taken) {
         atomic_fetch_add_explicit(&here->region->gpus[gpu].refused, 1, memory_order_relaxed);
         say("%llu bytes of %.48s: more than is left of the container's %llu MiB", (unsigned long long)bytes,
             here->limits.gpus[gpu].uuid, (unsigned long long)here->limits.gpus[gpu].memory_bytes >> 20);
     }
     return taken ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult charge_take(int gpu, uint64_t bytes)
+{
+    return charge(gpu, bytes, 0);
+}
+
+CUresult charge_taken(int gpu, uint64_t bytes)
+{
+    return charge(gpu, bytes, bytes);
 }
 
 void charge_give(int gpu, uint64_t bytes)
@@ -114,7 +143,8 @@ CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes)
     shared_settle();
     pthread_mutex_unlock(&mutex);
     *limit_bytes = here->limits.gpus[gpu].memory_bytes;
-    *used_bytes = account_total_units(here->region, (unsigned)gpu) * UNIT_BYTES;
+    *used_bytes = beyond_bytes(here, gpu, BEYOND_TELLING);
+    *used_bytes += account_total_units(here->region, (unsigned)gpu) * UNIT_BYTES;
     return CUDA_SUCCESS;
 }
 

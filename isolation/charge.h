@@ -9,10 +9,14 @@
  * would be passed, also after what dead processes left was taken back; CUDA_ERROR_SYSTEM_NOT_READY without limits. */
 CUresult charge_take(int gpu, uint64_t bytes);
 
+/* The same for bytes that the driver has taken just now. */
+CUresult charge_taken(int gpu, uint64_t bytes);
+
 /* Gives back what charge_take gave, in whatever pieces. */
 void charge_give(int gpu, uint64_t bytes);
 
-/* The container's memory on a GPU, for telling: limit, and what its living processes have. For GPU_NOT_GIVEN both are 0. */
+/* The container's memory on a GPU, for telling: limit, and what its living processes have, what nobody asked for included (beyond.h). For
+ * GPU_NOT_GIVEN both are 0. */
 CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes);
 
 /* Slot of this process in the usage file, which it gets by this; -1: there is none to be had. */

@@ -1,5 +1,6 @@
 /* Contexts cost memory themselves. How much is measured when the first process of the container makes one, and charged beforehand from
  * then on; the memory of a context ends with it. */
+#include "beyond.h"
 #include "charge.h"
 #include "footprint.h"
 #include "compute.h"
@@ -31,7 +32,6 @@ static void measuring_begin(int gpu)
 
 static void measuring_end(int gpu)
 {
-    measure_close();
     charge_measuring(gpu, false);
     pthread_mutex_unlock(&measuring_mutex);
 }
@@ -99,7 +99,7 @@ static CUresult end(struct opening *opening, CUresult result, CUcontext context,
 {
     if (opening->measuring && result == CUDA_SUCCESS) {
         opening->bytes = measured(opening);
-        result = charge_take(opening->gpu, opening->bytes);
+        result = charge_taken(opening->gpu, opening->bytes);
         /* Only now: those who wait for it would take what this one has and is not charged yet. */
         charge_context_measured(opening->gpu, opening->bytes);
         if (result != CUDA_SUCCESS) {
@@ -115,6 +115,7 @@ static CUresult end(struct opening *opening, CUresult result, CUcontext context,
         holding_put(&held);
     else
         charge_give(opening->gpu, opening->bytes);
+    beyond_expect(); /* it may cost more than the first one did */
     return result;
 }
 

@@ -148,7 +148,7 @@ static CUresult settle_small(struct taking *taking, CUdeviceptr address, CUconte
     struct holding slab = {.key = address / GRANULE_BYTES, .kind = HOLDING_SLAB, .gpu = taking->gpu,
                            .bytes = GRANULE_BYTES, .context = context};
     enum holding_shared shared = holding_share(&slab);
-    if (shared == HOLDING_FRESH && !taking->reserved_bytes && charge_take(taking->gpu, GRANULE_BYTES) != CUDA_SUCCESS) {
+    if (shared == HOLDING_FRESH && !taking->reserved_bytes && charge_taken(taking->gpu, GRANULE_BYTES) != CUDA_SUCCESS) {
         holding_users(HOLDING_SLAB, slab.key, -1, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -110,7 +110,7 @@ static CUresult charge_imported(struct holding *held, uint64_t key, bool known_g
 {
     int slot = shared_hold(key);
     if (slot < 0 && known_gpu) {
-        CUresult result = charge_take(held->gpu, held->bytes);
+        CUresult result = charge_taken(held->gpu, held->bytes);
         if (result != CUDA_SUCCESS)
             return result;
         if ((slot = shared_begin(held->gpu, held->bytes, key)) >= 0)
@@ -168,7 +168,7 @@ CUresult physical_pay(CUmemGenericAllocationHandle handle, size_t bytes)
     pthread_mutex_lock(&mutex);
     if (holding_look(HOLDING_PHYSICAL, handle, &held) && !held.bytes && gpu_of_handle(handle, &held.gpu)) {
         held.bytes = whole_granules(bytes);
-        result = charge_take(held.gpu, held.bytes);
+        result = charge_taken(held.gpu, held.bytes);
         if (result == CUDA_SUCCESS && !holding_charged(HOLDING_PHYSICAL, handle, held.gpu, held.bytes, 0))
             charge_give(held.gpu, held.bytes);
     }
@@ -250,7 +250,7 @@ EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, 
     held.key = *address;
     held.size = bytes;
     held.bytes = whole_granules(bytes);
-    result = charge_take(held.gpu, held.bytes);
+    result = charge_taken(held.gpu, held.bytes);
     if (result == CUDA_SUCCESS)
         holding_put(&held);
     else

@@ -72,7 +72,10 @@ unsigned management_members(const struct container *container, int gpu, struct m
 /* Whether the process is one of them, holding memory of whatever GPU. */
 bool management_is_member(const struct container *container, uint32_t pid);
 
-/* What the living have of the GPU together. */
+/* What the driver counts for the container's processes beyond what they were charged (as in beyond.h), as of now; 0 where it does not say. */
+uint64_t management_beyond_bytes(const struct container *container, int gpu, nvmlDevice_t device);
+
+/* What the living were charged of the GPU together. */
 uint64_t management_used_bytes(const struct container *container, int gpu);
 
 #endif

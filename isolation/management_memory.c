@@ -11,7 +11,7 @@ static nvmlReturn_t part(nvmlDevice_t device, uint64_t *total, uint64_t *free, u
         return result;
     uint64_t limit = gpu < 0 ? *total : container->limits.gpus[gpu].memory_bytes;
     *total = limit < *total ? limit : *total;
-    *used = gpu < 0 ? *total : management_used_bytes(container, gpu);
+    *used = gpu < 0 ? *total : management_used_bytes(container, gpu) + management_beyond_bytes(container, gpu, device);
     *used = *used < *total ? *used : *total;
     uint64_t left = *total - *used;
     /* What others took of the GPU beyond their part is not there for anybody. */

@@ -134,3 +134,41 @@ EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, n
     free(real);
     return result;
 }
+
+/* Of the process that is `at` in the driver's list, unless it was in it before: what the driver counts less what was charged. */
+static int64_t difference(const nvmlProcessInfo_t *listed, unsigned at, const struct member_memory *members, unsigned count)
+{
+    uint64_t charged_bytes = 0, has_bytes = listed[at].usedGpuMemory;
+    bool ours = false;
+    for (unsigned i = 0; i < at; i++) {
+        if (listed[i].pid == listed[at].pid)
+            return 0;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (members[i].pid == listed[at].pid) {
+            charged_bytes += members[i].bytes;
+            ours = true;
+        }
+    }
+    return ours && has_bytes != NVML_VALUE_NOT_AVAILABLE ? (int64_t)(has_bytes - charged_bytes) : 0;
+}
+
+uint64_t management_beyond_bytes(const struct container *container, int gpu, nvmlDevice_t device)
+{
+    struct member_memory members[REGION_SLOTS];
+    nvmlProcessInfo_t *listed = calloc(REAL_MOST, sizeof *listed);
+    unsigned count = REAL_MOST;
+    int64_t sum_bytes = 0;
+    nvmlReturn_t result = NVML_ERROR_UNKNOWN;
+    if (listed && real_exists(FUNCTION_nvmlDeviceGetComputeRunningProcesses_v3))
+        result = REAL(nvmlDeviceGetComputeRunningProcesses_v3)(device, &count, listed);
+    else if (listed)
+        result = REAL(nvmlDeviceGetComputeRunningProcesses_v2)(device, &count, listed);
+    if (result == NVML_SUCCESS) {
+        unsigned member_count = management_members(container, gpu, members);
+        for (unsigned i = 0; i < count && i < REAL_MOST; i++)
+            sum_bytes += difference(listed, i, members, member_count);
+    }
+    free(listed);
+    return sum_bytes > 0 ? (uint64_t)sum_bytes : 0;
+}

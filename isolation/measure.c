@@ -5,10 +5,9 @@
 #include <stddef.h>
 #include <unistd.h>
 
+#include "forking.h"
 #include "place.h"
 #include "words.h"
-
-enum { PROCESSES_MAX = 512 };
 
 struct process { unsigned pid; unsigned long long bytes; unsigned instance, compute_instance; };
 
@@ -16,12 +15,15 @@ struct memory { unsigned long long total, free, used; };
 
 static struct {
     int (*init)(void);
-    int (*shutdown)(void);
     int (*find)(const char *uuid, void **device);
     int (*list)(void *device, unsigned *count, struct process *processes);
     int (*memory)(void *device, struct memory *memory);
-    bool open;
+    bool tried, open;
 } management;
+
+/* It stays open in a child of fork, as far as it is usable there: the driver lists the child by another number, or not at all. */
+static void nothing(void) {}
+MUTEX_FRESH_IN_CHILD(mutex, nothing)
 
 static bool load(void)
 {
@@ -31,39 +33,64 @@ static bool load(void)
         return false;
     }
     management.init = (int (*)(void))dlsym(library, "nvmlInit_v2");
-    management.shutdown = (int (*)(void))dlsym(library, "nvmlShutdown");
     management.find = (int (*)(const char *, void **))dlsym(library, "nvmlDeviceGetHandleByUUID");
     management.list = (int (*)(void *, unsigned *, struct process *))dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
     if (!management.list)
         management.list =
             (int (*)(void *, unsigned *, struct process *))dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v2");
     management.memory = (int (*)(void *, struct memory *))dlsym(library, "nvmlDeviceGetMemoryInfo");
-    return management.init && management.shutdown && management.find && management.list && management.memory;
+    return management.init && management.find && management.list && management.memory;
 }
 
+/* It is never closed again: it would be opened for every look. */
 bool measure_open(void)
 {
-    management.open = (management.memory || load()) && !management.init();
-    return management.open;
+    pthread_mutex_lock(&mutex);
+    if (!management.tried && !load())
+        management.init = NULL;
+    management.tried = true;
+    if (!management.open)
+        management.open = management.init && !management.init();
+    bool open = management.open;
+    pthread_mutex_unlock(&mutex);
+    return open;
 }
 
-void measure_close(void)
+/* A process may be in the driver's list more than once where numbers are of another pid namespace than the driver's; each time with all that it has. */
+static bool is_among(const struct measured *processes, unsigned count, unsigned pid)
 {
-    if (management.open)
-        management.shutdown();
-    management.open = false;
+    for (unsigned i = 0; i < count; i++) {
+        if (processes[i].pid == pid)
+            return true;
+    }
+    return false;
+}
+
+bool measure_each(const char *uuid, struct measured processes[MEASURED_MAX], unsigned *count)
+{
+    static struct process listed[MEASURED_MAX];
+    unsigned found = MEASURED_MAX;
+    void *device;
+    *count = 0;
+    pthread_mutex_lock(&mutex);
+    bool told = management.open && !management.find(uuid, &device) && !management.list(device, &found, listed);
+    for (unsigned i = 0; told && i < found && i < MEASURED_MAX; i++) {
+        if (listed[i].bytes != ~0ULL && !is_among(processes, *count, listed[i].pid))
+            processes[(*count)++] = (struct measured){listed[i].pid, listed[i].bytes};
+    }
+    pthread_mutex_unlock(&mutex);
+    return told;
 }
 
 bool measure_own_bytes(const char *uuid, uint64_t *bytes)
 {
-    static struct process processes[PROCESSES_MAX];
-    unsigned count = PROCESSES_MAX;
-    void *device;
+    struct measured processes[MEASURED_MAX];
+    unsigned count;
     *bytes = 0;
-    if (!management.open || management.find(uuid, &device) || management.list(device, &count, processes))
+    if (!measure_each(uuid, processes, &count))
         return false;
-    for (unsigned i = 0; i < count && i < PROCESSES_MAX; i++) {
-        if (processes[i].pid == (unsigned)getpid() && processes[i].bytes != ~0ULL) {
+    for (unsigned i = 0; i < count; i++) {
+        if (processes[i].pid == (unsigned)getpid()) {
             *bytes = processes[i].bytes;
             return true;
         }
@@ -75,8 +102,10 @@ bool measure_all_bytes(const char *uuid, uint64_t *bytes)
 {
     struct memory memory;
     void *device;
-    if (!management.open || management.find(uuid, &device) || management.memory(device, &memory))
-        return false;
-    *bytes = memory.used;
-    return true;
+    pthread_mutex_lock(&mutex);
+    bool told = management.open && !management.find(uuid, &device) && !management.memory(device, &memory);
+    pthread_mutex_unlock(&mutex);
+    if (told)
+        *bytes = memory.used;
+    return told;
 }

@@ -82,8 +82,7 @@ static struct seen look(pid_t pid)
     return seen;
 }
 
-/* Inode of this process's pid namespace; 0 where /proc does not say. */
-static uint64_t pid_namespace(void)
+uint64_t member_namespace(void)
 {
     char text[64] = "";
     ssize_t size = readlink("/proc/self/ns/pid", text, sizeof text - 1);
@@ -97,7 +96,7 @@ static uint64_t pid_namespace(void)
 static bool has_ended(const struct region_slot *slot)
 {
     uint64_t there = atomic_load(&slot->pid_namespace);
-    if (!there || there != pid_namespace())
+    if (!there || there != member_namespace())
         return true;
     struct seen seen = look(atomic_load(&slot->pid));
     if (!seen.there)
@@ -146,7 +145,7 @@ static void raise_slots_used(struct region *region, uint32_t used)
 static void say_who(struct region_slot *slot)
 {
     atomic_store(&slot->pid, getpid());
-    atomic_store(&slot->pid_namespace, pid_namespace());
+    atomic_store(&slot->pid_namespace, member_namespace());
 }
 
 static bool join_slot(struct region *region, int file, unsigned i, struct member *member)

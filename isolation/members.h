@@ -20,6 +20,9 @@ struct member {
     uint64_t owner; /* what the slot's `owner` must still be */
 };
 
+/* Inode of this process's pid namespace, which is what slots of it say; 0 where /proc does not say. */
+uint64_t member_namespace(void);
+
 /* Takes a slot, clearing what a dead owner left in it. False: all are taken. `file` is the usage file. */
 bool member_join(struct region *region, int file, struct member *member);
 

@@ -8,7 +8,7 @@ own_process_check_parts := own_process
 programs += $(linked)
 
 # Programs that need no file of ours: they meet the libraries as any other program does.
-clients += allocations_race threads_race
+clients += allocations_race threads_race growth_race
 linked_clients := $(clients:%=$(OUT)/%)
 $(linked_clients): $(OUT)/%: $(root)/tests/integration/isolation/%.c $(root)/tests/integration/isolation/client.h | $(OUT)/open
 	@echo "  CC  $(notdir $@)"

@@ -35,7 +35,7 @@ CUresult reserved_settle(enum holding_kind kind, uint64_t key, int gpu, uint64_t
     if (ask(kind, key, &now_bytes) != CUDA_SUCCESS)
         now_bytes = charged_bytes;
     now_bytes = now_bytes > least_bytes ? now_bytes : least_bytes;
-    if (now_bytes > charged_bytes && charge_take(gpu, now_bytes - charged_bytes) != CUDA_SUCCESS) {
+    if (now_bytes > charged_bytes && charge_taken(gpu, now_bytes - charged_bytes) != CUDA_SUCCESS) {
         charge_give(gpu, taken_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -2,7 +2,7 @@
 
 The same lines run without a limit, where CUDA's own count of free memory says what the driver takes, and in a container,
 where it says what is charged. Charged must be what is taken, or more: what is charged less lets a container grow above
-its limit unseen by the libraries. What is knowingly not charged is measured without a promise.
+its limit unseen by the libraries. What comes unasked, and is found by comparing, is measured without a promise.
 """
 
 import json
@@ -148,7 +148,7 @@ for size in (1, 33 * MIB) if pools == 0 else ():
     must("cuMemPoolGetAttribute", pool, 5, byref(reserved))
     print(json.dumps({"name": f"reserved by a pool for {size} B more", "value": reserved.value}))
 """
-#: Known, and said in docs/isolation.md: code and what it needs is not charged.
+#: Said in docs/isolation.md: what comes unasked is not charged, but counted once it is there.
 NOT_CHARGED = (
     "module",
     "8 KiB of stack",
@@ -191,7 +191,7 @@ def compared(bare: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[s
         if "taken" not in charged:
             yield promise(name, "as without a limit", charged.get("error", "nothing was said"), False)
         elif name.startswith(NOT_CHARGED):
-            yield measured(f"{name} (knowingly not charged)", f"{got}; charged {mib(charged['taken'])}")
+            yield measured(f"{name} (counted once it is there)", f"{got}; charged {mib(charged['taken'])}")
         else:
             # What is given back and still charged would be lost to the container.
             holds = charged["taken"] >= taken["taken"] and charged["kept"] <= max(0, taken["kept"])

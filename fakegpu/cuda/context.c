@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/context.h"
+#include "cuda/growth.h"
 #include "cuda/hooks.h"
 #include "cuda/memory.h"
 
@@ -62,7 +63,7 @@ static void to_pool(CUcontext context)
 
 static CUresult make(struct device *device, unsigned flags, unsigned api_version, bool is_primary, CUcontext *made)
 {
-    uint64_t cost_bytes = context_cost_bytes(device);
+    uint64_t cost_bytes = growth_context_bytes(device);
     CUresult result = device_attach(device);
     if (result == CUDA_SUCCESS)
         result = device_reserve(device, cost_bytes);
@@ -98,7 +99,7 @@ static void end(CUcontext context)
     memory_end_context(context);
     if (atomic_fetch_sub(&context->device->contexts, 1) == 1)
         pools_trim(context->device);
-    device_release(context->device, context->cost_bytes + context->stacks_bytes);
+    device_release(context->device, context->cost_bytes + context->grown_bytes);
     to_pool(context);
 }
 

@@ -39,7 +39,9 @@ struct CUctx_st {
     uint64_t id;
     bool is_primary;
     uint64_t cost_bytes;
-    uint64_t stacks_bytes; /* besides: of stacks larger than usual, since a launch needed them */
+    uint64_t grown_bytes; /* besides, unasked (growth.h); of that: */
+    uint64_t stacks_bytes, code_bytes, streams_bytes, managed_bytes;
+    unsigned streams_alive;
     size_t limits[16]; /* by CUlimit */
     int cache_config;
     _Atomic uint64_t peers; /* ordinals of devices whose memory it may use, a bit each */
@@ -103,9 +105,6 @@ void context_of_part_end(CUcontext part);
 
 /* The handle that is current in the calling thread, if it is that of a part; else NULL. */
 CUcontext context_current_part(void);
-
-/* Before a launch: the context's stacks are as large as its limit says. CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult context_take_stacks(CUcontext context);
 
 /* The primary context if it is active, NULL otherwise. */
 CUcontext context_primary(struct device *device);

@@ -3,7 +3,6 @@
 
 #include "cuda/context.h"
 #include "cuda/hooks.h"
-#include "cuda/modules.h"
 
 /* A context named by its handle, the current one for NULL. */
 static CUresult resolve(CUcontext *context)
@@ -99,29 +98,6 @@ EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
     context->limits[limit] = value;
     return CUDA_SUCCESS;
-}
-
-/* One for each thread that the GPU can run at once; the usual size is part of a context's cost. An H200 with driver 580 took them at the next launch: 1,848 MiB
- * for 8 KiB, 3,960 for 16. */
-CUresult context_take_stacks(CUcontext context)
-{
-    enum { USUAL_BYTES = 1024, MULTIPROCESSOR_COUNT = 16, MAX_THREADS_PER_MULTIPROCESSOR = 39 };
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    int multiprocessors = 0, threads = 0;
-    size_t each_bytes = context->limits[CU_LIMIT_STACK_SIZE];
-    CUresult result = CUDA_SUCCESS;
-    if (each_bytes <= USUAL_BYTES)
-        return CUDA_SUCCESS;
-    cuDeviceGetAttribute(&multiprocessors, MULTIPROCESSOR_COUNT, context->device->ordinal);
-    cuDeviceGetAttribute(&threads, MAX_THREADS_PER_MULTIPROCESSOR, context->device->ordinal);
-    uint64_t wanted_bytes = (each_bytes - USUAL_BYTES) * (uint64_t)multiprocessors * (unsigned)threads;
-    pthread_mutex_lock(&mutex);
-    if (wanted_bytes > context->stacks_bytes)
-        result = device_reserve(context->device, wanted_bytes - context->stacks_bytes);
-    if (result == CUDA_SUCCESS && wanted_bytes > context->stacks_bytes)
-        context->stacks_bytes = wanted_bytes;
-    pthread_mutex_unlock(&mutex);
-    return result;
 }
 
 EXPORT CUresult cuCtxGetCacheConfig(int *config)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/capture.h"
+#include "cuda/growth.h"
 #include "cuda/modules.h"
 
 /* The parts of a launch's configuration; attributes are 72 bytes each: their kind, padding, and 64 bytes of value. */
@@ -92,7 +93,7 @@ static CUresult launch_on(CUstream handle, const struct launch *launch)
         return result;
     if (stream->capture)
         return capture_kernel(stream, launch);
-    result = context_take_stacks(stream->context);
+    result = growth_launch(stream->context, launch->function);
     if (result != CUDA_SUCCESS)
         return result;
     return stream_give(stream, &(struct work){.kind = WORK_TIMED, .is_launch = true, .duration_ns = duration_ns});

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cuda/growth.h"
 #include "cuda/hooks.h"
 #include "cuda/records.h"
 
@@ -88,6 +89,8 @@ static CUresult set(CUdeviceptr address, size_t pitch, unsigned value, unsigned 
     CUresult result = engine_stream_context(stream, &context);
     if (result == CUDA_SUCCESS)
         result = memset_check(&rows);
+    if (result == CUDA_SUCCESS)
+        result = growth_written(context, address);
     return result == CUDA_SUCCESS ? engine_memset(stream, &rows) : result;
 }
 

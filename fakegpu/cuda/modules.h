@@ -31,6 +31,7 @@ struct CUmod_st {
     CUcontext context; /* NULL: of a library */
     struct image image;
     CUfunction functions;
+    _Atomic uint64_t code_in; /* the context whose memory its code takes, by its number; 0: none's */
     struct module_global *globals;
     CUmodule next;
 };

@@ -14,6 +14,7 @@ struct record {
     void *owner;        /* a pool, a VMM handle, a mapping: its file knows */
     bool sync_operations; /* an attribute that programs set */
     bool being_freed;     /* its stream has yet to come to it */
+    bool written;         /* managed memory: by the GPU */
     bool shared;          /* other processes may have it open: pages must stay where they are */
 };
 

@@ -4,6 +4,7 @@
 
 #include "cuda/capture.h"
 #include "cuda/executor_parts.h"
+#include "cuda/growth.h"
 #include "cuda/hooks.h"
 #include "cuda/streams.h"
 
@@ -279,11 +280,16 @@ CUresult stream_make(CUcontext context, unsigned flags, int priority, CUstream *
     if (priority < PRIORITY_GREATEST)
         priority = PRIORITY_GREATEST;
     struct executor *executor = context->streams->legacy->executor;
+    CUresult result = growth_stream(context);
+    if (result != CUDA_SUCCESS)
+        return result;
     executor_lock(executor);
     CUstream stream = make(context, executor, flags, priority);
     if (stream)
         stream->part = part;
     executor_unlock(executor);
+    if (!stream)
+        growth_stream_gone(context);
     *made = stream;
     return stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -325,6 +331,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream handle)
         return result;
     struct executor *executor = stream->executor;
     capture_abandon(stream);
+    growth_stream_gone(stream->context);
     executor_lock(executor);
     atomic_store(&stream->magic, 0);
     stream->ending = true;

@@ -38,6 +38,13 @@ def test_threads_of_one_process(sanitizer: str, container: LimitedContainer) -> 
     assert run(container(), sanitizer, "threads_race", "8", "300") == "0 failures, 0 bytes left behind\n"
 
 
+def test_threads_beside_what_the_driver_takes_unasked(
+    sanitizer: str, container: LimitedContainer, tmp_path: Path
+) -> None:
+    gpus.write(tmp_path / "node.gpus", gpus.preset("h200-141gb", "n1"))
+    assert run(container(), sanitizer, "growth_race", "4", "500", "70") == "0 refused, 0 failures\n"
+
+
 def test_processes_that_are_killed(sanitizer: str, container: LimitedContainer, node: gpus.GpuNode) -> None:
     real = fakegpu.BUILT / "libnvidia-ml.so.1"
     arguments = (real, node.gpus[0].uuid, "2154", "3", "200", "6")

@@ -91,7 +91,7 @@ REFUSED = {
     "a key from nowhere lists those that there are": (
         changed("path 0 1 node", "bananas 3"),
         "file:17: bananas: unknown key; the keys here are gpu, model, uuid, pci, memory, compute, reserved, context,"
-        " serial, vbios, minor, numa, cpus, pcie, temperature, temperature-limits, power, clock, fan, utilization,"
+        " growth, serial, vbios, minor, numa, cpus, pcie, temperature, temperature-limits, power, clock, fan, utilization,"
         " persistence, ecc, nvswitch, process, fault, path, nvlink",
     ),
     "a GPU without a size": (

@@ -38,7 +38,7 @@ def test_what_was_given_back_may_stay_charged_only_as_long_as_the_driver_has_it(
     assert verdict((32 * MIB, 32 * MIB), (32 * MIB, 32 * MIB)) is Verdict.HELD
 
 
-def test_what_is_knowingly_not_charged_is_no_promise() -> None:
+def test_what_is_counted_once_it_is_there_is_no_promise() -> None:
     assert verdict((64 * MIB, 0), (0, 0), "module with 64 MiB of variables") is Verdict.MEASURED
 
 

@@ -80,7 +80,7 @@ def test_who_uses_more_than_it_was_given_is_red() -> None:
 
 @pytest.mark.parametrize(
     ("used_mib", "used_core_percent", "red"),
-    [(132.0, 40.0, False), (132.5, 0.0, True), (0.0, 40.5, True), (None, None, False), (0.0, 31.0, False)],
+    [(116.0, 40.0, False), (116.5, 0.0, True), (0.0, 40.5, True), (None, None, False), (0.0, 31.0, False)],
 )
 def test_what_is_within_the_bounds_of_the_watchdog_is_measuring_and_not_red(
     used_mib: float | None, used_core_percent: float | None, red: bool

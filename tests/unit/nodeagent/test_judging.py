@@ -125,8 +125,8 @@ def judged(overuse: Overuse, now_s: float, *uses: tuple[Holder, int, int]) -> li
 
 def test_memory_is_told_at_once_and_due_after_the_grace() -> None:
     overuse = Overuse(30.0)
-    assert judged(overuse, 0.0, (A, 2154 + 32, 0)) == []
-    assert judged(overuse, 5.0, (A, 2154 + 33, 0)) == [("memory", "default/a", False)]
+    assert judged(overuse, 0.0, (A, 2154 + 16, 0)) == []
+    assert judged(overuse, 5.0, (A, 2154 + 17, 0)) == [("memory", "default/a", False)]
     assert judged(overuse, 34.0, (A, 5000, 0)) == []
     assert judged(overuse, 35.0, (A, 5000, 0), (B, 5000, 0)) == [
         ("memory", "default/a", True),

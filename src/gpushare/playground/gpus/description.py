@@ -44,6 +44,8 @@ class Gpu:
     reserved_mib: int = 0
     context_mib: int | None = None
     """What each CUDA context takes for itself."""
+    growth: tuple[int, int, int] | None = None
+    """What it takes besides, unasked: MiB at its first launch, KiB for a stream, KiB more for a process's further contexts."""
     serial: str = ""
     vbios: str = ""
     minor: int | None = None

@@ -315,6 +315,7 @@ KEYS: Final = (
     Key("compute", _G, True, False, "MAJOR.MINOR", "compute 7.0", _read_compute),
     Key("reserved", _G, False, False, "whole MiB from 0 to 16777216", "reserved 224", _numbers("reserved_mib", (0, 16777216))),
     Key("context", _G, False, False, "whole MiB from 0 to 65536", "context 256", _numbers("context_mib", (0, 65536))),
+    Key("growth", _G, False, False, "MiB of a first launch, KiB of a stream and KiB of a further context", "growth 92 512 5734", _numbers("growth", (0, 65536), (0, 1048576), (0, 1048576))),
     Key("serial", _G, False, False, "a word of at most 29 characters", "serial 0324218012345", _text("serial", 29, _WORD)),
     Key("vbios", _G, False, False, "a word of at most 31 characters", "vbios 88.00.4F.00.09", _text("vbios", 31, _WORD)),
     Key("minor", _G, False, False, "a whole number from 0 to 255", "minor 0", _numbers("minor", (0, 255))),

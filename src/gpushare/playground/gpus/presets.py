@@ -28,6 +28,8 @@ class _Model:
     limits_c: tuple[int, int]
     clocks_mhz: dict[str, tuple[int, int]]
     reserved_mib: int = 0
+    context_mib: int | None = None
+    growth: tuple[int, int, int] | None = None
 
     def gpu(self, node: str, index: int, pci: str) -> Gpu:
         """The GPU of this model at an index of a node; UUID and serial number follow from both."""
@@ -39,6 +41,8 @@ class _Model:
             total_mib=self.total_mib,
             compute=self.compute,
             reserved_mib=self.reserved_mib,
+            context_mib=self.context_mib,
+            growth=self.growth,
             serial=f"{int.from_bytes(digest[:8]) % 10**13:013}",
             pcie=(self.pcie_generation, 16),
             temperature_c=30 + digest[8] % 8,
@@ -92,6 +96,9 @@ _MODELS: Final = {
         (87, 92),
         _clocks(345, 1980, (3201, 3201), (765, 1545)),
         616,
+        # As one was seen to, with driver 580: docs/measurements/2026-11-h200.md.
+        context_mib=518,
+        growth=(92, 512, 5734),
     ),
 }
 

@@ -33,6 +33,7 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
         ("compute", gpu.compute),
         ("reserved", gpu.reserved_mib or None),
         ("context", gpu.context_mib),
+        ("growth", gpu.growth),
         ("serial", gpu.serial),
         ("vbios", gpu.vbios),
         ("minor", gpu.minor),
