@@ -38,7 +38,7 @@ def crash(_peer: Peer | None) -> Figures:
 
 
 def test_hami_core_is_described_by_the_folder_of_its_library(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="libvgpu.so, which is not a file; build it first"):
+    with pytest.raises(ValueError, match=r"libvgpu\.so, which is not a file; build it first"):
         Peer.hami_core(tmp_path)
     library = tmp_path / "libvgpu.so"
     library.touch()
