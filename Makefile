@@ -94,8 +94,8 @@ bench: $(STAMPS)/test fakegpu isolation proto ## Measure, write build/figures/be
 	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks $(ARGS)
 
-bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-in driver; writes build/figures/isolation.json (ARGS="cost --quick"; PEER="NAME:ENV=... LD_PRELOAD=...")
-	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.isolation $${PEER:+--peer "$$PEER"} $(ARGS)
+bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-in driver; writes build/figures/isolation.json (ARGS="cost --quick"; HAMI=DIR with its libvgpu.so: beside HAMi-core; PEER="NAME:ENV=... LD_PRELOAD=...")
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.isolation $${PEER:+--peer "$$PEER"} $${HAMI:+--hami "$$HAMI"} $(ARGS)
 
 bench-cluster: $(STAMPS)/test proto ## Pods per second on a real control plane, with our extender and without (ARGS="--binaries DIR")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.cluster $(ARGS)
@@ -113,7 +113,7 @@ bench-smoke: $(STAMPS)/test fakegpu isolation proto ## Start every benchmark for
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target $(patsubst %,smoke-%,$(or $(ONLY),$(BENCHMARKS)))
 
 smoke-%:
-	@begun=$$(date +%s); timeout --foreground -k 10 300 $(MAKE) --no-print-directory $* ARGS=--quick DRIVER=fakegpu TRACES= PEER= \
+	@begun=$$(date +%s); timeout --foreground -k 10 300 $(MAKE) --no-print-directory $* ARGS=--quick DRIVER=fakegpu TRACES= PEER= HAMI= \
 	  || { echo "FAILED: make $* ARGS=--quick, after $$(( $$(date +%s) - begun )) s"; exit 1; }; \
 	echo "make $* ARGS=--quick: ran for $$(( $$(date +%s) - begun )) s"
 

@@ -146,8 +146,8 @@ static void mark(struct flow *flow, struct piece *piece)
             .at_ns = now_ns, .began_ns = began_ns, .between_ns = between_ns, .idle = piece->idle, .estimate = piece->estimate,
             .amount = piece->amount, .like = piece->like, .like_amount = piece->like_amount, .charged_ns = piece->charged_ns,
         };
-        flow_mark(flow, now_ns, &marked);
-        flow_watch();
+        if (flow_mark(flow, now_ns, &marked))
+            flow_watch();
     } else if (piece->measured) {
         mark_drop(&flow->pool, &before);
     }

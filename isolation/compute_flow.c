@@ -344,7 +344,7 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
     return kept;
 }
 
-void flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece)
+bool flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece)
 {
     struct marked *place = &flow->marks[flow->mark_count];
     *place = *piece;
@@ -352,11 +352,12 @@ void flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece)
     place->put_ns = flow->put_ns;
     place->raw_ns = flow->raw_ns;
     flow->mark_count++;
-    flow_look(flow, now_ns);
+    bool ahead = flow_look(flow, now_ns);
     /* Still there, and one before it too: that one was ahead when all of this was given. */
     unsigned last = flow->mark_count - 1;
     if (flow->mark_count > 1 && flow->marks[last].number == flow->marks_put)
         flow->marks[last].follows = flow->marks[last - 1].number;
+    return ahead;
 }
 
 void compute_forget_context(CUcontext context)

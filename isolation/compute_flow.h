@@ -90,8 +90,8 @@ bool flows_limited(void);
 /* Charges work, and predicts when it is done; `raw_ns`: what it would take by itself. */
 void flow_put(struct flow *flow, uint64_t now_ns, uint64_t charged_ns, uint64_t raw_ns);
 
-/* Puts a mark's piece into the list, where its place is `flow->marks[flow->mark_count]`. */
-void flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece);
+/* Puts a mark's piece into the list, where its place is `flow->marks[flow->mark_count]`, and looks. True: some are still ahead. */
+bool flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece);
 
 /* Takes a charge back, or adds to it. */
 void flow_correct(struct flow *flow, int64_t more_ns);

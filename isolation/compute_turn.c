@@ -6,6 +6,8 @@
 
 /* Without an arbiter: how far ahead of its share a container may be. */
 #define ALONE_AHEAD_NS UINT64_C(20000000)
+/* So much of it is not lost by threads that wake up late. */
+#define ALONE_LATE_NS UINT64_C(20000000)
 /* A debt beyond this is not one of kernels. */
 #define ALONE_DEBT_NS UINT64_C(600000000000)
 /* Work that does not end (a kernel that waits for the program) must not keep the program from going on: one more piece
@@ -114,16 +116,18 @@ static void wait_for_grant(struct flow *flow, uint32_t seen, uint64_t now_ns, bo
     flow->waiting--;
 }
 
-/* The moment from which on there is more to use must not lie in a past that would count as savings; nor in a future that
- * comes of what was borrowed while an arbiter was there. */
+/* The moment from which on there is more to use must not lie in a past that would count as savings, but for what a thread that wakes up late
+ * has slept too long; nor in a future that comes of what was borrowed while an arbiter was there. */
 static void catch_up(struct flow *flow, uint64_t now_ns)
 {
     struct turn_page *page = flow->page;
-    uint64_t alone_ns = atomic_load(&page->alone_ns), most_ns = now_ns + ALONE_DEBT_NS;
-    if (flow_has_arbiter(flow, now_ns))
+    uint64_t alone_ns = atomic_load(&page->alone_ns), least_ns = now_ns - ALONE_LATE_NS, most_ns = now_ns + ALONE_DEBT_NS;
+    if (flow_has_arbiter(flow, now_ns)) {
+        least_ns = now_ns;
         most_ns = now_ns + ALONE_AHEAD_NS;
-    while (alone_ns < now_ns || alone_ns > most_ns) {
-        if (atomic_compare_exchange_weak(&page->alone_ns, &alone_ns, now_ns))
+    }
+    while (alone_ns < least_ns || alone_ns > most_ns) {
+        if (atomic_compare_exchange_weak(&page->alone_ns, &alone_ns, alone_ns < least_ns ? least_ns : now_ns))
             return;
     }
 }

@@ -1,5 +1,6 @@
 /* A thread of ours that looks at marks while the program itself gives no work: so that the end of a turn's work is seen, and that of
- * work which takes longer than predicted is said. It is started with the first mark and sleeps while none is ahead. */
+ * work which takes longer than predicted is said. It is started with the first mark. While none is ahead it sleeps, but not at once: to wake
+ * it costs a program that waits for each of its marks more than the mark does. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "limits.h"
 #include "words.h"
 
-enum { STACK_BYTES = 256 << 10, PAUSE_NS = 1500000 };
+enum { STACK_BYTES = 256 << 10, PAUSE_NS = 1500000, PAUSES_AWAKE = 16 };
 
 static _Atomic bool started;
 static _Atomic uint32_t news;   /* futex word */
@@ -40,7 +41,7 @@ static void *watch(void *unused)
     prctl(PR_SET_NAME, "gpushare");
     prctl(PR_SET_TIMERSLACK, 1UL);
     marks_beside_captures();
-    for (;;) {
+    for (unsigned quiet = 0;;) {
         uint32_t seen = atomic_load(&news);
         bool ahead = false;
         for (int i = 0; i < LIMITED_GPUS_MAX; i++) {
@@ -50,7 +51,8 @@ static void *watch(void *unused)
             look(flow, &ahead);
             flow_unlock(flow);
         }
-        if (ahead) {
+        quiet = ahead ? 0 : quiet + 1;
+        if (quiet <= PAUSES_AWAKE) {
             nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
             continue;
         }

@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -38,6 +39,8 @@ from benchmarks.gpu_check.running import Clock
 
 #: A lent machine often allows ten minutes a command; the build counts too.
 SECONDS = 460.0
+#: How much longer than it may a section takes before it is interrupted: each of its programs has a deadline of its own, and they end first.
+GRACE_S = 15.0
 Part = Callable[[Lab], Iterable[Row]]
 
 
@@ -52,7 +55,7 @@ def parts(quick: bool) -> Mapping[str, tuple[str, float, Part]]:
         "latency": (latency.TITLE, 110, lambda lab: latency.rows(lab, quick=quick)),
         "pytorch": (pytorch.TITLE, 150, pytorch.rows),
         "races": (races.TITLE, 110, lambda lab: races.rows(lab, quick=quick)),
-        "costs": (costs.TITLE, 40, lambda lab: costs.rows(lab, quick=quick)),
+        "costs": (costs.TITLE, 70, lambda lab: costs.rows(lab, quick=quick)),
         "tests": (suite.TITLE, 130, suite.rows),
         "compute": (compute.TITLE, 1000, lambda lab: compute.rows(lab, quick=quick)),
     }
@@ -99,7 +102,27 @@ def show(report: Report, row: Row) -> None:
     print(row.line(), flush=True)
 
 
-def part(report: Report, lab: Lab, title: str, seconds: float, rows: Part) -> None:
+class Hangs(Exception):
+    """A section goes on after its time; raised wherever it is."""
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Raises ``Hangs`` in the block, once it has taken so long."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Hangs(f"it was still at work {seconds:.0f} s after it began")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def part(report: Report, lab: Lab, title: str, seconds: float, rows: Part, grace_s: float = GRACE_S) -> None:
     """One section; whatever goes wrong in it is a row of it."""
     lab.clock.begin_part(seconds)
     print(f"\n{title} … ({lab.clock.left_s():.0f} s at most, {lab.clock.gone_s():.0f} s gone)", flush=True)
@@ -108,15 +131,16 @@ def part(report: Report, lab: Lab, title: str, seconds: float, rows: Part) -> No
         show(report, not_run(title, "no time was left (--seconds)"))
         return
     try:
-        for row in rows(lab):
-            show(report, row)
-            if lab.clock.left_s() < 1:
-                show(
-                    report,
-                    not_run("the rest of the section", f"its {seconds:g} s, or all time, were used up"),
-                )
-                return
-    except TROUBLES as error:
+        with interrupted_after(lab.clock.left_s() + grace_s):
+            for row in rows(lab):
+                show(report, row)
+                if lab.clock.left_s() < 1:
+                    show(
+                        report,
+                        not_run("the rest of the section", f"its {seconds:g} s, or all time, were used up"),
+                    )
+                    return
+    except (Hangs, *TROUBLES) as error:
         show(report, promise(title, "can be looked at", error, False))
     except Exception as error:
         traceback.print_exc()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-PROGRAMS = ("paced_load", "call_costs")
+#: With the folders of their sources.
+PROGRAMS = {"paced_load": HERE, "call_costs": HERE, "start_plain": HERE.parent / "isolation"}
 COMPILER = (os.environ.get("CC", "gcc"), "-std=gnu11", "-O2", "-Wall", "-Wextra")
 
 
@@ -39,6 +40,6 @@ def make(folder: str, *targets: str) -> None:
 
 
 def programs(out: Path) -> None:
-    """This folder's own."""
-    for name in PROGRAMS:
-        run([*COMPILER, "-o", str(out / name), str(HERE / f"{name}.c"), "-ldl"])
+    """The benchmarks' own."""
+    for name, folder in PROGRAMS.items():
+        run([*COMPILER, "-o", str(out / name), str(folder / f"{name}.c"), "-ldl"])

@@ -1,7 +1,10 @@
-"""What our libraries add to a call: the same program without a limit, with one of memory, and with one of compute."""
+"""What our libraries add: to a call, by the same program without a limit, with one of memory, and with one of compute; to the
+start of a program that has nothing to do with a GPU, where they are preloaded."""
 
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 from benchmarks.gpu_check.lab import SPIN, TROUBLES, Lab, Share, Unanswered
 from benchmarks.gpu_check.report import Row, measured, promise
@@ -16,11 +19,19 @@ MOST_ADDED_NS: Mapping[str, tuple[float, float]] = {
     "cuMemAlloc_v2+cuMemFree_v2,64KiB": (2000, 2000),
     "cuMemAlloc_v2,2MiB": (2000, 2000),
 }
-REPEATED = 3
+#: Rounds of all ways, one after the other.
+ROUNDS = 5
+#: As the node agent's list has them.
+PRELOADED = ("libcuda.so.1", "libnvidia-ml.so.1", "libcuda.so", "libnvidia-ml.so")
+#: Beside what the driver's own libraries take, which ours need.
+MOST_PRELOADED_MS = 0.5
+
+#: Nanoseconds by name of the call.
+Costs = Mapping[str, float]
 
 
-def once(lab: Lab, share: Share | None, series: int) -> dict[str, float]:
-    """Nanoseconds by name of the call."""
+def once(lab: Lab, share: Share | None, series: int) -> Costs:
+    """One run of the program."""
     with lab.arbiter() if share and share.percent else nullcontext():
         container = lab.container(share) if share else None
         ended = lab.run(container, lab.programs / "call_costs", SPIN, str(series), timeout_s=60)
@@ -29,31 +40,61 @@ def once(lab: Lab, share: Share | None, series: int) -> dict[str, float]:
     return {name: float(value) for name, value in (line.split() for line in ended.out.splitlines())}
 
 
-def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """The least of several medians each, in turn, so that a busy moment does not count for one of them alone. In a quick
-    run they are only measured."""
+def added(bare: Sequence[Costs], limited: Sequence[Costs], name: str) -> float:
+    """The middle one of what was added in each round: a busy moment, or where a program's pages lie, does not count for one of the ways alone."""
+    return statistics.median(ours[name] - base[name] for base, ours in zip(bare, limited, strict=True))
+
+
+def calls(lab: Lab, *, quick: bool) -> Iterator[Row]:
+    """Each call; in a quick run they are only measured."""
     room_mib = lab.room_mib(512)
-    ways: dict[str, Share | None] = {
-        "no limit": None,
-        "memory": Share(room_mib),
-        "memory and compute, 100%": Share(room_mib, 100),
-    }
-    least: dict[str, dict[str, float]] = {way: {} for way in ways}
+    ways = (None, Share(room_mib), Share(room_mib, 100))
+    seen: tuple[list[Costs], ...] = ([], [], [])
     try:
-        for _ in range(1 if quick else REPEATED):
-            for way, share in ways.items():
-                for name, value in once(lab, share, 5 if quick else 100).items():
-                    least[way][name] = min(value, least[way].get(name, value))
+        for _ in range(1 if quick else ROUNDS):
+            for share, costs in zip(ways, seen, strict=True):
+                costs.append(once(lab, share, 5 if quick else 60))
     except TROUBLES as error:
         yield promise("the calls", "are timed", error, False)
         return
-    bare, memory, compute = least.values()
-    for name, value in bare.items():
-        added = (memory[name] - value, compute[name] - value)
-        got = f"{value:.0f} ns; {added[0]:+.0f} ns by a memory limit, {added[1]:+.0f} ns with compute"
+    bare, memory, compute = seen
+    for name in bare[0]:
+        base = statistics.median(costs[name] for costs in bare)
+        more = added(bare, memory, name), added(bare, compute, name)
+        got = f"{base:.0f} ns; {more[0]:+.0f} ns by a memory limit, {more[1]:+.0f} ns with compute"
         if not quick and (bounds := MOST_ADDED_NS.get(name)):
             promised = f"at most +{bounds[0]:g} ns, +{bounds[1]:g} ns"
-            holds = added[0] <= bounds[0] and added[1] <= bounds[1]
-            yield promise(name, promised, got, holds)
+            yield promise(name, promised, got, more[0] <= bounds[0] and more[1] <= bounds[1])
         else:
             yield measured(name, got)
+
+
+def preloaded(lab: Lab, libraries: Sequence[Path], times: int) -> tuple[float, float]:
+    """Milliseconds by which a program without a GPU begins later where they are preloaded, and how long it takes without."""
+    words = " ".join(map(str, libraries))
+    folder = lab.container(Share(2))
+    ended = lab.run(folder, lab.programs / "start_plain", str(times), timeout_s=30, LD_PRELOAD=words)
+    if not ended.good:
+        raise Unanswered(ended.trouble())
+    more, bare = map(float, ended.out.split())
+    return more, bare
+
+
+def start(lab: Lab, *, quick: bool) -> Iterator[Row]:
+    """Ours beside the driver's own libraries alone, which are most of it."""
+    name, times = "the start of a program without a GPU, preloaded", 20 if quick else 200
+    promised = f"at most {MOST_PRELOADED_MS:g} ms more than the driver's own libraries"
+    try:
+        whole, bare = preloaded(lab, [lab.libraries / name for name in PRELOADED], times)
+        own, _ = preloaded(lab, [lab.driver.cuda, lab.driver.management], times)
+    except TROUBLES as error:
+        yield promise(name, promised, error, False)
+        return
+    got = f"{whole:+.2f} ms, {own:+.2f} ms by the driver's own libraries alone; {bare:.2f} ms without"
+    yield measured(name, got) if quick else promise(name, promised, got, whole - own <= MOST_PRELOADED_MS)
+
+
+def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
+    """Calls, then starts."""
+    yield from calls(lab, quick=quick)
+    yield from start(lab, quick=quick)

@@ -1,6 +1,6 @@
 """How well isolation holds, and what it costs, on the stand-in driver.
 
-Usage: ``python -m benchmarks.isolation [--quick] [--peer NAME:VARIABLE=VALUE…] [PART …]``. Prints every row with what was
+Usage: ``python -m benchmarks.isolation [--quick] [--hami FOLDER | --peer NAME:VARIABLE=VALUE…] [PART …]``. Prints every row with what was
 promised, writes ``build/figures/isolation.json`` (parts that were not measured stay in it) and exits 1 when a promise was missed, or
 when a peer was ahead in a row. A quick run writes nothing, and exits 1 only when a row has no figures. A part is a module with ``measure(peer, *, quick) -> Iterator[Row]``.
 """
@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 import time
+from pathlib import Path
 
 from benchmarks.isolation.bed import ROOT, build
 from benchmarks.isolation.lateness import Lateness
@@ -32,7 +33,11 @@ def arguments() -> argparse.Namespace:
         action="store_true",
         help="fewer rows and shorter, to see that it runs: nothing is written, and only a row without figures fails",
     )
-    parser.add_argument(
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument(
+        "--hami", type=Path, metavar="FOLDER", help="HAMi-core, whose libvgpu.so lies there, beside ours"
+    )
+    beside.add_argument(
         "--peer",
         metavar="NAME:VARIABLE=VALUE…",
         help="another isolation library, by the environment that loads it; values may hold "
@@ -45,7 +50,10 @@ def arguments() -> argparse.Namespace:
     if unknown := set(options.parts) - PARTS.keys():
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     try:
-        options.peer = Peer.parse(options.peer) if options.peer else None
+        if options.hami:
+            options.peer = Peer.hami_core(options.hami)
+        elif options.peer:
+            options.peer = Peer.parse(options.peer)
     except ValueError as error:
         parser.error(str(error))
     return options

@@ -15,6 +15,7 @@ from typing import Self
 
 from benchmarks.isolation.peer import Peer
 from benchmarks.isolation.running import alive, line, say
+from gpushare.nodeagent.isolation.files import LIBRARIES
 from gpushare.playground import gpus
 
 ROOT = Path(__file__).parents[2]
@@ -85,8 +86,7 @@ class Bed:
         self._libraries = self.folder / "libraries"
         self._libraries.mkdir()
         for name, library in {
-            "libcuda.so.1": BUILT / "open" / "libcuda.so.1",
-            "libnvidia-ml.so.1": BUILT / "open" / "libnvidia-ml.so.1",
+            **{name: BUILT / "open" / name for name in LIBRARIES},
             "libgpushare-driver-cuda.so": FAKEGPU / "libcuda.so.1",
             "libgpushare-driver-nvml.so": FAKEGPU / "libnvidia-ml.so.1",
         }.items():
@@ -166,6 +166,11 @@ class Bed:
             "FAKEGPU_STATE": str(self.folder / "state"),
             **more,
         }
+
+    def preloaded(self, container: Container) -> dict[str, str]:
+        """Of a program in a container whose loader loads the libraries into every program, as the node agent's list has it."""
+        ours = " ".join(str(self._libraries / name) for name in LIBRARIES)
+        return {"LD_PRELOAD": ours} | self.environment(container)
 
     def start(
         self,

@@ -24,8 +24,9 @@ MOST_HOOKED_NS = 100.0
 MOST_LIMITED_LAUNCH_NS = 300.0
 MOST_ALLOCATION_NS = 2000.0
 MOST_START_RATIO = 1.2
-#: Smaller differences to a peer's say nothing: of a call, of a ratio, of a loop in percent.
-LEVEL_NS, LEVEL_RATIO, LEVEL_PERCENT = 10.0, 0.05, 1.0
+MOST_PRELOADED_MS = 1.0
+#: Smaller differences to a peer's say nothing: of a call, of a ratio, of a loop in percent, of the start of a program.
+LEVEL_NS, LEVEL_RATIO, LEVEL_PERCENT, LEVEL_MS = 10.0, 0.05, 1.0, 0.05
 MEMORY_MIB = 12288
 
 
@@ -188,6 +189,29 @@ def start_case(turns: int) -> Case:
     )
 
 
+def preloaded_case(times: int) -> Case:
+    """A program that has nothing to do with a GPU begins and ends, with the libraries preloaded and without."""
+
+    def measure(peer: Peer | None) -> Figures:
+        with Bed(peer, arbiter=False) as bed:
+            container = bed.container("c", Share())
+            code, text = run([OWN / "start_plain", str(times)], bed.preloaded(container), 60.0)
+        if code:
+            raise Ended(manner(code))
+        return [float(word) for word in text.split()]
+
+    return Case(
+        "a program without a GPU, the libraries preloaded: ms more; ms without",
+        [MOST_PRELOADED_MS],
+        "ms",
+        "at most; bare",
+        measure,
+        lambda got: got[0],
+        lambda got: got[0] <= MOST_PRELOADED_MS,
+        LEVEL_MS,
+    )
+
+
 def loop_case(name: str, work: str, share: Share, most_percent: float, turns: int, seconds: float) -> Case:
     """A loop from end to end: how much less of it is done in the same time, by the engine's books."""
 
@@ -231,7 +255,7 @@ def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
     cases += [call_case(call, f"{call.name}, alone", free, batches, pairs) for call in MEMORY]
     cases += [crowd_case(call, batches, at_once=False) for call in (MEMORY[:1] if quick else MEMORY)]
     cases += [crowd_case(call, min(batches, 15), at_once=True) for call in MEMORY[: 1 if quick else 2]]
-    cases.append(start_case(turns if quick else 15))
+    cases += [start_case(turns if quick else 15), preloaded_case(20 if quick else 200)]
     loops = {
         "kernels of 0.05 ms, queued": "kernels:50000",
         "copies of 1 MiB, queued": f"copies:{1 << 20}",

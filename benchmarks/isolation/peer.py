@@ -1,4 +1,4 @@
-"""Another isolation library, which the same workloads run under: told by its environment alone."""
+"""Another isolation library, which the same workloads run under: described by its environment alone."""
 
 import shlex
 from dataclasses import dataclass
@@ -7,6 +7,11 @@ from typing import Self
 
 #: What assignments may hold in braces; each container gets its own.
 PLACEHOLDERS = ("memory_mib", "percent", "folder")
+#: HAMi-core's, beside where its library lies: CUDA_REDIRECT is where it looks for itself, without it `dlsym` finds the driver's functions.
+_HAMI_CORE = (
+    "HAMi-core:LD_PRELOAD={library} CUDA_REDIRECT={library} LIBCUDA_LOG_LEVEL=0 CUDA_DEVICE_MEMORY_LIMIT={{memory_mib}}m "
+    "CUDA_DEVICE_SM_LIMIT={{percent}} CUDA_DEVICE_MEMORY_SHARED_CACHE={{folder}}/cache"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,11 @@ class Peer:
                     f"PEER={text!r}: LD_PRELOAD names {library}, which is not a file; build it first"
                 )
         return peer
+
+    @classmethod
+    def hami_core(cls, folder: Path) -> Self:
+        """HAMi-core, whose ``libvgpu.so`` lies in the folder."""
+        return cls.parse(_HAMI_CORE.format(library=shlex.quote(str(folder.resolve() / "libvgpu.so"))))
 
     def environment(self, folder: Path, *, memory_mib: int, percent: int | None) -> dict[str, str]:
         """Of a program in a container; compute that is not limited is 100 percent."""

@@ -37,6 +37,17 @@ def crash(_peer: Peer | None) -> Figures:
     raise Ended("ended by SIGSEGV")
 
 
+def test_hami_core_is_described_by_the_folder_of_its_library(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"libvgpu\.so, which is not a file; build it first"):
+        Peer.hami_core(tmp_path)
+    library = tmp_path / "libvgpu.so"
+    library.touch()
+    given = Peer.hami_core(tmp_path).environment(Path("/c"), memory_mib=2048, percent=30)
+    assert given["LD_PRELOAD"] == given["CUDA_REDIRECT"] == str(library)
+    assert (given["CUDA_DEVICE_MEMORY_LIMIT"], given["CUDA_DEVICE_SM_LIMIT"]) == ("2048m", "30")
+    assert given["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/c/cache"
+
+
 def test_a_peers_environment_gets_each_containers_limits() -> None:
     peer = Peer.parse("other:LIMIT={memory_mib}m SHARE={percent} CACHE='{folder}/a cache'")
     assert peer.name == "other"
@@ -135,7 +146,7 @@ def test_tables_have_a_column_for_a_peer_that_was_there() -> None:
     assert "|  | promised | gpushare |\n|---|---|---|\n" in text
 
 
-def test_how_a_program_ended_is_told_by_name() -> None:
+def test_how_a_program_ended_is_described_by_name() -> None:
     assert manner(-signal.SIGSEGV) == "ended by SIGSEGV"
     assert manner(3) == "ended with 3"
     program = [sys.executable, "-c", "print('ready', flush=True); import os; os.abort()"]

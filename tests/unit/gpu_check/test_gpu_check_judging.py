@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gpu_check
-from benchmarks.gpu_check.building import COMPILER, HERE, PROGRAMS
+from benchmarks.gpu_check.building import COMPILER, PROGRAMS
 from benchmarks.gpu_check.compute import Load, about, plan
 from benchmarks.gpu_check.driver import NoDriver, found, is_stand_in, loaded, plain
 from benchmarks.gpu_check.facts import compared, mib
@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_read_is_a_failure() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_its_programs_compile_without_a_warning(program: str, tmp_path: Path) -> None:
     compiled = subprocess.run(
-        [*COMPILER, "-Werror", "-o", tmp_path / program, HERE / f"{program}.c", "-ldl"],
+        [*COMPILER, "-Werror", "-o", tmp_path / program, PROGRAMS[program] / f"{program}.c", "-ldl"],
         capture_output=True,
         text=True,
         timeout=60,
