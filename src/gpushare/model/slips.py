@@ -52,7 +52,7 @@ def slips_besides_nodes(pod: Pod, unit: MemoryUnit) -> list[str]:
         _unknown_resources(pod),
         _too_large(pod, unit),
         asks_for_nothing(pod),
-        _too_small(pod, unit),
+        too_small(pod, unit),
         _gang(pod),
         slip_of_scheduler(pod),
     )
@@ -71,9 +71,9 @@ def slips_of_change(pod: Pod, before: Pod) -> list[str]:
     ]
 
 
-def slips_of_waiting(pod: Pod, unit: MemoryUnit) -> list[str]:
+def slips_of_waiting(pod: Pod) -> list[str]:
     """Those of ``slips_of`` that nothing else says of a pod that waits: it is known which resources, sizes and schedulers there are."""
-    return [text for text in (_too_small(pod, unit), _gang(pod)) if text] + _in_keys(pod)
+    return [text for text in (_gang(pod),) if text] + _in_keys(pod)
 
 
 def _in_keys(pod: Pod) -> list[str]:
@@ -128,8 +128,11 @@ def asks_for_nothing(pod: Pod) -> str:
     )
 
 
-def _too_small(pod: Pod, unit: MemoryUnit) -> str:
-    """Shares that a program's CUDA context may not leave anything of, or not fit into. A GPU that is given whole is no share."""
+def too_small(pod: Pod, unit: MemoryUnit) -> str:
+    """Shares that a program's CUDA context may not leave anything of, or not fit into; empty where there are none.
+
+    A GPU that is given whole is no share. Of nodes that have measured a context ``contexts`` says more.
+    """
     least, labels = CONTEXT_MIB // unit.mib, pod.metadata.labels or {}
     if least < 2 or labels.get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE:
         return ""
