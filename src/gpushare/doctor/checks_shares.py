@@ -14,7 +14,7 @@ from gpushare.model.wire import read_allocation
 
 
 def pod_shares(facts: ClusterFacts) -> Iterator[Said]:
-    """Whether each container has as much of its GPU as a CUDA context takes; requests and records that cannot be read are told elsewhere."""
+    """Whether each container has as much of its GPU as a CUDA context takes; other checks name requests and records that cannot be read."""
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return
     known = devices_of(facts.nodes)
@@ -28,7 +28,7 @@ def pod_shares(facts: ClusterFacts) -> Iterator[Said]:
         except ModelError:
             continue
         for text in found:
-            yield warning(f"pod {pod.key}", text, "correct the manifest, and make the pod anew")
+            yield warning(f"pod {pod.key}", text, "ask for more in the manifest, and create the pod again")
 
 
 def _of_placed(pod: Pod, node: NodeDevices | None) -> list[str]:

@@ -64,9 +64,9 @@ def _read(kubectl: Kubectl, path: str) -> "list[NodeDevices]":
         (answer,) = begun.outcomes()
     if not isinstance(answer, bytes):
         return []
-    told: Json = json.loads(answer)
+    body: Json = json.loads(answer)
     found = []
-    for one in told.get("items", [told]) or ():
+    for one in body.get("items", [body]) or ():
         try:
             devices = node_devices(decode_node(one))
         except (ModelError, msgspec.DecodeError):

@@ -1,7 +1,8 @@
 """Shares that a CUDA context does not fit into, by what one was measured to take on a node's GPUs, in people's words. Pure.
 
 The context counts against a container's limit, so a program that is held to less cannot start. Nothing is said of containers
-that are not held, of GPUs that are given whole, and of GPUs on which no context was measured yet.
+that are not held, of GPUs that are given whole, of GPUs on which no context was measured yet, and under MPS, where our libraries
+measure nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,13 +10,15 @@ from typing import Final, NamedTuple
 
 from gpushare.model.allocation import Allocation, GpuShare, given_share
 from gpushare.model.counted import counted
-from gpushare.model.device import Device, NodeDevices
+from gpushare.model.device import Device, NodeDevices, NodeMode
 from gpushare.model.holding import not_held
 from gpushare.model.request import Request
 
 #: What a context can be measured to take, in MiB (``isolation/hook_contexts.c``, LEAST_BYTES and MOST_BYTES).
 LEAST_MIB: Final = 16
 MOST_MIB: Final = 2048
+#: Modes in which our libraries measure it.
+_MEASURING: Final = (NodeMode.CGPU, NodeMode.CORE_MEM)
 
 
 class _Cramped(NamedTuple):
@@ -52,7 +55,7 @@ def too_small_anywhere(nodes: Iterable[NodeDevices], request: Request) -> list[s
     measured = [
         (node, device)
         for node in nodes
-        if node.mode.isolated and request.unit_mib in (0, node.unit.mib)
+        if node.mode in _MEASURING and request.unit_mib in (0, node.unit.mib)
         for device in node.devices
         if device.context_mib
     ]
@@ -84,5 +87,5 @@ def _cramped(node: NodeDevices, shares: Iterable[GpuShare]) -> Iterator[_Cramped
         device = node.device_of(share.uuid, share.index)
         if device is None or not 0 < share.mib < device.context_mib or share.units >= share.device_units:
             continue
-        if not not_held(node, [share]):
+        if node.mode in _MEASURING and not not_held(node, [share]):
             yield _Cramped(node, device, share)

@@ -57,11 +57,12 @@ def test_what_is_held_to_less_than_a_context_is_named_with_what_would_do() -> No
     [
         (node(0), 0),
         (node(H200, mode=NodeMode.SHARE, isolation=""), 0),
+        (node(H200, mode=NodeMode.MPS, isolation="mps: mode mps"), 0),
         (node(H200, isolation="none: mode cgpu asks for isolation, and this node cannot: no driver"), 0),
         (node(H200, isolation="none: --isolation none switches it off"), 0),
         (node(H200), 1),
     ],
-    ids=["not measured", "share", "not given", "switched off", "held"],
+    ids=["not measured", "share", "MPS", "not given", "switched off", "held"],
 )
 def test_where_nobody_is_held_or_nothing_was_measured_nothing_is_said(which: NodeDevices, told: int) -> None:
     assert len(there(which, asking(2))) == told
