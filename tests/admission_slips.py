@@ -44,8 +44,8 @@ def context_words(*asked: tuple[str, str]) -> str:
     """The sentence on less than a context takes, of ``(container, RESOURCE: AMOUNT)``, in units of 128 MiB."""
     told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
     return (
-        f"less of each GPU than a CUDA context may take, some hundred MiB (512 where the driver does not say): {told}; "
-        f"a program that is held to that may not start: ask for {MEM} 4 or more, in units of 128MiB"
+        f"less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): {told}; "
+        f"a program that is held to that may not start: ask for {MEM} 5 or more, in units of 128MiB"
     )
 
 
@@ -447,15 +447,15 @@ SLIPS: tuple[PodCase, ...] = (
 
 #: In a cluster that counts in units of 128 MiB: in units of 1 GiB no share is so small.
 SMALL: tuple[PodCase, ...] = (
-    PodCase("small-3", (box(mem="3"),), scheduler=OURS, warns=(context_words(("c", f"{MEM}: 3")),)),
-    PodCase("small-enough", (box(mem="4"),), scheduler=OURS),
+    PodCase("small-4", (box(mem="4"),), scheduler=OURS, warns=(context_words(("c", f"{MEM}: 4")),)),
+    PodCase("small-enough", (box(mem="5"),), scheduler=OURS),
     PodCase(
         "small-of-four",
-        (box("a", mem="12"), box("b", mem="16")),
+        (box("a", mem="16"), box("b", mem="20")),
         (box("i", mem="4"),),
         labels={COUNT: "4"},
         scheduler=OURS,
-        warns=(context_words(("a", f"{MEM}: 12"), ("i", f"{MEM}: 4")),),
+        warns=(context_words(("a", f"{MEM}: 16"), ("i", f"{MEM}: 4")),),
     ),
     PodCase(
         "small-but-whole",
@@ -466,7 +466,7 @@ SMALL: tuple[PodCase, ...] = (
 )
 #: As ``SMALL``, where admission has not counted MiB before it warns: in templates.
 SMALL_MIB: tuple[PodCase, ...] = (
-    PodCase("small-384Mi", (box(memory="384Mi"),), warns=(context_words(("c", f"{MEMORY}: 384Mi")),)),
-    PodCase("small-rounded-up", (box(memory="385Mi"),)),
+    PodCase("small-512Mi", (box(memory="512Mi"),), warns=(context_words(("c", f"{MEMORY}: 512Mi")),)),
+    PodCase("small-rounded-up", (box(memory="513Mi"),)),
     PodCase("small-6Gi", (box(memory="6Gi"),)),
 )

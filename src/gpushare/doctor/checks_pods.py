@@ -14,7 +14,6 @@ from gpushare.model.errors import InvalidRequest, ModelError
 from gpushare.model.gang import gang_of
 from gpushare.model.lookalikes import is_of_others, is_unknown, meant
 from gpushare.model.objects import Pod
-from gpushare.model.quantity import MemoryUnit
 from gpushare.model.request import Request, request_of
 from gpushare.model.resource_policy import seconds_of
 from gpushare.model.selecting import mistyped
@@ -80,7 +79,6 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
     """Whether every pod that asks for a GPU has been given to our scheduler, in a way that can be served."""
     offered = None if isinstance(facts.nodes, Unread) else _offered(facts.nodes)
     known = [] if isinstance(facts.nodes, Unread) else list(devices_of(facts.nodes).values())
-    unit = known[0].unit if known else MemoryUnit.GIB
     there = {
         label
         for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
@@ -100,7 +98,7 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
             )
             continue
         yield from _nobodys(pod, offered)
-        for text in (*slips_of_waiting(pod, unit), *mistyped(pod, there)):
+        for text in (*slips_of_waiting(pod), *mistyped(pod, there)):
             yield warning(f"pod {pod.key}", text, "correct the manifest, and make the pod anew")
         if request is not None and known:
             yield from _too_large(pod, request, known)

@@ -22,6 +22,7 @@ from gpushare.doctor.checks_policies import pods_of_others, unit_nodes
 from gpushare.doctor.checks_quotas import elastic_quotas
 from gpushare.doctor.checks_rights import process_rights
 from gpushare.doctor.checks_running import up_to_date
+from gpushare.doctor.checks_shares import pod_shares
 from gpushare.doctor.findings import Check
 
 #: Field of the facts → the right that reading it takes.
@@ -80,6 +81,7 @@ CHECKS: Final = (
     Check("node-capacity", "every kubelet offers what the agent says that there is", "look again after a change; the agent does not run or is not registered", node_capacity, _needs("nodes"), lacks=without_nodes),
     Check("node-health", "nodes and their GPUs are in service", "`kubectl describe node NODE`; `nvidia-smi` on it", node_health, _needs("nodes"), lacks=without_nodes),
     Check("pod-records", "every pod on a GPU has a record that is true, and no GPU is given twice", "delete the pod that is named", pod_records, _needs("pods", "nodes")),
+    Check("pod-shares", "every container that is held to its share has as much of the GPU as a CUDA context takes there", "ask for more", pod_shares, _needs("pods", "nodes")),
     Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, can be served, would fit an empty node, and has no name like ours that nobody offers or reads", "name the scheduler; correct the name or the request", waiting_pods, _needs("pods", "nodes"), lacks=without("deployments")),
     Check("gangs", "every gang that waits will have its pods, and would fit the cluster if it were empty", "let its owner make as many pods; add nodes, or ask for less", gangs, _needs("pods", "nodes", "owners"), lacks=without("deployments")),
 )  # fmt: skip

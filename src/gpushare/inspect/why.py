@@ -63,6 +63,10 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     elif record.get("uid") not in ("", pod["metadata"].get("uid")):
         remarks.append("warning: the scheduler knows another pod of that name; this one is newer, or older")
         record = None
+    if not _has_ended(pod):
+        from gpushare.inspect.too_small import too_small
+
+        remarks += [f"warning: {printable(one)}" for one in too_small(kubectl, pod)]
     loose = "" if record is not None else _not_held(kubectl, pod)
     events = [] if record is not None and record["said"] == "" else _events(events_answer, pod)
     if options.output in ("json", "yaml"):

@@ -77,6 +77,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     numa_node: int = msgspec.field(name="numa", default=-1)
     foreign_mib: int = msgspec.field(name="foreign", default=0)
     """Memory that processes hold to which no scheduler of ours gave it: kept out of what is given away."""
+    context_mib: int = msgspec.field(name="context", default=0)
+    """What a CUDA context was measured to take of it in a container that is held to its share; 0: not known yet."""
     cordoned: bool = False
     """Whether people want nothing new on it; never described by an agent, but read from ``gpushare.dev/cordoned-gpus``."""
     kept_back: bool = msgspec.field(name="kept", default=False)
@@ -381,6 +383,7 @@ def _check_devices(devices: tuple[Device, ...], subject: str) -> None:
             not 0 <= device.index < MAX_DEVICES
             or not 0 < device.total_mib < _MAX_MIB
             or not 0 <= device.foreign_mib < _MAX_MIB
+            or not 0 <= device.context_mib < _MAX_MIB
             or not device.uuid
         ):
             raise MalformedDevices(

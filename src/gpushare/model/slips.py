@@ -23,8 +23,8 @@ _LIKE_SCHEDULER: Final = re.compile(
     r"(?i)^(ac?k[-_.]?(gpu[-_.]?)?(co|gpu-?share)?[-_.]?s(ch?|h)ed[a-z]*|(ack[-_.]?)?co[-_.]?s(ch?|h)ed[a-z]*|gpu-?share(-?s(ch?|h)ed[a-z]*)?)$"
 )
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
-#: What the limit takes a context to cost where the driver does not tell (``isolation/hook_contexts.c``, UNMEASURED_BYTES).
-CONTEXT_MIB: Final = 512
+#: What a context was measured to take of an H200, by the driver's count (docs/measurements/2026-11-h200.md).
+CONTEXT_MIB: Final = 518
 _ASKS: Final = ("aliyun.com/gpu", "gpushare.dev/gpu-memory")
 #: Labels of pods that say how many GPUs, which, and how they are used. All are read once.
 _PLACED_BY: Final = (
@@ -52,7 +52,7 @@ def slips_besides_nodes(pod: Pod, unit: MemoryUnit) -> list[str]:
         _unknown_resources(pod),
         _too_large(pod, unit),
         asks_for_nothing(pod),
-        _too_small(pod, unit),
+        too_small(pod, unit),
         _gang(pod),
         slip_of_scheduler(pod),
     )
@@ -71,9 +71,9 @@ def slips_of_change(pod: Pod, before: Pod) -> list[str]:
     ]
 
 
-def slips_of_waiting(pod: Pod, unit: MemoryUnit) -> list[str]:
+def slips_of_waiting(pod: Pod) -> list[str]:
     """Those of ``slips_of`` that nothing else says of a pod that waits: it is known which resources, sizes and schedulers there are."""
-    return [text for text in (_too_small(pod, unit), _gang(pod)) if text] + _in_keys(pod)
+    return [text for text in (_gang(pod),) if text] + _in_keys(pod)
 
 
 def _in_keys(pod: Pod) -> list[str]:
@@ -128,15 +128,18 @@ def asks_for_nothing(pod: Pod) -> str:
     )
 
 
-def _too_small(pod: Pod, unit: MemoryUnit) -> str:
-    """Shares that a program's CUDA context may not leave anything of, or not fit into. A GPU that is given whole is no share."""
-    least, labels = CONTEXT_MIB // unit.mib, pod.metadata.labels or {}
+def too_small(pod: Pod, unit: MemoryUnit) -> str:
+    """Shares that a program's CUDA context may not leave anything of, or not fit into; empty where there are none.
+
+    A GPU that is given whole is no share. Of nodes that have measured a context ``contexts`` says more.
+    """
+    least, labels = -(-CONTEXT_MIB // unit.mib), pod.metadata.labels or {}
     if least < 2 or labels.get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE:
         return ""
     count = labels.get(names.LABEL_POD_GPU_COUNT, "")
     gpus = int(count) if _COUNT.fullmatch(count) else 1
     # MiB are rounded up to units.
-    limits_ = {names.GPU_MEM: gpus * least - 1, names.GPU_MEMORY: gpus * (CONTEXT_MIB - unit.mib) << 20}
+    limits_ = {names.GPU_MEM: gpus * least - 1, names.GPU_MEMORY: gpus * (least - 1) * unit.mib << 20}
     small = [
         f"container {container.name} asks for {resource}: {limits[resource]}"
         for container, limits in _limited(pod)
@@ -146,7 +149,7 @@ def _too_small(pod: Pod, unit: MemoryUnit) -> str:
     if not small:
         return ""
     return (
-        f"less of each GPU than a CUDA context may take, some hundred MiB ({CONTEXT_MIB} where the driver does not say): "
+        f"less of each GPU than a CUDA context may take, some hundred MiB ({CONTEXT_MIB} on an H200): "
         f"{', '.join(small)}; a program that is held to that may not start: ask for {names.GPU_MEM} {least} or more, "
         f"in units of {unit.setting}"
     )

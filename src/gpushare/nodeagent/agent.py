@@ -373,6 +373,7 @@ class Agent:
         kept = self._reconciler.blocked(self._mode)
         # ACK's tables count it where containers only know their share; where they are held to it, nobody could use it.
         reserved_mib = dict(self._inventory.reserved_mib) if self._inventory and self._mode.isolated else {}
+        contexts_mib = {**self._before.contexts_mib, **self._isolation.contexts_mib}
         found = []
         for device in self._found:
             if device.uuid in reserved_mib:
@@ -381,6 +382,8 @@ class Agent:
             foreign_mib = self._watchdog.foreign_mib(device.uuid)
             if foreign_mib:
                 device = msgspec.structs.replace(device, foreign_mib=min(foreign_mib, device.total_mib))
+            if device.uuid in contexts_mib:
+                device = msgspec.structs.replace(device, context_mib=contexts_mib[device.uuid])
             why = lacking.get(device.uuid) or kept.get(device.uuid)
             if device.healthy and why:
                 well = device.uuid not in lacking

@@ -52,6 +52,11 @@ class Before:
             return {}
         return {uuid: device.reason for uuid, device in self.devices.items() if device.ails}
 
+    @property
+    def contexts_mib(self) -> Mapping[str, int]:
+        """MiB that a CUDA context takes of a GPU, by UUID, as far as the agent before knew it."""
+        return {uuid: device.context_mib for uuid, device in self.devices.items() if device.context_mib}
+
     def complete(self, inventory: Inventory) -> Inventory:
         """``inventory`` with the GPUs that the node described and that answered before, and that NVML only counts now.
 

@@ -96,7 +96,14 @@ def _like(node: Json) -> Shape:
         )
     devices = tuple(
         msgspec.structs.replace(
-            one, healthy=True, reason="", foreign_mib=0, cordoned=False, kept_back=False, pci_bus_id=""
+            one,
+            healthy=True,
+            reason="",
+            foreign_mib=0,
+            context_mib=0,
+            cordoned=False,
+            kept_back=False,
+            pci_bus_id="",
         )
         for one in described.devices
     )

@@ -39,6 +39,7 @@ sys.stdin.read()
         base_mib, used_mib = int(line()), int(line())
         (told,) = read_usage(here.run, 1)
         assert used_mib == base_mib + 256
+        assert told.context_bytes == base_mib * MIB
         assert told.memory_bytes == used_mib * MIB
         assert told.refused == 3
         assert (told.busy_ns, told.waited_ns) == (0, 0)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpushare.model import names
+from gpushare.model.device import description_of
+from gpushare.model.objects import decode_node
 from gpushare.nodeagent.isolation.children import Child
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.playground.gpus import preset, write
@@ -84,6 +86,26 @@ result, none = take("plain", {above} * MIB)
 assert result == OUT_OF_MEMORY, result
 """
         await asyncio.to_thread(run_tenant, container, lines)
+
+
+async def test_what_a_context_takes_is_measured_by_containers_and_told_of_the_node(
+    world: World, described: Path
+) -> None:
+    def told() -> int:
+        found = description_of(decode_node(world.api.objects["nodes", NODE]))
+        return found.devices[0].context_mib if found is not None else -1
+
+    await world.start(mode="cgpu")
+    little = in_container(world, await world.run_pod("a", 1, on=0), described)
+    assert told() == 0
+    await asyncio.to_thread(run_tenant, little, "context(); print(used())")
+    await world.changes.until(lambda: told() == 256, "told of the node", 30.0)
+    world.end_pod("a")
+    await world.changes.until(lambda: little.limits.stat().st_nlink == 1, "removed")
+    await world.stop()
+    # The next agent finds no container that could say it.
+    await world.start(mode="cgpu")
+    assert told() == 256
 
 
 async def test_on_a_node_that_limits_compute_the_arbiter_runs_and_is_started_again(

@@ -207,6 +207,29 @@ async def test_records_that_are_broken_or_untrue_are_named(seen: World) -> None:
     await is_well(seen)
 
 
+async def test_a_pod_whose_share_no_context_fits_into_is_named_by_doctor_and_why(seen: World) -> None:
+    await seen.create(gpu_pod("little", 1, node="first"))
+    await seen.run_all("little")
+    annotations = seen.nodes.items["first"]["metadata"]["annotations"]
+    before = {key: annotations[key] for key in (names.ANN_DEVICES, names.ANN_ISOLATION)}
+    held = json.loads(before[names.ANN_DEVICES]) | {"mode": "cgpu"}
+    held["gpus"][0]["context"] = 1500
+    says = "less than the 1500 MiB that a CUDA context takes there"
+
+    async with stopped(seen, "node-agent first"):
+        # As an agent describes a node that isolates, once a container has measured a context.
+        described = {names.ANN_DEVICES: json.dumps(held), names.ANN_ISOLATION: "preload: mode cgpu"}
+        await written(seen, "node-agent", "node", "first", described)
+        await seen.label("first", {names.LABEL_MODE: "cgpu"})
+        await finds(seen, "pod-shares", "pod default/little", says, state="warning")
+        assert says in (await seen.kubectl("inspect", "cgpu", "--why", "little")).err
+        await written(seen, "node-agent", "node", "first", before)
+        await seen.label("first", {names.LABEL_MODE: "share"})
+        await is_well(seen)
+        assert says not in (await seen.kubectl("inspect", "cgpu", "--why", "little")).err
+    await is_well(seen)
+
+
 async def written(
     seen: World, user: str, kind: str, name: str, annotations: Mapping[str, str | None]
 ) -> None:

@@ -17,7 +17,7 @@ NO_SCHEDULER: dict[str, Any] = {
 }  # fmt: skip
 BARE = node_of(labels={}, annotations={}, allocatable={})
 #: What can be looked at in a cluster that nobody has touched.
-LOOKED_AT = {"permissions", "certificate", "node-labels", "pod-records"}
+LOOKED_AT = {"permissions", "certificate", "node-labels", "pod-records", "pod-shares"}
 
 
 def states(facts: ClusterFacts) -> dict[str, set[str]]:

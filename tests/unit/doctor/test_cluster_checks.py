@@ -38,12 +38,12 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "doctor.md"
 AWAY = Unread("it may not be read")
 #: Field of the facts → the checks that say nothing of what they see without it.
 NEEDED = {
-    "nodes": ("versions", "clocks", "node-agents", "taints", "policy-units", "node-labels", "node-devices", "node-capacity", "node-health", "pod-records", "waiting-pods", "gangs"),
+    "nodes": ("versions", "clocks", "node-agents", "taints", "policy-units", "node-labels", "node-devices", "node-capacity", "node-health", "pod-records", "pod-shares", "waiting-pods", "gangs"),
     "policy_pods": ("policy-pods",),
     "quota_trees": ("elastic-quotas",),
     "namespaces": ("elastic-quotas",),
     "owners": ("gangs",),
-    "pods": ("pod-records", "waiting-pods", "gangs"),
+    "pods": ("pod-records", "pod-shares", "waiting-pods", "gangs"),
     "part_pods": ("one-scheduler", "node-agents", "rollout", "scheduler"),
     "daemon_sets": ("versions", "installation", "one-scheduler", "node-agents", "rollout", "taints", "process-rights", "admission"),
     "deployments": ("versions", "installation", "one-scheduler", "rollout", "scheduler", "scheduler-config", "process-rights"),
@@ -315,7 +315,7 @@ FAULTS: list[Any] = [
     ("no record", {"pods": [gpu_pod("a")]}, ("pod-records", "fault", "pod default/a")),
     ("a GPU that is gone", {"pods": [gpu_pod("a", annotations=held(uuid="GPU-2"))]}, ("pod-records", "fault", "pod default/a")),
     ("a GPU that is given twice", {"pods": [gpu_pod("a", annotations=held(9000)), gpu_pod("b", annotations=held(9000))]}, ("pod-records", "fault", "node n1")),
-    ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", ""), ("waiting-pods", "unknown", ""), ("gangs", "unknown", "")),
+    ("pods that may not be read", {"pods": AWAY}, ("pod-records", "unknown", ""), ("pod-shares", "unknown", ""), ("waiting-pods", "unknown", ""), ("gangs", "unknown", "")),
     ("another's pod", {"pods": [waiting("default-scheduler")]}, ("waiting-pods", "warning", "pod default/w")),
     ("a pod that can never be", {"pods": [waiting("ack-co-scheduler", **{names.GPU_CORE: "7"})]}, ("waiting-pods", "warning", "pod default/w")),
     ("a gang without a number", {"pods": [waiting("ack-co-scheduler", {names.LABEL_GANG_NAME: "g"})]}, ("waiting-pods", "warning", "pod default/w")),

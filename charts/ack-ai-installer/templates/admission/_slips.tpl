@@ -34,11 +34,18 @@ begin with 0 is neither. */}}
 !string({{ . }}).matches('^[1-9][0-9]{0,2}$')
 {{- end }}
 
+{{/* The units that a CUDA context fits into: 518 MiB, as measured on an H200, rounded up. Takes the root. */}}
+{{- define "gpushare.slips.contextUnits" -}}
+{{- $unit := include "gpushare.unitMiB" . | int -}}
+{{ div (add 517 $unit) $unit }}
+{{- end }}
+
 {{/* CEL: whether amount r of container c, of a pod or template at PATH, may be less of a GPU than a CUDA context takes; in units of
 1GiB none is. Takes (dict "root" $ "pod" PATH). */}}
 {{- define "gpushare.slips.maybeSmall" -}}
-{{- if lt (include "gpushare.unitMiB" .root | int) 512 -}}
-|| r == 'gpushare.dev/gpu-memory' || (r == 'aliyun.com/gpu-mem' && (string(c.resources.limits[r]).matches('^[1-3]$')
+{{- $least := include "gpushare.slips.contextUnits" .root | int -}}
+{{- if ge $least 2 -}}
+|| r == 'gpushare.dev/gpu-memory' || (r == 'aliyun.com/gpu-mem' && (string(c.resources.limits[r]).matches('^[1-{{ sub $least 1 }}]$')
   || (has({{ .pod }}.metadata) && has({{ .pod }}.metadata.labels) && 'aliyun.com/gpu-count' in {{ .pod }}.metadata.labels)))
 {{- end }}
 {{- end }}
@@ -46,10 +53,11 @@ begin with 0 is neither. */}}
 {{/* CEL: whether it is less. Takes the root. */}}
 {{- define "gpushare.slips.small" -}}
 {{- $unit := include "gpushare.unitMiB" . | int -}}
+{{- $least := include "gpushare.slips.contextUnits" . | int -}}
 ((r == 'aliyun.com/gpu-mem' && quantity(string(c.resources.limits[r])).isGreaterThan(quantity('0'))
-    && quantity(string(c.resources.limits[r])).isLessThan(quantity(string(variables.gpus * {{ div 512 $unit }}))))
+    && quantity(string(c.resources.limits[r])).isLessThan(quantity(string(variables.gpus * {{ $least }}))))
   || (r == 'gpushare.dev/gpu-memory' && quantity(string(c.resources.limits[r])).isGreaterThan(quantity('0'))
-    && !quantity(string(c.resources.limits[r])).isGreaterThan(quantity(string(variables.gpus * {{ sub 512 $unit }}) + 'Mi'))))
+    && !quantity(string(c.resources.limits[r])).isGreaterThan(quantity(string(variables.gpus * {{ mul (sub $least 1) $unit }}) + 'Mi'))))
 {{- end }}
 
 {{/* CEL: whether k is a label of gangs, and whether r is something of ours: a gang without such is not our business. */}}
@@ -205,8 +213,7 @@ variables:
         && quantity(string(c.?resources.limits[?'aliyun.com/gpu'].orValue('0'))).compareTo(quantity('0')) == 0
         && !c.?resources.limits.orValue({}).exists(r,
           r in ['aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']))
-  {{- $unit := include "gpushare.unitMiB" .root | int }}
-  {{- $least := div 512 $unit }}
+  {{- $least := include "gpushare.slips.contextUnits" .root | int }}
   {{- if ge $least 2 }}
   # A GPU that is given whole is no share; MiB are rounded up to units.
   - name: small
@@ -266,7 +273,7 @@ validations:
   {{- if ge $least 2 }}
   - expression: size(variables.small) == 0
     messageExpression: >-
-      'less of each GPU than a CUDA context may take, some hundred MiB (512 where the driver does not say): '
+      'less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): '
       + variables.small.map(c, 'container ' + c.name + ' asks for '
         + c.resources.limits.filter(r, {{ include "gpushare.slips.small" .root | nindent 8 | trim }})
         .map(r, r + ': ' + string(c.resources.limits[r])).join(' and ')).join(', ') + '; a program that is held to that may not start: ask for aliyun.com/gpu-mem {{ $least }} or more, '

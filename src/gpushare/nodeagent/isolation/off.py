@@ -1,8 +1,9 @@
 """A node agent that isolates nobody, and says so. It loads nothing of what isolation needs."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from gpushare.model.device import NodeMode
@@ -60,6 +61,10 @@ class Isolating(Protocol):
         """Those of isolated containers, and whom they were made for; the oldest first."""
 
     @property
+    def contexts_mib(self) -> Mapping[str, int]:
+        """MiB that a CUDA context takes of a GPU, by UUID, as far as the node's containers have measured it."""
+
+    @property
     def by_driver(self) -> bool:
         """Whether the driver's own limits are to hold containers."""
 
@@ -81,6 +86,7 @@ class NotIsolating:
 
     trouble = alarm = fallen = ""
     there = by_driver = False
+    contexts_mib: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, metrics: Metrics) -> None:
         self._mode = NodeMode.DEFAULT

@@ -32,11 +32,12 @@ _UNIT_BYTES: Final = 256
 class GpuUse(NamedTuple):
     """What a container says of one of its GPUs.
 
-    ``memory_bytes``: what its library counts as taken; ``refused``: how often more was asked for than is left;
+    ``memory_bytes``: what its library counts as taken; ``context_bytes``: what one context takes, 0 before the first; ``refused``: how often more was asked for than is left;
     ``busy_ns``: GPU time of its work; ``waited_ns``: how long its threads waited for their share of that time.
     """
 
     memory_bytes: int
+    context_bytes: int
     refused: int
     busy_ns: int
     waited_ns: int
@@ -60,8 +61,8 @@ def read_usage(folder: Path, gpus: int) -> list[GpuUse]:
 
 def _use(handle: int, number: int) -> GpuUse:
     busy_ns, _, waited_ns = _at(handle, _TURN, _PAGE * (1 + number) + _TURN_AT)
-    total, _, refused = _at(handle, _GPU, _GPUS_AT + _GPU_BYTES * number)
-    return GpuUse((total >> _UNITS_SHIFT) * _UNIT_BYTES, refused, busy_ns, waited_ns)
+    total, context_bytes, refused = _at(handle, _GPU, _GPUS_AT + _GPU_BYTES * number)
+    return GpuUse((total >> _UNITS_SHIFT) * _UNIT_BYTES, context_bytes, refused, busy_ns, waited_ns)
 
 
 def _at(handle: int, form: struct.Struct, offset: int) -> tuple[int, ...]:

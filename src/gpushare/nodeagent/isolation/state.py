@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from gpushare.nodeagent.isolation.files import LIBRARIES, Claimed
 from gpushare.nodeagent.isolation.in_place import NotShimmed, shimmed
 from gpushare.nodeagent.isolation.keeper import Keeper
 from gpushare.nodeagent.isolation.libraries import Release, deliver, hold, is_whole, remove_all
+from gpushare.nodeagent.isolation.measured import contexts_mib
 from gpushare.nodeagent.isolation.modes import Backing, backing, cannot
 from gpushare.nodeagent.isolation.mps import NOT_LOOKED, Mps
 from gpushare.nodeagent.isolation.options import AskedIsolation
@@ -37,7 +38,7 @@ _NOT_YET: Final = "isolation is not ready yet"
 
 
 class Isolation:
-    """``on_change`` is called, in the event loop, when ``active``, ``trouble``, ``fallen`` or ``lacking`` read otherwise."""
+    """``on_change`` is called, in the event loop, when ``active``, ``trouble``, ``fallen``, ``lacking`` or ``contexts_mib`` read otherwise."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class Isolation:
         self._shimmed: tuple[bytes, Release, bytes | None] | None = None
         self._probed = False
         self._stamps: list[tuple[int, int, int]] = []
+        self._contexts_mib: Mapping[str, int] = {}
         self._told = ""
         self._woken = asyncio.Event()
         self._arbiter: tuple[Child, asyncio.Task[None]] | None = None
@@ -201,6 +203,11 @@ class Isolation:
         return self._keeper.directories()
 
     @property
+    def contexts_mib(self) -> Mapping[str, int]:
+        """MiB that a CUDA context takes of a GPU, by UUID, as far as the node's containers have measured it."""
+        return self._contexts_mib
+
+    @property
     def by_driver(self) -> bool:
         """Whether the driver's own limits are to hold containers, alone or behind our libraries.
 
@@ -298,6 +305,8 @@ class Isolation:
         while True:
             self._woken.clear()
             await self._look()
+            found_mib = await asyncio.to_thread(contexts_mib, self._keeper.directories())
+            self._contexts_mib = {**self._contexts_mib, **found_mib}
             self._keep_arbiter(tasks)
             wants = self._acts and self._intended.kind == "mps" and not self._cleared
             # At the very beginning no GPU is known: that ends no daemon.
@@ -395,7 +404,7 @@ class Isolation:
         """Tell when anything reads otherwise."""
         if self._arbiter is not None:
             self._arbiter_fault = self._arbiter[0].fault
-        reads = f"{self.active} {self.lacking()} {self._verdict.outcome}"
+        reads = f"{self.active} {self.lacking()} {self._verdict.outcome} {self._contexts_mib}"
         if reads == self._told:
             return
         self._told = reads

@@ -1,0 +1,72 @@
+"""``--why`` says of a pod that its share is smaller than what a CUDA context takes."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.inspect.colour import Paint
+from gpushare.inspect.why import why
+from gpushare.model import names
+from gpushare.model.device import Device, NodeMode, devices_annotation
+from gpushare.model.objects import Node
+from gpushare.model.quantity import MemoryUnit
+from tests.unit.inspect.clusters import device, node, placed, pod
+from tests.unit.inspect.test_views import Answers, both, options
+
+POD, NODE = "/api/v1/namespaces/default/pods/pod", "/api/v1/nodes/n"
+NODES = "/api/v1/nodes?limit=100"
+
+
+def a_node(context_mib: int, mode: NodeMode = NodeMode.CGPU) -> Node:
+    there = node("n", "10.0.0.1", [device(0)], mode=mode)
+    gpu: Device = msgspec.structs.replace(device(0), context_mib=context_mib)
+    assert there.metadata.annotations is not None
+    there.metadata.annotations[names.ANN_DEVICES] = devices_annotation(mode, MemoryUnit.GIB, (gpu,))
+    return there
+
+
+def said(its: Any, path: str, answer: Any) -> list[str]:
+    kubectl = Answers(**{POD: msgspec.to_builtins(its), path: answer})
+    shown = why(kubectl, options("--why", "pod"), Paint())
+    told = [one for one in shown.remarks if "CUDA context" in one]
+    document = both(lambda form: why(kubectl, options("--why", "pod", "-o", form), Paint()))
+    assert [f"warning: {one}" for one in document["warnings"] if "CUDA context" in one] == told
+    return told
+
+
+def test_a_pod_that_runs_is_held_against_its_node() -> None:
+    its = placed("pod", "n", device(0), 1)
+    (told,) = said(its, NODE, msgspec.to_builtins(a_node(1500)))
+    assert told.startswith("warning: container ")
+    assert " MiB of GPU 0 of node n, less than the 1500 MiB that a CUDA context takes there; " in told
+    assert told.endswith("ask for 2 units of 1GiB or more of each GPU")
+    assert said(its, NODE, msgspec.to_builtins(a_node(518))) == []
+    assert said(its, NODE, msgspec.to_builtins(a_node(1500, NodeMode.SHARE))) == []
+
+
+def test_a_pod_that_waits_is_held_against_the_nodes_that_there_are() -> None:
+    its = pod("pod", "", 1)
+    (told,) = said(its, NODES, {"items": [msgspec.to_builtins(a_node(1500))]})
+    assert (
+        " of a GPU of node n, less than the 1500 MiB that a CUDA context takes there, the least of 1 GPU"
+        in told
+    )
+    assert said(its, NODES, {"items": [msgspec.to_builtins(a_node(one)) for one in (1500, 518)]}) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["Error from server (Forbidden): no", {"metadata": "broken"}, {"items": [{"metadata": "broken"}]}],
+)
+def test_what_cannot_be_read_is_passed_over(answer: Any) -> None:
+    assert said(placed("pod", "n", device(0), 1), NODE, answer) == []
+    assert said(pod("pod", "", 1), NODES, answer) == []
+
+
+def test_nodes_are_not_read_for_shares_into_which_any_context_fits() -> None:
+    def read(path: str) -> Any:
+        pytest.fail(f"{path} is read")
+
+    assert said(pod("pod", "", 16), "/api/v1/nodes", read) == []
+    assert said(placed("pod", "n", device(0), 4), "/api/v1/nodes?", read) == []

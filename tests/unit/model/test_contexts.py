@@ -1,0 +1,110 @@
+"""Whose share a CUDA context does not fit into, by what one was measured to take."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.model import names
+from gpushare.model.allocation import allocate_over
+from gpushare.model.contexts import can_be_too_small, too_small_anywhere, too_small_there
+from gpushare.model.device import Device, NodeDevices, NodeMode
+from gpushare.model.objects import decode_pod
+from gpushare.model.quantity import MemoryUnit
+from gpushare.model.request import Request, request_of
+
+HELD = "preload (by CDI): mode cgpu"
+#: Measured on an H200: 518 MiB by the driver's count.
+H200, T4 = 518, 110
+
+
+def node(
+    *contexts_mib: int, mode: NodeMode = NodeMode.CGPU, isolation: str = HELD, name: str = "n"
+) -> NodeDevices:
+    devices = tuple(
+        Device(number, f"GPU-{name}-{number}", 15360, context_mib=mib)
+        for number, mib in enumerate(contexts_mib)
+    )
+    return NodeDevices(name, mode, MemoryUnit.MIB_128, devices, isolation=isolation)
+
+
+def asking(*units: int, init: int = 0, labels: dict[str, str] | None = None) -> Request:
+    def one(name: str, amount: int) -> dict[str, Any]:
+        return {"name": name, "resources": {"limits": {names.GPU_MEM: str(amount)}}}
+
+    spec = {"containers": [one(f"c{number}", amount) for number, amount in enumerate(units)]}
+    if init:
+        spec["initContainers"] = [one("init", init)]
+    request = request_of(decode_pod({"metadata": {"name": "p", "labels": labels or {}}, "spec": spec}))
+    assert request is not None
+    return request
+
+
+def there(node: NodeDevices, request: Request) -> list[str]:
+    return too_small_there(node, allocate_over(node, node.devices[: request.gpu_count], request))
+
+
+def test_what_is_held_to_less_than_a_context_is_named_with_what_would_do() -> None:
+    assert there(node(H200), asking(4)) == [
+        "container c0 has 512 MiB of GPU 0 of node n, less than the 518 MiB that a CUDA context takes there; a program that "
+        "needs the GPU cannot start with that: ask for 5 units of 128MiB or more of each GPU"
+    ]
+    assert there(node(H200), asking(5)) == []
+    assert there(node(512), asking(4)) == []
+
+
+@pytest.mark.parametrize(
+    ("which", "told"),
+    [
+        (node(0), 0),
+        (node(H200, mode=NodeMode.SHARE, isolation=""), 0),
+        (node(H200, mode=NodeMode.MPS, isolation="mps: mode mps"), 0),
+        (node(H200, isolation="none: mode cgpu asks for isolation, and this node cannot: no driver"), 0),
+        (node(H200, isolation="none: --isolation none switches it off"), 0),
+        (node(H200), 1),
+    ],
+    ids=["not measured", "share", "MPS", "not given", "switched off", "held"],
+)
+def test_where_nobody_is_held_or_nothing_was_measured_nothing_is_said(which: NodeDevices, told: int) -> None:
+    assert len(there(which, asking(2))) == told
+    assert len(too_small_anywhere([which], asking(2))) == told
+
+
+def test_each_container_counts_by_itself_init_containers_too() -> None:
+    found = there(node(H200), asking(3, 8, init=2))
+    assert [one.split(" ")[1] for one in found] == ["init", "c0"]
+    assert [one.split(" ")[1] for one in too_small_anywhere([node(H200)], asking(3, 8, init=2))] == [
+        "init",
+        "c0",
+    ]
+
+
+def test_of_several_gpus_the_part_of_each_counts() -> None:
+    over_two = asking(8, labels={names.LABEL_POD_GPU_COUNT: "2"})
+    assert "has 512 MiB of GPU 1" in there(node(T4, H200), over_two)[0]
+    apart = asking(4, 4, labels={names.LABEL_POD_APART: "true"})
+    assert [one.partition(" of node")[0] for one in there(node(T4, H200), apart)] == [
+        "container c1 has 512 MiB of GPU 1"
+    ]
+
+
+def test_who_has_a_gpu_whole_has_room_for_a_context() -> None:
+    whole = asking(2, labels={names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE})
+    assert there(node(H200), whole) == too_small_anywhere([node(H200)], whole) == []
+
+
+def test_of_who_waits_it_is_said_where_no_measured_gpu_would_do_and_names_the_least() -> None:
+    large, small = node(600, name="large"), node(H200, name="small")
+    (said,) = too_small_anywhere([large, small, node(0, name="new")], asking(4))
+    assert said.startswith(
+        "container c0 would get 512 MiB of a GPU of node small, less than the 518 MiB that a CUDA context takes there, the "
+        "least of 2 GPUs where that is known; a program that needs the GPU cannot start with that"
+    )
+    assert too_small_anywhere([large, small, node(T4, name="t4")], asking(4)) == []
+
+
+def test_nodes_need_be_read_for_small_shares_alone() -> None:
+    assert (can_be_too_small([512]), can_be_too_small([4096, 2048]), can_be_too_small([])) == (
+        True,
+        False,
+        False,
+    )
