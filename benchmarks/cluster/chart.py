@@ -22,7 +22,7 @@ _CHART: Final = Path(__file__).parents[2] / "charts" / _NAME
 _INSTALL_S: Final = 120.0
 #: Of the extender's arguments, those that do not fit a single process on a machine shared with others: fixed ports, and
 #: the Lease of a kube-scheduler that elects a leader.
-_LEFT_OUT: Final = ("--listen=", "--health-listen=", "--lease=")
+_LEFT_OUT: Final = ("--listen=", "--health-listen=", "--probes-listen=", "--decisions-listen=", "--lease=")
 
 Configuration = dict[str, Any]
 

@@ -25,7 +25,7 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
         {"ResourcePolicies: %s; writing again in %.1f s", "ResourcePolicy %s: its status is not written: %s"}
     ),
     "scheduler/process.py": frozenset(
-        {"probes and metrics on http://%s:%d", "serving http://%s:%d%s, API server %s", "ready"}
+        {"%s on http://%s:%d", "serving http://%s:%d%s, API server %s", "ready"}
     ),
     "scheduler/quota_watch.py": frozenset({"ElasticQuotaTree %s: its status cannot be written: %s"}),
     "scheduler/quotas.py": frozenset({"ElasticQuotaTree %s: %s", "elastic quotas: %s"}),
@@ -36,7 +36,7 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
             "pods and nodes were read anew, %s leads",
         }
     ),
-    "nodeagent/agent.py": frozenset({"probes and metrics on %s:%d", "there is no node %s; waiting for it"}),
+    "nodeagent/agent.py": frozenset({"there is no node %s; waiting for it"}),
     "nodeagent/allocator.py": frozenset(
         # The second is what the kubelet's socket says of itself.
         {"the API server does not say which pods are bound to this node (%s)", "%s"}

@@ -17,7 +17,7 @@ from gpushare.kube.errors import KubeconfigError
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
 from gpushare.model.requested import Counting
-from gpushare.serving.command import InvalidAddress, address, run
+from gpushare.serving.command import InvalidAddress, address, address_if, run
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
@@ -48,6 +48,7 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
         writers=Writers(frozenset(writers), agent, scheduler),
         listen=address("--listen", options.listen, "0.0.0.0:9443"),
         metrics_listen=address("--metrics-listen", options.metrics_listen, "0.0.0.0:9452"),
+        probes_listen=address_if("--probes-listen", options.probes_listen, "0.0.0.0:9454"),
         secret=options.secret,
         configuration=options.configuration,
         scheduler=options.scheduler_name,

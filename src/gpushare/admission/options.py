@@ -17,7 +17,7 @@ rights that its account needs, and no others:
     admissionregistration.k8s.io
       mutatingwebhookconfigurations  get, patch   the one of --configuration
       validatingwebhookconfigurations get, patch  the one of --configuration
-ports: 9443 reviews (TLS), 9452 /healthz /readyz /metrics
+ports: 9443 reviews (TLS), 9452 /metrics, and /healthz /readyz without --probes-listen
 needs no writable folder and no capability
 
 example:
@@ -40,8 +40,14 @@ ROLE: Final = Role(
             variables=("POD_NAMESPACE",),
         ),
         Option("listen", ADDRESS, "reviews, TLS; port 0: any", "0.0.0.0:9443"),
-        Option("metrics-listen", ADDRESS, "probes and metrics; port 0: any", "0.0.0.0:9452"),
-        Option("ports-file", FILE, "write both ports here once they are known", absent="nowhere"),
+        Option(
+            "metrics-listen",
+            ADDRESS,
+            "metrics, and probes without --probes-listen; port 0: any",
+            "0.0.0.0:9452",
+        ),
+        Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --metrics-listen"),
+        Option("ports-file", FILE, "write all ports here once they are known", absent="nowhere"),
         Option("service", TEXT, "name of the Service", "gpushare-admission"),
         Option(
             "server-name",

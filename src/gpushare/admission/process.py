@@ -23,8 +23,9 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.session import Session
 from gpushare.model import names
 from gpushare.model.requested import Counting
-from gpushare.serving.probes import Probes
-from gpushare.serving.server import Server, bind, server_of, write_ports
+from gpushare.serving.doors import PROBES, doors
+from gpushare.serving.probes import Probes, at_door
+from gpushare.serving.server import Server, bind, open_doors, server_of, write_ports
 from gpushare.signals import told_to_end
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Settings:
     writers: Writers
     listen: tuple[str, int] = ("0.0.0.0", 9443)  # noqa: S104  a pod serves the cluster
     metrics_listen: tuple[str, int] = ("0.0.0.0", 9452)  # noqa: S104
+    probes_listen: tuple[str, int] | None = None  # at metrics_listen
     secret: str = "gpushare-admission"  # noqa: S105  its name
     configuration: str = "gpushare-admission"
     scheduler: str = names.SCHEDULER_NAME
@@ -57,9 +59,9 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
     async with Session(access) as session:
         with ExitStack() as sockets:
             reviewed = sockets.enter_context(bind(*settings.listen))
-            probed = sockets.enter_context(bind(*settings.metrics_listen))
+            read_at = open_doors(doors(settings.metrics_listen, {PROBES: settings.probes_listen}), sockets)
             if settings.ports_file is not None:
-                write_ports("--ports-file", settings.ports_file, reviewed, probed)
+                write_ports("--ports-file", settings.ports_file, reviewed, *read_at)
             tls, metrics = ServerTls(), Metrics()
             store = ApiStore(session, settings.namespace, settings.secret, settings.configuration)
             keeper = Keeper(store, tls, settings.policy, settings.pace, clock)
@@ -81,15 +83,18 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 return "it is ending" if stop.is_set() else closed()
 
             _export(metrics, keeper, closed)
-            servers = [reviews, server_of(Probes(missing, metrics), stop_s=_STOP_S)]
+            probes = Probes(missing, metrics)
+            readable = {
+                server_of(at_door(probes, pages), stop_s=_STOP_S): at for at, pages in read_at.items()
+            }
             logger.info("serving at %s:%d, API server %s", *settings.listen, access.server)
             await _until(
                 _told(stop, settings.drain_s),
-                servers,
+                [reviews, *readable],
                 {
                     "certificates": keeper.run(),
                     "reviews": _once_certified(tls, reviews, reviewed),
-                    "probes": servers[1].serve(sockets=[probed]),
+                    **{" and ".join(read_at[at]): one.serve(sockets=[at]) for one, at in readable.items()},
                 },
             )
 
@@ -120,7 +125,7 @@ async def _until(
     finally:
         for server in servers:
             server.should_exit = True
-        keeper, reviews, _ = running
+        keeper, reviews, *_ = running
         keeper.cancel()
         if not servers[0].started:
             reviews.cancel()

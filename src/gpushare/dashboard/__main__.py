@@ -14,7 +14,7 @@ from gpushare.kube.errors import KubeconfigError
 from gpushare.model.device import Placement
 from gpushare.model.errors import InvalidUnit
 from gpushare.model.quantity import MemoryUnit
-from gpushare.serving.command import InvalidAddress, address, run
+from gpushare.serving.command import InvalidAddress, address, address_if, run
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
@@ -33,6 +33,8 @@ def _settings(options: SimpleNamespace, environ: Mapping[str, str]) -> Settings:
         token_file=options.token_file,
         host=host,
         port=port,
+        metrics_listen=address_if("--metrics-listen", options.metrics_listen, "0.0.0.0:9452"),
+        probes_listen=address_if("--probes-listen", options.probes_listen, "0.0.0.0:9454"),
         port_file=options.port_file,
         scheduler=options.scheduler,
         lease=(lease_namespace, lease) if lease else None,

@@ -11,7 +11,7 @@ _RIGHTS: Final = """\
 rights that its account needs, and no others:
   nodes, pods                      list, watch
   leases (the one of --lease)      get           only where there are several schedulers
-port: 9453 the page, and /healthz /readyz /metrics
+port: 9453 the page, and /healthz /readyz /metrics unless they have addresses of their own
 needs no writable folder and no capability
 
 example:
@@ -27,7 +27,14 @@ ROLE: Final = Role(
         *ACCESS,
         Option("token-file", FILE, "file with the token that lets people in", absent="it must be given"),
         Option("listen", ADDRESS, "where the page is; port 0: any", "127.0.0.1:9453"),
-        Option("port-file", FILE, "write the port of --listen here once it is known", absent="nowhere"),
+        Option("metrics-listen", ADDRESS, "serve /metrics there", absent="at --listen"),
+        Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --listen"),
+        Option(
+            "port-file",
+            FILE,
+            "write the port of --listen here once it is known, and then those of metrics and probes",
+            absent="nowhere",
+        ),
         Option(
             "scheduler",
             TEXT,

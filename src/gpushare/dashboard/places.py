@@ -14,8 +14,8 @@ SELECTOR: Final = "app.kubernetes.io/part-of=gpushare"
 _NAME: Final = "app.kubernetes.io/name"
 _AGENT: Final = "gpushare-device-plugin"
 _SCHEDULER: Final = "ack-co-scheduler"
-#: The name of their port in the charts.
-_PORT: Final = "health"
+#: The names of their ports in the charts, the first that is there: where agents tell figures and schedulers decisions.
+_PORTS: Final = {_AGENT: ("health",), _SCHEDULER: ("decisions", "health")}
 
 
 class _Meta(msgspec.Struct, gc=False):
@@ -65,12 +65,13 @@ def decode_place(raw: bytes) -> tuple[str, Place] | None:
     """A pod's JSON as a place; ``None`` for pods that are not asked anything."""
     pod = _decode(raw)
     program = (pod.metadata.labels or {}).get(_NAME, "")
-    if program not in (_AGENT, _SCHEDULER):
+    if program not in _PORTS:
         return None
-    ports = [port for one in pod.spec.containers for port in one.ports or () if port.name == _PORT]
+    named = {port.name: port.container_port for one in pod.spec.containers for port in one.ports or ()}
+    ports = [named[name] for name in _PORTS[program] if name in named]
     address = ""
     if ports and pod.status.pod_ip and pod.status.phase == "Running":
-        address = host_port(pod.status.pod_ip, ports[0].container_port)
+        address = host_port(pod.status.pod_ip, ports[0])
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     return key, Place(key, program, pod.spec.node_name, address)
 

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import secrets
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +31,9 @@ from gpushare.model import names
 from gpushare.model.device import Placement
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.view import NodeReader
-from gpushare.serving.probes import Exposition, Probes
-from gpushare.serving.server import bind, server_of, write_ports
+from gpushare.serving.doors import METRICS, PROBES, doors
+from gpushare.serving.probes import Exposition, Probes, at_door
+from gpushare.serving.server import open_doors, server_of, write_ports
 from gpushare.signals import told_to_end
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,8 @@ class Settings:
     token_file: Path
     host: str = "127.0.0.1"
     port: int = 9453
+    metrics_listen: tuple[str, int] | None = None  # at the page's
+    probes_listen: tuple[str, int] | None = None
     port_file: Path | None = None
     scheduler: str = "http://127.0.0.1:9451"
     lease: tuple[str, str] | None = None
@@ -92,10 +95,11 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
     """
     token = TokenFile(settings.token_file)
     with ExitStack() as unless_served:
-        bound = unless_served.enter_context(closing(bind(settings.host, settings.port)))
-        bound.listen(_BACKLOG)
+        apart = {METRICS: settings.metrics_listen, PROBES: settings.probes_listen}
+        opened = open_doors(doors((settings.host, settings.port), apart), unless_served, _BACKLOG)
+        bound = next(iter(opened))
         if settings.port_file is not None:
-            write_ports("--port-file", settings.port_file, bound)
+            write_ports("--port-file", settings.port_file, *opened)
         unless_served.pop_all()
     stop = told_to_end()
     async with Session(access, part="dashboard") as session, Asking() as asking:
@@ -144,7 +148,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             stream,
             Probes(missing, _exposition(cluster, stream)),
         )
-        server = server_of(app, stop_s=_STOP_S)
+        servers = {server_of(at_door(app, pages), stop_s=_STOP_S): at for at, pages in opened.items()}
         running = [
             asyncio.create_task(part, name=name)
             for name, part in (
@@ -157,18 +161,19 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             )
         ]
         logger.info("serving http://%s:%d/, API server %s", *bound.getsockname()[:2], access.server)
-        serving = asyncio.create_task(server.serve(sockets=[bound]), name="http")
+        serving = [asyncio.create_task(one.serve(sockets=[at]), name="http") for one, at in servers.items()]
         told = asyncio.create_task(stop.wait(), name="stop")
         try:
-            done, _ = await asyncio.wait([told, serving, *running], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([told, *serving, *running], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {told}:
                 task.result()
         finally:
             stream.end()
-            server.should_exit = True
+            for one in servers:
+                one.should_exit = True
             for task in (told, *running):
                 task.cancel()
-            await asyncio.gather(told, serving, *running, return_exceptions=True)
+            await asyncio.gather(told, *serving, *running, return_exceptions=True)
 
 
 async def _once_read(live: Live, *watches: Informer[Any]) -> None:

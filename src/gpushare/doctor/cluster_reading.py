@@ -423,14 +423,9 @@ def health_port(pod: Json) -> int:
     """Where an extender's pod answers probes; 0 for all other pods."""
     for container in at(pod, "spec", "containers") or ():
         if container.get("name") == "extender":
-            return next(
-                (
-                    int(one["containerPort"])
-                    for one in container.get("ports") or ()
-                    if one.get("name") == "health"
-                ),
-                0,
-            )
+            ports = {one.get("name"): int(one["containerPort"]) for one in container.get("ports") or ()}
+            # In charts of before, probes are where metrics are.
+            return ports.get("probes") or ports.get("health", 0)
     return 0
 
 

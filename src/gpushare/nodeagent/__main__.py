@@ -19,6 +19,7 @@ from gpushare.nodeagent.footprint import prepare
 from gpushare.nodeagent.isolation.options import AskedIsolation, IsolationOptions, Watch
 from gpushare.nodeagent.options import ROLE
 from gpushare.nodeagent.settings import Pace, Settings, check_socket_paths
+from gpushare.serving.doors import PROBES, REST, doors
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
@@ -71,7 +72,12 @@ def _settings(options: SimpleNamespace) -> Settings:
         kubelet_dir=folder,
         pod_resources=options.pod_resources.absolute(),
         unit=MemoryUnit.parse(options.unit, "--unit"),
-        listen=_address(options.metrics_listen),
+        doors=tuple(
+            doors(
+                _address(options.metrics_listen),
+                {PROBES: _address(options.probes_listen), REST: _address(options.usage_listen)},
+            )
+        ),
         pace=Pace(
             wait_s=min(1.0, options.health_period, options.watchdog_period),
             probe_s=options.health_period,

@@ -198,11 +198,8 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
-        listener: asyncio.Server | None = None
-        if self._settings.listen is not None:
-            probes = Probes(self.missing, self.figures.pages, self._history.pages, self._readers)
-            listener = await probes.start(*self._settings.listen)
-            logger.info("probes and metrics on %s:%d", *listener.sockets[0].getsockname()[:2])
+        probes = Probes(self.missing, self.figures.pages, self._history.pages, self._readers)
+        listeners = await probes.open(self._settings.doors)
         self._watchdog.attend()
         self._limits.attend()
         try:
@@ -218,8 +215,8 @@ class Agent:
                 ):
                     tasks.create_task(part)
         finally:
-            if listener is not None:
-                listener.close()
+            for one in listeners:
+                one.close()
             await self._flush()
 
     async def leave(self) -> bool:

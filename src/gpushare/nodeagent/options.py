@@ -47,8 +47,15 @@ ROLE: Final = Role(
         Option(
             "metrics-listen",
             ADDRESS,
-            "serve /healthz, /readyz, /metrics and /metrics/dcgm there",
+            "serve /metrics and /metrics/dcgm there, and of probes and use what has no address of its own",
             absent="nowhere",
+        ),
+        Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --metrics-listen"),
+        Option(
+            "usage-listen",
+            ADDRESS,
+            "serve /usage there, for those who show a token",
+            absent="at --metrics-listen",
         ),
         Option("health-period", SECONDS, "between probes of a GPU", 5.0, least=0.01, most=_DAY_S),
         Option(

@@ -1,13 +1,18 @@
 """``/healthz``, ``/readyz`` and pages of figures of a node agent."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from gpushare.serving.doors import ALL, Door, elsewhere
 from gpushare.serving.exchange import Refusal
 from gpushare.serving.readers import Readers
 from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer
 
+logger = logging.getLogger(__name__)
+
+#: At each address.
 _MOST_AT_ONCE: Final = 16
 #: Before paths where RBAC knows them, so that nobody takes them for the API server's own.
 _PREFIX: Final = "/gpushare"
@@ -33,11 +38,29 @@ class Probes:
         self._figures = figures
         self._pages = pages
         self._readers = readers
-        self._server = SmallServer(self._answer, _MOST_AT_ONCE)
 
-    async def start(self, host: str, port: int) -> asyncio.Server:
-        """Listen; the caller closes what it gets. Raises ``OSError`` when the address cannot be had."""
-        return await self._server.start(host, port)
+    async def open(self, doors: Iterable[Door]) -> list[asyncio.Server]:
+        """Listen at all of them, as ``start`` does; none is left open where one cannot be had."""
+        opened: list[asyncio.Server] = []
+        try:
+            for door in doors:
+                opened.append(await self.start(*door.address, door.pages))
+                at = opened[-1].sockets[0].getsockname()
+                logger.info("%s on %s:%d", " and ".join(sorted(door.pages)), *at[:2])
+        except OSError:
+            for one in opened:
+                one.close()
+            raise
+        return opened
+
+    async def start(self, host: str, port: int, pages: Collection[str] = ALL) -> asyncio.Server:
+        """Listen for ``pages``; the caller closes what it gets. Raises ``OSError`` when the address cannot be had."""
+
+        async def answer(get: Get) -> Answer:
+            why = elsewhere(get.path, pages)
+            return Answer(404, TEXT, f"{why}\n".encode()) if why else await self._answer(get)
+
+        return await SmallServer(answer, _MOST_AT_ONCE).start(host, port)
 
     async def _answer(self, get: Get) -> Answer:
         if get.path == "/healthz":

@@ -10,6 +10,7 @@ from gpushare.nodeagent.container_runtime import Asked
 from gpushare.nodeagent.errors import InvalidSetting
 from gpushare.nodeagent.isolation.options import IsolationOptions
 from gpushare.nodeagent.socket_names import PRESENCE, socket_name
+from gpushare.serving.doors import Door
 
 PROGRAM: Final = "gpushare node-agent"
 
@@ -57,7 +58,7 @@ class Settings:
     kubelet_dir: Path
     pod_resources: Path
     unit: MemoryUnit = MemoryUnit.GIB
-    listen: tuple[str, int] | None = None
+    doors: tuple[Door, ...] = ()
     pace: Pace = field(default_factory=Pace)
     xid_quiet_s: float = 300.0
     driver_root: Path = Path("/")

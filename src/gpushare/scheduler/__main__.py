@@ -14,7 +14,8 @@ from gpushare.scheduler.autoscaling_options import autoscaling_of
 from gpushare.scheduler.limits import Limits
 from gpushare.scheduler.options import ROLE
 from gpushare.scheduler.process import Settings, serve
-from gpushare.serving.command import address, run
+from gpushare.serving.command import address, address_if, run
+from gpushare.serving.doors import PROBES, REST, doors
 from gpushare.settings.option import InvalidSettings
 from gpushare.settings.reading import read
 from gpushare.settings.refusing import refuse
@@ -23,7 +24,6 @@ from gpushare.settings.variables import warn_of_slips
 
 def _settings(options: SimpleNamespace) -> Settings:
     host, port = address("--listen", options.listen, "127.0.0.1:9451")
-    health = options.health_listen
     lease = None
     if options.lease is not None:
         namespace, _, name = options.lease.partition("/")
@@ -35,7 +35,15 @@ def _settings(options: SimpleNamespace) -> Settings:
         host=host,
         port=port,
         port_file=options.port_file,
-        health=None if health is None else address("--health-listen", health, "0.0.0.0:9452"),
+        doors=tuple(
+            doors(
+                address_if("--health-listen", options.health_listen, "0.0.0.0:9452"),
+                {
+                    PROBES: address_if("--probes-listen", options.probes_listen, "0.0.0.0:9454"),
+                    REST: address_if("--decisions-listen", options.decisions_listen, "0.0.0.0:9455"),
+                },
+            )
+        ),
         unit=MemoryUnit.parse(options.unit, "--unit"),
         isolated_cap=options.isolated_max_pods,
         node_policy=Placement(options.node_policy),

@@ -27,8 +27,15 @@ ROLE: Final = Role(
         Option(
             "health-listen",
             ADDRESS,
-            "serve /healthz, /readyz and /metrics there too, and nothing else",
+            "serve /metrics there too, and of probes and decisions what has no address of its own",
             absent="nowhere",
+        ),
+        Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --health-listen"),
+        Option(
+            "decisions-listen",
+            ADDRESS,
+            "serve decisions there, for those who show a token",
+            absent="at --health-listen",
         ),
         Option("port-file", FILE, "write the port of --listen here once it is known", absent="nowhere"),
         Option("unit", UNIT, "memory unit of nodes whose agent does not say its own", "1GiB"),

@@ -46,10 +46,11 @@ from gpushare.scheduler.sightings import Sightings
 from gpushare.scheduler.takeover import Takeover
 from gpushare.scheduler.view import ClusterView, NodeReader, NodeRecord
 from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
+from gpushare.serving.doors import Door
 from gpushare.serving.quick import QuickProtocol
 from gpushare.serving.readers import Readers
 from gpushare.serving.relayed import behind_relay, relay
-from gpushare.serving.server import bind, server_of, write_ports
+from gpushare.serving.server import bind, open_doors, server_of, write_ports
 
 if TYPE_CHECKING:
     from gpushare.scheduler.defragmentation import Defragmenter
@@ -70,14 +71,14 @@ _YOUNG_OBJECTS: Final = 5000
 class Settings(msgspec.Struct, frozen=True):
     """What the command line sets. ``host`` and ``port`` (0: any) are where the verbs are served.
 
-    ``health`` is a host and a port on which probes and metrics alone are served, for those who must not bind pods.
+    ``doors`` are where probes, metrics and decisions are served, for those who must not bind pods.
     ``defragmentation``: how often pods may be moved for others (``None``: never).
     """
 
     host: str = "127.0.0.1"
     port: int = 9451
     port_file: Path | None = None
-    health: tuple[str, int] | None = None
+    doors: tuple[Door, ...] = ()
     unit: MemoryUnit = MemoryUnit.GIB
     isolated_cap: int = 16
     node_policy: Placement = Placement.BINPACK
@@ -166,10 +167,7 @@ async def serve(access: Access, settings: Settings) -> None:
     with ExitStack() as unless_served:
         bound = unless_served.enter_context(closing(bind(settings.host, settings.port)))
         bound.listen(_BACKLOG)
-        probed = None
-        if settings.health is not None:
-            probed = unless_served.enter_context(closing(bind(*settings.health)))
-            probed.listen(_BACKLOG)
+        read_at = open_doors(settings.doors, unless_served, _BACKLOG)
         if settings.port_file is not None:
             write_ports("--port-file", settings.port_file, bound)
         unless_served.pop_all()
@@ -299,14 +297,15 @@ async def serve(access: Access, settings: Settings) -> None:
         )
         servers = [(server, bound)]
         relaying: list[tuple[str, Coroutine[Any, Any, None]]] = []
-        if probed is not None:
-            # Whoever reaches that port must not keep kube-scheduler waiting: another process faces them.
+        if read_at:
+            # Whoever reaches those ports must not keep kube-scheduler waiting: another process faces them.
             behind = behind_relay()
             servers.append(
                 (server_of(ReadOnly(missing, metrics, decisions, readers), stop_s=_STOP_S), behind)
             )
-            relaying = [("relay", relay(probed, behind))]
-            logger.info("probes and metrics on http://%s:%d", *probed.getsockname()[:2])
+            relaying = [("relay", relay(read_at, behind))]
+            for listening, pages in read_at.items():
+                logger.info("%s on http://%s:%d", " and ".join(pages), *listening.getsockname()[:2])
         running = [
             asyncio.create_task(coroutine, name=name)
             for name, coroutine in (

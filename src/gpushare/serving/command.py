@@ -21,6 +21,11 @@ def address(option: str, text: str, example: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def address_if(option: str, text: str | None, example: str) -> tuple[str, int] | None:
+    """The same of an option that may be left out (``None``)."""
+    return None if text is None else address(option, text, example)
+
+
 def run(program: str, serving: Coroutine[None, None, None]) -> int:
     """Run to the end; 0 after a signal, 2 when the access is bad, 1 when a part of it failed."""
     try:

@@ -1,14 +1,16 @@
 """Probes and metrics as an ASGI application, alone or beside what a role serves."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from prometheus_client.metrics import Gauge, disable_created_metrics
 from prometheus_client.registry import CollectorRegistry
 
+from gpushare.serving.doors import elsewhere
 from gpushare.serving.exchange import TEXT, Receive, Refusal, Scope, Send, respond
 
 _EXPOSITION: Final = b"text/plain; version=0.0.4; charset=utf-8"
+type_of_app = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Beside each counter and histogram the library tells when it was made, as a gauge of its own that says nothing of a cluster.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -76,6 +78,18 @@ class Probes:
         """Raise ``Refusal`` while something is missing."""
         if missing := self._missing():
             raise Refusal(503, f"not ready: {missing}")
+
+
+def at_door(app: type_of_app, pages: Collection[str]) -> type_of_app:
+    """``app`` (ASGI) for ``pages`` (``gpushare.serving.doors``), and 404 for all others."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        if why := elsewhere(scope["path"], pages):
+            await respond(send, 404, TEXT, f"{why}\n".encode())
+        else:
+            await app(scope, receive, send)
+
+    return answered
 
 
 def _takes_gzip(scope: Scope) -> bool:

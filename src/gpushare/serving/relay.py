@@ -1,7 +1,7 @@
 """A process of its own that faces the network for one that must not be kept from its work.
 
-Usage: ``python -m gpushare.serving.relay FD SOCKET``. FD is a listening socket that it inherits, SOCKET the abstract
-Unix socket of the process behind. However many ask, the process behind is asked for each page a few times a second at
+Usage: ``python -m gpushare.serving.relay SOCKET FD=PAGES…``. SOCKET is the abstract Unix socket of the process behind, FD a listening socket that
+it inherits, PAGES what is answered there (``gpushare.serving.doors``), with commas between. However many ask, the process behind is asked for each page a few times a second at
 most, one question of a kind after the other, and is left alone for a multiple of the time that an answer took it.
 """
 
@@ -11,11 +11,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
 from typing import Final
 
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.model import names
+from gpushare.serving.doors import elsewhere
 from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer
 
 #: How long an answer is handed on to others who ask for the same.
@@ -113,25 +115,44 @@ def asking(name: str) -> type_of_ask:
     return ask
 
 
-async def _serve(listening: socket.socket, name: str) -> None:
-    server = await SmallServer(Relay(asking(name)).answer, _MOST_AT_ONCE).start_on(listening)
-    async with server:
-        await server.serve_forever()
+def at_door(answer: type_of_ask, pages: Collection[str]) -> type_of_ask:
+    """``answer`` for ``pages``, and 404 for all others."""
+
+    async def answered(get: Get) -> Answer:
+        if why := elsewhere(get.path, pages):
+            return Answer(404, TEXT, f"{why}\n".encode())
+        return await answer(get)
+
+    return answered
+
+
+async def _serve(name: str, doors: dict[socket.socket, list[str]]) -> None:
+    relay = Relay(asking(name))
+    async with AsyncExitStack() as open_doors:
+        for listening, pages in doors.items():
+            # Each has connections of its own: whoever takes all of one leaves the others theirs.
+            door = SmallServer(at_door(relay.answer, pages), _MOST_AT_ONCE)
+            await open_doors.enter_async_context(await door.start_on(listening))
+        await asyncio.Event().wait()
 
 
 def main() -> int:
     """Serve until killed."""
-    number, name = sys.argv[1:]
+    name, *given = sys.argv[1:]
     parent = os.getppid()
-    # It holds the port, and whoever follows on its parent wants that.
+    # It holds the ports, and whoever follows on its parent wants that.
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         return 1
     os.nice(_LESS_URGENT)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=int(number)) as listening:
+    doors = {}
+    for one in given:
+        number, _, pages = one.partition("=")
+        listening = socket.socket(fileno=int(number))
         listening.setblocking(False)
-        asyncio.run(_serve(listening, name))
+        doors[listening] = pages.split(",")
+    asyncio.run(_serve(name, doors))
     return 0
 
 

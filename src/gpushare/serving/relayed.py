@@ -4,7 +4,8 @@ import asyncio
 import logging
 import socket
 import sys
-from contextlib import closing
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, closing
 from typing import Final
 
 from gpushare.kube.backoff import Backoff
@@ -25,17 +26,19 @@ def behind_relay() -> socket.socket:
     return made
 
 
-async def relay(listening: socket.socket, behind: socket.socket) -> None:
-    """Answer on ``listening`` what is answered on ``behind``, until cancelled, and close it then.
+async def relay(doors: Mapping[socket.socket, Collection[str]], behind: socket.socket) -> None:
+    """Answer on each of the listening sockets those of its pages that are answered on ``behind``, until cancelled, and close them then.
 
     A relay that ends, or that a machine short of memory does not start, is started again: nobody else need end for it.
     """
     name = behind.getsockname().removeprefix(b"\0").decode()
     again = Backoff(_LEAST_S, _MOST_S)
-    with closing(listening):
+    with ExitStack() as open_doors:
+        for listening in doors:
+            open_doors.enter_context(closing(listening))
         while True:
             try:
-                await _one(listening, name)
+                await _one(doors, name)
             except OSError as error:
                 logger.error(
                     "cannot start the process that answers probes and metrics: %s; trying again", error
@@ -43,10 +46,11 @@ async def relay(listening: socket.socket, behind: socket.socket) -> None:
             await asyncio.sleep(again.next_s())
 
 
-async def _one(listening: socket.socket, name: str) -> None:
+async def _one(doors: Mapping[socket.socket, Collection[str]], name: str) -> None:
+    given = [f"{listening.fileno()}={','.join(pages)}" for listening, pages in doors.items()]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gpushare.serving.relay", str(listening.fileno()), name),
-        pass_fds=[listening.fileno()],
+        *(sys.executable, "-m", "gpushare.serving.relay", name, *given),
+        pass_fds=[listening.fileno() for listening in doors],
     )
     try:
         code = await process.wait()

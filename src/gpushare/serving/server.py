@@ -4,13 +4,14 @@ import asyncio
 import functools
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from gpushare.serving.bounded import BoundedProtocol
 from gpushare.serving.crowd import Crowd
+from gpushare.serving.doors import Door
 from gpushare.serving.handshakes import Handshakes
 from gpushare.serving.quick_uvicorn import Config
 from gpushare.serving.quick_uvicorn import Server as _Server
@@ -95,6 +96,18 @@ def bind(host: str, port: int) -> socket.socket:
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
     made.setblocking(False)
     return made
+
+
+def open_doors(
+    doors: Iterable[Door], opened: ExitStack, backlog: int = _BACKLOG
+) -> dict[socket.socket, list[str]]:
+    """Listen at each address; the pages that are answered there by its socket, which ``opened`` closes. Raises ``OSError`` naming the address."""
+    pages = {}
+    for door in doors:
+        listening = opened.enter_context(closing(bind(*door.address)))
+        listening.listen(backlog)
+        pages[listening] = sorted(door.pages)
+    return pages
 
 
 def write_ports(option: str, path: Path, *bound: socket.socket) -> None:

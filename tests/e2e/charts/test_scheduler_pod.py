@@ -89,7 +89,7 @@ class Pods:
 
     def start(self) -> Replica:
         number = len(self.running)
-        verbs, health, own = free_ports(3)
+        verbs, health, probes, decisions, own = free_ports(5)
         config = yaml.safe_load(
             self._commands.json("get", "configmap", SCHEDULER, "-n", NAMESPACE)["data"]["config.yaml"]
         )
@@ -104,6 +104,8 @@ class Pods:
             "--secure-port": str(own),
             "--listen": f"127.0.0.1:{verbs}",
             "--health-listen": f"127.0.0.1:{health}",
+            "--probes-listen": f"127.0.0.1:{probes}",
+            "--decisions-listen": f"127.0.0.1:{decisions}",
         }
         scheduler = [str(self._binaries / containers["kube-scheduler"]["command"][0])]
         scheduler += _with(containers["kube-scheduler"]["args"], replaced)
@@ -117,7 +119,7 @@ class Pods:
             replica = Replica(
                 subprocess.Popen(scheduler, stderr=told, cwd=self._folder),
                 subprocess.Popen(extender, stderr=told_too, env={**os.environ, "PYTHONPATH": "src"}),
-                {"kube-scheduler": f"https://127.0.0.1:{own}", "extender": f"http://127.0.0.1:{health}"},
+                {"kube-scheduler": f"https://127.0.0.1:{own}", "extender": f"http://127.0.0.1:{probes}"},
                 log,
                 self._folder / f"extender-{number}.log",
             )

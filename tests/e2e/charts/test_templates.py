@@ -179,7 +179,12 @@ REFUSED = [
     (SCHEDULER, "replicas=0", "'/replicas': minimum: got 0, want 1"),
     (SCHEDULER, "leaderElection.leaseDurationSeconds=10", "or two schedulers could lead at once"),
     (SCHEDULER, "leaderElection.retryPeriodSeconds=9", "must be above 1.2 times retryPeriodSeconds (9)"),
-    (SCHEDULER, "extender.healthPort=9451", "is extender.port too; the protocol is served on loopback alone"),
+    (SCHEDULER, "extender.healthPort=9451", "extender.healthPort: 9451 is extender.port too"),
+    (SCHEDULER, "extender.probesPort=9455", "extender.decisionsPort: 9455 is extender.probesPort too"),
+    (SCHEDULER, "dashboard.metricsPort=9453", "dashboard.metricsPort: 9453 is dashboard.port too"),
+    (INSTALLER, "nodeAgent.usagePort=9452", "nodeAgent.usagePort: 9452 is nodeAgent.port too"),
+    (SCHEDULER, "extender.decisionsPort=null", "give --reset-then-reuse-values in place of --reuse-values"),
+    (INSTALLER, "nodeAgent.usagePort=null", "give --reset-then-reuse-values in place of --reuse-values"),
     (SCHEDULER, "extender.port=10259", "10259 is kube-scheduler's own port; use another"),
     (
         SCHEDULER,
@@ -297,7 +302,7 @@ def test_the_page_of_the_dashboard_is_scraped_where_it_is_on(helm: Commands) -> 
     docs = rendered(helm, SCHEDULER, "1.36.3", *values)
     monitors = [found(docs, "PodMonitor", name) for name in ("ack-co-scheduler", "gpushare-dashboard")]
     ports = [[one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] for monitor in monitors]
-    assert ports == [["health"], ["dashboard"]]
+    assert ports == [["health"], ["health"]]
     _finds_pods(monitors, docs)
 
 

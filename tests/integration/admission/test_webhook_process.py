@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import itertools
 import json
 import os
 import signal
@@ -305,6 +306,7 @@ async def test_the_command(tmp_path: Path) -> None:
     async with kept_api() as api:
         argv = [sys.executable, "-m", "gpushare", "admission", "--ports-file", str(tmp_path / "ports")]
         argv += ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--drain", "0"]
+        argv += ["--probes-listen", "127.0.0.1:0"]
         environment = _environment(api, tmp_path)
         process = await asyncio.create_subprocess_exec(*argv, env=environment, stderr=subprocess.PIPE)
         try:
@@ -313,7 +315,7 @@ async def test_the_command(tmp_path: Path) -> None:
                     line.partition(" ")[2] for line in api.asked if "PATCH" in line
                 ]:
                     await pause()
-            reviews = int((tmp_path / "ports").read_text().split()[0])
+            reviews, metrics, probes = map(int, (tmp_path / "ports").read_text().split())
             async with asyncio.timeout(DEADLINE_S):
                 while not await _listens(reviews):
                     await pause()
@@ -326,6 +328,16 @@ async def test_the_command(tmp_path: Path) -> None:
                 ) as answer,
             ):
                 assert not answered(await answer.read())["allowed"]
+                answers = {}
+                for port, path in itertools.product((metrics, probes), ("/metrics", "/healthz")):
+                    async with http.get(f"http://127.0.0.1:{port}{path}") as answer:
+                        answers[port, path] = answer.status
+            assert answers == {
+                (metrics, "/metrics"): 200,
+                (metrics, "/healthz"): 404,
+                (probes, "/metrics"): 404,
+                (probes, "/healthz"): 200,
+            }
             process.terminate()
             _, told = await asyncio.wait_for(process.communicate(), DEADLINE_S)
             assert process.returncode == 0, told

@@ -169,6 +169,36 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
         await runner.cleanup()
 
 
+async def test_metrics_and_probes_have_addresses_of_their_own_where_these_are_given(tmp_path: Path) -> None:
+    for name, text in (("token", TOKEN), ("config", CONFIG)):
+        (tmp_path / name).write_text(text)
+    listening = (f"--{one}listen=127.0.0.1:0" for one in ("", "metrics-", "probes-"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpushare", "dashboard", "--kubeconfig", str(tmp_path / "config")),
+        *(*listening, "--port-file", str(tmp_path / "port"), "--token-file", str(tmp_path / "token")),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(110), aiohttp.ClientSession() as http:
+            while not (tmp_path / "port").exists():
+                await asyncio.sleep(0)
+            told = {}
+            for port in (tmp_path / "port").read_text().split():
+                for path in ("/", "/metrics", "/healthz", "/readyz"):
+                    async with http.get(f"http://127.0.0.1:{port}{path}") as answer:
+                        told.setdefault(path, []).append(answer.status)
+        # There is no API server, so it is not ready.
+        assert told == {
+            "/": [200, 404, 404],
+            "/metrics": [404, 200, 404],
+            "/healthz": [404, 404, 200],
+            "/readyz": [404, 404, 503],
+        }
+    finally:
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
 async def test_only_short_answers_of_servers_that_are_there_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,7 @@
 """The extender as its process runs: watches, HTTP, signals, and clear ends on bad input."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from gpushare.kube.access import Access
 from gpushare.model.quantity import MemoryUnit
 from gpushare.scheduler.__main__ import main
 from gpushare.scheduler.process import Settings, serve
+from gpushare.serving.doors import PROBES, doors
 
 DEADLINE_S = 60.0
 
@@ -199,14 +201,19 @@ def test_an_address_for_probes_that_is_taken_is_named(
 
 async def test_probes_have_an_address_of_their_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gpushare.scheduler.process")
-    settings = Settings(port=0, health=("127.0.0.1", 0), port_file=tmp_path / "port")
+    settings = Settings(
+        port=0, doors=tuple(doors(("127.0.0.1", 0), {PROBES: ("127.0.0.1", 0)})), port_file=tmp_path / "port"
+    )
     serving = asyncio.create_task(serve(Access("http://127.0.0.1:1"), settings))
     async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as http:
         while "serving http" not in caplog.text:
             assert not serving.done(), await serving
             await asyncio.sleep(0)
-        said = next(record.getMessage() for record in caplog.records if "probes and metrics on" in record.msg)
-        url = said.rpartition(" ")[2]
+        others, url = (
+            record.getMessage().rpartition(" ")[2]
+            for record in caplog.records
+            if record.msg.startswith("%s on")
+        )
         assert not url.endswith(f":{(tmp_path / 'port').read_text().strip()}")
         async with http.get(f"{url}/healthz") as answer:
             assert answer.status == 200
@@ -217,6 +224,19 @@ async def test_probes_have_an_address_of_their_own(tmp_path: Path, caplog: pytes
             )
         async with http.post(f"{url}/gpushare/bind", json={}) as answer:
             assert answer.status == 405
+        told = {}
+        for at, path in itertools.product((url, others), ("/healthz", "/metrics", "/gpushare/decisions")):
+            async with http.get(f"{at}{path}") as answer:
+                told[at, path] = answer.status
+        assert told == {
+            (url, "/healthz"): 200,
+            (url, "/metrics"): 404,
+            (url, "/gpushare/decisions"): 404,
+            (others, "/healthz"): 404,
+            (others, "/metrics"): 200,
+            # Without a token.
+            (others, "/gpushare/decisions"): 401,
+        }
         os.kill(os.getpid(), signal.SIGTERM)
         await serving
         with pytest.raises(aiohttp.ClientConnectionError):

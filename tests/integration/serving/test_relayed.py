@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import aiohttp
 import pytest
 
 from benchmarks.processes import rss_mb
+from gpushare.serving.doors import ALL, METRICS, PROBES, REST, Door
 from gpushare.serving.exchange import TEXT, Receive, Scope, Send, respond
 from gpushare.serving.relayed import behind_relay, relay
-from gpushare.serving.server import bind, server_of
+from gpushare.serving.server import open_doors, server_of
 
 # The relay runs 10 nicer than others: beside three busy processes on two processors it takes half a minute for the longest test.
 DEADLINE_S = 240.0
@@ -33,14 +34,21 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def relayed() -> AsyncIterator[int]:
     """The port at which a relay answers for ``app``."""
-    with closing(bind("127.0.0.1", 0)) as listening, closing(behind_relay()) as behind:
-        listening.listen(64)
+    async with relayed_at(ALL) as (port,):
+        yield port
+
+
+@asynccontextmanager
+async def relayed_at(*pages: frozenset[str]) -> AsyncIterator[list[int]]:
+    """The ports at which a relay answers for ``app``, one for each of ``pages``."""
+    with ExitStack() as opened, closing(behind_relay()) as behind:
+        doors = open_doors([Door(("127.0.0.1", 0), one) for one in pages], opened)
         server = server_of(app, stop_s=1)
         serving = asyncio.create_task(server.serve(sockets=[behind]))
-        relaying = asyncio.create_task(relay(listening, behind))
+        relaying = asyncio.create_task(relay(doors, behind))
         try:
             async with asyncio.timeout(DEADLINE_S):
-                yield listening.getsockname()[1]
+                yield [one.getsockname()[1] for one in doors]
         finally:
             relaying.cancel()
             await asyncio.wait([relaying])
@@ -135,3 +143,40 @@ async def test_the_process_behind_sees_who_asks_and_nobody_gets_what_another_may
         for token in ("one", "two"):
             assert await read(port, "/token", **{"X-Gpushare-Token": token}) == token
         assert await read(port, "/token") == "none"
+
+
+async def status(port: int, path: str) -> int:
+    async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}{path}") as answer:
+        return answer.status
+
+
+async def test_each_port_answers_its_own_pages_and_no_others() -> None:
+    paths = {METRICS: "/metrics", PROBES: "/healthz", REST: "/gpushare/decisions"}
+    async with relayed_at(*(frozenset({kind}) for kind in paths)) as ports:
+        told = {
+            (kind, path): await status(port, path)
+            for kind, port in zip(paths, ports, strict=True)
+            for path in paths.values()
+        }
+        assert told == {(kind, path): 200 if path == paths[kind] else 404 for kind, path in told}
+
+
+async def test_whoever_takes_all_connections_of_one_port_takes_none_of_another() -> None:
+    """All of one address, whose oldest would have to go for a probe at the same port."""
+    async with (
+        relayed_at(frozenset({METRICS, REST}), frozenset({PROBES})) as (flooded, probed),
+        aiohttp.ClientSession() as http,
+    ):
+        # A probe whose header has come in part: at the flooded port it would be among the oldest, which go first.
+        reader, writer = await asyncio.open_connection("127.0.0.1", probed)
+        writer.write(b"GET /healthz HTTP/1.1\r\n")
+        taken = [socket.create_connection(("127.0.0.1", flooded)) for _ in range(600)]
+        try:
+            async with http.get(f"http://127.0.0.1:{probed}/healthz") as answer:
+                assert answer.status == 200
+            writer.write(b"Host: x\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        finally:
+            writer.close()
+            for one in taken:
+                one.close()

@@ -47,6 +47,18 @@ def test_agents_are_found_by_node_and_schedulers_by_pod() -> None:
     assert (places.agent("b"), places.scheduler("kube-system/t")) == ("", "")
 
 
+def test_a_scheduler_is_asked_where_it_tells_decisions_and_an_agent_where_it_tells_figures() -> None:
+    ports = [
+        {"name": name, "containerPort": at} for at, name in enumerate(("health", "probes", "decisions"), 9)
+    ]
+    places = Places()
+    for name, program in (("s", "ack-co-scheduler"), ("agent", "gpushare-device-plugin")):
+        told = json.loads(pod(name, program))
+        told["spec"]["containers"] = [{"ports": ports}]
+        places.upsert(place(json.dumps(told).encode()))
+    assert (places.scheduler("kube-system/s"), places.agent("a")) == ("10.0.0.1:11", "10.0.0.1:9")
+
+
 def test_an_agent_that_goes_after_its_successor_came_takes_nothing_away() -> None:
     places = Places()
     old = place(pod("old", "gpushare-device-plugin"))

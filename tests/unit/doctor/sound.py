@@ -117,7 +117,7 @@ def agent_pod(node: str = "n1") -> Json:
 
 
 def scheduler_pod() -> Json:
-    ports = [{"name": "health", "containerPort": 9452}]
+    ports = [{"name": "health", "containerPort": 9452}, {"name": "probes", "containerPort": 9454}]
     return {
         "metadata": {
             "name": "ack-co-scheduler-1",
