@@ -59,6 +59,7 @@ STEPS: Final = (
     _alone("sanitize", "make sanitize", 1200),
     _alone("valgrind", "make valgrind", 1200),
     _alone("fuzz", "make fuzz FUZZ_SECONDS=60", 600),
+    _alone("clients", "make clients", 3600),
     _alone("bench", "make bench", 1800),
     _alone("bench-isolation", "make bench-isolation", 1800),
     _alone("peers", _PEER, 1800),
