@@ -19,7 +19,7 @@ E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m py
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ help: ## Say what each target does
 ci: ## What a pull must pass, step by step (ARGS="test docs": only these, and what they need); logs in build/logs/
 	@$(PYTHON) -m pipelines ci $(ARGS)
 
-nightly: ## What takes too long for ci: the oldest Kubernetes, soak, races, sanitizers, fuzzing, benchmarks (ARGS=); writes build/nightly.md
+nightly: ## What takes too long for ci: the oldest Kubernetes, soak, races, sanitizers, fuzzing, clients, benchmarks (ARGS=); writes build/nightly.md
 	@$(PYTHON) -m pipelines nightly $(ARGS)
 
 quick: $(STAMPS)/test fakegpu isolation proto ## Within a minute: lint, types, import contracts, and the tests closest to what changed since main (ARGS=--list: say which)
@@ -138,6 +138,9 @@ fakegpu: ## Build the stand-in NVIDIA driver into build/fakegpu/
 isolation: ## Build the isolation libraries into build/isolation/
 	@mkdir -p build/isolation && flock build/isolation/lock $(MAKE) --no-print-directory --silent -C isolation
 
+clients: $(STAMPS)/test fakegpu isolation ## Run PyTorch, Triton and numba-cuda as their wheels come on the stand-in driver, without limits and with them (2 GB to fetch, 4 GB in build/clients; ARGS=pytorch: that alone)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m tests.clients $(ARGS)
+
 sanitize: $(STAMPS)/test ## Build and run the C tests under the sanitizers
 	@$(MAKE) --no-print-directory --silent -C fakegpu sanitize
 	@$(MAKE) --no-print-directory --silent -C isolation sanitize
@@ -170,11 +173,17 @@ race-isolation: $(STAMPS)/test fakegpu isolation ## Processes of a container rac
 proto: $(STAMPS)/run ## Generate the kubelet's gRPC stubs
 	@$(BIN)/python scripts/generate_stubs.py
 
+# What stands in for it is built (tests/clients/standins.py), and what names it all.
+NOT_CLIENTS := cuda-toolkit nvidia-cublas nvidia-cuda-cccl nvidia-cuda-cupti nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile \
+  nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 nvidia-nvtx
+
 lock: $(STAMPS)/test ## Pin the requirements anew, with hashes
 	$(BIN)/python -m pip install --quiet uv
 	for name in product run test docs; do \
 	  $(BIN)/uv pip compile --quiet --no-emit-index-url --generate-hashes --no-header --upgrade \
 	    --python-version 3.11 requirements/$$name.in -o requirements/$$name.txt || exit 1; done
+	$(BIN)/uv pip compile --quiet --no-emit-index-url --generate-hashes --no-header --upgrade $(NOT_CLIENTS:%=--no-emit-package %) \
+	  --python-version 3.11 requirements/clients.in -o requirements/clients.txt
 
 clean: ## Remove what was built and installed here
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -52,6 +52,7 @@ STEPS: Final = (
     _alone("sanitize", "make sanitize", 1200),
     _alone("valgrind", "make valgrind", 1200),
     _alone("fuzz", "make fuzz FUZZ_SECONDS=60", 600),
+    _alone("clients", "make clients", 3600),
     _alone("bench", "make bench", 1800),
     # Beside HAMi-core, which is no part of the project, where $HAMI names the folder of its library; that takes twice as long.
     _alone("bench-isolation", "make bench-isolation", 3600),

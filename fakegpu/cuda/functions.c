@@ -25,8 +25,16 @@ unsigned blocks_per_multiprocessor(CUfunction function, unsigned threads, size_t
     return blocks;
 }
 
+/* As if every program were compiled for the GPU that it runs on; programs choose among their kernels by this. */
+static int generation(CUcontext context)
+{
+    const struct gpu *gpu = &context->device->gpu;
+    return (int)(gpu->compute_major * 10 + gpu->compute_minor);
+}
+
 static CUresult get_attribute(int *value, int attribute, CUfunction function)
 {
+    CUcontext context = NULL;
     if (!function_valid(function))
         return CUDA_ERROR_INVALID_HANDLE;
     REQUIRE_CU(value && attribute >= 0 && attribute < FUNCTION_ATTRIBUTES);
@@ -42,7 +50,9 @@ static CUresult get_attribute(int *value, int attribute, CUfunction function)
         break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-        *value = 70;
+        if (context_current(&context) != CUDA_SUCCESS)
+            context = function->module->context;
+        *value = context ? generation(context) : 0;
         break;
     default:
         *value = function->attributes[attribute];

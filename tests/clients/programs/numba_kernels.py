@@ -1,0 +1,41 @@
+"""numba-cuda: kernels that it compiles here with NVIDIA's libNVVM, on the driver's interface."""
+
+import numpy as np
+from numba import cuda
+from numba.cuda.cudadrv.driver import CudaAPIError
+from saying import UNLIMITED, holds, is_told, main
+
+
+@cuda.jit
+def _increment(numbers):  # Numba's own language
+    at = cuda.grid(1)
+    if at < numbers.size:
+        numbers[at] += 1
+
+
+def memory(limit: int) -> str:
+    """It is told its share, and refused more."""
+    free, total = cuda.current_context().get_memory_info()
+    got = is_told(free, total, limit)
+    try:
+        given = cuda.device_array(limit or UNLIMITED, dtype=np.uint8).size
+    except CudaAPIError as refusal:
+        holds(bool(limit) and "OUT_OF_MEMORY" in str(refusal), f"with {got}: {refusal}")
+        given = 0
+    holds(given == (0 if limit else UNLIMITED), f"{given} bytes were given, with {got}")
+    kernels()
+    return f"{got}; {'more is refused, and it goes on' if limit else 'given what it asks for'}"
+
+
+def kernels() -> None:
+    """One is compiled, loaded and launched; what was copied comes back."""
+    numbers = np.arange(100_000)
+    there = cuda.to_device(numbers)
+    holds(bool((there.copy_to_host() == numbers).all()), "other bytes came back")
+    for _ in range(100):
+        _increment[1000, 100](there)
+    cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main({"memory": memory})
