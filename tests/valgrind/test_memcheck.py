@@ -134,9 +134,7 @@ def test_limits_and_accounts(
 
 
 def test_the_schedule(memcheck: list[str]) -> None:
-    tenants = (
-        "tenant 30 0 1000000 0 50000 0 9000000000 0 0 0\ntenant 50 1 200000 10000 0 0 9000000000 500000000 3 0\n"
-    )
+    tenants = "tenant 30 0 1000000 0 50000 0 9000000000 0 0 0\ntenant 50 1 200000 10000 0 0 9000000000 500000000 3 0\n"
     told = f"run 2 20000 4 30000\n{tenants}go\n"
     assert clean([*memcheck, isolation.BUILT / "schedule_simulation"], told=told).strip()
     asked = "begin 1000\nadmit 0 30 0 0 0\nadmit 1 70 1 5 2\nstep 2000 0 0 0 1 1 1 9 0 1 1\ndismiss 0\nstep 90000000 1 99 0 2 1\n"
