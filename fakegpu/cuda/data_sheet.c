@@ -161,8 +161,8 @@ bool data_sheet_value(const struct gpu *gpu, int attribute, int *value)
     case 97: /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
         *value = generation->shared_optin_kib << 10;
         return true;
-    case 119: /* MEMPOOL_SUPPORTED_HANDLE_TYPES: none can be exported */
-        *value = 0;
+    case 119: /* MEMPOOL_SUPPORTED_HANDLE_TYPES: descriptors */
+        *value = 1;
         return true;
     default:
         *value = same_for_all[attribute];

@@ -101,7 +101,7 @@ static unsigned reap(struct device *device)
     return state_reap(&device->state, clear_slot, device);
 }
 
-/* What only descriptors kept goes with them; here that is seen when memory is next asked for or about. */
+/* What only descriptors kept, and no longer do, is given back whenever the process takes some more or asks: it would count for it, else. */
 static void sweep(struct device *device)
 {
     uint64_t bytes = shared_sweep(device);
@@ -116,6 +116,7 @@ CUresult device_reserve(struct device *device, uint64_t bytes)
     unsigned slot = (unsigned)device->slot;
     sweep(device);
     pthread_mutex_lock(&device->mutex);
+    sweep(device);
     bool granted = state_reserve(&device->state, slot, bytes, limit_bytes);
     if (!granted && reap(device))
         granted = state_reserve(&device->state, slot, bytes, limit_bytes);

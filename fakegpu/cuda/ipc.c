@@ -61,8 +61,9 @@ static CUresult move_to_file(const struct device *device, unsigned char *memory,
 }
 
 /* Under lock. */
-static CUresult export_record(struct record *record, struct handle *handle)
+CUresult ipc_export(struct record *record, CUipcMemHandle *opaque)
 {
+    struct handle *handle = (struct handle *)opaque;
     struct device *device = record->memory.device;
     struct shared_file *shared = piece_shared(&record->piece, &record->shared_file);
     unsigned char *base;
@@ -91,7 +92,7 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     memory_lock();
     struct record *record = record_at(address);
     if (record && record->memory.kind == MEMORY_DEVICE)
-        result = export_record(record, (struct handle *)handle);
+        result = ipc_export(record, handle);
     else
         result = CUDA_ERROR_INVALID_VALUE;
     memory_unlock();
@@ -116,7 +117,8 @@ static struct device *device_of(const struct handle *handle)
     return NULL;
 }
 
-static CUresult open_file(CUcontext context, struct device *device, const struct handle *handle, CUdeviceptr *address)
+static CUresult open_file(CUcontext context, void *pool, struct device *device, const struct handle *handle,
+                          CUdeviceptr *address)
 {
     char path[SHARED_PATH_BYTES];
     struct shared_file shared;
@@ -138,6 +140,7 @@ static CUresult open_file(CUcontext context, struct device *device, const struct
     if (record) {
         record->piece = (struct piece){NULL, memory, mapped};
         record->shared_file = shared;
+        record->owner = pool;
     }
     memory_unlock();
     if (!record) {
@@ -149,13 +152,10 @@ static CUresult open_file(CUcontext context, struct device *device, const struct
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaque, unsigned flags)
+CUresult ipc_open(CUcontext context, void *pool, const CUipcMemHandle *opaque, CUdeviceptr *address)
 {
-    enum { LAZY_ENABLE_PEER_ACCESS = 1 };
     struct handle handle;
-    ENTER(context);
-    REQUIRE_CU(address && flags == LAZY_ENABLE_PEER_ACCESS);
-    memcpy(&handle, &opaque, sizeof handle);
+    memcpy(&handle, opaque, sizeof handle);
     struct device *device = handle.magic == HANDLE_MAGIC ? device_of(&handle) : NULL;
     if (!device || !handle.size || handle.size > SIZE_MAX / 4 || handle.offset > SIZE_MAX / 4)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -164,7 +164,15 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaqu
     CUresult result = device_attach(device);
     if (result != CUDA_SUCCESS)
         return result;
-    return open_file(context, device, &handle, address);
+    return open_file(context, pool, device, &handle, address);
+}
+
+EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
+{
+    enum { LAZY_ENABLE_PEER_ACCESS = 1 };
+    ENTER(context);
+    REQUIRE_CU(address && flags == LAZY_ENABLE_PEER_ACCESS);
+    return ipc_open(context, NULL, &handle, address);
 }
 
 EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle opaque, unsigned flags)
@@ -187,7 +195,8 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
         return result;
     memory_lock();
     struct record *record = record_at(address);
-    bool good = record && record->memory.kind == MEMORY_IPC && record->memory.start == (uintptr_t)address;
+    bool good = record && record->memory.kind == MEMORY_IPC && !record->owner &&
+                record->memory.start == (uintptr_t)address;
     if (good)
         ipc_close(record);
     memory_unlock();

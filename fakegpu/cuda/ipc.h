@@ -3,6 +3,14 @@
 #define FAKEGPU_CUDA_IPC_H
 
 #include "cuda/arena.h"
+#include "cuda/cuda_memory_api.h"
+#include "cuda/records.h"
+
+/* Under lock: the handle of a piece of memory. */
+CUresult ipc_export(struct record *record, CUipcMemHandle *handle);
+
+/* Opens it, for the context or as a piece of the pool. */
+CUresult ipc_open(CUcontext context, void *pool, const CUipcMemHandle *handle, CUdeviceptr *address);
 
 /* The mapping goes, and its caller gives back what it takes of the GPU: from here on whoever has it open is charged, and nobody
  * opens it any more. */

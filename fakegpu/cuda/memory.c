@@ -226,6 +226,11 @@ static bool free_record(CUdeviceptr address)
     case MEMORY_POOL:
         pool_free(record);
         return true;
+    case MEMORY_IPC: /* a piece of another process's pool */
+        if (!record->owner)
+            return false;
+        ipc_close(record);
+        return true;
     default:
         return false;
     }

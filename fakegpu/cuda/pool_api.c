@@ -44,7 +44,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, CUmemoryPool pool, b
     memory_lock();
     bool good = true;
     if (named)
-        good = pool_valid(pool);
+        good = pool_valid(pool) && !pool->imported;
     else
         pool = pool_current(context->device);
     memory_unlock();
@@ -69,6 +69,8 @@ static void give_back(void *argument)
     struct record *record = record_at((CUdeviceptr)(uintptr_t)argument);
     if (record && record->memory.kind == MEMORY_POOL)
         pool_free(record);
+    else if (record && record->memory.kind == MEMORY_IPC)
+        ipc_close(record);
     memory_unlock();
 }
 
@@ -85,8 +87,8 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
     memory_lock();
     struct record *record = record_at(address);
     bool ordinary = record && record->memory.kind == MEMORY_DEVICE && record->memory.start == (uintptr_t)address;
-    bool good = record && record->memory.kind == MEMORY_POOL && record->memory.start == (uintptr_t)address &&
-                !record->being_freed;
+    bool of_pool = record && (record->memory.kind == MEMORY_POOL || (record->memory.kind == MEMORY_IPC && record->owner));
+    bool good = of_pool && record->memory.start == (uintptr_t)address && !record->being_freed;
     if (good)
         record->being_freed = true;
     memory_unlock();
@@ -129,13 +131,15 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *proper
     if (!device)
         return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_ERROR_INVALID_DEVICE
                                                                         : CUDA_ERROR_NOT_SUPPORTED;
-    if (properties->handleTypes)
+    if (properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED; /* as the device's attribute for handle types says */
     CUresult result = device_attach(device);
     if (result != CUDA_SUCCESS)
         return result;
     memory_lock();
     *pool = pool_create(device, properties->maxSize);
+    if (*pool)
+        (*pool)->exportable = properties->handleTypes;
     memory_unlock();
     return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

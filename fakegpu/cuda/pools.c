@@ -21,7 +21,7 @@ static void begin(CUmemoryPool pool, struct device *device, uint64_t most_bytes)
     pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
     pool->pieces = 0;
     pool->alive = true;
-    pool->destroyed = false;
+    pool->destroyed = pool->exportable = pool->imported = false;
 }
 
 CUmemoryPool pool_default(struct device *device)

@@ -12,6 +12,7 @@ struct CUmemPoolHandle_st {
     int reuse[3];             /* the three permissions to reuse; kept, without effect */
     unsigned pieces;          /* handed out */
     bool alive, is_default, destroyed;
+    bool exportable, imported; /* for and from other processes (pool_sharing.c) */
     CUmemoryPool next;        /* of all that programs made, living or not: handles stay checkable */
 };
 

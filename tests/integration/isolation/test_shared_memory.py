@@ -254,3 +254,33 @@ def test_whatever_programs_do_with_what_they_share_they_are_charged_what_the_dri
         for program in holders:
             program.end(kill=True)
         assert watcher.used() == driver_used_mib(here.node) < 1000
+
+
+def test_a_piece_of_another_programs_pool_is_charged_to_who_imports_it_as_well(
+    container: LimitedContainer,
+) -> None:
+    here = container(1000)
+    with talkers(here, here) as (maker, other):
+        base = maker.used()
+        for line in (
+            "pool, piece, file, data = c_void_p(), c_uint64(), c_int(), (ctypes.c_ubyte * 64)()",
+            "properties = PoolProperties(type=1, handles=1, location=Location(1, 0))",
+            "must('cuMemPoolCreate', byref(pool), byref(properties))",
+            "must('cuMemAllocFromPoolAsync', byref(piece), c_size_t(200 * MIB), pool, None)",
+            "must('cuMemPoolExportToShareableHandle', byref(file), pool, 1, c_uint64(0))",
+            "must('cuMemPoolExportPointer', data, piece)",
+        ):
+            maker(line)
+        assert maker.used() == base + 200
+        data = maker("bytes(data)")
+        other("pool, piece, more = c_void_p(), c_uint64(), c_uint64()")
+        taken_in = "call('cuMemPoolImportPointer', byref({}), pool, ctypes.create_string_buffer({}, 64))"
+        file = maker.lend(maker("file.value"), other)
+        other(f"must('cuMemPoolImportFromShareableHandle', byref(pool), c_void_p({file}), 1, c_uint64(0))")
+        assert other(taken_in.format("piece", data)) == 0
+        assert maker.used() == base + 400
+        assert other(taken_in.format("more", data)) == OUT_OF_MEMORY
+        maker("give('from_pool', (piece, pool))")
+        assert maker.used() == base + 200
+        other("must('cuMemFree_v2', piece)")
+        assert maker.used() == base

@@ -143,3 +143,24 @@ def test_what_only_a_dead_makers_descriptor_keeps_can_be_imported_and_leaves_not
     other.close()
     left = processes.node.with_name("node.gpus.state").iterdir()
     assert sorted(path.suffix for path in left) == ["", ".lock"]
+
+
+def test_a_piece_of_a_pool_is_imported_from_another_process(processes: Processes) -> None:
+    maker, other = processes.opened(), processes.opened()
+    pool = maker.good("cuMemPoolCreate", OUT, pack("iiiiQQ", 1, 1, 1, 0, 0, 0) + bytes(56))
+    piece = maker.good("cuMemAllocFromPoolAsync", OUT, 64 * MIB, pool, 0)
+    maker.ask("write", piece, b"content")
+    file = int.from_bytes(maker.good("cuMemPoolExportToShareableHandle", Out(4), pool, 1, 0), "little")
+    exported = maker.good("cuMemPoolExportPointer", Out(64), piece)
+    imported = other.good("cuMemPoolImportFromShareableHandle", OUT, other.receive(maker.lend(file)), 1, 0)
+    assert other.cu("cuMemAllocFromPoolAsync", OUT, MIB, imported, 0)[0] == "INVALID_VALUE"
+    assert maker.cu("cuMemPoolImportPointer", OUT, pool, exported)[0] == "INVALID_VALUE"
+    held = [other.good("cuMemPoolImportPointer", OUT, imported, exported) for _ in range(2)]
+    assert other.ask("read", held[0], 7) == b"content"
+    other.good("cuMemFree_v2", held[0])
+    maker.good("cuMemFreeAsync", piece, 0)
+    maker.good("cuCtxSynchronize")
+    assert listed() == {maker.pid: 0, other.pid: 64}
+    other.good("cuMemFreeAsync", held[1], 0)
+    other.good("cuCtxSynchronize")
+    assert listed() == {maker.pid: 0, other.pid: 0}
