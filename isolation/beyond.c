@@ -94,8 +94,7 @@ static int64_t difference(const struct region *region, unsigned gpu, unsigned us
     unsigned slot = REGION_SLOTS;
     for (unsigned i = 0; i < used; i++) {
         if (atomic_load_explicit(&region->slots[i].pid, memory_order_relaxed) != (int32_t)process->pid ||
-            atomic_load(&region->slots[i].shared) || !atomic_load(&region->slots[i].owner) ||
-            atomic_load(&region->slots[i].pid_namespace) != namespace)
+            !atomic_load(&region->slots[i].owner) || atomic_load(&region->slots[i].shared) || atomic_load(&region->slots[i].pid_namespace) != namespace)
             continue;
         sure = most_of(region, gpu, i, &one_bytes) && sure;
         charged_bytes += one_bytes;
@@ -111,15 +110,15 @@ static int64_t difference(const struct region *region, unsigned gpu, unsigned us
     return known[gpu][slot].bytes;
 }
 
-/* What memory that several processes may have was charged: the driver counts it for one of them, whichever. */
-static int64_t shared_charged(const struct region *region, unsigned gpu, unsigned used)
+/* What several processes have open is charged in slots of its own; the driver counts it for one of them, whichever. */
+static int64_t shared_bytes(const struct region *region, unsigned gpu, unsigned used)
 {
     uint64_t sum_bytes = 0, one_bytes;
     for (unsigned i = 0; i < used; i++) {
-        if (atomic_load(&region->slots[i].shared)) {
-            most_of(region, gpu, i, &one_bytes);
-            sum_bytes += one_bytes;
-        }
+        if (!atomic_load(&region->slots[i].owner) || !atomic_load(&region->slots[i].shared))
+            continue;
+        most_of(region, gpu, i, &one_bytes);
+        sum_bytes += one_bytes;
     }
     return (int64_t)sum_bytes;
 }
@@ -142,7 +141,7 @@ static void compare(const struct container *container, unsigned gpu)
         uint64_t namespace = member_namespace();
         for (unsigned i = 0; i < count; i++)
             sum_bytes += difference(region, gpu, used, namespace, &processes[i]);
-        sum_bytes -= shared_charged(region, gpu, used);
+        sum_bytes -= shared_bytes(region, gpu, used);
         atomic_store(&last->before_bytes, atomic_load(&last->bytes));
         atomic_store(&last->bytes, sum_bytes > 0 ? (uint64_t)sum_bytes : 0);
     }

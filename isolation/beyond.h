@@ -4,7 +4,7 @@
  *
  * What is beyond is in no account: it is found by comparing, now and then, and each process finds it for all of them. So nothing of it
  * must be taken back when a process dies. Processes that the driver's list lacks are left out: those of another pid namespace within the
- * container, and all where it is not told. */
+ * container, and all where the driver does not list any. */
 #ifndef ISOLATION_BEYOND_H
 #define ISOLATION_BEYOND_H
 

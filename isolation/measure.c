@@ -73,13 +73,13 @@ bool measure_each(const char *uuid, struct measured processes[MEASURED_MAX], uns
     void *device;
     *count = 0;
     pthread_mutex_lock(&mutex);
-    bool told = management.open && !management.find(uuid, &device) && !management.list(device, &found, listed);
-    for (unsigned i = 0; told && i < found && i < MEASURED_MAX; i++) {
+    bool known = management.open && !management.find(uuid, &device) && !management.list(device, &found, listed);
+    for (unsigned i = 0; known && i < found && i < MEASURED_MAX; i++) {
         if (listed[i].bytes != ~0ULL && !is_among(processes, *count, listed[i].pid))
             processes[(*count)++] = (struct measured){listed[i].pid, listed[i].bytes};
     }
     pthread_mutex_unlock(&mutex);
-    return told;
+    return known;
 }
 
 bool measure_own_bytes(const char *uuid, uint64_t *bytes)
@@ -103,9 +103,9 @@ bool measure_all_bytes(const char *uuid, uint64_t *bytes)
     struct memory memory;
     void *device;
     pthread_mutex_lock(&mutex);
-    bool told = management.open && !management.find(uuid, &device) && !management.memory(device, &memory);
+    bool known = management.open && !management.find(uuid, &device) && !management.memory(device, &memory);
     pthread_mutex_unlock(&mutex);
-    if (told)
+    if (known)
         *bytes = memory.used;
-    return told;
+    return known;
 }

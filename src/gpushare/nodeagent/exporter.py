@@ -113,7 +113,7 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_container_memory_counted_bytes": (
         "gauge",
-        "Memory that the isolation library counts as taken by the container; that of ended processes until it is asked for anew.",
+        "Memory that the isolation library has charged to the container, without what the driver took unasked; that of ended processes until it is asked for anew.",
         _CONTAINER,
     ),
     "gpushare_container_memory_refused_total": (

@@ -16,9 +16,11 @@ import pytest
 from gpushare.playground import gpus
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import TENANT
+from tests.integration.isolation.talking import talkers
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import MIB, Container, build
 
+OUT_OF_MEMORY = 2
 PATIENCE_S = 5.0
 #: What may be reported above the driver's count.
 MORE_MIB = 32
@@ -165,14 +167,14 @@ def programs(node: gpus.GpuNode, tmp_path: Path) -> Iterator[Programs]:
 
 
 def used(tenant: Obeying) -> Callable[[], float]:
-    """MiB in use as the tenant is told."""
+    """MiB in use as the tenant sees it."""
     return lambda: float(tenant.ask("", "used()"))
 
 
-def settled(told: Callable[[], float], least_mib: float, most_mib: float) -> float:
-    """What is told once it is within bounds, or after a while: the driver is asked once a millisecond at most."""
+def settled(reported: Callable[[], float], least_mib: float, most_mib: float) -> float:
+    """What is reported once it is within bounds, or after a while: the driver is asked once a millisecond at most."""
     end_s = time.monotonic() + PATIENCE_S
-    while not least_mib <= (now := told()) <= most_mib and time.monotonic() < end_s:
+    while not least_mib <= (now := reported()) <= most_mib and time.monotonic() < end_s:
         pass
     return now
 
@@ -185,9 +187,9 @@ def test_after_each_step_as_much_is_reported_as_the_driver_counts(
     for name, step in STEPS.items():
         tenant.ask(step)
         counted_mib = driver()
-        for told in (used(tenant), outside):
-            told_mib = settled(told, counted_mib, counted_mib + MORE_MIB)
-            assert counted_mib <= told_mib <= counted_mib + MORE_MIB, name
+        for reported in (used(tenant), outside):
+            reported_mib = settled(reported, counted_mib, counted_mib + MORE_MIB)
+            assert counted_mib <= reported_mib <= counted_mib + MORE_MIB, name
     assert counted_mib > 4500
 
 
@@ -231,6 +233,30 @@ def test_what_another_process_grows_by_counts_though_that_asks_for_nothing_more(
     assert takes.ask("", 'take("plain", 128 * MIB)[0]') == 2
     grows.end()
     assert takes.ask("", 'take("plain", 512 * MIB)[0]') == 0
+
+
+@pytest.mark.parametrize("last", ["maker", "importer"])
+def test_memory_that_several_have_open_is_not_counted_beside_what_they_grew_by(
+    last: str, container: LimitedContainer, programs: Programs
+) -> None:
+    here, driver = container(2400), programs.onlooker()
+    with talkers(here, here) as (maker, importer):
+        for one in (maker, importer):
+            one("[must('cuStreamCreate', byref(c_void_p()), 1) for _ in range(32)]")
+        handle = maker.good("make(1000)")
+        file = maker(f"export({handle})")
+        held = importer.good(f"take_in({maker.lend(file, importer)})")
+        maker(f"os.close({file})")
+        counted_mib = 2 * (518 + 16) + 1000
+        for one, held_mib, result in ((maker, 0, 0), (importer, 300, OUT_OF_MEMORY)):
+            assert driver() == counted_mib + held_mib
+            assert settled(one.used, driver(), driver()) == driver()
+            assert one("take('plain', 300 * MIB)[0]") == result
+        if last == "maker":
+            importer(f"let_go({held})")
+        else:
+            maker(f"let_go({handle})")
+        assert settled(maker.used, driver(), driver()) == driver() == counted_mib + 300
 
 
 def test_nothing_that_fits_is_refused_while_threads_and_processes_take_and_give_back(
