@@ -114,7 +114,6 @@ CUresult device_reserve(struct device *device, uint64_t bytes)
 {
     uint64_t limit_bytes = device_limit_bytes(device);
     unsigned slot = (unsigned)device->slot;
-    sweep(device);
     pthread_mutex_lock(&device->mutex);
     sweep(device);
     bool granted = state_reserve(&device->state, slot, bytes, limit_bytes);
@@ -132,9 +131,9 @@ void device_release(struct device *device, uint64_t bytes)
 void device_memory(struct device *device, uint64_t *free_bytes, uint64_t *total_bytes)
 {
     uint64_t limit_bytes = device_limit_bytes(device);
-    sweep(device);
     pthread_mutex_lock(&device->mutex);
     reap(device);
+    sweep(device);
     uint64_t settled[SLOTS_MAX], held_bytes = state_settled_bytes(device->state.state, settled);
     pthread_mutex_unlock(&device->mutex);
     *free_bytes = held_bytes < limit_bytes ? limit_bytes - held_bytes : 0;
